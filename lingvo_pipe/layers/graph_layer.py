@@ -124,9 +124,8 @@ def _parts(signature: str) -> tuple[list[Any], list[str]]:
         tokens = ["?"]
     if tokens or not all(map(_NAME.fullmatch, names)):
         raise UserValueError(
-            path="A signature of GraphLayer.sub",
-            expected="names of inputs and outputs, such as 'x,(a=y,b=z)->u,v'",
-            got=signature,
+            "A signature of GraphLayer.sub: expected names of inputs and outputs, such "
+            f"as 'x,(a=y,b=z)->u,v', got {signature!r}."
         )
     return items, names
 

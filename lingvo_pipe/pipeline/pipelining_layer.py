@@ -125,10 +125,8 @@ class PipeliningLayer(BaseLayer):
         boundaries = self._layout.boundaries
         if not 0 <= index < boundaries[-1]:
             raise UserValueError(
-                path=f"{self.path}.stage_of_cell",
-                expected=f"the index of one of {boundaries[-1]} cells",
-                got=index,
-                hint="Count cells from 0.",
+                f"{self.path}.stage_of_cell: expected the index of one of "
+                f"{boundaries[-1]} cells, got {index!r}. Count cells from 0."
             )
         return bisect.bisect(boundaries, index)
 

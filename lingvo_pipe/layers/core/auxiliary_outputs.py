@@ -40,9 +40,8 @@ class AuxiliaryOutputs:
         if isinstance(shape, Accumulator):
             if dtype is not None:
                 raise UserValueError(
-                    path=f"The dtype of {self._path}/{name}",
-                    expected="None, because the Accumulator's DefaultValue has a dtype",
-                    got=dtype,
+                    f"The dtype of {self._path}/{name}: expected None, because the "
+                    f"Accumulator's DefaultValue has a dtype, got {dtype!r}."
                 )
             self._accumulators[name] = shape.bind(self, name)
             self._accumulator_objects[name] = shape

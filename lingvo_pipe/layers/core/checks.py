@@ -53,10 +53,8 @@ def check_choice(value: Any, choices: Sequence[str], path: str) -> None:
     """Raises ValueError unless `value`, of the param at `path`, is in `choices`."""
     if value not in choices:
         raise UserValueError(
-            path=path,
-            expected=f"one of {', '.join(map(repr, choices))}",
-            got=value,
-            hint=did_you_mean(str(value), choices).strip(),
+            f"{path}: expected one of {', '.join(map(repr, choices))}, got {value!r}. "
+            f"{did_you_mean(str(value), choices).strip()}"
         )
 
 
@@ -69,11 +67,9 @@ def check_shape(shape: Sequence[Any], path: str) -> None:
     maximum = _MAX_HELD if tf.executing_eagerly() else _MAX_DECLARED
     if not all(map(is_count, shape)) or math.prod(shape) > maximum:
         raise UserValueError(
-            path=f"The shape of {path}",
-            expected="dimensions that are integers of at least 1, and at most "
-            f"{maximum:,} numbers",
-            got=list(shape),
-            hint="Check the layer's params.",
+            f"The shape of {path}: expected dimensions that are integers of at least "
+            f"1, and at most {maximum:,} numbers, got {list(shape)!r}. Check the "
+            "layer's params."
         )
 
 

@@ -192,10 +192,8 @@ def WeightParams(
     """
     if collections is not None and not isinstance(collections, (list, tuple)):
         raise UserValueError(
-            path="collections of WeightParams",
-            expected="a list of names",
-            got=collections,
-            hint="State without gradients needs trainable=False.",
+            "collections of WeightParams: expected a list of names, got "
+            f"{collections!r}. State without gradients needs trainable=False."
         )
     p = Params()
     p.Define("shape", list(shape), "All dimensions.")

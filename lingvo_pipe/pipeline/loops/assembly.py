@@ -81,10 +81,9 @@ class Assembly:
             self.outputs = self._add(trace, given)
             if self.outputs is None:
                 raise UserValueError(
-                    path=functions.location(layer),
-                    expected="a tensor or a structure of tensors for the next layer",
-                    got=None,
-                    hint="Does FProp end without a `return`?",
+                    f"{functions.location(layer)}: expected a tensor or a structure of "
+                    "tensors for the next layer, got None. Does FProp end without a "
+                    "`return`?"
                 )
             values = as_args(self.outputs)
         if loss_fn is not None:

@@ -35,10 +35,8 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
     """
     if policy not in POLICIES:
         raise UserValueError(
-            path="recompute",
-            expected=f"one of {', '.join(map(repr, POLICIES))}",
-            got=policy,
-            hint=did_you_mean(str(policy), POLICIES).strip(),
+            f"recompute: expected one of {', '.join(map(repr, POLICIES))}, got "
+            f"{policy!r}. {did_you_mean(str(policy), POLICIES).strip()}"
         )
     if Kind.RECOMPUTE in schedule.kinds:
         raise UserValueError(

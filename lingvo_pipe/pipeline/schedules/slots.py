@@ -142,9 +142,8 @@ def peak_stash_bytes(
     """
     if len(stages) != schedule.num_stages:
         raise UserValueError(
-            path="stages",
-            expected=f"the bytes of {schedule.num_stages} stages, as in the schedule",
-            got=len(stages),
+            f"stages: expected the bytes of {schedule.num_stages} stages, as in the "
+            f"schedule, got {len(stages)!r}."
         )
     by_device = (
         [

@@ -21,9 +21,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     check(schedule)
     if len(costs.stages) != schedule.num_stages:
         raise UserValueError(
-            path="costs",
-            expected=f"the costs of {schedule.num_stages} stages, as in the schedule",
-            got=len(costs.stages),
+            f"costs: expected the costs of {schedule.num_stages} stages, as in the "
+            f"schedule, got {len(costs.stages)!r}."
         )
     devices = schedule.device_of_stage()
     ends: dict[Op, float] = {}

@@ -166,10 +166,9 @@ def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
         return {}
     if not isinstance(dtypes, Mapping) or not set(dtypes) <= set(shapes):
         raise UserValueError(
-            path="input_dtypes",
-            expected=f"None, or a map with keys of the inputs {sorted(shapes)}",
-            got=dtypes,
-            hint="Write {'words': 'int32'}, for instance.",
+            "input_dtypes: expected None, or a map with keys of the inputs "
+            f"{sorted(shapes)}, got {dtypes!r}. Write {{'words': 'int32'}}, for "
+            "instance."
         )
     return dtypes
 

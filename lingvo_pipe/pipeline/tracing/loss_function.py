@@ -26,10 +26,9 @@ def check_loss_function(loss_fn: Any, path: str) -> None:
     """Raises ValueError unless the pipeline at `path` can call the user's function."""
     if not callable(loss_fn):
         raise UserValueError(
-            path=f"loss_fn of {path}",
-            expected="a function (outputs, targets) -> NestedMap(name=(mean, weight))",
-            got=loss_fn,
-            hint="For the outputs without a loss call FProp.",
+            f"loss_fn of {path}: expected a function (outputs, targets) -> "
+            f"NestedMap(name=(mean, weight)), got {loss_fn!r}. For the outputs without "
+            "a loss call FProp."
         )
     try:
         hash(loss_fn)

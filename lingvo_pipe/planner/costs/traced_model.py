@@ -140,18 +140,16 @@ def _check_can_be_planned(task_params: InstantiableParams) -> None:
     by_yourself = "or set numbers and names in task.pipeline yourself."
     if task_params.pipeline.before_tpl:
         raise UserValueError(
-            path="task.pipeline.before_tpl",
-            expected="no layers, because the planner only plans cells",
-            got=len(task_params.pipeline.before_tpl),
-            hint=f"Put the layers into cell_tpl, {by_yourself}",
+            "task.pipeline.before_tpl: expected no layers, because the planner only "
+            f"plans cells, got {len(task_params.pipeline.before_tpl)!r}. Put the "
+            f"layers into cell_tpl, {by_yourself}"
         )
     if task_params.local.scheme != BACKPROPAGATION:
         raise UserValueError(
-            path="task.local.scheme",
-            expected="one loss for the whole model, because the planner does not plan "
-            "blocks with local losses",
-            got=task_params.local.scheme,
-            hint=f"Set it to {BACKPROPAGATION!r}, {by_yourself}",
+            "task.local.scheme: expected one loss for the whole model, because the "
+            "planner does not plan blocks with local losses, got "
+            f"{task_params.local.scheme!r}. Set it to {BACKPROPAGATION!r}, "
+            f"{by_yourself}"
         )
 
 

@@ -72,10 +72,8 @@ class DeviceModel:
         """
         if dtype not in self.flops:
             raise UserValueError(
-                path=f"fprop_dtype on {self.name}",
-                expected=" or ".join(self.flops),
-                got=dtype,
-                hint="Choose another device or fprop_dtype.",
+                f"fprop_dtype on {self.name}: expected {' or '.join(self.flops)}, got "
+                f"{dtype!r}. Choose another device or fprop_dtype."
             )
         return self.flops[dtype] * self.efficiency
 

@@ -43,10 +43,8 @@ def make_averages(
     decay = p.ema_decay
     if not isinstance(decay, (int, float)) or not 0 <= decay < 1:
         raise UserValueError(
-            path="task.train.ema_decay",
-            expected="a number in [0, 1)",
-            got=decay,
-            hint="Use 0 for no averages; 0.999 to 0.9999 is common.",
+            f"task.train.ema_decay: expected a number in [0, 1), got {decay!r}. Use 0 "
+            "for no averages; 0.999 to 0.9999 is common."
         )
     if not decay:
         return None
@@ -57,11 +55,10 @@ def make_averages(
     }
     if moving and p.ema_decay_moving_vars not in (True, False):
         raise UserValueError(
-            path="task.train.ema_decay_moving_vars",
-            expected=f"True or False, since {len(moving)} variables such as "
-            f"{next(iter(moving))} are not trained",
-            got=p.ema_decay_moving_vars,
-            hint="True averages them like weights, False evaluates with their values.",
+            "task.train.ema_decay_moving_vars: expected True or False, since "
+            f"{len(moving)} variables such as {next(iter(moving))} are not trained, "
+            f"got {p.ema_decay_moving_vars!r}. True averages them like weights, False "
+            "evaluates with their values."
         )
     averaged = {**trained, **(moving if p.ema_decay_moving_vars else {})}
     return ExponentialMovingAverage(

@@ -179,9 +179,8 @@ def _check_clipping(p: Params) -> None:
     for name in given:
         if not p.Get(name) > 0:
             raise UserValueError(
-                path=f"task.train.{name}",
-                expected="a positive number, or 0 or None for no clipping",
-                got=p.Get(name),
+                f"task.train.{name}: expected a positive number, or 0 or None for no "
+                f"clipping, got {p.Get(name)!r}."
             )
     if len(given) > 1:
         raise UserValueError(

@@ -110,9 +110,8 @@ class Floor(_LearningRateSchedule):
     def __post_init__(self) -> None:
         if not is_number(self.fraction) or not 0 <= self.fraction <= 1:
             raise UserValueError(
-                path="fraction",
-                expected="a number in [0, 1], which multiplies the initial rate",
-                got=self.fraction,
+                "fraction: expected a number in [0, 1], which multiplies the initial "
+                f"rate, got {self.fraction!r}."
             )
 
     def __call__(self, step: Any) -> tf.Tensor:

@@ -84,8 +84,6 @@ def add_l2_gradients(
 def _check_not_negative(path: str, number: Any) -> None:
     if not isinstance(number, (int, float)) or not 0 <= number < math.inf:
         raise UserValueError(
-            path=path,
-            expected="numbers of at least 0",
-            got=number,
-            hint="Use 0 for weights that do not decay.",
+            f"{path}: expected numbers of at least 0, got {number!r}. Use 0 for "
+            "weights that do not decay."
         )

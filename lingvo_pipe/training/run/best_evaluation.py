@@ -142,10 +142,8 @@ def check_best_params(p: Params) -> None:
     name, patience = p.best_metric, p.patience
     if name is not None and not (isinstance(name, str) and name.removeprefix("-")):
         raise UserValueError(
-            path="task.eval.best_metric",
-            expected="a metric's name, with - before it if smaller is better, such as "
-            "'accuracy' or '-loss'",
-            got=name,
+            "task.eval.best_metric: expected a metric's name, with - before it if "
+            f"smaller is better, such as 'accuracy' or '-loss', got {name!r}."
         )
     if patience is None:
         return

@@ -73,9 +73,8 @@ class MetricsLog:
         """Writes a step's scalars of a split such as `train`; readers see them now."""
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise UserValueError(
-                path="split",
-                expected="letters, digits, '_', '-' and '.', a letter or digit first",
-                got=split,
+                "split: expected letters, digits, '_', '-' and '.', a letter or digit "
+                f"first, got {split!r}."
             )
         if taken := sorted(set(metrics) & set(_KEYS)):
             raise UserValueError(

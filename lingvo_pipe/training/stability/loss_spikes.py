@@ -39,9 +39,8 @@ def check_spike_params(p: Params) -> None:
     factor = p.loss_spike_factor
     if factor is not None and not (is_number(factor) and factor > 1):
         raise UserValueError(
-            path="task.train.loss_spike_factor",
-            expected="a number above 1, or None to ignore spikes",
-            got=factor,
+            "task.train.loss_spike_factor: expected a number above 1, or None to "
+            f"ignore spikes, got {factor!r}."
         )
     hint = "With 0 the first spike of the loss ends the run."
     check_counts({"task.train.max_rollbacks": p.max_rollbacks}, minimum=0, hint=hint)

@@ -35,10 +35,9 @@ def with_local_losses(
     p, local = plain_task(task_params), task_params.local
     if local.head is not None and not isinstance(local.head, InstantiableParams):
         raise UserValueError(
-            path="task.local.head",
-            expected="params of a layer, or None for the task's own head",
-            got=local.head,
-            hint="Set it in the model's Task, as HeadLayer.Params().",
+            "task.local.head: expected params of a layer, or None for the task's own "
+            f"head, got {local.head!r}. Set it in the model's Task, as "
+            "HeadLayer.Params()."
         )
     try:
         blocks = make_blocks(local.scheme, len(p.pipeline.cell_tpl), local.chunks)
