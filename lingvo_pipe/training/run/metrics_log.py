@@ -69,7 +69,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def write(
         self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> None:
-        """Writes a step's scalars of a split such as `train`; readers see them now."""
+        """Writes a step's scalars of a split such as `train`, for readers at once."""
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise UserValueError(
                 path="split",
