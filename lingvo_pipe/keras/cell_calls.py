@@ -7,8 +7,6 @@ Cells are alike if their configurations apart from names, positions and kinds of
 variables are equal.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Sequence
@@ -84,7 +82,7 @@ class CellCalls:
         found = [call.operation for call in self.calls]
         return [x for x in found if isinstance(x, keras.Layer)]
 
-    def __deepcopy__(self, memo: Any) -> CellCalls:
+    def __deepcopy__(self, memo: Any) -> "CellCalls":
         """Returns itself: it stands for the user's layers, which are not copied."""
         return self
 
