@@ -39,7 +39,9 @@ def main() -> None:
     num_steps = configuration.steps_per_call
     batch, layer = None, None
     if configuration.system == "tensorflow":
-        step = plain_step(configuration)
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        step = plain_step(configuration, "cpu:0")
     else:
         names = [f"worker:{i}/cpu:0" for i in range(len(workers))]
         names = names or [f"cpu:{i}" for i in range(configuration.num_devices)]

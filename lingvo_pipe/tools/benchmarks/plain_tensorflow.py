@@ -18,15 +18,13 @@ from lingvo_pipe.tools.benchmarks import lingvo_pipe_model as model
 from lingvo_pipe.tools.benchmarks.configuration import LEARNING_RATE, Configuration
 
 
-def plain_step(configuration: Configuration) -> Callable[[], NestedMap]:
+def plain_step(configuration: Configuration, device: str) -> Callable[[], NestedMap]:
     """Returns a step that accumulates the gradients of M micro-batches, in a loop.
 
-    Its first call traces it. Call this before TensorFlow runs anything.
+    Its first call traces it.
     """
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     of_layers = dataclasses.replace(configuration, schedule="gpipe")
-    layers = model.make_pipeline(of_layers, ["cpu:0"]).cells
+    layers = model.make_pipeline(of_layers, [device]).cells
     variables = tf.nest.flatten([layer.vars for layer in layers])
     number = configuration.num_micro_batches
     batch = tf.constant(configuration.workload.batch())
@@ -61,4 +59,8 @@ def plain_step(configuration: Configuration) -> Callable[[], NestedMap]:
             variable.assign_sub(LEARNING_RATE / number * gradient)
         return loss / number
 
-    return lambda: NestedMap(loss=step(batch), times=[])
+    def run() -> NestedMap:
+        with tf.device(device):
+            return NestedMap(loss=step(batch), times=[])
+
+    return run
