@@ -28,6 +28,10 @@ COMMANDS = {
         "lingvo_pipe.tools.plan.on_this_machine",
         "measures how well plans predict steps on this machine",
     ),
+    "doctor": (
+        "lingvo_pipe.tools.doctor.doctor",
+        "checks devices: sends, speed, and equal bytes on any number of them",
+    ),
     "cluster": (
         "lingvo_pipe.tools.local_cluster.local_cluster",
         "trains on worker processes of this machine",

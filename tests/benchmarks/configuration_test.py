@@ -1,5 +1,7 @@
 """The configurations can be run, have unique names, and stand beside baselines."""
 
+import itertools
+
 import pytest
 
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
@@ -26,13 +28,18 @@ def test_can_be_run(_: str, configuration: Configuration) -> None:
     assert workload.batch_size % configuration.num_micro_batches == 0
     assert workload.model_dim % workload.num_heads == 0
     recompute = configuration.recompute
-    make_schedule(
+    if configuration.system == "tensorflow":
+        return
+    schedule = make_schedule(
         configuration.schedule,
         configuration.num_devices,
         configuration.num_micro_batches,
         configuration.stages_per_device,
         recompute if isinstance(recompute, str) else "always",
     )
+    for device in range(configuration.num_devices):
+        stages = {op.stage for op in schedule.columns[device]}
+        assert configuration.stages_on(device) == sorted(stages)
 
 
 @pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
@@ -47,18 +54,49 @@ def test_timed_configurations_have_a_baseline_on_one_device(
     groups: list[list[Configuration]],
 ) -> None:
     for group in groups:
-        timed = {c for c in group if not c.only_start}
-        alone = {c.on_one_device() for c in timed}
-        assert alone < timed or not timed
-        assert {c for c in timed if c.num_devices == 1} == alone
+        ours = {c for c in group if c.system == "lingvo_pipe" and not c.only_start}
+        alone = {c.on_one_device() for c in ours}
+        assert alone < ours or not ours
+        assert {c for c in ours if c.num_devices == 1} == alone
 
 
 @pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
-def test_torch_stands_beside_lingvo_pipe(groups: list[list[Configuration]]) -> None:
-    assert any(c.system == "torch" for group in groups for c in group)
+def test_peers_train_the_same_model_in_the_same_group(
+    groups: list[list[Configuration]],
+) -> None:
     for group in groups:
-        torch = {c for c in group if c.system == "torch"}
-        assert torch in (set(), {c.in_torch() for c in group})
+        for each in group:
+            peers = {c.system for c in group if c.is_peer_of(each)}
+            if each.recompute not in ("always", "never") or each.num_blocks > 1:
+                assert not peers
+            elif each.system == "lingvo_pipe" and not each.only_start:
+                assert peers == {"torch", "tensorflow"}
+        others = [c for g in groups for c in g if g is not group]
+        assert not any(c.is_peer_of(each) for each in group for c in others)
+
+
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_all_schedules_of_torch_are_there_or_have_a_reason(num_devices: int) -> None:
+    torch = [
+        c
+        for c in sum(standard_configurations(num_devices), [])
+        if c.system == "torch" and c.num_devices > 1
+    ]
+    whole = {
+        (c.schedule, c.is_compiled, c.recompute, c.dtype)
+        for c in torch
+        if c.num_micro_batches == 8
+    }
+    schedules = {c.schedule for c in torch}
+    assert {"gpipe", "1f1b", "interleaved", "zero_bubble_v"} <= schedules
+    dtypes = ("float32", "bfloat16", "pure bfloat16")
+    assert whole == set(
+        itertools.product(schedules, (False, True), ("always", "never"), dtypes)
+    )
+    for c in torch:
+        splits_backward = "zero_bubble" in c.schedule
+        is_refused = splits_backward and (c.is_compiled or c.recompute == "always")
+        assert bool(c.limitation) == is_refused
 
 
 @pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
@@ -92,5 +130,4 @@ def test_predicted_configurations_are_pipelines_of_one_process(
     predicted = {c for c in known if c.is_predicted and not c.only_start}
     assert {c.schedule for c in predicted} == {"gpipe", "1f1b", "zero_bubble"}
     assert {c.num_devices for c in predicted} == {num_devices}
-    assert not {c.in_torch() for c in predicted} & predicted
     assert not {c.on_workers() for c in predicted} & predicted

@@ -32,15 +32,20 @@ def test_measures(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     ours = [row for row in rows if row["system"] == "lingvo_pipe"]
-    one_device, pipelined, on_workers, one_local, two_blocks = ours
-    assert [row["num_stages"] for row in ours] == [1, 2, 2, 1, 2]
+    one_device, pipelined, on_workers, _, half, one_local, two_blocks = ours
+    assert [row["num_stages"] for row in ours] == [1, 2, 2, 1, 2, 1, 2]
     places = [row["placement"] for row in ours]
-    assert places == ["in-process", "in-process", "workers", *["in-process"] * 2]
-    assert [row["num_blocks"] for row in ours] == [1, 1, 1, 2, 2]
-    assert [row["steps_per_call"] for row in ours] == [1, 1, 1, 3, 3]
+    assert places == ["in-process", "in-process", "workers", *["in-process"] * 4]
+    assert [row["num_blocks"] for row in ours] == [1, 1, 1, 1, 1, 2, 2]
+    assert [row["steps_per_call"] for row in ours] == [1, 1, 1, 1, 1, 3, 3]
+    plain, plain_half = (row for row in rows if row["system"] == "tensorflow")
+    assert (half["dtype"], plain_half["dtype"]) == ("bfloat16", "bfloat16")
+    for row, peer in ((pipelined, plain), (half, plain_half)):
+        ratio = row["step_seconds"] / peer["step_seconds"]
+        assert row["step_over_tensorflow"] == pytest.approx(ratio)
     for row in ours:
         assert row["schedule"] == ("gpipe" if row["num_blocks"] == 1 else "local")
-        assert row["recompute"] == "always"
+        assert row["recompute"] == ("never" if row["dtype"] == "bfloat16" else "always")
         assert 0 < row["step_seconds"] < row["start_seconds"]
         peak = row["peak_bytes_by_stage"]
         assert len(peak) == row["num_stages"]
@@ -63,9 +68,10 @@ def test_measures(tmp_path: Path) -> None:
     # Of two steps one is predicted.
     assert pipelined["prediction_error"] == pipelined["prediction_error_max"] >= 0
     assert one_device["prediction_error"] is on_workers["prediction_error"] is None
-    assert run.stdout.count("| lingvo_pipe ") == 5
-    assert run.stdout.count("%") == 2
-    assert (len(rows) == 5) == ("--torch_python=PATH" in run.stdout)
+    assert run.stdout.count("| lingvo_pipe ") == 7
+    assert run.stdout.count("%") == 4
+    assert (len(rows) == 9) == ("--torch_python=PATH" in run.stdout)
+    assert "zero-bubble" in run.stdout or len(rows) == 9
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,8 @@ def test_measures(tmp_path: Path) -> None:
     [
         (["--output=absent/table.json"], r"--output.*\babsent/table\.json "),
         (["--output=."], "--output.*directory"),
-        (["--only=gpipe_"], r"--only.*'gpipe_'.*\n  lingvo_pipe L=2 K=1"),
+        (["--only=gpipe_"], r"--only.*'gpipe_'.*\n  lingvo_pipe L=4 K=1"),
+        (["--only=gpipe 1f1b"], r"--only.*'gpipe 1f1b'"),
         (["--torch_python=/bin/false"], r"--torch_python.* /bin/false\b"),
         (["--torch_python=absent"], r"--torch_python.* absent\b"),
         (["quick"], r"\['quick'\]"),

@@ -1,5 +1,6 @@
 """Rounds of measurements, and the rows and tables made of them."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from statistics import median
@@ -8,12 +9,14 @@ import pytest
 
 from lingvo_pipe.tools.benchmarks.configuration import (
     Configuration,
+    Dtype,
     standard_configurations,
 )
 from lingvo_pipe.tools.benchmarks.exchange import Report, Request
 from lingvo_pipe.tools.benchmarks.rounds import Round, measure_rounds
 from lingvo_pipe.tools.benchmarks.rows import (
     Row,
+    format_best_peers,
     format_predictions,
     format_table,
     format_traffic,
@@ -95,35 +98,79 @@ def test_a_pipeline_gets_a_core_per_device() -> None:
 def test_different_losses_cannot_be_compared() -> None:
     with pytest.raises(RuntimeError, match=r"torch .* 0\.3\b.*lingvo_pipe .* 0\.25\b"):
         _rounds(1, loss_of={"torch": 0.3})
+    with pytest.raises(RuntimeError, match=r"tensorflow .* 0\.25005\b"):
+        _rounds(1, loss_of={"tensorflow": 0.25 * (1 + 2e-4)})
+
+
+def test_bfloat16_may_differ_more() -> None:
+    def measure(other: Configuration, loss: float) -> None:
+        measure_rounds(
+            [[ours, other]],
+            num_rounds=2,
+            num_steps=1,
+            cores=[0],
+            run=lambda requests: [
+                Report(1.0, [1.0], None, loss if r.configuration == other else 1.0, 0.0)
+                for r in requests
+            ],
+            log=lambda text: None,
+        )
+
+    other = next(c for c in CONFIGURATIONS if c.system == "torch")
+    ours = next(c for c in CONFIGURATIONS if c.dtype == "bfloat16")
+    tolerated: list[tuple[Dtype, float]] = [("bfloat16", 1e-3), ("pure bfloat16", 5e-3)]
+    for dtype, allowed in tolerated:
+        half = dataclasses.replace(other, dtype=dtype)
+        measure(half, 1 + allowed)
+        with pytest.raises(RuntimeError, match=half.name):
+            measure(half, 1 + 3 * allowed)
 
 
 @pytest.mark.parametrize("num_rounds", [1, 2, 5])
 def test_ratios_are_of_one_round(num_rounds: int) -> None:
     rounds = _rounds(num_rounds)
     rows = make_rows(rounds)
-    num_compared = {"speedup": 0, "torch": 0, "in_process": 0}
     for row in rows:
-        if row.speedup:
-            num_compared["speedup"] += 1
-            expected = _ratios(rounds, row.configuration.on_one_device(), row)
-            assert row.speedup.median == median(1 / x for x in expected)
-            assert row.speedup.max == 1 / min(expected)
-        if row.step_over_torch:
-            num_compared["torch"] += 1
-            expected = _ratios(rounds, row.configuration.in_torch(), row)
-            assert row.step_over_torch.median == median(expected)
-            assert row.step_over_torch.min == min(expected)
-        if row.step_over_in_process:
-            num_compared["in_process"] += 1
-            expected = _ratios(rounds, row.configuration.in_process(), row)
-            assert row.step_over_in_process.median == median(expected)
-            assert row.step_over_in_process.max == max(expected)
-    in_torch = [c for c in CONFIGURATIONS if c.in_torch() in CONFIGURATIONS]
-    assert num_compared == {
-        "speedup": sum(c.num_devices == 2 for c in CONFIGURATIONS),
-        "torch": sum(c.system == "lingvo_pipe" for c in in_torch),
-        "in_process": sum(c.placement == "workers" for c in CONFIGURATIONS),
-    }
+        configuration = row.configuration
+        found = {
+            row.configuration.on_one_device(): row.speedup,
+            _best(rounds, configuration, "torch"): row.step_over_torch,
+            _best(rounds, configuration, "tensorflow"): row.step_over_tensorflow,
+            configuration.in_process(): row.step_over_in_process,
+        }
+        for other, spread in found.items():
+            if other is None or other == configuration or other not in rounds[0]:
+                assert spread is None
+                continue
+            assert spread is not None
+            expected = _ratios(rounds, other, row)
+            if other == configuration.on_one_device():
+                expected = [1 / x for x in expected]
+            assert spread.median == pytest.approx(median(expected))
+            assert spread.min == pytest.approx(min(expected))
+            assert spread.max == pytest.approx(max(expected))
+
+
+def _best(
+    rounds: list[Round], configuration: Configuration, system: str
+) -> Configuration | None:
+    """Returns the peer that a row is divided by, or None."""
+    if configuration.system != "lingvo_pipe":
+        return None
+    peers = [
+        (median(median(each[c].step_seconds) for each in rounds), i)
+        for i, c in enumerate(rounds[0])
+        if c.system == system and c.is_peer_of(configuration)
+    ]
+    return list(rounds[0])[min(peers)[1]] if peers else None
+
+
+def test_the_best_row_of_torch_is_named() -> None:
+    rounds = _rounds(2)
+    rows = make_rows(rounds)
+    best = {row.best_torch for row in rows if row.best_torch}
+    assert format_best_peers(rows).splitlines() == sorted(best)
+    assert len(best) > 1
 
 
 def _ratios(rounds: list[Round], other: Configuration, row: Row) -> list[float]:
@@ -194,8 +241,9 @@ def test_the_papers_expression_is_for_recomputed_gpipe() -> None:
     for row in make_rows(_rounds(1)):
         bytes_by_stage = row.to_dict()["paper_bytes_by_stage"]
         configuration = row.configuration
-        policy = configuration.schedule, configuration.recompute
-        assert (bytes_by_stage is not None) == (policy == ("gpipe", "always"))
+        policy = configuration.schedule, configuration.recompute, configuration.dtype
+        expected = policy == ("gpipe", "always", "float32")
+        assert (bytes_by_stage is not None) == expected
         if bytes_by_stage:
             assert len(bytes_by_stage) == configuration.num_stages
 

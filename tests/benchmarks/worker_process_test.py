@@ -28,10 +28,11 @@ from lingvo_pipe.tools.benchmarks.worker_process import (
 )
 
 REPORT = Report(1.0, [1.0, 1.0], None, 0.5, 0.0)
-GROUP, _ = quick_configurations(2)
+GROUP, *_ = quick_configurations(2)
 IN_PROCESS = next(c for c in GROUP if c.is_predicted)
 ON_WORKERS = IN_PROCESS.on_workers()
-IN_TORCH = IN_PROCESS.in_torch()
+IN_TORCH = next(c for c in GROUP if c.system == "torch" and c.num_devices == 2)
+PLAIN = next(c for c in GROUP if c.system == "tensorflow")
 
 
 class Log:
@@ -84,20 +85,23 @@ def _run(configurations: Sequence[Configuration]) -> list[Report]:
 
 
 def test_configurations_run_their_steps_in_turns(log: Log) -> None:
-    reports = _run([IN_PROCESS, ON_WORKERS, IN_TORCH])
-    assert reports == [REPORT] * 3
+    reports = _run([IN_PROCESS, ON_WORKERS, IN_TORCH, PLAIN])
+    assert reports == [REPORT] * 4
     turns = [
         ("turn", "lingvo_pipe_worker in-process"),
         ("turn", "lingvo_pipe_worker workers"),
-        ("turn", "torch_worker always"),
+        ("turn", "torch_worker float32"),
+        ("turn", "lingvo_pipe_worker float32"),
     ]
     assert log.events == [
         ("start", "lingvo_pipe_worker in-process"),
         ("start", "lingvo_pipe.tools.bound_process workers"),
         ("start", "lingvo_pipe_worker workers"),
-        ("start", "torch_worker always"),
+        ("start", "torch_worker float32"),
+        ("start", "lingvo_pipe_worker float32"),
         *turns * 3,  # Two steps, and the report.
-        ("end", "torch_worker always"),
+        ("end", "lingvo_pipe_worker float32"),
+        ("end", "torch_worker float32"),
         ("end", "lingvo_pipe_worker workers"),
         ("end", "lingvo_pipe.tools.bound_process workers"),
         ("end", "lingvo_pipe_worker in-process"),

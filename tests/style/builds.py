@@ -42,6 +42,7 @@ _BY_NAME = {
         "//lingvo_pipe/training/checkpoint",
         "//lingvo_pipe:trainer_library",
         "//lingvo_pipe/tools/benchmarks",
+        "//lingvo_pipe/tools/doctor:examined",
         "//lingvo_pipe/tools/local_cluster:cluster",
         "//lingvo_pipe/tools/local_study:study",
         "//lingvo_pipe/tools/plan:planned",

@@ -155,11 +155,14 @@ def median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
 
 
 def _memory(devices: Sequence[str]) -> int:
-    """Returns a device's bytes, without limit if unknown; CPU devices share theirs."""
+    """Returns a device's bytes, without limit if unknown; CPU devices share theirs.
+
+    Only the first of several logical devices of a GPU is known.
+    """
     if not knows_memory(devices):
         return _UNLIMITED
     name = device_name(devices[0])
     if name.kind == "CPU":
         return available_memory() // len(devices)
     local = {each.name: each.memory_limit for each in device_lib.list_local_devices()}
-    return int(local[f"/device:{name.kind}:{name.index}"])
+    return int(local.get(f"/device:{name.kind}:{name.index}", _UNLIMITED))

@@ -13,20 +13,25 @@ LEARNING_RATE = 1e-3
 NORM_EPSILON = 1e-6
 _WEIGHT_SCALE = 0.02
 
-System = Literal["lingvo_pipe", "torch"]
+System = Literal["lingvo_pipe", "torch", "tensorflow"]
+Dtype = Literal["float32", "bfloat16", "pure bfloat16"]
 Placement = Literal["in-process", "workers"]
 Recompute = str | tuple[int, ...]
 
 # The schedules whose steps the simulation predicts.
 _PREDICTED = ("gpipe", "1f1b", "zero_bubble")
 _LOCAL_STEPS_PER_CALL = 16
+_ZERO_BUBBLE = ("zero_bubble", "interleaved_zero_bubble", "zero_bubble_v")
+_TORCH_SCHEDULES = ("gpipe", "1f1b", "interleaved", *_ZERO_BUBBLE)
+# On one device the others only add calls.
+_TORCH_SCHEDULES_ALONE = ("gpipe", "1f1b")
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """L Transformer layers, trained with SGD on the mean of the squared outputs.
 
-    They have D channels; a mini-batch has B examples of T tokens. Both systems get the
+    They have D channels; a mini-batch has B examples of T tokens. All systems get the
     same weights and the same batch, and so must compute the same loss.
     """
 
@@ -75,7 +80,10 @@ class Configuration:
     """A row of the table.
 
     With placement "workers", each of lingvo_pipe's stages is on a worker process;
-    PyTorch's, always separate processes, have placement None.
+    PyTorch's, always separate processes, have placement None. System "tensorflow" is a
+    plain tf.function, which accumulates gradients over M micro-batches on one device.
+    Weights are float32, and layers compute in `dtype`; "pure bfloat16" is also the
+    weights'.
     """
 
     system: System
@@ -89,6 +97,8 @@ class Configuration:
     steps_per_call: int = 1
     only_start: bool = False  # Runs the first step alone.
     placement: Placement | None = "in-process"
+    dtype: Dtype = "float32"
+    is_compiled: bool = False  # PyTorch's stages, by torch.compile.
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Configuration:
@@ -111,8 +121,8 @@ class Configuration:
             (self.num_blocks, "{} blocks"),
             (self.steps_per_call, "{} steps a call"),
         )
-        shown = (form.format(number) for number, form in options if number > 1)
-        return ", ".join([self.schedule, *shown])
+        shown = [form.format(number) for number, form in options if number > 1]
+        return ", ".join([self.schedule, *shown, *["compiled"] * self.is_compiled])
 
     @property
     def recompute_text(self) -> str:
@@ -122,12 +132,48 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """The name that --only selects by."""
-        name = (
-            f"{self.system} L={self.workload.num_layers} K={self.num_devices} "
-            f"M={self.num_micro_batches} {self.schedule_text} {self.recompute_text}"
+        """The name, whose words --only selects by."""
+        words = (
+            f"{self.system} L={self.workload.num_layers} K={self.num_devices}",
+            f"M={self.num_micro_batches} {self.schedule_text} {self.recompute_text}",
+            self.dtype,
+            self.placement,
         )
-        return f"{name} {self.placement}" if self.placement else name
+        return " ".join(filter(None, words))
+
+    @property
+    def precision(self) -> str:
+        """The dtype that layers compute in."""
+        return self.dtype.removeprefix("pure ")
+
+    @property
+    def limitation(self) -> str | None:
+        """Why the system can't run this, if so."""
+        if self.system == "torch" and self.schedule in _ZERO_BUBBLE:
+            if self.is_compiled:
+                return "PyTorch's zero-bubble schedules refuse compiled stages"
+            if self.recompute != "never":
+                return "PyTorch's zero-bubble schedules cannot recompute"
+        return None
+
+    def is_peer_of(self, other: Configuration) -> bool:
+        """Returns whether this trains `other`'s model as well, in another system."""
+        names = ("workload", "num_micro_batches", "recompute", "num_blocks")
+        return (
+            self.system != other.system
+            and self.precision == other.precision
+            and all(getattr(self, name) == getattr(other, name) for name in names)
+            and (self.system == "tensorflow" or self.num_devices == other.num_devices)
+        )
+
+    def stages_on(self, device: int) -> list[int]:
+        """Returns the stages of a device: in turns, or back again in the shape of a V.
+
+        PyTorch's processes must know; lingvo_pipe's schedules decide it themselves.
+        """
+        if self.schedule == "zero_bubble_v":
+            return [device, self.num_stages - 1 - device]
+        return list(range(device, self.num_stages, self.num_devices))
 
     @property
     def is_predicted(self) -> bool:
@@ -148,33 +194,33 @@ class Configuration:
         """Returns the configuration with each stage on a worker."""
         return dataclasses.replace(self, placement="workers")
 
-    def in_torch(self) -> Configuration:
-        """Returns PyTorch's GPipe with equal micro-batches and recomputation."""
-        return dataclasses.replace(
-            self, system="torch", schedule="gpipe", stages_per_device=1, placement=None
-        )
-
 
 def standard_configurations(num_devices: int) -> list[list[Configuration]]:
     """Returns the whole table in groups to compare; timed pipelines have K devices."""
     every_other = tuple(range(0, _LAYERS_8.num_layers, 2))
-    schedules: dict[tuple[int, Recompute], Sequence[str]] = {
-        (8, "always"): ("gpipe", "1f1b", "interleaved"),
-        (8, "never"): ("gpipe", "1f1b", "interleaved", "zero_bubble"),
-        (8, "except_last"): ("gpipe",),
-        (8, every_other): ("gpipe",),
-        (16, "always"): ("gpipe", "1f1b", "interleaved"),
-        (16, "never"): ("gpipe", "zero_bubble"),
+    recomputed = ("gpipe", "1f1b", "interleaved")
+    stashed = (*recomputed, *_ZERO_BUBBLE)
+    schedules: dict[tuple[int, Recompute, Dtype], Sequence[str]] = {
+        (8, "always", "float32"): recomputed,
+        (8, "never", "float32"): stashed,
+        (8, "always", "bfloat16"): recomputed,
+        (8, "never", "bfloat16"): stashed,
+        (8, "except_last", "float32"): ("gpipe",),
+        (8, every_other, "float32"): ("gpipe",),
+        (16, "always", "float32"): recomputed,
+        (16, "never", "float32"): ("gpipe", "zero_bubble"),
     }
     make = functools.partial(Configuration, "lingvo_pipe", _LAYERS_8, num_devices)
     groups: list[list[Configuration]] = []
-    for (num_micro_batches, recompute), names in schedules.items():
+    for (num_micro_batches, recompute, dtype), names in schedules.items():
         groups.append([])
         for name in names:
-            stages = 2 if name == "interleaved" else 1
-            variant = make(num_micro_batches, name, recompute, stages)
-            on_workers = name in ("gpipe", "1f1b") and recompute == "always"
-            groups[-1] += _compared(variant, on_workers)
+            stages = _stages_per_device(name)
+            variant = make(num_micro_batches, name, recompute, stages, dtype=dtype)
+            workers = recompute == "always" and dtype == "float32"
+            groups[-1] += _compared(variant, name in ("gpipe", "1f1b") and workers)
+        if recompute in ("always", "never"):
+            groups[-1] += _peers(make(num_micro_batches, "", recompute, dtype=dtype))
     local = make(8, "local", "never", num_blocks=num_devices)
     many = dataclasses.replace(local, steps_per_call=_LOCAL_STEPS_PER_CALL)
     return [
@@ -187,20 +233,50 @@ def standard_configurations(num_devices: int) -> list[list[Configuration]]:
 
 def quick_configurations(num_devices: int) -> list[list[Configuration]]:
     """Returns small pipelines to check that everything runs, not to time."""
-    workload = Workload(num_devices, model_dim=8, batch_size=8, sequence_length=4)
+    workload = Workload(2 * num_devices, model_dim=8, batch_size=8, sequence_length=4)
     pipelined = Configuration("lingvo_pipe", workload, num_devices, 4)
     local = dataclasses.replace(
         pipelined, schedule="local", num_blocks=num_devices, steps_per_call=3
     )
-    return [_compared(pipelined, on_workers=True), _compared(local, on_workers=False)]
+    half = dataclasses.replace(pipelined, recompute="never", dtype="bfloat16")
+    # What takes seconds to compile is only in the second group.
+    peers = [peer for peer in _peers(pipelined) if not peer.is_compiled]
+    half_peers = [x for x in _peers(half) if x.schedule in ("gpipe", "accumulation")]
+    return [
+        [*_compared(pipelined, on_workers=True), *peers],
+        [*_compared(half, on_workers=False), *half_peers],
+        _compared(local, on_workers=False),
+    ]
 
 
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
-    """Returns a pipeline with its baselines; PyTorch's go with GPipe's."""
+    """Returns a pipeline with its baseline, and the same on workers if wanted."""
     configurations = [pipelined.on_one_device(), pipelined]
-    if on_workers:
-        configurations.append(pipelined.on_workers())
-    if pipelined.schedule == "gpipe" and pipelined.recompute in ("always", "never"):
-        torch = pipelined.in_torch()
-        configurations += [torch, torch.on_one_device()]
-    return configurations
+    return configurations + [pipelined.on_workers()] * on_workers
+
+
+def _peers(like: Configuration) -> list[Configuration]:
+    """Returns the rows of PyTorch and of a plain tf.function of the same model."""
+    dtypes: dict[Dtype, tuple[Dtype, ...]] = {"bfloat16": ("bfloat16", "pure bfloat16")}
+    peer = functools.partial(dataclasses.replace, like, placement=None)
+    peers = [
+        peer(
+            system="torch",
+            num_devices=num_devices,
+            schedule=schedule,
+            stages_per_device=_stages_per_device(schedule),
+            dtype=dtype,
+            is_compiled=is_compiled,
+        )
+        for dtype in dtypes.get(like.dtype, (like.dtype,))
+        for is_compiled in (False, True)
+        for schedule in _TORCH_SCHEDULES
+        for num_devices in (like.num_devices, 1)
+        if num_devices > 1 or schedule in _TORCH_SCHEDULES_ALONE
+    ]
+    return [*peers, peer(system="tensorflow", num_devices=1, schedule="accumulation")]
+
+
+def _stages_per_device(schedule: str) -> int:
+    interleaved = ("interleaved", "interleaved_zero_bubble", "zero_bubble_v")
+    return 2 if schedule in interleaved else 1

@@ -47,6 +47,7 @@ class TransformerLayer(BaseLayer):
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
         """Applies the layer to `[b, T, D]`; returns the same shape."""
+        x = tf.cast(x, self.fprop_dtype)
         x += self._attention(theta, _norm(x, theta.attention_norm))
         hidden = _project(_norm(x, theta.feed_forward_norm), theta.expand)
         return x + _project(tf.nn.relu(hidden), theta.contract)
@@ -66,9 +67,11 @@ class TransformerLayer(BaseLayer):
 
 
 def _norm(x: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    wide = tf.cast(x, tf.float32)
+    centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
-    return centered * tf.math.rsqrt(variance + NORM_EPSILON) * factor
+    normal = centered * tf.math.rsqrt(variance + NORM_EPSILON)
+    return tf.cast(normal * tf.cast(factor, tf.float32), x.dtype)
 
 
 def _project(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
@@ -106,13 +109,18 @@ def make_pipeline(
         stages_per_device=configuration.stages_per_device,
         devices=devices,
         recompute=recompute if isinstance(recompute, str) else list(recompute),
+        fprop_dtype=tf.as_dtype(configuration.dtype),
     )
     pipeline = p.Instantiate()
-    layers = [cell for cell in pipeline.cells if isinstance(cell, TransformerLayer)]
-    for i, cell in enumerate(layers):
-        for name, value in workload.weights(i).items():
-            cell.vars[name].assign(value)
+    _assign_weights(pipeline.cells)
     return pipeline
+
+
+def _assign_weights(cells: Sequence[BaseLayer]) -> None:
+    layers = (cell for cell in cells if isinstance(cell, TransformerLayer))
+    for i, layer in enumerate(layers):
+        for name, value in layer.params.workload.weights(i).items():
+            layer.vars[name].assign(value)
 
 
 def train_steps(
@@ -181,5 +189,5 @@ def inputs_of(batch: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
 
 def mean_loss(outputs: tf.Tensor, weights: tf.Tensor) -> NestedMap:
     """Returns the mean of the squared outputs."""
-    mean = tf.reduce_mean(tf.square(outputs))
+    mean = tf.reduce_mean(tf.square(tf.cast(outputs, tf.float32)))
     return NestedMap(loss=(mean, tf.reduce_sum(weights)))

@@ -1,4 +1,4 @@
-"""Measures lingvo_pipe in a process of its own.
+"""Measures lingvo_pipe, or a plain tf.function, in a process of its own.
 
     python -m lingvo_pipe.tools.benchmarks.lingvo_pipe_worker REQUEST WORKERS
 
@@ -23,6 +23,7 @@ from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.tools.benchmarks import lingvo_pipe_model as model
 from lingvo_pipe.tools.benchmarks.exchange import Report, Request, Turns, to_json
+from lingvo_pipe.tools.benchmarks.plain_tensorflow import plain_step
 from lingvo_pipe.tools.benchmarks.system_load import OtherPrograms, loopback_bytes
 from lingvo_pipe.training.profiling.step_profile import measured_timeline, predict
 
@@ -35,15 +36,22 @@ def main() -> None:
     request, workers = Request.from_json(sys.argv[1]), json.loads(sys.argv[2])
     configuration, turns = request.configuration, Turns()
     os.sched_setaffinity(0, request.cores)
-    names = [f"worker:{i}/cpu:0" for i in range(len(workers))]
-    names = names or [f"cpu:{i}" for i in range(configuration.num_devices)]
-    cluster = Cluster(tuple(workers)) if workers else None
-    layer = model.make_pipeline(configuration, initialize_devices(names, cluster))
-    batch = tf.constant(configuration.workload.batch())
     num_steps = configuration.steps_per_call
+    batch, layer = None, None
+    if configuration.system == "tensorflow":
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        step = plain_step(configuration, "cpu:0")
+    else:
+        names = [f"worker:{i}/cpu:0" for i in range(len(workers))]
+        names = names or [f"cpu:{i}" for i in range(configuration.num_devices)]
+        cluster = Cluster(tuple(workers)) if workers else None
+        layer = model.make_pipeline(configuration, initialize_devices(names, cluster))
+        batch = tf.constant(configuration.workload.batch())
 
     start = time.perf_counter()
-    step = model.train_steps(layer, batch, num_steps)
+    if layer is not None:
+        step = model.train_steps(layer, batch, num_steps)
     loss = float(step().loss)
     start_seconds = time.perf_counter() - start
 
@@ -63,12 +71,12 @@ def main() -> None:
         start_seconds,
         step_seconds,
         layer.PeakBytes(*model.inputs_of(batch), model.mean_loss)
-        if request.with_peak
+        if layer and request.with_peak
         else None,
         loss,
         others.num_cores(),
-        prediction_errors(layer, times) if configuration.is_predicted else [],
-        model.bytes_by_shapes(layer, batch) if workers else None,
+        prediction_errors(layer, times) if layer and configuration.is_predicted else [],
+        model.bytes_by_shapes(layer, batch) if layer and workers else None,
         sent if workers else [],
     )
     turns.answer(to_json(report))

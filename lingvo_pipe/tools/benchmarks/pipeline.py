@@ -1,15 +1,17 @@
-"""Compares pipelines with PyTorch's: time, speed-up, start and memory.
+"""Compares pipelines with PyTorch's, and with a plain tf.function.
 
     lingvo_pipe benchmark --output=/tmp/pipeline.json
 
-Prints tables of measurements and of prediction errors; README.md describes their
-columns. Devices are CPU devices with one core each, so it runs anywhere.
+Prints tables of time, speed-up, start and memory, and of prediction errors; README.md
+describes their columns. Devices are CPU devices with one core each, so this runs
+anywhere.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,13 +24,19 @@ from lingvo_pipe.tools.benchmarks.configuration import (
 )
 from lingvo_pipe.tools.benchmarks.rounds import measure_rounds
 from lingvo_pipe.tools.benchmarks.rows import (
+    format_best_peers,
     format_predictions,
     format_table,
     format_traffic,
     make_rows,
     write_rows,
 )
-from lingvo_pipe.tools.benchmarks.worker_process import has_torch, run_workers
+from lingvo_pipe.tools.benchmarks.worker_process import (
+    COMPILES_TORCH,
+    IMPORTS_TORCH,
+    can_run,
+    run_workers,
+)
 from lingvo_pipe.tools.programs import check_writable, program
 
 FLAGS = flags.FLAGS
@@ -37,7 +45,10 @@ flags.DEFINE_string("output", None, "File for the rows, as JSON.")
 flags.DEFINE_integer("rounds", 5, "Number of rounds.", lower_bound=1)
 flags.DEFINE_integer("steps", 5, "Timed steps in each round.", lower_bound=1)
 flags.DEFINE_string(
-    "only", "", "Measure only configurations with this text in their name."
+    "only",
+    "",
+    "Measure only configurations whose names have all of these words: 'K=2 M=8 never "
+    "float32'. A word may name alternatives: 'gpipe|1f1b'.",
 )
 flags.DEFINE_enum("devices", "2", ["2", "4"], "K of the timed pipelines.")
 flags.DEFINE_bool(
@@ -51,9 +62,12 @@ flags.DEFINE_string(
 )
 
 _NO_TORCH = (
-    "this Python cannot import torch, numpy and lazy_loader. Run 'pip install torch "
-    "numpy lazy-loader' in any environment, and give its Python by "
+    "this Python cannot import torch 2.13 or later, numpy and lazy_loader. Run 'pip "
+    "install torch numpy lazy-loader' in any environment, and give its Python by "
     "--torch_python=PATH."
+)
+_NO_COMPILER = (
+    "torch.compile fails there. It needs a C++ compiler, such as g++, on the PATH."
 )
 
 
@@ -64,9 +78,14 @@ def main(argv: Sequence[str]) -> None:
             check_writable(output, "--output")
         selected = _selected()
         torch_python = _torch_python()
-        groups = _chosen(selected, lambda c: bool(torch_python) or c.system != "torch")
+        absent = _limitations(selected, torch_python)
+        groups = _chosen(selected, lambda c: c not in absent)
+        left_out = "\n".join(
+            f"Left out: {number} rows, because {reason}"
+            for reason, number in Counter(absent.values()).items()
+        )
         if not groups:
-            raise ValueError(f"--only={FLAGS.only} selects PyTorch's rows: {_NO_TORCH}")
+            raise ValueError(f"--only={FLAGS.only} leaves no row. {left_out}")
     rounds = measure_rounds(
         groups,
         FLAGS.rounds,
@@ -83,21 +102,44 @@ def main(argv: Sequence[str]) -> None:
         print(f"\nSteps, predicted from earlier steps:\n\n{table}")
     if table := format_traffic(rows):
         print(f"\nBytes that a step sends between processes:\n\n{table}")
-    if groups != selected:
-        print(f"\nPyTorch's rows are left out: {_NO_TORCH}")
+    if text := format_best_peers(rows):
+        print(f"\nPyTorch's best rows:\n\n{text}")
+    if left_out:
+        print(f"\n{left_out}")
+
+
+def _limitations(
+    groups: Sequence[Sequence[Configuration]], torch_python: str | None
+) -> dict[Configuration, str]:
+    """Returns why configurations can't run, for those that can't."""
+    limitations = {c: c.limitation for group in groups for c in group if c.limitation}
+    torch = [c for group in groups for c in group if c.system == "torch"]
+    if not torch_python:
+        limitations |= dict.fromkeys(torch, _NO_TORCH)
+    else:
+        compiled = [c for c in torch if c.is_compiled and c not in limitations]
+        if compiled and not can_run(torch_python, COMPILES_TORCH):
+            limitations |= dict.fromkeys(compiled, _NO_COMPILER)
+    return limitations
 
 
 def _selected() -> list[list[Configuration]]:
     choose = quick_configurations if FLAGS.quick else standard_configurations
     known = choose(int(FLAGS.devices))
-    selected = _chosen(known, lambda configuration: FLAGS.only in configuration.name)
+    selected = _chosen(known, _is_selected)
     if not selected:
         names = "\n  ".join(c.name for group in known for c in group)
         raise ValueError(
-            "--only: expected a part of a configuration's name, got "
+            "--only: expected words that a configuration's name has, got "
             f"{FLAGS.only!r}. The names are:\n  {names}"
         )
     return selected
+
+
+def _is_selected(configuration: Configuration) -> bool:
+    words = configuration.name.replace(",", " ").split()
+    wanted = FLAGS.only.replace(",", " ").split()
+    return all(any(word in words for word in each.split("|")) for each in wanted)
 
 
 def _chosen(
@@ -112,11 +154,11 @@ def _torch_python() -> str | None:
     """Returns the Python that runs PyTorch, if there is one."""
     given = FLAGS.torch_python
     if not given:
-        return sys.executable if has_torch(sys.executable) else None
-    if not has_torch(given):
+        return sys.executable if can_run(sys.executable, IMPORTS_TORCH) else None
+    if not can_run(given, IMPORTS_TORCH):
         raise ValueError(
             "--torch_python: expected a Python that can import "
-            f"torch.distributed.pipelining, numpy and lazy_loader, got {given}. "
+            f"torch 2.13 or later, numpy and lazy_loader, got {given}. "
             "Install them there ('pip install torch numpy lazy-loader'), or leave the "
             "flag out."
         )

@@ -32,10 +32,11 @@ class Spread(NamedTuple):
 class Row:
     """A configuration and its measurements (see `Report`); None if not applicable.
 
-    The speed-up is over one device. `step_over_torch` divides by the step time of
-    PyTorch's GPipe with equal micro-batches and recomputation, and
-    `step_over_in_process` by the step time with all stages in one process. Prediction
-    errors and sent bytes are over all steps in all rounds.
+    The speed-up is over one device. `step_over_torch` and `step_over_tensorflow` divide
+    by the step time of the peer's best row with equal micro-batches, recomputation and
+    dtype, which `best_torch` names, and `step_over_in_process` by the step time with
+    all stages in one process. Prediction errors and sent bytes are over all steps in
+    all rounds.
     """
 
     configuration: Configuration
@@ -43,6 +44,8 @@ class Row:
     speedup: Spread | None
     speedup_bound: float | None
     step_over_torch: Spread | None
+    best_torch: str | None
+    step_over_tensorflow: Spread | None
     step_over_in_process: Spread | None
     start_seconds: Spread | None
     peak_bytes_by_stage: list[int] | None
@@ -58,6 +61,7 @@ class Row:
         names = (
             *("num_devices", "num_stages", "num_micro_batches", "schedule"),
             *("num_blocks", "steps_per_call", "recompute", "placement"),
+            *("dtype", "is_compiled"),
         )
         found = {
             "system": self.configuration.system,
@@ -82,13 +86,18 @@ def _row(configuration: Configuration, rounds: Sequence[Round]) -> Row:
     own = [measured[configuration] for measured in rounds]
     timed = [report for report in own if report.step_seconds]
     in_process = configuration.in_process()
+    torch, tensorflow = (
+        _best_peer(rounds, configuration, system) for system in ("torch", "tensorflow")
+    )
     speedup = _step_ratio(rounds, configuration.on_one_device(), configuration)
     return Row(
         configuration=configuration,
         step_seconds=_spread(map(_step_seconds, timed)),
         speedup=speedup,
         speedup_bound=_speedup_bound(configuration) if speedup else None,
-        step_over_torch=_step_ratio(rounds, configuration, configuration.in_torch()),
+        step_over_torch=_step_ratio(rounds, configuration, torch),
+        best_torch=torch.name if torch else None,
+        step_over_tensorflow=_step_ratio(rounds, configuration, tensorflow),
         step_over_in_process=_step_ratio(rounds, configuration, in_process),
         start_seconds=_spread(report.start_seconds for report in own),
         peak_bytes_by_stage=own[0].peak_bytes_by_stage,
@@ -104,11 +113,29 @@ def _step_seconds(report: Report) -> float:
     return median(report.step_seconds)
 
 
+def _best_peer(
+    rounds: Sequence[Round], configuration: Configuration, system: str
+) -> Configuration | None:
+    """Returns a system's fastest row, by medians, to compare lingvo_pipe with."""
+    return min(
+        (
+            peer
+            for peer in rounds[0]
+            if peer.system == system and configuration.system == "lingvo_pipe"
+            if peer.is_peer_of(configuration)
+        ),
+        key=lambda peer: median(_step_seconds(each[peer]) for each in rounds),
+        default=None,
+    )
+
+
 def _step_ratio(
-    rounds: Sequence[Round], numerator: Configuration, denominator: Configuration
+    rounds: Sequence[Round], numerator: Configuration, denominator: Configuration | None
 ) -> Spread | None:
     """Returns the ratio of step times within rounds; None if equal or not measured."""
-    if numerator == denominator or not {numerator, denominator} <= set(rounds[0]):
+    if denominator is None or numerator == denominator:
+        return None
+    if not {numerator, denominator} <= set(rounds[0]):
         return None
     return _spread(
         _step_seconds(r[numerator]) / _step_seconds(r[denominator]) for r in rounds
@@ -133,9 +160,10 @@ def _paper_bytes_by_stage(configuration: Configuration) -> list[int] | None:
     This is GPipe's expression (arXiv 1811.06965, 2.3). N is the stash: a stage's inputs
     for the whole mini-batch. L/K · N/M is everything that its layers compute for one
     micro-batch during recomputation. Returns None for configurations other than GPipe's
-    schedule with recomputation.
+    schedule with recomputation in float32.
     """
-    if (configuration.schedule, configuration.recompute) != ("gpipe", "always"):
+    policy = configuration.schedule, configuration.recompute, configuration.dtype
+    if policy != ("gpipe", "always", "float32"):
         return None
     workload, num_stages = configuration.workload, configuration.num_stages
     num_layers = workload.num_layers // num_stages
@@ -168,7 +196,8 @@ def format_table(rows: Sequence[Row]) -> str:
             "step, s": _spread_text(row.step_seconds, 3),
             "speed-up": _spread_text(row.speedup, 2),
             "bound": "" if row.speedup_bound is None else f"{row.speedup_bound:.2f}",
-            "step / PyTorch's": _spread_text(row.step_over_torch, 2),
+            "step / PyTorch's best": _spread_text(row.step_over_torch, 2),
+            "step / tf.function's": _spread_text(row.step_over_tensorflow, 2),
             "step / in-process": _spread_text(row.step_over_in_process, 2),
             "start, s": _spread_text(row.start_seconds, 1),
             "peak, MiB": _mib(row.peak_bytes_by_stage),
@@ -177,6 +206,11 @@ def format_table(rows: Sequence[Row]) -> str:
         }
         for row in rows
     )
+
+
+def format_best_peers(rows: Sequence[Row]) -> str:
+    """Returns a line for each row of PyTorch's that lingvo_pipe's are divided by."""
+    return "\n".join(sorted({row.best_torch for row in rows if row.best_torch}))
 
 
 def format_predictions(rows: Sequence[Row]) -> str:
@@ -221,6 +255,7 @@ def _model_cells(row: Row) -> dict[str, str]:
         "M": str(configuration.num_micro_batches),
         "schedule": configuration.schedule_text,
         "recompute": configuration.recompute_text,
+        "dtype": configuration.dtype,
     }
 
 

@@ -1,9 +1,9 @@
-"""Measures one stage of torch.distributed.pipelining in a process of its own.
+"""Measures a device of torch.distributed.pipelining in a process of its own.
 
     python -m lingvo_pipe.tools.benchmarks.torch_worker REQUEST RANK FOLDER
 
-Answers with a `Report`, in turns (see `exchange`). RANK is the stage, and FOLDER a new
-folder in which the stages' processes find one another. Needs no TensorFlow.
+Answers with a `Report`, in turns (see `exchange`). RANK is the device, and FOLDER a new
+folder in which the devices' processes find one another. Needs no TensorFlow.
 
 Shapes: b examples of T tokens in a micro-batch; D channels.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
-from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed import pipelining
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
@@ -32,6 +32,17 @@ from lingvo_pipe.tools.benchmarks.configuration import (
 )
 from lingvo_pipe.tools.benchmarks.exchange import Report, Request, Turns, to_json
 from lingvo_pipe.tools.benchmarks.system_load import OtherPrograms
+
+# For each schedule its class, and whether a device has only one stage.
+_SCHEDULES: dict[str, tuple[Any, bool]] = {
+    "gpipe": (pipelining.ScheduleGPipe, True),
+    "1f1b": (pipelining.Schedule1F1B, True),
+    "interleaved": (pipelining.ScheduleInterleaved1F1B, False),
+    "zero_bubble": (pipelining.ScheduleInterleavedZeroBubble, False),
+    "interleaved_zero_bubble": (pipelining.ScheduleInterleavedZeroBubble, False),
+    "zero_bubble_v": (pipelining.ScheduleZBVZeroBubble, False),
+    "dualpipe_v": (pipelining.ScheduleDualPipeV, False),
+}
 
 
 class TransformerLayer(nn.Module):
@@ -71,19 +82,23 @@ class TransformerLayer(nn.Module):
 class Stage(nn.Module):
     """Consecutive layers, which the backward pass recomputes on request."""
 
-    def __init__(self, configuration: Configuration, rank: int):
+    def __init__(self, configuration: Configuration, index: int):
         super().__init__()
         workload = configuration.workload
-        size = workload.num_layers // configuration.num_devices
-        layers = range(rank * size, (rank + 1) * size)
+        size = workload.num_layers // configuration.num_stages
+        layers = range(index * size, (index + 1) * size)
         self._layers = nn.Sequential(*(TransformerLayer(workload, i) for i in layers))
         self._recompute = configuration.recompute == "always"
+        self._autocast = configuration.dtype == "bfloat16"
+        if configuration.dtype == "pure bfloat16":
+            self.to(torch.bfloat16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Applies the layers to `[b, T, D]`; returns the same shape."""
-        if self._recompute and torch.is_grad_enabled():
-            return checkpoint(self._layers, x, use_reentrant=False)
-        return self._layers(x)
+        with torch.autocast("cpu", torch.bfloat16, self._autocast):
+            if self._recompute and torch.is_grad_enabled():
+                return checkpoint(self._layers, x, use_reentrant=False)
+            return self._layers(x)
 
 
 class LiveBytes(TorchDispatchMode):
@@ -118,13 +133,11 @@ def main() -> None:
         rank=rank,
         world_size=configuration.num_devices,
     )
-    stage = Stage(configuration, rank)
-    batch = torch.tensor(configuration.workload.batch())
 
     distributed.barrier()
     start = time.perf_counter()
-    step = _train_step(configuration, stage, rank)
-    loss = step(batch)
+    step = _train_step(configuration, rank)
+    loss = step()
     start_seconds = time.perf_counter() - start
 
     others, step_seconds = OtherPrograms(os.sched_getaffinity(0)), []
@@ -132,32 +145,45 @@ def main() -> None:
         turns.wait()
         with others:
             start = time.perf_counter()
-            loss = step(batch)
+            loss = step()
             step_seconds.append(time.perf_counter() - start)
     turns.wait()
-    peak = [_peak_bytes(configuration, rank)] if request.with_peak else None
+    # The meter does not see into compiled stages.
+    with_peak = request.with_peak and not configuration.is_compiled
+    peak = [_peak_bytes(configuration, rank)] if with_peak else None
     report = Report(start_seconds, step_seconds, peak, loss, others.num_cores())
     turns.answer(to_json(report))
     distributed.destroy_process_group()
 
 
-def _train_step(
-    configuration: Configuration, stage: Stage, rank: int
-) -> Callable[[torch.Tensor], float | None]:
-    """Returns a step that ends on all stages at once; the last one returns the loss."""
-    num_stages = configuration.num_devices
-    schedule = ScheduleGPipe(
-        PipelineStage(stage, rank, num_stages, torch.device("cpu")),
-        configuration.num_micro_batches,
-        loss_fn=lambda outputs, targets: outputs.square().mean(),
+def _train_step(configuration: Configuration, rank: int) -> Callable[[], float | None]:
+    """Returns a step that ends on all devices at once; the last stage's has a loss."""
+    num_stages, cpu = configuration.num_stages, torch.device("cpu")
+    indices = configuration.stages_on(rank)
+    stages: list[nn.Module] = [Stage(configuration, index) for index in indices]
+    optimizer = torch.optim.SGD(
+        [weight for stage in stages for weight in stage.parameters()], LEARNING_RATE
     )
-    optimizer = torch.optim.SGD(stage.parameters(), LEARNING_RATE)
+    if configuration.is_compiled:
+        stages = [torch.compile(stage, dynamic=False) for stage in stages]
+    parts = [
+        pipelining.PipelineStage(stage, index, num_stages, cpu)
+        for stage, index in zip(stages, indices, strict=True)
+    ]
+    make, is_single = _SCHEDULES[configuration.schedule]
+    schedule = make(
+        parts[0] if is_single else parts,
+        configuration.num_micro_batches,
+        loss_fn=lambda outputs, targets: outputs.float().square().mean(),
+    )
+    dtype = torch.bfloat16 if configuration.dtype == "pure bfloat16" else torch.float32
+    batch = torch.tensor(configuration.workload.batch(), dtype=dtype)
 
-    def run(batch: torch.Tensor) -> float | None:
+    def run() -> float | None:
         optimizer.zero_grad()
         losses: list[torch.Tensor] = []
-        inputs = [batch] if rank == 0 else []
-        if rank == num_stages - 1:
+        inputs = [batch] if 0 in indices else []
+        if num_stages - 1 in indices:
             schedule.step(*inputs, target=batch, losses=losses)
         else:
             schedule.step(*inputs)
@@ -171,11 +197,9 @@ def _train_step(
 def _peak_bytes(configuration: Configuration, rank: int) -> int:
     """Measures untimed steps of a new pipeline, since the meter costs time."""
     with LiveBytes() as live:
-        stage = Stage(configuration, rank)
-        batch = torch.tensor(configuration.workload.batch())
-        step = _train_step(configuration, stage, rank)
+        step = _train_step(configuration, rank)
         for _ in range(2):
-            step(batch)
+            step()
     return live.peak
 
 

@@ -26,16 +26,21 @@ _RUN_MODULE = (
     "sys.path = [*filter(None, sys.path), root]; "
     "runpy.run_module(module, run_name='__main__', alter_sys=True)"
 )
-_TORCH_IMPORTS = "import lazy_loader, numpy, torch.distributed.pipelining"
+# Programs that show what a Python can run of PyTorch's rows.
+IMPORTS_TORCH = (
+    "import lazy_loader, numpy; "
+    "from torch.distributed.pipelining import ScheduleZBVZeroBubble"
+)
+COMPILES_TORCH = "import torch; torch.compile(lambda x: x + 1)(torch.ones(2))"
 _TIME_LIMIT_SECONDS = 900
 _MAX_LOG_CHARACTERS = 4000
 
 
-def has_torch(python: str) -> bool:
-    """Returns whether this Python can run the PyTorch worker."""
-    probe = [python, "-c", _TORCH_IMPORTS]
+def can_run(python: str, program: str) -> bool:
+    """Returns whether a Python runs a program without an error."""
     with contextlib.suppress(OSError):
-        run = subprocess.run(probe, env=_environment(), capture_output=True)
+        command = [python, "-c", program]
+        run = subprocess.run(command, env=_environment(), capture_output=True)
         return run.returncode == 0
     return False
 

@@ -1,0 +1,86 @@
+"""The matrix of bytes: every way to train a small model leaves the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.devices.device_names import short_name
+from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.tools.benchmarks import lingvo_pipe_model as model
+from lingvo_pipe.tools.benchmarks.configuration import Configuration, Workload
+
+_NUM_STEPS = 2
+_TWO_STAGES = ("interleaved", "interleaved_zero_bubble", "zero_bubble_v", "dualpipe_v")
+
+
+class Combination(NamedTuple):
+    """A way to train the model on some devices, given by their full names."""
+
+    configuration: Configuration
+    devices: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Schedule, recomputation, and short names of the devices."""
+        names = ",".join(map(short_name, self.devices))
+        way = self.configuration
+        return f"{way.schedule_text}, recompute {way.recompute_text}, on {names}"
+
+
+# Returns what training leaves: bytes by name.
+Train = Callable[[Combination], Mapping[str, bytes]]
+
+
+def combinations(devices: Sequence[str], quick: bool) -> Iterator[Combination]:
+    """Yields all schedules and recomputation on 1, 2, 4, ... and all devices.
+
+    The first is the reference: GPipe on the first device. Then come the other devices
+    alone, and the most devices. If quick, the numbers of devices between 1 and all are
+    left out, and one recomputation.
+    """
+    number = len(devices)
+    powers = [1 << i for i in range(number.bit_length())]
+    numbers = {1, number} if quick else {1, number, *powers}
+    # Two stages per device, and GPipe's bubble filled.
+    workload = Workload(
+        2 * number, model_dim=32, batch_size=4 * number, sequence_length=8
+    )
+
+    def combination(used: Sequence[str], schedule: str, recompute: str) -> Combination:
+        stages = 2 if schedule in _TWO_STAGES else 1
+        sizes = len(used), 2 * number
+        way = Configuration(
+            "lingvo_pipe", workload, *sizes, schedule, recompute, stages
+        )
+        return Combination(way, tuple(used))
+
+    for device in devices:
+        yield combination([device], "gpipe", "always")
+    for used in sorted(numbers, reverse=True):
+        for recompute in ("always", "never") if quick else POLICIES:
+            for schedule in SCHEDULE_NAMES:
+                # Blocks with losses of their own are another model.
+                is_reference = (used, schedule, recompute) == (1, "gpipe", "always")
+                if schedule != "local" and not is_reference:
+                    yield combination(devices[:used], schedule, recompute)
+
+
+def train_combination(combination: Combination) -> dict[str, bytes]:
+    """Returns the bytes of the loss and of the weights after two steps."""
+    configuration, devices = combination
+    layer = model.make_pipeline(configuration, devices)
+    batch = tf.constant(configuration.workload.batch())
+    step = model.train_steps(layer, batch, 1)
+    losses = [step().loss.numpy() for _ in range(_NUM_STEPS)]
+    weights = {path: v.numpy() for path, v in layer.VariablePaths().items()}
+    return {"loss": losses[-1].tobytes()} | {k: w.tobytes() for k, w in weights.items()}
+
+
+def differing(found: Mapping[str, bytes], expected: Mapping[str, bytes]) -> list[str]:
+    """Returns the names whose bytes are not the expected ones."""
+    names = [*expected, *(name for name in found if name not in expected)]
+    return [name for name in names if found.get(name) != expected.get(name)]

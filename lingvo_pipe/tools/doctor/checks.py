@@ -1,0 +1,43 @@
+"""Checks that run one after another, of which some may fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import tensorflow as tf
+
+_FAILURES = (ValueError, RuntimeError, OSError, tf.errors.OpError)
+_Found = TypeVar("_Found")
+
+
+class Checks:
+    """Checks, the problems that they found, and how many of each kind had no time."""
+
+    def __init__(
+        self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ):
+        self.problems: list[str] = []
+        self.no_time_for: dict[str, int] = {}
+        self._log, self._clock, self._start = log, clock, clock()
+
+    def run(
+        self, kind: str, checks: Mapping[str, Callable[[], _Found]], seconds: float
+    ) -> dict[str, _Found]:
+        """Returns the results, by name, of the checks that succeed.
+
+        None begins later than `seconds` after this object was made.
+        """
+        found = {}
+        for i, (name, check) in enumerate(checks.items()):
+            if self._clock() - self._start > seconds:
+                self.no_time_for[kind] = len(checks) - i
+                break
+            self._log(f"{kind}: {name}")
+            try:
+                found[name] = check()
+            except _FAILURES as error:
+                text, _, _ = str(error).strip().partition("\n")
+                self.problems.append(f"{kind}: {name}: {type(error).__name__}: {text}")
+        return found

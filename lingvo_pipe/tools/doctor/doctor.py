@@ -1,0 +1,154 @@
+"""Checks devices in at most ten minutes: GPUs, TPUs, CPUs, and other hosts' devices.
+
+    lingvo_pipe doctor --output=/tmp/doctor.json
+
+Shows which devices there are and what the planner measures of them, sends between each
+pair, a training step against plain TensorFlow's, and whether every schedule and
+recomputation on 1, 2, ... devices leaves the same bytes. A single GPU is divided into
+logical devices. For other hosts start a worker on each, as for training, and give
+--cluster. The exit status is 1 if bytes differ or something fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
+
+with importing_tensorflow():
+    import tensorflow as tf
+
+    from lingvo_pipe.pipeline.devices.device_names import (
+        DeviceName,
+        parse_devices,
+        short_name,
+    )
+    from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
+        find_membership,
+    )
+    from lingvo_pipe.pipeline.devices.stage_devices import (
+        disable_graph_optimizer,
+        initialize_devices,
+    )
+    from lingvo_pipe.tools.doctor import measurements
+    from lingvo_pipe.tools.doctor.byte_matrix import (
+        Train,
+        combinations,
+        differing,
+        train_combination,
+    )
+    from lingvo_pipe.tools.doctor.checks import Checks
+    from lingvo_pipe.tools.doctor.report import report_text
+    from lingvo_pipe.tools.programs import check_writable, flag_parser, program
+
+_SEND_SECONDS, _ALL_SECONDS = 180.0, 540.0  # From the beginning.
+_MAX_CPUS = 4  # Unless --devices names more.
+_DIVIDED_MIB = 1024  # Memory of a logical device of a single GPU.
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Checks devices, and prints the report; returns the exit code."""
+    options = _options(arguments)
+    with program(["doctor"], OSError, RuntimeError):
+        output = options.output and Path(options.output)
+        if output:
+            check_writable(output, "--output")
+        devices = _prepared_devices(options)
+    report = examine(devices, options.quick, lambda line: print(line, file=sys.stderr))
+    print(report_text(report))
+    if output:
+        write_atomically(output, json.dumps(report, indent=2) + "\n")
+    return 1 if report["problems"] else 0
+
+
+def examine(
+    devices: Sequence[str],
+    quick: bool,
+    log: Callable[[str], None],
+    train: Train = train_combination,
+) -> dict[str, Any]:
+    """Returns a report, as JSON, on prepared devices, given by their full names.
+
+    `train` trains a way of the matrix of bytes. What fails is among the "problems".
+    """
+    checks, measure = Checks(log), functools.partial
+    pairs = itertools.pairwise(devices) if quick else itertools.combinations(devices, 2)
+    of_devices = {
+        short_name(device): measure(measurements.device_row, device)
+        for device in devices
+    }
+    of_links = {
+        " and ".join(map(short_name, ends)): measure(measurements.link_row, *ends)
+        for ends in pairs
+    }
+    num_rounds = 3 if quick else 15
+    of_steps = {"training": measure(measurements.step_rows, devices, num_rounds)}
+    of_bytes = {way.name: measure(train, way) for way in combinations(devices, quick)}
+    report = {
+        "versions": measurements.versions(),
+        "devices": [*checks.run("device", of_devices, _SEND_SECONDS).values()],
+        "links": [*checks.run("sends", of_links, _SEND_SECONDS).values()],
+        "steps": sum(checks.run("step", of_steps, _ALL_SECONDS).values(), []),
+    }
+    left = checks.run("bytes", of_bytes, _ALL_SECONDS)
+    reference = next(iter(left), "")
+    wrong = {way: differing(left[way], left[reference]) for way in left}
+    for way, names in wrong.items():
+        if names:
+            checks.problems.append(
+                f"bytes: {way}: other bytes than {reference} in {', '.join(names)}"
+            )
+    report["bytes"] = [{"way": way, "differing": names} for way, names in wrong.items()]
+    return report | {"problems": checks.problems, "no_time_for": checks.no_time_for}
+
+
+def _prepared_devices(options: argparse.Namespace) -> list[str]:
+    """Returns full names of the devices that the flags ask for, ready to run."""
+    member = find_membership(options.cluster, "trainer")
+    if options.devices is not None:
+        return initialize_devices(parse_devices(options.devices), member.cluster)
+    if member.cluster is not None:
+        return initialize_devices(len(member.cluster.workers), member.cluster)
+    for kind in ("TPU", "GPU"):
+        number = len(tf.config.list_physical_devices(kind))
+        if kind == "GPU" and number == 1:
+            return _divided_gpu(2 if options.quick else 4)
+        if number:
+            return initialize_devices([f"{kind.lower()}:{i}" for i in range(number)])
+    return initialize_devices(min(_MAX_CPUS, max(2, os.cpu_count() or 1)))
+
+
+def _divided_gpu(number: int) -> list[str]:
+    """Returns logical devices of the only GPU, set up as `initialize_devices` does."""
+    (gpu,) = tf.config.list_physical_devices("GPU")
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(number)
+    disable_graph_optimizer()
+    part = tf.config.LogicalDeviceConfiguration(memory_limit=_DIVIDED_MIB)
+    tf.config.set_logical_device_configuration(gpu, [part] * number)
+    return [DeviceName(None, "GPU", i).full for i in range(number)]
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = flag_parser("lingvo_pipe doctor", __doc__)
+    add = parser.add_argument
+    add("--devices", help="number or names of devices, as in the trainer; default: all")
+    add(
+        "--cluster", help="addresses of running workers: worker=host1:port1,host2:port2"
+    )
+    add("--output", help="file for the report, as JSON")
+    add("--quick", action="store_true", help="fewer ways and sends, in a minute or two")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

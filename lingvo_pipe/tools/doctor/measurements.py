@@ -1,0 +1,130 @@
+"""What the doctor measures: devices, sends between them, and steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.devices.device_names import (
+    DeviceName,
+    device_name,
+    short_name,
+)
+from lingvo_pipe.pipeline.devices.stage_devices import disable_graph_optimizer
+from lingvo_pipe.planner.measured.calibration import calibrated_device, knows_memory
+from lingvo_pipe.tools.benchmarks import lingvo_pipe_model as model
+from lingvo_pipe.tools.benchmarks.configuration import Configuration, Workload
+from lingvo_pipe.tools.benchmarks.plain_tensorflow import plain_step
+from lingvo_pipe.version import VERSION
+
+_DRIVER = Path("/proc/driver/nvidia/version")
+_CPU_INFO = Path("/proc/cpuinfo")
+_UNLIMITED = 1 << 50
+_LOSS_TOLERANCE = 1e-3
+
+
+def versions() -> dict[str, str]:
+    """Returns what this process runs on, by name."""
+    build = tf.sysconfig.get_build_info()
+    found = {
+        "lingvo_pipe": VERSION,
+        "tensorflow": tf.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cuda": build.get("cuda_version"),
+        "cudnn": build.get("cudnn_version"),
+        "nvidia driver": _line(_DRIVER, "NVRM version:"),
+    }
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def device_row(device: str) -> dict[str, Any]:
+    """Returns a device's model and memory, and what the planner measures of it."""
+    found, name = calibrated_device([device]), device_name(device)
+    # Of several logical devices of a GPU only the first has a known memory.
+    is_known = knows_memory([device]) and found.memory < _UNLIMITED
+    return {
+        "device": name.short,
+        "model": _model(name),
+        "memory_gib": found.memory / 2**30 if is_known else None,
+        "operation_us": found.operation_seconds * 1e6,
+        "update_gb_per_s": found.memory_bandwidth / 1e9,
+    }
+
+
+def link_row(first: str, second: str) -> dict[str, Any]:
+    """Returns the latency and the bandwidth of messages between two devices."""
+    found = calibrated_device([first, second])
+    return {
+        "between": f"{short_name(first)} and {short_name(second)}",
+        "latency_us": found.link_seconds * 1e6,
+        "gb_per_s": found.link_bandwidth / 1e9,
+    }
+
+
+def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
+    """Returns a training step's seconds: plain TensorFlow's, on one and all devices.
+
+    They take turns. Raises ValueError if their losses differ.
+    """
+    workload = Workload(max(8, len(devices)), 256, batch_size=32, sequence_length=64)
+    one = Configuration("lingvo_pipe", workload, 1, 8, "1f1b", "never")
+    batch = tf.constant(workload.batch())
+    steps = {"plain tf.function": plain_step(one, devices[0])}
+    for number in dict.fromkeys((1, len(devices))):
+        way = dataclasses.replace(one, num_devices=number)
+        layer = model.make_pipeline(way, devices[:number])
+        steps[f"1f1b, K={number}"] = model.train_steps(layer, batch, 1)
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(1 + num_rounds):
+        losses = {}
+        for name, step in steps.items():
+            _optimize_graphs(name.startswith("plain"))
+            start = time.perf_counter()
+            losses[name] = float(step().loss)
+            seconds[name].append(time.perf_counter() - start)
+    _optimize_graphs(False)
+    plain, *others = losses.values()
+    if any(abs(loss - plain) > _LOSS_TOLERANCE * plain for loss in others):
+        raise ValueError(f"the losses differ: {losses}")
+    medians = {name: median(each[1:]) for name, each in seconds.items()}
+    base, *_ = medians.values()
+    return [
+        {"step": name, "seconds": each, "over_plain": each / base}
+        for name, each in medians.items()
+    ]
+
+
+def _optimize_graphs(is_on: bool) -> None:
+    """Switches the graph optimizer on for plain TensorFlow, and off for pipelines."""
+    if is_on:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+    else:
+        disable_graph_optimizer()
+
+
+def _model(name: DeviceName) -> str:
+    """Returns the model of a device, as far as this process knows it."""
+    if name.worker is not None:
+        return f"of worker {name.worker}"
+    if name.kind == "GPU":
+        gpus = tf.config.list_physical_devices("GPU")
+        # Logical devices of one GPU have no physical device of their number.
+        gpu = gpus[min(name.index, len(gpus) - 1)]
+        details = tf.config.experimental.get_device_details(gpu)
+        return f"{details.get('device_name', '')} {details.get('compute_capability')}"
+    return _line(_CPU_INFO, "model name") or platform.machine()
+
+
+def _line(path: Path, start: str) -> str:
+    """Returns the rest of a file's first line with this start; "" if there is none."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    lines = (line for line in text.splitlines() if line.startswith(start))
+    return next(lines, "").removeprefix(start).strip(" \t:")

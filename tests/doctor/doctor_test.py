@@ -1,0 +1,151 @@
+"""The doctor finds equal bytes, names wrong ones, and writes a file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.tools.benchmarks.worker_process import process_group
+from lingvo_pipe.tools.doctor import doctor
+from lingvo_pipe.tools.doctor.byte_matrix import (
+    Combination,
+    combinations,
+    differing,
+    train_combination,
+)
+from lingvo_pipe.tools.doctor.checks import Checks
+from lingvo_pipe.tools.doctor.report import report_text
+from lingvo_pipe.tools.local_cluster.local_cluster import free_ports
+
+CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(8)]
+ROOT = Path(doctor.__file__).parents[3]
+COMMAND = [sys.executable, "-m", "lingvo_pipe.tools.doctor.doctor", "--quick"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 8])
+def test_the_matrix_has_all_ways_once(number: int) -> None:
+    devices = CPUS[:number]
+    ways = list(combinations(devices, quick=False))
+    assert len({way.name for way in ways}) == len(ways)
+    found = {
+        (w.configuration.schedule, w.configuration.recompute, w.devices) for w in ways
+    }
+    schedules = set(SCHEDULE_NAMES) - {"local"}
+    numbers = {1, number, *(k for k in (2, 4) if k <= number)}
+    used = [tuple(devices[:k]) for k in numbers]
+    assert found == {
+        *itertools.product(schedules, POLICIES, used),
+        *(("gpipe", "always", (device,)) for device in devices),
+    }
+    assert ways[0].devices == (devices[0],)
+    quick = {way.name for way in combinations(devices, quick=True)}
+    assert quick <= {way.name for way in ways}
+
+
+def _faulty(wrong: str) -> Callable[[Combination], dict[str, bytes]]:
+    """Returns what training leaves, made up, with one wrong byte."""
+
+    def train(way: Combination) -> dict[str, bytes]:
+        return {"loss": b"1", "w": b"21" if way.name == wrong else b"20"}
+
+    return train
+
+
+def test_a_wrong_byte_is_a_problem_of_its_way() -> None:
+    devices = stage_devices(None, 2)
+    wrong = [*combinations(devices, quick=True)][-1].name
+    report = doctor.examine(devices, True, lambda line: None, _faulty(wrong))
+    (problem,) = report["problems"]
+    assert wrong in problem
+    assert problem.endswith(" in w")
+    assert [row for row in report["bytes"] if row["differing"]] == [
+        {"way": wrong, "differing": ["w"]}
+    ]
+    assert report_text(report).endswith(f"problem: {problem}\nFAILED")
+    assert [row["device"] for row in report["devices"]] == ["cpu:0", "cpu:1"]
+    assert [row["between"] for row in report["links"]] == ["cpu:0 and cpu:1"]
+    assert [row["seconds"] > 0 for row in report["steps"]] == [True] * 3
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_training_in_two_ways_leaves_equal_bytes() -> None:
+    ways = [*combinations(stage_devices(None, 2), quick=False)]
+    first, *_, last = ways
+    left = train_combination(first)
+    assert len(left) == 1 + 6 * first.configuration.workload.num_layers
+    assert differing(train_combination(last), left) == []
+    name = next(name for name in left if name != "loss")
+    changed = left | {name: left[name][:-1] + bytes([left[name][-1] ^ 1])}
+    assert differing(changed, left) == [name]
+    assert differing({"loss": left["loss"]}, left) == [*left][1:]
+
+
+def test_failures_are_problems_and_time_is_limited() -> None:
+    def fail() -> int:
+        raise ValueError("bad link\nmore")
+
+    seconds = iter(range(10))
+    checks = Checks(lambda line: None, clock=lambda: next(seconds))
+    every: dict[str, Callable[[], int]] = {"a": lambda: 1, "b": fail, "c": lambda: 3}
+    assert checks.run("sends", every | {"d": lambda: 4, "e": lambda: 5}, 3) == {
+        "a": 1,
+        "c": 3,
+    }
+    assert checks.problems == ["sends: b: ValueError: bad link"]
+    assert checks.no_time_for == {"sends": 2}
+
+
+@pytest.mark.parametrize(
+    ("flags", "path"),
+    [
+        (["--output=absent/report.json"], "--output"),
+        (["--devices=gpu:x"], "gpu:x"),
+        (["--cluster=there"], "--cluster"),
+    ],
+)
+def test_refuses(flags: list[str], path: str) -> None:
+    run = _run(*flags)
+    assert run.returncode == 1
+    assert "error: " in run.stderr
+    assert path in run.stderr
+    assert "device: " not in run.stderr
+
+
+@pytest.mark.exhaustive
+def test_the_command_finds_two_cpus_well(tmp_path: Path) -> None:
+    _check(tmp_path, ["cpu:0", "cpu:1"], "--devices=2")
+
+
+@pytest.mark.exhaustive
+def test_the_command_finds_two_workers_well(tmp_path: Path) -> None:
+    addresses = ",".join(f"localhost:{port}" for port in free_ports(2))
+    cluster = f"--cluster=worker={addresses}"
+    worker = [sys.executable, "-m", "lingvo_pipe.trainer", cluster, "--job=worker"]
+    with process_group("workers", [[*worker, f"--task={i}"] for i in (0, 1)]) as group:
+        group.answers()
+        _check(tmp_path, ["worker:0/cpu:0", "worker:1/cpu:0"], cluster)
+
+
+def _run(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *flags]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def _check(folder: Path, devices: list[str], *flags: str) -> None:
+    path = folder / "report.json"
+    run = _run(f"--output={path}", *flags)
+    assert run.returncode == 0, run.stdout + run.stderr
+    report = json.loads(path.read_text())
+    assert run.stdout == report_text(report) + "\n"
+    assert run.stdout.endswith("\nok\n")
+    assert [row["device"] for row in report["devices"]] == devices
+    assert len(report["bytes"]) == 29
