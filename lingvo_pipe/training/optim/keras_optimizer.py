@@ -23,7 +23,11 @@ from lingvo_pipe.training.optim.learning_rate import (
     LinearWarmup,
     Scaled,
 )
-from lingvo_pipe.training.optim.optimizers import Adafactor, RMSpropFromOnes
+from lingvo_pipe.training.optim.optimizers import (
+    Adafactor,
+    RMSpropFromOnes,
+    updating_in_place,
+)
 
 # Names of an optimizer's own variables begin with this.
 LEARNER_NAME = "learner"
@@ -100,7 +104,8 @@ def make_rate(
 def optimizer_classes() -> dict[str, type]:
     """Returns the optimizers that params can name, by name."""
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
-    return classes | {"Adafactor": Adafactor, "RMSpropFromOnes": RMSpropFromOnes}
+    classes |= {"Adafactor": Adafactor, "RMSpropFromOnes": RMSpropFromOnes}
+    return {name: updating_in_place(cls) for name, cls in classes.items()}
 
 
 def _named(name: str, kind: str, arguments: dict[str, Any]) -> Params:

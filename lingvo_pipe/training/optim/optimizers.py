@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -111,6 +113,35 @@ class RMSpropFromOnes(keras.optimizers.RMSprop):
         return super().add_optimizer_variables(
             trainable_variables, name, "ones" if name == "velocity" else initializer
         )
+
+
+class _UpdatesInPlace(keras.optimizers.Optimizer):
+    """Updates of each variable on the variable's device."""
+
+    def update_step(
+        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any
+    ) -> None:
+        """Updates a variable and its slots."""
+        with tf.device(variable.device):
+            super().update_step(gradient, variable, learning_rate)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+        return grads_and_vars  # Keras gathers even the only replica's on one device.
+
+    def _apply_weight_decay(self, variables: Sequence[tf.Variable]) -> None:
+        for variable in variables:
+            with tf.device(variable.device):
+                super()._apply_weight_decay([variable])
+
+
+@functools.cache
+def updating_in_place(cls: type) -> type:
+    """Returns an optimizer's class that updates each variable on its own device.
+
+    Keras names no devices, so TensorFlow would bring gradients and slots to the first
+    device, update there, and send the weights back.
+    """
+    return type(cls.__name__, (_UpdatesInPlace, cls), {"__doc__": cls.__doc__})
 
 
 def _slot_dtype(variable: tf.Variable) -> tf.DType:

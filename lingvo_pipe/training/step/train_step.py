@@ -10,7 +10,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.training.optim.gradient_clipping import global_norm
+from lingvo_pipe.training.optim.gradient_clipping import global_norm, on_devices
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.task.base_task import BaseTask
 
@@ -81,14 +81,16 @@ class TrainStep(TrainState):
             result = task.ComputeGradients(task.Values(), input_batch)
         gradients = self.gradients_by_path(task.vars, result.gradients)
         ours = {path: gradients[path] for path in self.trained}
-        norm = global_norm(list(ours.values()), list(self.trained.values()))
+        variables = list(self.trained.values())
+        norm = global_norm(list(ours.values()), variables)
         with tf.device("/CPU:0"):
             both = tf.stack([norm, tf.cast(result.metrics.loss[0], norm.dtype)])
             is_finite = tf.reduce_all(tf.math.is_finite(both))
 
         def update() -> tf.Tensor:
             # Keras accepts tensors of one graph only: copy all into this branch's.
-            self._learner.Apply({path: _identity(x) for path, x in ours.items()})
+            copies = on_devices(tf.identity, list(ours.values()), variables)
+            self._learner.Apply(dict(zip(ours, copies, strict=True)))
             with ForwardContext(step=self.global_step.read_value()):
                 task.PostTrainingStepUpdate(result.accumulated)
             num_steps = self.global_step.assign_add(1).read_value()
@@ -100,8 +102,3 @@ class TrainStep(TrainState):
         one = tf.constant(1.0)
         metrics = with_own_metrics(result.metrics, learning_rate, norm, one)
         return metrics, result.times, is_finite
-
-
-def _identity(x: tf.Tensor) -> tf.Tensor:
-    with tf.device(x.device):
-        return tf.identity(x)

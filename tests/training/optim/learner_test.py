@@ -7,7 +7,12 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.optim.keras_optimizer import (
+    OptimizerParams,
+    ScheduleParams,
+    optimizer_classes,
+)
 from lingvo_pipe.training.optim.learner import Learner, define_learner_params
 
 COSINE = ScheduleParams("CosineDecay", decay_steps=4)
@@ -212,3 +217,34 @@ def test_a_norm_of_0_clips_nothing(other):
         np.testing.assert_array_equal(variable, want[path])
         is_start = np.array_equal(variable, make_variables()[path])
         assert not is_start
+
+
+# They need objects for arguments, or Keras's own variables.
+_NOT_FROM_PARAMS = {"LossScaleOptimizer", "MultiOptimizer", "Muon"}
+
+
+@pytest.mark.parametrize("name", sorted(set(optimizer_classes()) - _NOT_FROM_PARAMS))
+def test_arrays_stay_on_their_devices_and_in_earlier_snapshots(name, tmp_path):
+    """Once Keras brought gradients and slots of all devices to the first device."""
+    variables = make_variables()
+    learner = Learner(learner_params(optimizer=OptimizerParams(name)), variables)
+    apply = tf.function(learner.Apply, autograph=False)
+    gradients = gradients_of(variables, 1)
+    devices = {tuple(v.shape): v.device for v in variables.values()}
+    # A read without a device is where the variable is.
+    elsewhere = [
+        operation.name
+        for operation in apply.get_concrete_function(gradients).graph.get_operations()
+        if operation.type not in ("Placeholder", "ReadVariableOp", "Const")
+        for x in operation.outputs
+        if operation.device != devices.get(tuple(x.shape or ()), operation.device)
+    ]
+    assert elsewhere == []
+    state = {**variables, **learner.State()}
+    apply(gradients)
+    snapshot = Checkpointer(tmp_path, state).snapshot()
+    copies = {path: x.numpy().copy() for path, x in snapshot.items()}
+    apply(gradients)
+    for path, copy in copies.items():
+        np.testing.assert_array_equal(snapshot[path].numpy(), copy)
+    assert all((v.numpy() != copies[path]).any() for path, v in variables.items())
