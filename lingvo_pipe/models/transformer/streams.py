@@ -9,6 +9,7 @@
     segment_ids  1 for a sentence's tokens; 1, 2, ... for several packed into a row; 0
                  for padding
     segment_pos  the token's position in its sentence, from 0
+    labels       the next tokens, [B, T], if known: for logits in slices
     hidden       [B, S, D] or [B, T, D], from the stream's embedding on
 
 A layer changes one stream and passes on the rest, which costs no message. A language
@@ -42,9 +43,9 @@ TARGET = "target"
 
 def as_stream(batch: NestedMap) -> NestedMap:
     """Returns the first layer's inputs, from a batch or a part of one."""
-    return NestedMap(
-        ids=batch.ids, segment_ids=batch.segment_ids, segment_pos=batch.segment_pos
-    )
+    names = ["ids", "segment_ids", "segment_pos"]
+    names += ["labels"] * ("labels" in batch)
+    return NestedMap({name: batch[name] for name in names})
 
 
 def has_hidden(state: Any, stream: str) -> bool:
