@@ -100,7 +100,9 @@ def _weighted(outputs: Any) -> tf.Tensor:
     floating = [x for x in present(outputs) if x.dtype.is_floating]
     draw = tf.random.stateless_normal
     weights = [draw(x.shape, [9, i], dtype=x.dtype) for i, x in enumerate(floating)]
-    return tf.add_n([tf.reduce_sum(x * w) for x, w in zip(floating, weights, strict=True)])
+    return tf.add_n(
+        [tf.reduce_sum(x * w) for x, w in zip(floating, weights, strict=True)]
+    )
 
 
 def _joined(values: dict[str, np.ndarray], pieces: Any) -> dict[str, np.ndarray]:
