@@ -22,8 +22,10 @@ from lingvo_pipe.pipeline.pipelining_rules import check_each_param, count_batch_
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 
-# The target shrinks by this factor, at most so often, and is then refined.
-_SHRINK, _MAX_TRIES, _REFINEMENTS = 1.25, 20, 3
+# The target shrinks by this factor, and is then refined so often.
+_SHRINK, _REFINEMENTS = 1.25, 3
+# For each device; with more, each slice is small, but their activations remain.
+_MAX_SLICES = 16
 _DEFAULT_BYTES = 4
 
 
@@ -157,15 +159,15 @@ def _fewest_slices(p: InstantiableParams, path: str) -> tuple[dict[str, int], La
     """Returns the fewest slices that fit, and the layout, or raises ValueError."""
     if p.memory_limit is None:
         raise UserValueError(
-            f"{path}.slices: 'auto' cuts cells that do not fit into memory_limit, which "
-            "is None. Set memory_limit, or list the slices."
+            f"{path}.slices: 'auto' cuts what does not fit into memory_limit, which is "
+            "None. Set memory_limit, or list the slices."
         )
     error: ValueError | None = None
     tried: dict[str, Any] = {}
 
     def attempt(target: float) -> tuple[dict[str, int], Layout] | None:
         nonlocal error
-        slices = _slices_of_size(p, path, target)
+        slices = slices_of_size(p, path, target)
         if (key := repr(slices)) not in tried:
             try:
                 sliced = with_slices(p.Copy().Set(slices=slices), path)
@@ -178,13 +180,12 @@ def _fewest_slices(p: InstantiableParams, path: str) -> tuple[dict[str, int], La
         return tried[key]
 
     below = above = 2.0 * p.memory_limit
-    for _ in range(_MAX_TRIES):
-        if found := attempt(below):
-            break
+    max_slices = _MAX_SLICES * len(p.devices or ())
+    while not (found := attempt(below)):
+        if sum(slices_of_size(p, path, below).values()) > max_slices or below < 1:
+            assert error is not None
+            raise error
         above, below = below, below / _SHRINK
-    else:
-        assert error is not None
-        raise error
     for _ in range(_REFINEMENTS):
         middle = (above + below) / 2
         if better := attempt(middle):
@@ -194,7 +195,7 @@ def _fewest_slices(p: InstantiableParams, path: str) -> tuple[dict[str, int], La
     return found
 
 
-def _slices_of_size(p: InstantiableParams, path: str, target: float) -> dict[str, int]:
+def slices_of_size(p: InstantiableParams, path: str, target: float) -> dict[str, int]:
     """Returns slices with which no weight and its gradient exceed `target` bytes."""
     slices: dict[str, int] = {}
     factor = 1 + count_batch_shards(p, path) // p.num_replicas

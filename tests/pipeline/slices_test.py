@@ -121,4 +121,4 @@ def test_a_refused_model_names_the_slices_that_fit() -> None:
     with pytest.raises(ValueError, match=r"memory_limit:.*slices=\{'cells\[1\]\.body"):
         _limited(0.6 * whole, num_devices=3).Instantiate()
     with pytest.raises(ValueError, match=r"memory_limit:"):
-        _limited(100.0, num_devices=3, slices="auto").Instantiate()
+        _limited(0.03 * whole, num_devices=2, slices="auto").Instantiate()

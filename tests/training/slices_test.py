@@ -25,15 +25,15 @@ from tests.models.transformer.small_models import (
 )
 from tests.support.cases import exhaustive
 
-TABLES = {f"cells[{i}]": 3 for i in (0, 3, 6)}
-SLICES = {**TABLES, "cells[1].feed_forward": 4, "cells[4]": 2}
-OTHER_SLICES = {**dict.fromkeys(TABLES, 2), "cells[2].feed_forward.body": 8}
-NUM_STEPS = 3
+TABLES = {f"cells[{i}]": 3 for i in (0, 2, 4)}
+SLICES = {**TABLES, "cells[1].feed_forward": 4, "cells[3]": 2}
+OTHER_SLICES = {**dict.fromkeys(TABLES, 2), "cells[3].feed_forward.body": 3}
+NUM_STEPS = 2
 
 
 def _params(slices: Any, **pipeline: Any) -> InstantiableParams:
-    p = translation_task(tied=True, dropout_prob=0.1).Set(random_seed=3)
-    p.pipeline.Set(slices=slices, num_micro_batches=4, **pipeline)
+    p = translation_task(tied=True, num_layers=1, dropout_prob=0.1).Set(random_seed=3)
+    p.pipeline.Set(slices=slices, num_micro_batches=2, **pipeline)
     p.train.Set(
         learning_rate=0.01,
         optimizer=OptimizerParams("Adam", epsilon=1e-3),
@@ -77,11 +77,11 @@ def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
 @pytest.mark.parametrize(
     ("splits", "schedule", "recompute"),
     [
-        (3, "gpipe", "always"),
-        (4, "1f1b", "except_last"),
+        (4, "1f1b", "always"),
+        exhaustive(3, "gpipe", "except_last"),
         exhaustive(8, "1f1b", "always"),
         exhaustive(2, "zero_bubble", "never"),
-        exhaustive([1, 2, 5, 20, 22], "gpipe", "never"),
+        exhaustive([1, 2, 5, 18, 20], "gpipe", "never"),
     ],
 )
 def test_the_same_slices_leave_the_same_bytes(
@@ -91,20 +91,27 @@ def test_the_same_slices_leave_the_same_bytes(
     assert _bytes(_trained(p)) == _bytes_of_one_stage()
 
 
-@pytest.mark.parametrize("slices", [SLICES, OTHER_SLICES])
+@functools.cache
+def _trained_whole(tied: bool = True) -> TrainStep:
+    p = _params(None)
+    p.pipeline.tied = p.pipeline.tied if tied else {}
+    p.train.clip_gradient_norm_to_value = 1.0 if tied else None
+    return _trained(p)
+
+
+@pytest.mark.parametrize("slices", [SLICES, exhaustive(OTHER_SLICES)])
 def test_slices_train_like_the_whole_model(slices: Any) -> None:
-    whole = _trained(_params(None))
     found = _trained(_params(slices, splits=2))
     assert any(whole_path(path) != path for path in found.trained)
-    _assert_near(found, whole)
+    _assert_near(found, _trained_whole())
 
 
+@pytest.mark.exhaustive
 def test_several_steps_in_a_graph_train_slices() -> None:
     p = _params(SLICES, splits=2)
+    p.pipeline.tied = {}
     p.train.Set(steps_per_loop=NUM_STEPS, clip_gradient_norm_to_value=None)
-    q = _params(None)
-    q.train.clip_gradient_norm_to_value = None
-    _assert_near(_trained(p, StepLoop), _trained(q))
+    _assert_near(_trained(p, StepLoop), _trained_whole(tied=False))
 
 
 def _resumed(folder: Path, slices: Any, first: int, last: int) -> TrainStep:
@@ -120,25 +127,26 @@ def _resumed(folder: Path, slices: Any, first: int, last: int) -> TrainStep:
 
 def test_a_run_resumes_with_other_slices_and_none(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
-    _resumed(folder, SLICES, 0, 2)
-    _resumed(folder, None, 2, 3)
-    found = _resumed(folder, OTHER_SLICES, 3, 5)
-    _assert_near(found, _resumed(tmp_path / "uninterrupted", None, 0, 5))
-    names = {name for name, _ in tf.train.list_variables(str(folder / "ckpt-00000002"))}
+    _resumed(folder, SLICES, 0, 1)
+    _resumed(folder, None, 1, 2)
+    found = _resumed(folder, OTHER_SLICES, 2, 3)
+    _assert_near(found, _resumed(tmp_path / "uninterrupted", None, 0, 3))
+    names = {name for name, _ in tf.train.list_variables(str(folder / "ckpt-00000001"))}
     assert names == set(found.State())
     assert not any(">" in name for name in names)
 
 
 def test_initial_values_do_not_depend_on_slices() -> None:
     states = [TrainStep(_params(x).Instantiate()).State() for x in (None, SLICES)]
-    assert list(states[0]) == list(states[1]) or states[0].keys() == states[1].keys()
+    assert states[0].keys() == states[1].keys()
     for name, variable in states[0].items():
         np.testing.assert_array_equal(states[1][name].numpy(), variable.numpy())
 
 
 def test_the_whole_task_has_no_slices() -> None:
-    p = whole_task(_params(SLICES, splits=[1, 5, 10, 22], memory_limit=1e3))
-    assert p.pipeline.slices is None and p.pipeline.splits == 4
+    p = whole_task(_params(SLICES, splits=[1, 5, 10, 20], memory_limit=1e3))
+    assert p.pipeline.slices is None
+    assert p.pipeline.splits == 4
     assert set(p.Instantiate().VariablePaths()) <= {
         *TrainStep(_params(None).Instantiate()).State()
     }

@@ -139,7 +139,7 @@ class _LogitsSlice(SliceLayer, LogitsLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        """Counts 5 more per logit: two sums, a maximum, a difference, an exponential."""
+        """Counts 5 more per logit: sums, maximum, difference and exponential."""
         state = shapes[0]
         meta = LogitsLayer.FPropMeta(p, state)
         meta.flops += 5 * math.prod(meta.out_shapes[0])

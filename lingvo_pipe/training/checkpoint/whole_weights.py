@@ -90,8 +90,8 @@ def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
             continue
         if piece is None or piece.whole != sum(v.shape[piece.axis] for v in variables):
             raise UserValueError(
-                f"Checkpoints name variables by the model without slices; {names} would "
-                f"all be {whole}. Give the layers other names."
+                "Checkpoints name variables by the model without slices; expected one "
+                f"{whole}, got {names}. Give the layers other names."
             )
         joined[whole] = JoinedVariable(variables, piece)
     return joined
