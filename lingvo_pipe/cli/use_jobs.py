@@ -24,7 +24,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.image_checks import labels_explained
 from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
-from lingvo_pipe.training.task.task_params import plain_task
+from lingvo_pipe.training.task.task_params import plain_task, whole_task
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class RunUse:
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     """Evaluates trained weights on a data set."""
     task, data, directory, steps, log = _prepare(
-        request, use, lambda x: checked_batches(x, "EvalBatches")
+        request, use, lambda x: checked_batches(x, "EvalBatches"), with_slices=True
     )
     task.CheckInput(task.params, data)
     with labels_explained(data):
@@ -134,10 +134,16 @@ def _prepare(
     use: RunUse,
     check_input: Callable[[Any], object],
     log_to: TextIO | None = None,
+    with_slices: bool = False,
 ) -> tuple[BaseTask, Any, RunDirectory, Iterator[int], Callable[[str], None]]:
-    """Returns task, input, the run's directory, `weights_in_turn`, and a log."""
+    """Returns task, input, the run's directory, `weights_in_turn`, and a log.
+
+    Layers in slices are whole, unless `with_slices`.
+    """
     with naming_override(request.override):
         model = request.params(use.split)
+        if not with_slices:
+            model.task = whole_task(model.task)
         note = place_model(model, request, lambda: use.directory(request.name))
         data = model.input.Instantiate()
         # Checked first, because building the model may take minutes.

@@ -17,6 +17,7 @@ Shapes: B examples, T queries, S keys, D channels, N heads of H channels.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -26,6 +27,7 @@ from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.slice_layers import SliceLayer
 from lingvo_pipe.nested_map import NestedMap
 
 # Per element: maximum, difference, exponential, sum, quotient.
@@ -54,6 +56,11 @@ class MultiHeadAttentionLayer(CompositeLayer):
             "output": to_heads.Copy().Set(input_dim=dim, output_dim=p.dim),
             "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
         }
+
+    @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
+        """Cuts the heads, and adds up their parts of the outputs."""
+        return _AttentionSlice
 
     def CheckParams(self) -> None:
         check_counts(self, "dim", "num_heads", "dim_per_head")
@@ -157,6 +164,20 @@ class MultiHeadAttentionLayer(CompositeLayer):
         meta = cost_of(parts["output"], joined)
         meta.flops += flops
         return meta
+
+
+class _AttentionSlice(SliceLayer, MultiHeadAttentionLayer):
+    UNITS = "num_heads"
+    AXES: ClassVar = {
+        **dict.fromkeys(("query/w", "key/w", "value/w"), 1),
+        **dict.fromkeys(("query/b", "key/b", "value/b", "output/w"), 0),
+    }
+    PRODUCT = "output"
+    DROPOUT_AXIS = 1
+
+    @classmethod
+    def UnitSize(cls, p: InstantiableParams) -> int:
+        return p.dim_per_head
 
 
 def dim_size(x: tf.Tensor, dim: int) -> int | tf.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -18,6 +19,7 @@ from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.slice_layers import JoinedSlice, SliceLayer
 from lingvo_pipe.nested_map import NestedMap
 
 _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
@@ -83,6 +85,11 @@ class FCLayer(BaseLayer):
             bias = WeightParams([p.output_dim], WeightInit.Constant(0.0))
             self.CreateVariable("b", bias)
 
+    @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
+        """Cuts the larger dimension of w."""
+        return _FCOutputSlice if p.output_dim >= p.input_dim else _FCInputSlice
+
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         check_channels(inputs, self.params.input_dim, self._path)
         outputs = tf.tensordot(tf.cast(inputs, self.fprop_dtype), theta.w, 1)
@@ -118,6 +125,11 @@ class FeedForwardLayer(CompositeLayer):
         return p
 
     @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
+        """Cuts the hidden channels: adds up activation(x·w1_j + b1_j)·w2_j."""
+        return _FeedForwardSlice
+
+    @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
         expand = FCLayer.Params().Set(input_dim=p.dim, output_dim=p.hidden_dim)
         contract = FCLayer.Params().Set(input_dim=p.hidden_dim, output_dim=p.dim)
@@ -126,3 +138,33 @@ class FeedForwardLayer(CompositeLayer):
             "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
             "contract": contract.Set(has_bias=p.has_bias),
         }
+
+
+class _FCOutputSlice(JoinedSlice, FCLayer):
+    UNITS = "output_dim"
+    AXES: ClassVar = {"w": 1, "b": 0}
+
+
+class _FCInputSlice(SliceLayer, FCLayer):
+    UNITS = "input_dim"
+    AXES: ClassVar = {"w": 0}
+
+    @classmethod
+    def Trim(cls, p: InstantiableParams) -> InstantiableParams:
+        return p.Set(has_bias=p.has_bias and cls.IsLast(p))
+
+    def Own(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        p = self.params
+        check_channels(inputs, p.whole, self._path)
+        inputs = inputs[..., p.begin : p.begin + p.input_dim]
+        outputs = tf.tensordot(tf.cast(inputs, self.fprop_dtype), theta.w, 1)
+        return outputs + theta.b if p.has_bias else outputs
+
+    def Finish(self, result: tf.Tensor) -> tf.Tensor:
+        return self._activate(result)
+
+
+class _FeedForwardSlice(SliceLayer, FeedForwardLayer):
+    UNITS = "hidden_dim"
+    AXES: ClassVar = {"expand/w": 1, "expand/b": 0, "contract/w": 0}
+    PRODUCT = "contract"

@@ -44,11 +44,17 @@ class DropoutLayer(BaseLayer):
         context = forward_context.current_context()
         if context.do_eval or p.keep_prob == 1.0:
             return inputs
-        numbers = context.uniform(self._path, p.random_seed, inputs.shape)
         # Selected, not multiplied by 0: dropped elements may be infinite.
         return tf.where(
-            numbers < p.keep_prob, inputs / p.keep_prob, tf.zeros_like(inputs)
+            self.Uniform(inputs.shape) < p.keep_prob,
+            inputs / p.keep_prob,
+            tf.zeros_like(inputs),
         )
+
+    def Uniform(self, shape: tf.TensorShape) -> tf.Tensor:
+        """Draws uniform [0, 1) numbers of the inputs' shape."""
+        context = forward_context.current_context()
+        return context.uniform(self._path, self.params.random_seed, shape)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:

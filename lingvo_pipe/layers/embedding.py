@@ -5,6 +5,8 @@ Shapes: B examples, V tokens in the vocabulary, D channels.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +14,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
+from lingvo_pipe.layers.slice_layers import SliceLayer
 from lingvo_pipe.nested_map import NestedMap
 
 _MAX_WAVELENGTH = 10_000.0  # in units of 2π
@@ -50,10 +53,30 @@ class TokenEmbeddingLayer(BaseLayer):
         return tf.gather(theta.w, ids) * self.params.dim**0.5
 
     @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
+        """Cuts the vocabulary: each slice has the rows of its own tokens."""
+        return _TokenEmbeddingSlice
+
+    @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
         """Counts no flops: rows are only copied."""
         (shape,) = shapes
         return NestedMap(flops=0, out_shapes=((*shape, p.dim),))
+
+
+class _TokenEmbeddingSlice(SliceLayer, TokenEmbeddingLayer):
+    UNITS = "num_tokens"
+    AXES: ClassVar = {"w": 0}
+
+    def Own(self, theta: NestedMap, ids: tf.Tensor) -> tf.Tensor:
+        """Returns rows of the slice's tokens, and 0 for others."""
+        p = self.params
+        ids = tf.convert_to_tensor(ids) - p.begin
+        # Ids outside of the vocabulary fail as in the whole layer.
+        is_own = (ids >= 0) | (p.begin == 0)
+        is_own &= (ids < p.num_tokens) | self.IsLast(p)
+        rows = super().Own(theta, tf.where(is_own, ids, 0))
+        return tf.where(is_own[..., tf.newaxis], rows, tf.zeros([], rows.dtype))
 
 
 def table_weight(num_tokens: int, dim: int) -> Params:

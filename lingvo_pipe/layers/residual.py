@@ -13,11 +13,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
+from lingvo_pipe.layers.core.slicing import NumSlices, part_slices, slices_of
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
+from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -41,6 +43,21 @@ class ResidualLayer(CompositeLayer):
             "body": p.body,
             "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
         }
+
+    @classmethod
+    def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        return {"body": p.body}
+
+    @classmethod
+    def Slices(
+        cls, p: InstantiableParams, num_slices: NumSlices
+    ) -> list[InstantiableParams]:
+        """Cuts the body; the first slice has the norm before it, the last the sum."""
+        bodies = slices_of(p.body, part_slices(num_slices, "body"))
+        tpl = CopyFieldsTo(p, _ResidualSlice.Params()).Set(name="")
+        slices = [tpl.Copy().Set(body=body) for body in bodies]
+        slices[0].is_first = slices[-1].is_last = True
+        return slices
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor, *args: Any) -> tf.Tensor:
         """Maps `[B, ..., D]` and further inputs of the body to `[B, ..., D]`."""
@@ -68,4 +85,45 @@ class ResidualLayer(CompositeLayer):
         meta = elementwise_cost(shapes[0])
         for name, part in cls.Parts(p).items():
             meta.flops += cost_of(part, *shapes[: None if name == "body" else 1]).flops
+        return meta
+
+
+class _ResidualSlice(ResidualLayer):
+    """A slice of the body; passes on the residual layer's inputs with its results."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("is_first", False, "True if no other slice is before.")
+        p.Define("is_last", False, "True if no other slice follows.")
+        return p
+
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        has_norm = p.is_first if p.norm_first else p.is_last
+        present = {"norm": has_norm, "body": True, "dropout": p.is_last}
+        return {k: part for k, part in super().Parts(p).items() if present[k]}
+
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor, *rest: Any) -> Any:
+        p = self.params
+        if p.is_first:
+            inputs = tf.cast(inputs, self.fprop_dtype)
+            x = self.norm.FProp(theta.norm, inputs) if p.norm_first else inputs
+            rest = (x, *rest)
+        outputs = as_args(self.body.FProp(theta.body, *rest))
+        if not p.is_last:
+            return (inputs, *outputs)
+        total = inputs + self.dropout.FProp(theta.dropout, outputs[0])
+        return total if p.norm_first else self.norm.FProp(theta.norm, total)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        parts = cls.Parts(p)
+        body = shapes if p.is_first else shapes[1:]
+        meta = cost_of(parts.pop("body"), *body)
+        meta.flops += sum(cost_of(part, shapes[0]).flops for part in parts.values())
+        if p.is_last:
+            meta.flops += elementwise_cost(shapes[0]).flops
+        else:
+            meta.out_shapes = (shapes[0], *meta.out_shapes)
         return meta

@@ -22,6 +22,12 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_param
 from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, costs_in_sequence
+from lingvo_pipe.layers.core.slicing import (
+    NumSlices,
+    num_units,
+    part_slices,
+    slices_of,
+)
 from lingvo_pipe.nested_map import NestedMap
 
 _collections: contextvars.ContextVar[tuple[list, ...]] = contextvars.ContextVar(
@@ -85,6 +91,32 @@ class SequentialLayer(_InSequence):
         once = p.Copy().Set(name="", repeat=1)
         subs = p.sub if p.repeat == 1 else [once] * p.repeat
         self.CreateChildren(self._lists[0], subs)
+
+    @classmethod
+    def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        """Returns the layers of `sub` that can be sliced; none if they are repeated."""
+        subs = p.sub if p.repeat == 1 else []
+        return {f"sub[{i}]": x for i, x in enumerate(subs) if num_units(x) > 1}
+
+    @classmethod
+    def Slices(
+        cls, p: InstantiableParams, num_slices: NumSlices
+    ) -> list[InstantiableParams]:
+        """Cuts layers of `sub`; those between them that stay whole are one cell."""
+        sliceable, groups = cls.SliceableParts(p), []
+        joins = False
+        for i, sub in enumerate(p.sub):
+            part = f"sub[{i}]"
+            number = part_slices(num_slices, part) if part in sliceable else 1
+            named = slices_of(sub, number)
+            for each in named:
+                each.name = sub.name or f"sub_{i}"
+            if joins and len(named) == 1:
+                groups[-1] += named
+            else:
+                groups += [[each] for each in named]
+            joins = len(named) == 1
+        return [p.Copy().Set(name="", sub=group) for group in groups]
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:

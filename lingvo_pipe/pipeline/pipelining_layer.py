@@ -36,12 +36,10 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import (
 from lingvo_pipe.pipeline.execution.prologue import Prologue, PrologueRun
 from lingvo_pipe.pipeline.execution.replicas import Bytes
 from lingvo_pipe.pipeline.execution.update_function import sum_tied
-from lingvo_pipe.pipeline.pipelining_params import (
-    define_pipelining_params,
-    make_layout,
-)
+from lingvo_pipe.pipeline.pipelining_params import define_pipelining_params
 from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.slices import make_sliced_layout
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
 
@@ -62,7 +60,7 @@ class PipeliningLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        layout = make_layout(p, self.path)
+        layout = make_sliced_layout(p, self.path)
         self._layout = layout
         first = layout.replicas[0][0]
         with tying(p.tied, self.path):

@@ -44,6 +44,14 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "'cells_0/emb/w'}. The second is the variable that exists.",
     )
     p.Define(
+        "slices",
+        None,
+        "Layers in slices, cells of their own that may be on different devices: "
+        "{'cells[3].feed_forward': 4}, or auto: as few as fit into memory_limit. "
+        "Params that count cells, such as splits, count slices. Checkpoints hold whole "
+        "weights, so a run may resume with other slices. If None, all cells are whole.",
+    )
+    p.Define(
         "splits",
         1,
         "The number of stages, with equal numbers of layers where possible; or the "

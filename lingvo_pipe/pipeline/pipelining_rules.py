@@ -147,6 +147,12 @@ def _are_paths(value: Any, p: InstantiableParams) -> bool:
     return is_map and _is_list([*value, *value.values()], _is_text)
 
 
+def _are_slices(value: Any, p: InstantiableParams) -> bool:
+    if not isinstance(value, Mapping):
+        return is_auto(value)
+    return _is_list([*value], _is_text) and all(map(is_count, value.values()))
+
+
 def _are_costs(value: Any, p: InstantiableParams) -> bool:
     if isinstance(value, str):
         return value == MEASURED
@@ -209,6 +215,12 @@ _RULES = {
         "a map of variable paths to variable paths",
         _are_paths,
         "Write {'cells_5/softmax/w': 'cells_0/emb/w'}, or {} for none.",
+    ),
+    "slices": _Rule(
+        "None, 'auto', or a map of paths of layers to numbers of slices",
+        _or_none(_are_slices),
+        "Write {'cells[3].feed_forward': 4}, for instance.",
+        ("auto",),
     ),
     "cell_costs": _Rule(
         f"None, {MEASURED!r}, or a list with a finite, non-negative number for each "

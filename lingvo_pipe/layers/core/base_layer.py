@@ -30,12 +30,13 @@ from lingvo_pipe.layers.core.layer_tree import (
     map_layers,
     variables_by_path,
 )
+from lingvo_pipe.layers.core.slicing import Sliceable
 from lingvo_pipe.layers.core.tied_variables import created_or_tied, is_tied
 from lingvo_pipe.layers.core.weights import SKIP_LP_REGULARIZATION, create_variable
 from lingvo_pipe.nested_map import NestedMap
 
 
-class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
+class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     """Base of all layers. Subclasses define `Params`, `__init__` and `FProp`."""
 
     @classmethod
@@ -178,7 +179,8 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         which may also exclude it from training, and `aggregation` is tf.Variable's.
         """
         options = {"trainable": trainable, "aggregation": aggregation}
-        create = functools.partial(create_variable, params, self.params, options)
+        piece = self.PieceOf(name)
+        create = functools.partial(create_variable, params, self.params, options, piece)
         self.AddVariable(name, create)
         if SKIP_LP_REGULARIZATION in params.collections:
             self._unregularized.add(name)

@@ -28,7 +28,8 @@ from lingvo_pipe.layers.core.weights import WeightInit
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import on_shapes
 
-_LAYER_NAME = re.compile(r"_*[A-Za-z0-9][A-Za-z0-9_.-]*")
+# A slice's name ends with its number; see `slicing`.
+_LAYER_NAME = re.compile(r"_*[A-Za-z0-9][A-Za-z0-9_.-]*(>\d+)?")
 _DEFAULT_SEED = 0
 _NOT_SHARDED = "In Lingvo it shards weights. Leave it out: they are not sharded here."
 _announced = threading.local()

@@ -29,6 +29,9 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 
+# In a name, this and what follows are not part of the path whose numbers are drawn.
+SLICE_MARK = ">"
+
 _PRIME = 0x9E3779B97F4A7C15  # odd, so that multiplication is a bijection
 _MASK = (1 << 64) - 1
 _PHILOX = 1
@@ -39,7 +42,8 @@ def path_hash(path: str, prefix: int = 0) -> int:
     """Hashes `path` (names joined by `/`) below a path whose hash is `prefix`."""
     value = prefix
     for part in filter(None, path.split("/")):
-        digest = hashlib.md5(part.encode(), usedforsecurity=False).digest()
+        name = part.partition(SLICE_MARK)[0]
+        digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
         value = (value * _PRIME + int.from_bytes(digest[:8], "little")) & _MASK
     return value
 

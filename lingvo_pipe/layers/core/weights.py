@@ -19,6 +19,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.core import random_streams
 from lingvo_pipe.layers.core.checks import check_choice, check_shape
+from lingvo_pipe.layers.core.slicing import Piece, cut_whole, whole_shape
 
 _MAX_SHOWN = 80
 
@@ -206,12 +207,17 @@ def WeightParams(
 
 
 def create_variable(
-    weight: Params, layer_params: InstantiableParams, options: dict[str, Any], path: str
+    weight: Params,
+    layer_params: InstantiableParams,
+    options: dict[str, Any],
+    piece: Piece | None,
+    path: str,
 ) -> tf.Variable:
     """Creates the variable that `WeightParams` declared, on the current device.
 
-    `options` are tf.Variable's; it is trainable if both allow that. A declaration,
-    shape or initializer that is not valid raises ValueError.
+    `options` are tf.Variable's; it is trainable if both allow that. A piece's initial
+    value is cut from the whole weight's. A declaration, shape or initializer that is
+    not valid raises ValueError.
     """
     _check(weight, "shape", path, "WeightParams", "Write WeightParams(shape=[...]).")
     rule = weight.init if weight.init is not None else layer_params.params_init
@@ -221,8 +227,17 @@ def create_variable(
     shape, dtype = list(weight.shape), weight.dtype or layer_params.dtype
     pair = random_streams.seed_pair(layer_params.random_seed, path)
     may_train = weight.trainable and _MOVING_VARS not in weight.collections
+
+    def draw() -> tf.Tensor:
+        whole = shape if piece is None else whole_shape(shape, piece)
+        value = initial_value(rule, whole, dtype, pair, weight.fans)
+        with tf.device("/CPU:0"):
+            return (
+                value if piece is None else cut_whole(value, piece, shape[piece.axis])
+            )
+
     return tf.Variable(
-        functools.partial(initial_value, rule, shape, dtype, pair, weight.fans),
+        draw,
         name=path,
         shape=shape,
         dtype=dtype,

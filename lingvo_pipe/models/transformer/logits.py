@@ -9,6 +9,9 @@ threshold helps (GPipe, 1811.06965, section 5, which does not give the threshold
 Shapes: B examples, T tokens, V tokens in the vocabulary, D channels.
 """
 
+import math
+from typing import ClassVar
+
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -17,13 +20,17 @@ from lingvo_pipe.layers.core.checks import check_channels, check_param
 from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.embedding import table_weight
+from lingvo_pipe.layers.slice_layers import SliceLayer
 from lingvo_pipe.layers.softmax_cross_entropy import cross_entropies, weighted_means
 from lingvo_pipe.models.transformer.streams import TARGET, check_stream
 from lingvo_pipe.nested_map import NestedMap
 
 
 class LogitsLayer(BaseLayer):
-    """State -> logits `[B, T, V]`, at least float32; `w` `[V, D]` may be a table."""
+    """State -> logits `[B, T, V]` of a stream, in float32 or wider.
+
+    Its weight `w` `[V, D]` is like an embedding's table, and may be tied to one.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -47,6 +54,11 @@ class LogitsLayer(BaseLayer):
         if p.has_bias:
             bias = WeightParams([p.num_tokens], WeightInit.Constant(0.0))
             self.CreateVariable("b", bias)
+
+    @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
+        """Cuts the vocabulary; the slices need the stream's labels."""
+        return _LogitsSlice
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> tf.Tensor:
         """Maps the stream's hidden states `[B, T, D]` to `[B, T, V]`."""
@@ -75,23 +87,96 @@ class LogitsLayer(BaseLayer):
         return elementwise_cost(logits, 2 * p.model_dim + p.has_bias + 2 * clippings)
 
 
+class _LogitsSlice(SliceLayer, LogitsLayer):
+    """Logits of some tokens; passes on sums over the vocabulary, never all logits.
+
+    A NestedMap of `[B, T]` each: the maximum and the sum of exponentials below it, the
+    label's logit, the sum, and the token of the maximum; from the last slice on what
+    `token_metrics` needs.
+    """
+
+    UNITS = "num_tokens"
+    AXES: ClassVar = {"w": 0, "b": 0}
+
+    def Own(self, theta: NestedMap, state: NestedMap) -> NestedMap:
+        p, logits = self.params, super().Own(theta, state)
+        labels = state[p.stream].labels - p.begin
+        # Labels outside of the vocabulary fail as in the whole layer.
+        is_own = (labels >= 0) | (p.begin == 0)
+        is_own &= (labels < p.num_tokens) | self.IsLast(p)
+        of_label = tf.gather(logits, tf.where(is_own, labels, 0), batch_dims=2)
+        maximum = tf.stop_gradient(tf.reduce_max(logits, -1))
+        return NestedMap(
+            maximum=maximum,
+            exponentials=tf.reduce_sum(tf.exp(logits - maximum[..., None]), -1),
+            label=tf.where(is_own, of_label, tf.zeros_like(of_label)),
+            total=tf.reduce_sum(logits, -1),
+            best=tf.argmax(logits, -1) + p.begin,
+        )
+
+    def Merge(self, partial: NestedMap, own: NestedMap) -> NestedMap:
+        before = tf.stop_gradient(partial.maximum)
+        maximum = tf.maximum(before, own.maximum)
+        exponentials = partial.exponentials * tf.exp(before - maximum)
+        exponentials += own.exponentials * tf.exp(own.maximum - maximum)
+        return NestedMap(
+            maximum=maximum,
+            exponentials=exponentials,
+            label=partial.label + own.label,
+            total=partial.total + own.total,
+            best=tf.where(own.maximum > before, own.best, partial.best),
+        )
+
+    def Finish(self, result: NestedMap) -> NestedMap:
+        return NestedMap(
+            log_sum=tf.stop_gradient(result.maximum) + tf.math.log(result.exponentials),
+            label=result.label,
+            mean=result.total / self.params.whole,
+            best=result.best,
+        )
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
+        """Counts 5 more per logit: sums, maximum, difference and exponential."""
+        state = shapes[0]
+        meta = LogitsLayer.FPropMeta(p, state)
+        meta.flops += 5 * math.prod(meta.out_shapes[0])
+        names = ["log_sum", "label", "mean", "best"]
+        if not cls.IsLast(p):
+            names = ["maximum", "exponentials", "label", "total", "best"]
+        sums = NestedMap(dict.fromkeys(names, meta.out_shapes[0][:2]))
+        meta.out_shapes = (sums,) if cls.IsLast(p) else (state, sums)
+        return meta
+
+
 def token_metrics(
-    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, label_smoothing: float = 0
+    logits: tf.Tensor | NestedMap,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    label_smoothing: float = 0,
 ) -> NestedMap:
     """Returns weighted means over all tokens, in float32 or wider.
 
     Like `softmax_cross_entropy` for logits `[B, T, V]`, labels and weights `[B, T]`:
     pairs (mean, total weight) `loss`, with smoothed labels; `log_pplx`, the cross
-    entropy without smoothing, in nats; and `accuracy`.
+    entropy without smoothing, in nats; and `accuracy`. Instead of logits it takes the
+    outputs of a LogitsLayer in slices.
     """
-    log_pplx = cross_entropies(logits, labels)
-    logits = tf.cast(logits, log_pplx.dtype)
+    if isinstance(logits, NestedMap):
+        of_label, mean, best = logits.label, logits.mean, logits.best
+        log_pplx = logits.log_sum - of_label
+    else:
+        log_pplx = cross_entropies(logits, labels)
+        logits = tf.cast(logits, log_pplx.dtype)
+        best = tf.argmax(logits, -1)
+        if label_smoothing:
+            of_label = tf.gather(logits, labels, batch_dims=2)
+            mean = tf.reduce_mean(logits, -1)
     weights = tf.cast(weights, log_pplx.dtype)
     losses = log_pplx
     if label_smoothing:
         # The cross entropies of label and mean differ only by their logits.
-        of_label = tf.gather(logits, labels, batch_dims=2)
-        losses += label_smoothing * (of_label - tf.reduce_mean(logits, -1))
-    correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
+        losses += label_smoothing * (of_label - mean)
+    correct = tf.equal(best, tf.cast(labels, tf.int64))
     accuracy = tf.cast(correct, log_pplx.dtype)
     return weighted_means(weights, loss=losses, log_pplx=log_pplx, accuracy=accuracy)

@@ -9,6 +9,7 @@
     segment_ids  1 for a sentence's tokens; 1, 2, ... for several packed into a row; 0
                  for padding
     segment_pos  the token's position in its sentence, from 0
+    labels       the next tokens, [B, T], if known: for logits in slices
     hidden       [B, S, D] or [B, T, D], from the stream's embedding on
 
 A layer changes one stream and passes on the rest, which costs no message. A language
@@ -20,14 +21,18 @@ tokens in the vocabulary, D channels.
 
 from typing import Any
 
-from lingvo_pipe.hyperparams import InstantiableParams
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_choice
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
+from lingvo_pipe.layers.core.slicing import NumSlices, part_slices, slices_of
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.embedding import TokenEmbeddingLayer, sinusoidal_positions
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
+from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
 
 SOURCE = "source"
@@ -36,9 +41,9 @@ TARGET = "target"
 
 def as_stream(batch: NestedMap) -> NestedMap:
     """Returns the first layer's inputs, from a batch or a part of one."""
-    return NestedMap(
-        ids=batch.ids, segment_ids=batch.segment_ids, segment_pos=batch.segment_pos
-    )
+    names = ["ids", "segment_ids", "segment_pos"]
+    names += ["labels"] * ("labels" in batch)
+    return NestedMap({name: batch[name] for name in names})
 
 
 def has_hidden(state: Any, stream: str) -> bool:
@@ -84,11 +89,33 @@ class StreamEmbeddingLayer(CompositeLayer):
     def CheckParams(self) -> None:
         check_stream(self, "stream")
 
+    @classmethod
+    def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        return {"embedding": cls.Parts(p)["embedding"]}
+
+    @classmethod
+    def Slices(
+        cls, p: InstantiableParams, num_slices: NumSlices
+    ) -> list[InstantiableParams]:
+        """Cuts the embedding; the last slice has the positions and the dropout."""
+        tables = cls.SliceableParts(p)["embedding"]
+        tables = slices_of(tables, part_slices(num_slices, "embedding"))
+        tpl = CopyFieldsTo(p, _StreamEmbeddingSlice.Params()).Set(name="")
+        slices = [tpl.Copy().Set(table=table) for table in tables]
+        slices[-1].is_last = True
+        return slices
+
     def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
         """Returns the state with hidden states `[B, T, D]` in the stream."""
+        hidden = self.embedding.FProp(theta.embedding, state[self.params.stream].ids)
+        return self.Finish(theta, state, hidden)
+
+    def Finish(
+        self, theta: NestedMap, state: NestedMap, hidden: tf.Tensor
+    ) -> NestedMap:
+        """Adds positions to the rows of the table, and runs the dropout."""
         p = self.params
         stream = state[p.stream]
-        hidden = self.embedding.FProp(theta.embedding, stream.ids)
         hidden += sinusoidal_positions(stream.segment_pos, p.model_dim, hidden.dtype)
         hidden = self.dropout.FProp(theta.dropout, hidden)
         return with_hidden(state, p.stream, hidden)
@@ -102,6 +129,40 @@ class StreamEmbeddingLayer(CompositeLayer):
         meta.flops += elementwise_cost(hidden, 2).flops
         meta.out_shapes = (with_hidden(state, p.stream, hidden),)
         return meta
+
+
+class _StreamEmbeddingSlice(StreamEmbeddingLayer):
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("table", None, "Params of a slice of the embedding.")
+        p.Define("is_last", False, "True if no other slice follows.")
+        return p
+
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        parts = {**super().Parts(p), "embedding": p.table}
+        return parts if p.is_last else {"embedding": p.table}
+
+    def FProp(self, theta: NestedMap, state: NestedMap, *partial: Any) -> Any:
+        ids = state[self.params.stream].ids
+        outputs = as_args(self.embedding.FProp(theta.embedding, ids, *partial))
+        if self.params.is_last:
+            return self.Finish(theta, state, outputs[0])
+        return state, outputs[1]
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        state, *partial = shapes
+        meta = cost_of(p.table, tuple(state[p.stream].ids), *partial)
+        hidden = meta.out_shapes[-1]
+        if not p.is_last:
+            return NestedMap(flops=meta.flops, out_shapes=(state, hidden))
+        dropout = cost_of(cls.Parts(p)["dropout"], hidden).flops
+        flops = meta.flops + elementwise_cost(hidden, 2).flops + dropout
+        return NestedMap(
+            flops=flops, out_shapes=(with_hidden(state, p.stream, hidden),)
+        )
 
 
 class StreamNormLayer(CompositeLayer):

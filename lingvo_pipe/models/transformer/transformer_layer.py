@@ -8,23 +8,26 @@ Shapes: B examples, T tokens of the stream, S of the memory, D channels, N heads
 channels.
 """
 
-from typing import Any
-
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.attention import (
     MultiHeadAttentionLayer,
     dim_size,
-    not_later,
     same_segment,
 )
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of
+from lingvo_pipe.layers.core.slicing import NumSlices, part_slices, slices_of
 from lingvo_pipe.layers.dense import FeedForwardLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.models.transformer.streams import TARGET, check_stream, with_hidden
+from lingvo_pipe.models.transformer.transformer_slice import (
+    TransformerSlice,
+    part_input_shapes,
+    part_inputs,
+)
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -73,6 +76,28 @@ class TransformerLayer(CompositeLayer):
             parts["final_norm"] = p.final_norm_tpl.Copy().Set(dim=p.model_dim)
         return parts
 
+    @classmethod
+    def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        parts = cls.Parts(p)
+        parts.pop("final_norm", None)
+        return parts
+
+    @classmethod
+    def Slices(
+        cls, p: InstantiableParams, num_slices: NumSlices
+    ) -> list[InstantiableParams]:
+        """Cuts the parts; a part that stays whole is a cell, too."""
+        tpl = CopyFieldsTo(p, TransformerSlice.Params(), ignore_unknown_keys=True)
+        slices = []
+        for name, part in cls.SliceableParts(p).items():
+            pieces = slices_of(part, part_slices(num_slices, name))
+            slices += [tpl.Copy().Set(name="", part=name, body=x) for x in pieces]
+            slices[-1].ends_part = True
+        for each in slices[:-1]:
+            each.final_norm_tpl = None
+        slices[0].is_first = slices[-1].is_last = True
+        return slices
+
     def CheckParams(self) -> None:
         for name in ("stream", "memory") if self.params.memory else ("stream",):
             check_stream(self, name)
@@ -80,17 +105,10 @@ class TransformerLayer(CompositeLayer):
     def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
         """Returns the state with new hidden states `[B, T, D]` in the stream."""
         p = self.params
-        stream = state[p.stream]
-        mask = same_segment(stream.segment_ids, stream.segment_ids)
-        if p.causal:
-            mask = tf.logical_and(mask, not_later(mask.shape[-1]))
-        x = self.self_attention.FProp(theta.self_attention, stream.hidden, None, mask)
-        if p.memory is not None:
-            memory = state[p.memory]
-            mask = same_segment(stream.segment_ids, memory.segment_ids)
-            x = self.memory_attention.FProp(
-                theta.memory_attention, x, memory.hidden, mask
-            )
+        x = state[p.stream].hidden
+        for name in ("self_attention", *["memory_attention"] * bool(p.memory)):
+            args = part_inputs(p, name, state)
+            x = self.children[name].FProp(theta[name], x, *args)
         return with_hidden(state, p.stream, self._finish(theta, x))
 
     def InitStates(
@@ -163,15 +181,9 @@ class TransformerLayer(CompositeLayer):
     def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
         """Counts the parts, with queries and keys of all tokens and of padding."""
         (state,) = shapes
-        batch, num_tokens, _ = hidden = tuple(state[p.stream].hidden)
-        further: dict[str, tuple[Any, ...]] = {
-            "self_attention": (None, (batch, 1, num_tokens, num_tokens))
-        }
-        if p.memory is not None:
-            memory = tuple(state[p.memory].hidden)
-            further["memory_attention"] = memory, (batch, 1, num_tokens, memory[1])
+        hidden = tuple(state[p.stream].hidden)
         flops = sum(
-            cost_of(part, hidden, *further.get(name, ())).flops
+            cost_of(part, hidden, *part_input_shapes(p, name, state)).flops
             for name, part in cls.Parts(p).items()
         )
         return NestedMap(flops=flops, out_shapes=(state,))

@@ -24,6 +24,10 @@ _HINT = (
 )
 
 
+class DoesNotFitError(UserValueError):
+    """No stages, or not the given ones, fit into the limit."""
+
+
 class MemoryLimit:
     """A pipeline's `memory_limit`, and the bytes that its stages need."""
 
@@ -76,7 +80,7 @@ class MemoryLimit:
                 for stage, pair in enumerate(itertools.pairwise([0, *boundaries]))
                 if device_of_stage[stage] in large
             )
-            raise UserValueError(
+            raise DoesNotFitError(
                 f"{self._path}: expected at most {self._limit_text} bytes per device; "
                 f"with splits={list(boundaries)}, {devices}: {stages}. Raise the limit,"
                 f" or set splits='auto', which stays within it. {_HINT}"
@@ -106,7 +110,7 @@ class MemoryLimit:
         number, share = self._sharing[largest], ""
         if number > 1:
             share = f", all but the prologue {number} times, for its {number} stages"
-        raise UserValueError(
+        raise DoesNotFitError(
             f"{self._path}: no partition into {num_stages} stages fits into "
             f"{self._limit_text} bytes per device. The smallest sufficient limit is "
             f"{smallest:,}, with splits={boundaries}: "

@@ -34,7 +34,7 @@ from lingvo_pipe.pipeline.tracing.trace import CallContext
 SINGLE_STAGE = {
     **dict.fromkeys(("splits", "stages_per_device", "num_replicas"), 1),
     **dict.fromkeys(("num_batch_shards", "recompute", "devices", "cell_costs")),
-    **dict.fromkeys(("memory_limit", "input_shapes", "input_dtypes")),
+    **dict.fromkeys(("memory_limit", "input_shapes", "input_dtypes", "slices")),
     "schedule": "gpipe",
 }
 # Specs for full micro-batches.

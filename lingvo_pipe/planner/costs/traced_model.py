@@ -22,6 +22,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
+from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, cell_costs
 from lingvo_pipe.pipeline.stage_choice.traced_cells import CONTEXT_SPECS, SINGLE_STAGE
 from lingvo_pipe.pipeline.tracing.phases import compilation
@@ -59,6 +60,8 @@ class ModelTracer:
         self, task_params: InstantiableParams, batch_spec: NestedMap, device: str = _CPU
     ):
         _check_can_be_planned(task_params)
+        task_params = task_params.Copy()
+        task_params.pipeline = with_slices(task_params.pipeline, "task.pipeline")
         self._pipeline, self._batch_spec = task_params.pipeline, batch_spec
         self._device = device
         self._distinct, self._order = _distinct_cells(task_params.pipeline)

@@ -113,6 +113,8 @@ def _problems(pipeline: InstantiableParams) -> list[str]:
     }
     splits = pipeline.splits
     problems = [] if is_auto(splits) else [f"splits must be auto too, got {splits}"]
+    if is_auto(pipeline.slices):
+        problems.append("slices must be None or list the slices, got 'auto'")
     return problems + [
         f"{name} must be {' or '.join(map(str, allowed))}, {reason}got {value}"
         for name, (allowed, reason) in rules.items()

@@ -8,6 +8,7 @@ from pathlib import Path
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of, steps_in
 from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
+from lingvo_pipe.training.checkpoint.whole_weights import whole_variables
 from lingvo_pipe.training.run.best_evaluation import read_best_step
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
@@ -51,7 +52,7 @@ def weights_in_turn(
     longest wait for a checkpoint, each later one follows until the run ends. Raises
     ValueError if one is unusable, there is no best evaluation, or none appeared.
     """
-    variables, path = task.VariablePaths(), directory.checkpoints_path
+    variables, path = whole_variables(task), directory.checkpoints_path
     if follow_seconds is None:
         if checkpoint == BEST:
             best = read_best_step(directory.best_path)

@@ -23,6 +23,7 @@ from lingvo_pipe.core.signals import TerminationSignals, announcing_signals
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.checkpoint.whole_weights import whole_variables
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
 from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition
@@ -107,7 +108,7 @@ class TrainingRun:
         has_rules = p.init_from_checkpoint_rules or p.init_from_checkpoint_override
         self._has_initial_values = not self._is_resumed and bool(has_rules)
         if self._has_initial_values:
-            init_from_checkpoint(p, task.VariablePaths(), log)
+            init_from_checkpoint(p, whole_variables(task), log)
             self._step.StartAveraging()
         batch_spec = self._position.batches(self._start).element_spec
         self._predicted = predict_from_spec(task, batch_spec)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.layers.core.slicing import whole_path
 
 
 def define_freezing_params(p: Params) -> None:
@@ -69,7 +70,7 @@ def paths_with(
             f"{param}: expected a regular expression, got {pattern!r} ({error})."
         ) from error
     matches = compiled.match if at_start else compiled.search
-    chosen = [path for path in paths if matches(path)]
+    chosen = [path for path in paths if matches(whole_path(path))]
     if not chosen:
         names = {name for path in paths for name in path.split("/")}
         words = [word for word in re.findall(r"\w{2,}", pattern) if word not in names]

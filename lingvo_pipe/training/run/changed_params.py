@@ -21,6 +21,7 @@ FREE = (
     "task.pipeline.num_replicas",
     "task.pipeline.recompute",
     "task.pipeline.schedule",
+    "task.pipeline.slices",
     "task.pipeline.splits",
     "task.pipeline.stages_per_device",
     "task.train.histogram_interval_steps",

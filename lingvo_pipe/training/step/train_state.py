@@ -16,6 +16,10 @@ from lingvo_pipe.layers.core.layer_tree import unregularized_paths
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
+from lingvo_pipe.training.checkpoint.whole_weights import (
+    check_elementwise,
+    join_pieces,
+)
 from lingvo_pipe.training.optim.exponential_moving_average import make_averages
 from lingvo_pipe.training.optim.keras_optimizer import LEARNER_NAME
 from lingvo_pipe.training.optim.learner import Learner, learner_state
@@ -38,6 +42,7 @@ class TrainState:
 
     def __init__(self, task: BaseTask, learner_by_stage: bool = False):
         task.CheckAllInPipeline()
+        check_elementwise(task.params.train, task)
         self.task = task
         p, self.trained = task.params.train, task.TrainedVariables()
         if learner_by_stage:
@@ -107,13 +112,17 @@ class TrainState:
             self.task.Diagnose(self.task.Values(), batch)
 
     def State(self) -> dict[str, tf.Variable]:
-        """Returns all variables that checkpoints must hold, by name."""
-        return {
+        """Returns all variables that checkpoints must hold, by name.
+
+        Those of layers in slices are joined, as if the layers were whole.
+        """
+        state = {
             "global_step": self.global_step,
             **self.task.VariablePaths(),
             **learner_state(list(self.learners.values())),
             **(self.averages.State() if self.averages is not None else {}),
         }
+        return join_pieces(self.task, state)
 
 
 def _learners_by_stage(

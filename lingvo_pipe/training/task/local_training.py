@@ -18,7 +18,7 @@ from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.local_parallelism.blocks import make_blocks
 from lingvo_pipe.local_parallelism.local_cells import local_pipeline
 from lingvo_pipe.training.task.pipeline_inputs import task_and_inputs
-from lingvo_pipe.training.task.task_params import plain_task
+from lingvo_pipe.training.task.task_params import BACKPROPAGATION, plain_task
 
 
 def with_local_losses(
@@ -33,6 +33,14 @@ def with_local_losses(
     for them.
     """
     p, local = plain_task(task_params), task_params.local
+    if local.scheme != BACKPROPAGATION and p.pipeline.slices is not None:
+        raise UserValueError(
+            path="task.pipeline.slices",
+            expected=f"None with task.local.scheme={local.scheme!r}, whose blocks are "
+            "of whole cells",
+            got=p.pipeline.slices,
+            hint=f"Set it to None, or task.local.scheme to {BACKPROPAGATION!r}.",
+        )
     if local.head is not None and not isinstance(local.head, InstantiableParams):
         raise UserValueError(
             "task.local.head: expected params of a layer, or None for the task's own "

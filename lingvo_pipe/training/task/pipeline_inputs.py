@@ -51,6 +51,7 @@ def single_stage(task_params: InstantiableParams) -> InstantiableParams:
         num_batch_shards=None,
         num_micro_batches=1,
         micro_batch_size=None,
+        slices=None,
         schedule="gpipe",
         devices=None,
         cell_costs=None,

@@ -9,6 +9,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.model_size import num_parameters
 from lingvo_pipe.pipeline import pipelining_rules
 from lingvo_pipe.pipeline.devices.device_names import device_names, short_name
+from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
 from lingvo_pipe.training.task.base_task import BaseTask
 
@@ -38,7 +39,7 @@ def place_stages(
     named, num_stages = pipeline.devices, None
     if not is_auto(pipeline.splits):
         with pipelining_rules.problems_of("splits", _PATH):
-            splits, num_cells = pipeline.splits, len(pipeline.cell_tpl)
+            splits, num_cells = pipeline.splits, _num_cells(pipeline)
             num_stages = len(resolve_boundaries(splits, num_cells))
     if flag is not None:
         if named is not None:
@@ -79,9 +80,9 @@ def _set_splits(
             f"since replicas are of equal size; got {_text(flag)}. Change one of them."
         )
     number = number // num_replicas * pipeline.stages_per_device
-    if not isinstance(splits, (list, tuple)):
+    if not isinstance(splits, (list, tuple)) and not is_auto(pipeline.slices):
         with pipelining_rules.problems_of("splits", _PATH):  # Before devices are made.
-            resolve_boundaries(number, len(pipeline.cell_tpl))
+            resolve_boundaries(number, _num_cells(pipeline))
     if num_stages in (None, number):
         return ""
     if isinstance(splits, (list, tuple)):
@@ -99,6 +100,17 @@ def _set_splits(
         f"stages: {number} instead of {_PATH}.splits, {splits}, since --devices asks "
         f"for {_text(flag)}"
     )
+
+
+def _num_cells(pipeline: InstantiableParams) -> int:
+    """Returns the number of cells, slices included, unless they are chosen later."""
+    if is_auto(pipeline.slices) and not is_auto(pipeline.splits):
+        raise UserValueError(
+            f"{_PATH}.slices: 'auto' chooses the number of cells, and needs "
+            f"{_PATH}.splits='auto', got {pipeline.splits!r}. Set splits, or list the "
+            "slices."
+        )
+    return len(with_slices(pipeline, _PATH).cell_tpl)
 
 
 def _text(devices: int | Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.training.optim.exponential_moving_average import (
     define_averaging_params,
 )
@@ -110,6 +111,24 @@ def plain_task(task_params: InstantiableParams) -> InstantiableParams:
     """Returns a copy of a task's params as the plain model, without local losses."""
     p = task_params.Copy()
     p.local.scheme, p.local.chunks = BACKPROPAGATION, None
+    return p
+
+
+def whole_task(task_params: InstantiableParams) -> InstantiableParams:
+    """Returns a copy of a task's params that is the plain model, without slices.
+
+    Decoding and export use it: they run layers one by one, and need no gradients.
+    """
+    p = plain_task(task_params)
+    if p.pipeline.slices is not None:
+        # The limit, and costs, indices and numbers of cells are those of slices.
+        splits, num_cells = p.pipeline.splits, len(p.pipeline.cell_tpl)
+        if not is_auto(splits):
+            number = splits if isinstance(splits, int) else len(splits)
+            splits = min(number // p.pipeline.stages_per_device, num_cells)
+        unset = ("slices", "memory_limit", "cell_costs", "input_shapes", "input_dtypes")
+        p.pipeline.Set(**dict.fromkeys(unset), recompute=None, schedule="gpipe")
+        p.pipeline.Set(splits=splits, stages_per_device=1)
     return p
 
 

@@ -1,0 +1,136 @@
+"""Slices: cells that together are one layer, for layers larger than a device.
+
+    x -> [ ff>0 ] -- x, sum --> [ ff>1 ] -- x, sum --> [ ff>2 ] -> y
+
+GPipe (1811.06965, section 2.1) names the way: "splitting a single matrix-multiplication
+into smaller ones and spreading them sequentially across multiple layers". Each slice
+has a piece of the layer's units (hidden channels, heads, tokens of the vocabulary, ...)
+and of its weights, and passes on the layer's inputs and the partial result.
+
+Slice j of the cell `name` is called `name>j`, and is the layer otherwise: the layers
+below have the same names. A path without `>j` is the whole layer's. Initial values and
+random numbers are those of this path, and checkpoints hold whole weights by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
+from lingvo_pipe.layers.core.random_streams import SLICE_MARK
+
+if TYPE_CHECKING:
+    from lingvo_pipe.layers.slice_layers import SliceLayer
+
+# A number of slices, or numbers by the names of a composite layer's parts.
+NumSlices = int | Mapping[str, Any]
+
+
+class Piece(NamedTuple):
+    """A range of a weight along one axis."""
+
+    axis: int
+    begin: int
+    whole: int  # size of the whole weight along the axis
+
+
+def slice_name(name: str, number: int) -> str:
+    """Returns the name of a slice of the cell `name`."""
+    return f"{name}{SLICE_MARK}{number}"
+
+
+def whole_path(path: str) -> str:
+    """Returns the path in the model without slices, for a path in any model."""
+    return re.sub(rf"{SLICE_MARK}\d+", "", path)
+
+
+class Sliceable:
+    """How a layer is cut into slices; by default it is not."""
+
+    params: InstantiableParams
+    _parent: Any
+
+    @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer] | None:
+        """Returns the class of the slices of a layer that is cut by its units."""
+        return None
+
+    @classmethod
+    def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        """Returns the parts of a layer that can be sliced within it, by name."""
+        return {}
+
+    @classmethod
+    def Slices(
+        cls, p: InstantiableParams, num_slices: NumSlices
+    ) -> list[InstantiableParams]:
+        """Returns params of the cells that are the layer if they run in order.
+
+        Their names are empty. Each takes the outputs of the one before as its inputs.
+        The number is at most `num_units`.
+        """
+        slice_class = cls.SliceClass(p)
+        if slice_class is None or not isinstance(num_slices, int):
+            raise UserValueError(f"{cls.__name__} cannot be cut into slices.")
+        units = slice_class.UNITS
+        whole = p.Get(units)
+        edges = [whole * j // num_slices for j in range(num_slices + 1)]
+        found = []
+        for begin, end in zip(edges, edges[1:], strict=False):
+            piece = CopyFieldsTo(p, slice_class.Params())
+            piece.Set(name="", begin=begin, whole=whole, **{units: end - begin})
+            found.append(slice_class.Trim(piece))
+        return found
+
+    def PieceOf(self, path: str) -> Piece | None:
+        """Returns the piece that a weight below this layer is; None for a whole."""
+        if self._parent is None:
+            return None
+        return self._parent.PieceOf(f"{self.params.name}/{path}")
+
+
+def num_units(p: InstantiableParams) -> int:
+    """Returns the largest number of slices of a layer; 1 if it can't be sliced."""
+    if (slice_class := p.cls.SliceClass(p)) is not None:
+        return p.Get(slice_class.UNITS)
+    return min(map(num_units, p.cls.SliceableParts(p).values()), default=1)
+
+
+def part_slices(num_slices: NumSlices, name: str) -> NumSlices:
+    """Returns the slices of a part, 1 for none, given those of the layer."""
+    return num_slices if isinstance(num_slices, int) else num_slices.get(name, 1)
+
+
+def slices_of(p: InstantiableParams, num_slices: NumSlices) -> list[InstantiableParams]:
+    """Returns a layer's slices, or only the layer."""
+    return [p.Copy()] if num_slices == 1 else p.cls.Slices(p, num_slices)
+
+
+def pieces_by_path(layer: Any) -> dict[str, Piece]:
+    """Returns the pieces among a layer's variables, by path."""
+    found = {
+        f"{each.path}/{name}": each.PieceOf(name)
+        for each in layer.Descendants()
+        for name in each.own_variables
+    }
+    return {path: piece for path, piece in found.items() if piece is not None}
+
+
+def cut_whole(value: tf.Tensor, piece: Piece, size: int) -> tf.Tensor:
+    """Returns a piece of `size` of a whole tensor."""
+    axis = piece.axis % value.shape.rank
+    begin = [piece.begin if i == axis else 0 for i in range(value.shape.rank)]
+    sizes = [size if i == axis else -1 for i in range(value.shape.rank)]
+    return tf.slice(value, begin, sizes)
+
+
+def whole_shape(shape: Sequence[int], piece: Piece) -> list[int]:
+    """Returns the shape of the whole tensor, given a piece's."""
+    sizes = list(shape)
+    sizes[piece.axis] = piece.whole
+    return sizes

@@ -1,0 +1,131 @@
+"""Mixins that make a layer's class the class of its slices; see `core.slicing`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
+from lingvo_pipe.layers.core.slicing import Piece, cut_whole, whole_shape
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.nested_map import NestedMap
+
+
+class SliceLayer:
+    """Mixin of a layer's slices: the layer with a range of its units.
+
+    Passes on `(x, partial, *args)` for inputs `x, *args`. `Own` is the slice's own
+    result, and `Merge` adds it to the slices' before.
+    """
+
+    UNITS: ClassVar[str]  # The param that counts the units.
+    AXES: ClassVar[Mapping[str, int]]  # Axis of the units in each weight that has it.
+    # The part whose bias only the last slice has, and the axis of units in dropout.
+    PRODUCT: ClassVar[str]
+    DROPOUT_AXIS: ClassVar[int] = -1
+
+    params: InstantiableParams
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()  # type: ignore[misc]
+        p.Define("begin", 0, "Number of units in the slices before.")
+        p.Define("whole", 0, "Number of units of all slices.")
+        return p
+
+    @classmethod
+    def IsLast(cls, p: InstantiableParams) -> bool:
+        """Returns whether params are of the last slice."""
+        return p.begin + p.Get(cls.UNITS) == p.whole
+
+    @classmethod
+    def Trim(cls, p: InstantiableParams) -> InstantiableParams:
+        """Changes a slice's params where they differ from the layer's; returns them."""
+        return p
+
+    @classmethod
+    def UnitSize(cls, p: InstantiableParams) -> int:
+        """Returns the number of a weight's rows or columns for each unit."""
+        return 1
+
+    def PieceOf(self, path: str) -> Piece | None:
+        p, axis = self.params, self.AXES.get(path)
+        if axis is None:
+            return None
+        size = self.UnitSize(p)
+        return Piece(axis, p.begin * size, p.whole * size)
+
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        parts = super().Parts(p)  # type: ignore[misc]
+        parts[cls.PRODUCT].has_bias = p.has_bias and cls.IsLast(p)
+        dropout = CopyFieldsTo(parts["dropout"], _DropoutSlice.Params())
+        dropout.piece = Piece(cls.DROPOUT_AXIS, p.begin, p.whole)
+        return {**parts, "dropout": dropout}
+
+    def Own(self, theta: NestedMap, *args: Any) -> Any:
+        """Returns the result of the slice's units."""
+        return super().FProp(theta, *args)  # type: ignore[misc]
+
+    def Merge(self, partial: Any, own: Any) -> Any:
+        """Returns the result of the slices so far: by default a sum."""
+        return partial + own
+
+    def Finish(self, result: Any) -> Any:
+        """Returns the layer's outputs, given the result of all slices."""
+        return result
+
+    def FProp(self, theta: NestedMap, x: Any, *rest: Any) -> Any:
+        p = self.params
+        partial, args = (None, rest) if not p.begin else (rest[0], rest[1:])
+        result = self.Own(theta, x, *args)
+        if p.begin:
+            result = self.Merge(partial, result)
+        return self.Finish(result) if self.IsLast(p) else (x, result, *args)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        """Counts the layer's own flops for these units, and a sum."""
+        args = (shapes[0], *shapes[2:]) if p.begin else shapes
+        meta = super().FPropMeta(p, *args)  # type: ignore[misc]
+        (result,) = meta.out_shapes
+        if p.begin:
+            result = cls.MergedShape(shapes[1], result)
+            meta.flops += math.prod(result)
+        passed_on = (args[0], result, *args[1:])
+        meta.out_shapes = (result,) if cls.IsLast(p) else passed_on
+        return meta
+
+    @classmethod
+    def MergedShape(cls, partial: tuple, own: tuple) -> tuple:
+        """Returns the shape of `Merge`."""
+        return own
+
+
+class JoinedSlice(SliceLayer):
+    """Mixin of slices whose results are the channels of the layer's outputs."""
+
+    def Merge(self, partial: Any, own: Any) -> Any:
+        return tf.concat([partial, own], -1)
+
+    @classmethod
+    def MergedShape(cls, partial: tuple, own: tuple) -> tuple:
+        return (*own[:-1], partial[-1] + own[-1])
+
+
+class _DropoutSlice(DropoutLayer):
+    """The part of a layer's dropout that is applied to a slice's units."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("piece", None, "The Piece of the inputs of the whole layer's dropout.")
+        return p
+
+    def Uniform(self, shape: tf.TensorShape) -> tf.Tensor:
+        piece = self.params.piece
+        numbers = super().Uniform(tf.TensorShape(whole_shape(shape, piece)))
+        return cut_whole(numbers, piece, shape[piece.axis])

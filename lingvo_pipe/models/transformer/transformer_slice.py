@@ -1,0 +1,104 @@
+"""Slices of a TransformerLayer: of its attentions and its feed-forward part.
+
+    state, x, ... -> [ a slice of one part ] -> state, x, ...
+
+The state passes through unchanged until the last slice, and costs no message. Each
+slice makes its masks itself.
+
+Shapes: B examples, T tokens of the stream, S of the memory, D channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.attention import not_later, same_segment
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of
+from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.models.transformer.streams import with_hidden
+from lingvo_pipe.nested_map import NestedMap
+
+
+def part_inputs(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
+    """Returns what a part of a TransformerLayer takes besides hidden states."""
+    stream = state[p.stream]
+    if part == "self_attention":
+        mask = same_segment(stream.segment_ids, stream.segment_ids)
+        if p.causal:
+            mask = tf.logical_and(mask, not_later(mask.shape[-1]))
+        return None, mask
+    if part == "memory_attention":
+        memory = state[p.memory]
+        mask = same_segment(stream.segment_ids, memory.segment_ids)
+        return memory.hidden, mask
+    return ()
+
+
+def part_input_shapes(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
+    """Returns the shapes of `part_inputs`, for a state of shapes."""
+    batch, num_tokens = state[p.stream].segment_ids
+    if part == "self_attention":
+        return None, (batch, 1, num_tokens, num_tokens)
+    if part == "memory_attention":
+        memory = tuple(state[p.memory].hidden)
+        return memory, (batch, 1, num_tokens, memory[1])
+    return ()
+
+
+class TransformerSlice(BaseLayer):
+    """One part of a TransformerLayer, or a slice of it."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("stream", "", "The stream to change: source or target.")
+        p.Define("memory", None, "The stream to attend to, or None.")
+        p.Define("causal", False, "True if no token sees a later one.")
+        p.Define("model_dim", 0, "D.")
+        p.Define("part", "", "Name of the part.")
+        p.Define("body", None, "Params of the part, or of its slice.")
+        p.Define("is_first", False, "True for the layer's first slice.")
+        p.Define("ends_part", False, "True for the part's last slice.")
+        p.Define("is_last", False, "True for the layer's last slice.")
+        p.Define("final_norm_tpl", None, "Params of the last slice's norm, or None.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        p = self.params
+        self.CreateChild(p.part, p.body)
+        if p.final_norm_tpl is not None:
+            self.CreateChild("final_norm", p.final_norm_tpl.Copy().Set(dim=p.model_dim))
+
+    def FProp(self, theta: NestedMap, state: NestedMap, *passed_on: Any) -> Any:
+        """Returns the state and what the next slice needs; the last only the state."""
+        p = self.params
+        inputs = (state[p.stream].hidden,) if p.is_first else passed_on
+        args = part_inputs(p, p.part, state)
+        outputs = as_args(self.children[p.part].FProp(theta[p.part], *inputs, *args))
+        if not p.ends_part:
+            return (state, *outputs[: len(outputs) - len(args)])
+        if not p.is_last:
+            return state, outputs[0]
+        x = outputs[0]
+        if p.final_norm_tpl is not None:
+            x = self.final_norm.FProp(theta.final_norm, x)
+        return with_hidden(state, p.stream, x)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        state, *passed_on = shapes
+        hidden = tuple(state[p.stream].hidden)
+        inputs = (hidden,) if p.is_first else passed_on
+        args = part_input_shapes(p, p.part, state)
+        meta = cost_of(p.body, *inputs, *args)
+        outputs, norm = meta.out_shapes, p.final_norm_tpl
+        if norm is not None:
+            meta.flops += cost_of(norm.Copy().Set(dim=p.model_dim), hidden).flops
+        kept = len(outputs) - (0 if p.ends_part else len(args))
+        meta.out_shapes = (state,) if p.is_last else (state, *outputs[:kept])
+        return meta

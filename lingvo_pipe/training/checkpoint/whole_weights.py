@@ -1,0 +1,136 @@
+"""Variables by the names of the model without slices, for checkpoints.
+
+    logits>0/w [0:50, :], logits>1/w [50:100, :]   ->   logits/w, a JoinedVariable
+
+Checkpoints hold whole weights, optimizer slots and averages, so a run may resume with
+other slices, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.layers.core.slicing import (
+    Piece,
+    cut_whole,
+    pieces_by_path,
+    whole_path,
+    whole_shape,
+)
+from lingvo_pipe.training.optim.exponential_moving_average import average_name
+from lingvo_pipe.training.optim.keras_optimizer import LEARNER_NAME
+
+# Optimizers that update each number of a weight by itself.
+_ELEMENTWISE = {
+    *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam"),
+    *("RMSprop", "RMSpropFromOnes", "SGD"),
+}
+
+
+class JoinedVariable:
+    """A whole variable whose pieces are variables on their own devices."""
+
+    def __init__(self, pieces: Sequence[tf.Variable], first: Piece):
+        self._pieces, self._axis = list(pieces), first.axis
+        self.dtype = pieces[0].dtype
+        self.shape = tf.TensorShape(whole_shape(pieces[0].shape, first))
+
+    @property
+    def device(self) -> str:
+        """The first piece's device."""
+        return self._pieces[0].device
+
+    def value(self) -> tf.Tensor:
+        """Returns the pieces joined, on this process's CPU."""
+        with tf.device("/CPU:0"):
+            return tf.concat([each.value() for each in self._pieces], self._axis)
+
+    def numpy(self) -> Any:
+        """Returns the value as an array."""
+        return self.value().numpy()
+
+    def assign(self, value: Any) -> None:
+        """Assigns each piece its range of a whole value."""
+        value, begin = tf.convert_to_tensor(value, self.dtype), 0
+        for each in self._pieces:
+            size = each.shape[self._axis]
+            piece = Piece(self._axis, begin, self.shape[self._axis])
+            with tf.device(each.device):
+                each.assign(cut_whole(value, piece, size))
+            begin += size
+
+
+def whole_variables(layer: Any) -> dict[str, Any]:
+    """Returns a layer's variables by whole paths, in order; pieces are joined."""
+    return join_pieces(layer, layer.VariablePaths())
+
+
+def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
+    """Returns variables by whole names: a layer's, their slots and their averages.
+
+    Raises ValueError if the pieces of one name are not those of one variable.
+    """
+    pieces: dict[str, Piece] = {}
+    for path, piece in pieces_by_path(layer).items():
+        pieces |= dict.fromkeys((path, average_name(path), _slot_prefix(path)), piece)
+    groups: dict[str, list[str]] = {}
+    for name in named:
+        groups.setdefault(whole_path(name), []).append(name)
+    joined: dict[str, Any] = {}
+    for whole, names in groups.items():
+        piece = _piece_of(names[0], pieces)
+        variables = [named[name] for name in names]
+        if piece is None and len(names) == 1:
+            joined[whole] = variables[0]
+            continue
+        if piece is None or piece.whole != sum(v.shape[piece.axis] for v in variables):
+            raise UserValueError(
+                "Checkpoints name variables by the model without slices; expected one "
+                f"{whole}, got {names}. Give the layers other names."
+            )
+        joined[whole] = JoinedVariable(variables, piece)
+    return joined
+
+
+def check_elementwise(p: Params, layer: Any) -> None:
+    """Raises ValueError if the learner's update of a weight in pieces would differ.
+
+    `p` is `task.train`.
+    """
+    if not pieces_by_path(layer):
+        return
+    problems = []
+    if p.optimizer.name not in _ELEMENTWISE:
+        problems.append(
+            f"task.train.optimizer: expected one of {sorted(_ELEMENTWISE)}, got "
+            f"{p.optimizer.name!r}, whose updates depend on whole weights"
+        )
+    if p.clip_gradient_single_norm_to_value:
+        problems.append(
+            "task.train.clip_gradient_single_norm_to_value: expected None, got "
+            f"{p.clip_gradient_single_norm_to_value}; norms of pieces are smaller. Use "
+            "clip_gradient_norm_to_value"
+        )
+    if problems:
+        raise UserValueError(
+            f"{'; '.join(problems)}. Or set task.pipeline.slices to None, because "
+            "slices train pieces of weights."
+        )
+
+
+def _slot_prefix(path: str) -> str:
+    """Returns what the names of a variable's optimizer slots begin with."""
+    return f"{LEARNER_NAME}/{path.replace('/', '_')}_"
+
+
+def _piece_of(name: str, pieces: Mapping[str, Piece]) -> Piece | None:
+    """Returns the piece that a variable, an average or a slot is; None for a whole."""
+    if name in pieces or whole_path(name) == name:
+        return pieces.get(name)
+    prefixes = [k for k in pieces if k.endswith("_") and name.startswith(k)]
+    return pieces[max(prefixes, key=len)] if prefixes else None

@@ -1,0 +1,103 @@
+"""A layer in slices computes what the whole layer does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of, cost_of_sequence
+from lingvo_pipe.layers.core.slicing import num_units, slices_of
+from lingvo_pipe.layers.dense import ActivationLayer, FCLayer, FeedForwardLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.embedding import TokenEmbeddingLayer
+from lingvo_pipe.layers.layer_norm import LayerNormLayer
+from lingvo_pipe.layers.residual import ResidualLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
+from tests.layers.sliced_layers import assert_same, compute, layers_of, shapes_of
+
+_FEED_FORWARD = FeedForwardLayer.Params().Set(
+    dim=6, hidden_dim=16, keep_prob=0.7, activation="GELU"
+)
+_ATTENTION = MultiHeadAttentionLayer.Params().Set(
+    dim=6, num_heads=8, dim_per_head=3, keep_prob=0.7
+)
+_RESIDUAL = ResidualLayer.Params().Set(dim=6, body=_FEED_FORWARD, keep_prob=0.8)
+_DENSE = FCLayer.Params().Set(input_dim=6, output_dim=9, activation="TANH")
+LAYERS = {
+    "dense, outputs": _DENSE,
+    "dense, inputs": FCLayer.Params().Set(
+        input_dim=12, output_dim=5, activation="SIGMOID"
+    ),
+    "feed-forward": _FEED_FORWARD,
+    "feed-forward without biases": _FEED_FORWARD.Copy().Set(has_bias=False),
+    "attention": _ATTENTION,
+    "attention to a memory": _ATTENTION,
+    "embedding": TokenEmbeddingLayer.Params().Set(num_tokens=11, dim=6),
+    "residual": _RESIDUAL,
+    "residual, norm last": _RESIDUAL.Copy().Set(norm_first=False),
+    "residual attention": _RESIDUAL.Copy().Set(body=_ATTENTION),
+    "sequence": SequentialLayer.Params().Set(
+        sub=[
+            LayerNormLayer.Params().Set(dim=6),
+            DropoutLayer.Params().Set(keep_prob=0.8),
+            _RESIDUAL,
+            ActivationLayer.Params(),
+            LayerNormLayer.Params().Set(dim=6, name="norm"),
+            _DENSE,
+        ]
+    ),
+}
+
+
+def _inputs(name: str, dtype: tf.DType) -> list[Any]:
+    def draw(*shape: int) -> tf.Tensor:
+        return tf.random.stateless_normal(shape, [1, len(shape)], dtype=dtype)
+
+    if name == "embedding":
+        return [tf.constant([[0, 3, 10], [5, 3, 9]])]
+    if name == "attention to a memory":
+        mask = tf.random.stateless_uniform([2, 1, 4, 5], [1, 2]) < 0.7
+        return [draw(2, 4, 6), draw(2, 5, 6), mask]
+    return [draw(2, 4, 12 if name == "dense, inputs" else 6)]
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+@pytest.mark.parametrize("num_slices", [1, 2, 3, 8])
+@pytest.mark.parametrize("name", LAYERS)
+def test_slices_are_the_layer(name: str, num_slices: int, dtype: tf.DType) -> None:
+    p = LAYERS[name].Copy().Set(dtype=dtype, random_seed=5)
+    inputs = _inputs(name, dtype)
+    want = compute(layers_of(p, None), inputs)
+    layers = layers_of(p, num_slices)
+    assert len(layers) >= num_slices
+    tolerance = 1e-12 if dtype == tf.float64 else 1e-6
+    assert_same(compute(layers, inputs), want, tolerance)
+
+
+@pytest.mark.parametrize("num_slices", [2, 3])
+@pytest.mark.parametrize("name", LAYERS)
+def test_slices_cost_what_the_layer_does_and_a_sum(name: str, num_slices: int) -> None:
+    p: InstantiableParams = LAYERS[name]
+    shapes = shapes_of(_inputs(name, tf.float32))
+    whole = cost_of(p, *shapes)
+    found = cost_of_sequence(slices_of(p, num_slices), *shapes)
+    assert found.out_shapes == whole.out_shapes
+    assert whole.flops <= found.flops <= 1.4 * whole.flops + 300
+
+
+def test_units_bound_the_number_of_slices() -> None:
+    units = {name: num_units(p) for name, p in LAYERS.items()}
+    assert units["feed-forward"] == units["residual"] == 16
+    assert units["attention"] == 8
+    assert units["dense, inputs"] == 12
+    assert units["sequence"] == 9
+    assert num_units(LayerNormLayer.Params().Set(dim=6)) == 1
+
+
+def test_a_layer_without_slices_says_so() -> None:
+    with pytest.raises(ValueError, match="LayerNormLayer"):
+        LayerNormLayer.Slices(LayerNormLayer.Params().Set(dim=6), 2)

@@ -1,0 +1,124 @@
+"""A pipeline's cells become slices, by path or as few as fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer, FeedForwardLayer
+from lingvo_pipe.layers.layer_norm import LayerNormLayer
+from lingvo_pipe.layers.residual import ResidualLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.slices import sliceable_paths, with_slices
+from tests.models.transformer.small_models import translation_task
+
+DIM, HIDDEN, BATCH = 8, 256, 4
+
+
+def _params(**pipeline: Any) -> InstantiableParams:
+    body = FeedForwardLayer.Params().Set(dim=DIM, hidden_dim=HIDDEN)
+    p = PipeliningLayer.Params().Set(name="pipe", num_micro_batches=2)
+    p.cell_tpl = [
+        FCLayer.Params().Set(input_dim=DIM, output_dim=DIM),
+        ResidualLayer.Params().Set(dim=DIM, body=body),
+        LayerNormLayer.Params().Set(dim=DIM, name="norm"),
+    ]
+    return p.Set(**pipeline)
+
+
+def _limited(limit: float, num_devices: int = 2, **pipeline: Any) -> InstantiableParams:
+    return _params(
+        memory_limit=limit,
+        input_shapes=[(BATCH // 2, DIM)],
+        splits="auto",
+        devices=stage_devices(None, num_devices),
+        **pipeline,
+    )
+
+
+def _loss(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:
+    error = tf.reduce_mean(tf.square(outputs - targets))
+    return NestedMap(loss=(error, tf.constant(1.0)))
+
+
+def _peak_bytes(layer: PipeliningLayer) -> list[int]:
+    x = tf.random.stateless_normal([BATCH, DIM], [1, 2])
+    with ForwardContext(step=tf.constant(0, tf.int64), first_example=0):
+        return layer.PeakBytes([x], x, _loss)
+
+
+def test_slices_are_cells_and_others_keep_their_names() -> None:
+    layer = _params(slices={"cells[1].body": 3}, splits=[1, 2, 5]).Instantiate()
+    names = [cell.params.name for cell in layer.cells]
+    assert names == ["cells_0", "cells_1>0", "cells_1>1", "cells_1>2", "norm"]
+    assert layer.num_stages == 3
+
+
+@pytest.mark.parametrize(
+    ("slices", "match"),
+    [
+        ({"cells[1].bdy": 2}, r"pipe\.slices:.*'cells\[1\]\.bdy'.*'cells\[1\]\.body'"),
+        ({"cells[9]": 2}, r"pipe\.slices:.*'cells\[9\]'"),
+        ({"cells[2]": 2}, r"pipe\.slices:.*'cells\[2\]'"),
+        ({"cells[1]": HIDDEN + 1}, rf"pipe\.slices:.*\b{HIDDEN}\b.*\b{HIDDEN + 1}\b"),
+        ({"cells[0]": 2, "cells[1]": 2, "cells[1].body": 2}, r"slices:.*cells\[1\]\."),
+        ({"cells[0]": 99, "cells[2]": 2}, r"slices:.*\b99\b.*'cells\[2\]'"),
+        ({"cells[0]": 0}, r"pipe\.slices:"),
+        ("atuo", r"pipe\.slices:.*'auto'"),
+        (3, r"pipe\.slices:"),
+        ("auto", r"pipe\.slices:.*memory_limit"),
+    ],
+)
+def test_wrong_slices_are_refused(slices: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        _params(slices=slices).Instantiate()
+
+
+def test_tied_weights_have_the_same_slices() -> None:
+    p = translation_task(tied=True).pipeline.Set(name="pipe", slices={"cells[0]": 2})
+    with pytest.raises(ValueError, match=r"pipe\.slices:.*embedding/w"):
+        p.Instantiate()
+    p.slices = dict.fromkeys(("cells[0]", "cells[3]", "cells[6]"), 2)
+    assert with_slices(p, "pipe").tied == {
+        f"{tied}>{j}/{name}": f"source_embedding>{j}/embedding/w"
+        for tied, name in (("target_embedding", "embedding/w"), ("logits", "w"))
+        for j in (0, 1)
+    }
+    layer = p.Instantiate()
+    assert layer.cells[-1].vars.w is layer.cells[1].vars.embedding.w
+
+
+def test_all_that_can_be_cut_is_listed() -> None:
+    paths = sliceable_paths(translation_task().pipeline.cell_tpl)
+    assert paths["cells[0]"] == paths["cells[6]"] == 11
+    assert paths["cells[4].memory_attention.body"] == paths["cells[4]"] == 2
+    assert paths["cells[1].feed_forward"] == 8
+
+
+def test_auto_cuts_what_does_not_fit_into_as_few_slices_as_fit() -> None:
+    whole = max(_peak_bytes(_params().Instantiate()))
+    layer = _limited(1.05 * whole, slices="auto").Instantiate()
+    assert len(layer.cells) == 3
+    # The feed-forward layer by itself needs nearly all of that.
+    limit = 0.6 * whole
+    layer = _limited(limit, num_devices=3, slices="auto").Instantiate()
+    assert len(layer.cells) == 4
+    assert max(_peak_bytes(layer)) <= limit
+    limit = whole / 3.5
+    layer = _limited(limit, num_devices=4, slices="auto").Instantiate()
+    assert max(_peak_bytes(layer)) <= limit
+    assert len(layer.cells) <= 8
+
+
+def test_a_refused_model_names_the_slices_that_fit() -> None:
+    whole = max(_peak_bytes(_params().Instantiate()))
+    with pytest.raises(ValueError, match=r"memory_limit:.*slices=\{'cells\[1\]\.body"):
+        _limited(0.6 * whole, num_devices=3).Instantiate()
+    with pytest.raises(ValueError, match=r"memory_limit:"):
+        _limited(0.03 * whole, num_devices=2, slices="auto").Instantiate()

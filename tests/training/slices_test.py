@@ -1,0 +1,177 @@
+"""Training with layers in slices is training, whatever the slices."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.slicing import whole_path
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.task_params import whole_task
+from tests.models.transformer.small_models import (
+    sentences,
+    translation_batch,
+    translation_task,
+)
+from tests.support.cases import exhaustive
+
+TABLES = {f"cells[{i}]": 3 for i in (0, 2, 4)}
+SLICES = {**TABLES, "cells[1].feed_forward": 4, "cells[3]": 2}
+OTHER_SLICES = {**dict.fromkeys(TABLES, 2), "cells[3].feed_forward.body": 3}
+NUM_STEPS = 2
+
+
+def _params(slices: Any, **pipeline: Any) -> InstantiableParams:
+    p = translation_task(tied=True, num_layers=1, dropout_prob=0.1).Set(random_seed=3)
+    p.pipeline.Set(slices=slices, num_micro_batches=2, **pipeline)
+    p.train.Set(
+        learning_rate=0.01,
+        optimizer=OptimizerParams("Adam", epsilon=1e-3),
+        clip_gradient_norm_to_value=1.0,
+        ema_decay=0.5,
+    )
+    return p
+
+
+def _batch(step: int) -> NestedMap:
+    lengths = [i % 3 + 1 for i in range(8)]
+    source, target = ([[x] for x in sentences(lengths, 2 * step + i)] for i in (0, 1))
+    return translation_batch(source, target)
+
+
+def _trained(p: InstantiableParams, steps: Any = TrainStep) -> Any:
+    step = steps(p.Instantiate())
+    for _ in step.Steps([_batch(i) for i in range(NUM_STEPS)]):
+        pass
+    return step
+
+
+def _bytes(step: Any) -> dict[str, bytes]:
+    return {name: v.numpy().tobytes() for name, v in step.State().items()}
+
+
+@functools.cache
+def _bytes_of_one_stage() -> dict[str, bytes]:
+    return _bytes(_trained(_params(SLICES, recompute="never")))
+
+
+def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
+    ours, theirs = found.State(), want.State()
+    assert ours.keys() == theirs.keys()
+    for name, variable in theirs.items():
+        value = variable.numpy()
+        distance = np.abs(ours[name].numpy() - value).max()
+        assert distance <= tolerance * max(np.abs(value).max(), 1e-2), name
+
+
+@pytest.mark.parametrize(
+    ("splits", "schedule", "recompute"),
+    [
+        (4, "1f1b", "always"),
+        exhaustive(3, "gpipe", "except_last"),
+        exhaustive(8, "1f1b", "always"),
+        exhaustive(2, "zero_bubble", "never"),
+        exhaustive([1, 2, 5, 18, 20], "gpipe", "never"),
+    ],
+)
+def test_the_same_slices_leave_the_same_bytes(
+    splits: Any, schedule: str, recompute: str
+) -> None:
+    p = _params(SLICES, splits=splits, schedule=schedule, recompute=recompute)
+    assert _bytes(_trained(p)) == _bytes_of_one_stage()
+
+
+@functools.cache
+def _trained_whole(tied: bool = True) -> TrainStep:
+    p = _params(None)
+    p.pipeline.tied = p.pipeline.tied if tied else {}
+    p.train.clip_gradient_norm_to_value = 1.0 if tied else None
+    return _trained(p)
+
+
+@pytest.mark.parametrize("slices", [SLICES, exhaustive(OTHER_SLICES)])
+def test_slices_train_like_the_whole_model(slices: Any) -> None:
+    found = _trained(_params(slices, splits=2))
+    assert any(whole_path(path) != path for path in found.trained)
+    _assert_near(found, _trained_whole())
+
+
+@pytest.mark.exhaustive
+def test_several_steps_in_a_graph_train_slices() -> None:
+    p = _params(SLICES, splits=2)
+    p.pipeline.tied = {}
+    p.train.Set(steps_per_loop=NUM_STEPS, clip_gradient_norm_to_value=None)
+    _assert_near(_trained(p, StepLoop), _trained_whole(tied=False))
+
+
+def _resumed(folder: Path, slices: Any, first: int, last: int) -> TrainStep:
+    """Trains from the newest checkpoint to the last step, and saves another."""
+    step = TrainStep(_params(slices, splits=2).Instantiate())
+    checkpointer = Checkpointer(folder, step.State())
+    assert (checkpointer.restore() or 0) == first
+    for i in range(first, last):
+        step(_batch(i))
+    checkpointer.save(last)
+    return step
+
+
+def test_a_run_resumes_with_other_slices_and_none(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    _resumed(folder, SLICES, 0, 1)
+    _resumed(folder, None, 1, 2)
+    found = _resumed(folder, OTHER_SLICES, 2, 3)
+    _assert_near(found, _resumed(tmp_path / "uninterrupted", None, 0, 3))
+    names = {name for name, _ in tf.train.list_variables(str(folder / "ckpt-00000001"))}
+    assert names == set(found.State())
+    assert not any(">" in name for name in names)
+
+
+def test_initial_values_do_not_depend_on_slices() -> None:
+    states = [TrainStep(_params(x).Instantiate()).State() for x in (None, SLICES)]
+    assert states[0].keys() == states[1].keys()
+    for name, variable in states[0].items():
+        np.testing.assert_array_equal(states[1][name].numpy(), variable.numpy())
+
+
+def test_the_whole_task_has_no_slices() -> None:
+    p = whole_task(_params(SLICES, splits=[1, 5, 10, 20], memory_limit=1e3))
+    assert p.pipeline.slices is None
+    assert p.pipeline.splits == 4
+    assert set(p.Instantiate().VariablePaths()) <= {
+        *TrainStep(_params(None).Instantiate()).State()
+    }
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "Lamb"])
+def test_updates_by_whole_weights_are_refused(name: str) -> None:
+    p = _params(SLICES)
+    p.train.Set(
+        optimizer=OptimizerParams(name),
+        clip_gradient_norm_to_value=None,
+        clip_gradient_single_norm_to_value=1.0,
+    )
+    named = rf"optimizer.*'{name}'.*clip_gradient_single_norm_to_value.*slices"
+    with pytest.raises(ValueError, match=named):
+        TrainStep(p.Instantiate())
+
+
+def test_expressions_match_paths_without_slices() -> None:
+    p = _params(SLICES)
+    p.train.bprop_variable_exclusion = r"encoder_0/feed_forward/body/expand/w$"
+    p.train.l2_regularizer_weight = 0.1
+    p.train.l2_regularizer_scales = [(r"decoder_0/self_attention/", 0.0)]
+    trained = TrainStep(p.Instantiate()).trained
+    frozen = {
+        whole_path(x) for x in p.Instantiate().VariablePaths() if x not in trained
+    }
+    assert frozen == {"task/pipeline/encoder_0/feed_forward/body/expand/w"}
