@@ -1,4 +1,4 @@
-"""What the doctor measures: devices, sends between them, and steps."""
+"""Measurements of devices, of sends between them, and of training steps."""
 
 from __future__ import annotations
 
