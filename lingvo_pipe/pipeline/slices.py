@@ -174,7 +174,7 @@ def _fewest_slices(
 
     def attempt(target: float) -> tuple[dict[str, int], Layout] | None:
         nonlocal error
-        slices = slices_of_size(p, path, target)
+        slices = _slices_of_size(p, path, target)
         if (key := repr(slices)) not in tried:
             try:
                 sliced = with_slices(p.Copy().Set(slices=slices), path)
@@ -189,7 +189,7 @@ def _fewest_slices(
     below = above = 2.0 * p.memory_limit
     max_slices = _MAX_SLICES * len(p.devices or ())
     while not (found := attempt(below)):
-        if sum(slices_of_size(p, path, below).values()) > max_slices or below < 1:
+        if sum(_slices_of_size(p, path, below).values()) > max_slices or below < 1:
             assert error is not None
             raise error
         above, below = below, below / _SHRINK
@@ -202,7 +202,7 @@ def _fewest_slices(
     return found
 
 
-def slices_of_size(p: InstantiableParams, path: str, target: float) -> dict[str, int]:
+def _slices_of_size(p: InstantiableParams, path: str, target: float) -> dict[str, int]:
     """Returns slices with which no weight and its gradient exceed `target` bytes."""
     slices: dict[str, int] = {}
     factor = 1 + count_batch_shards(p, path) // p.num_replicas
