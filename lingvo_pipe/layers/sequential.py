@@ -103,8 +103,8 @@ class SequentialLayer(_InSequence):
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
         """Cuts layers of `sub`; those between them that stay whole are one cell."""
-        sliceable, groups = cls.SliceableParts(p), []
-        joins = False
+        sliceable, joins = cls.SliceableParts(p), False
+        groups: list[list[InstantiableParams]] = []
         for i, sub in enumerate(p.sub):
             part = f"sub[{i}]"
             number = part_slices(num_slices, part) if part in sliceable else 1

@@ -42,7 +42,9 @@ def make_sliced_layout(p: InstantiableParams, path: str) -> Layout:
         try:
             return make_layout(p, path)
         except DoesNotFitError as error:
-            raise DoesNotFitError(f"{error}{_advice(p, path)}") from error
+            if not error.has_oversized_cell:
+                raise
+            raise DoesNotFitError(f"{error}{_advice(p, path, error)}") from error
     sliced = with_slices(p, path)
     layout = make_layout(sliced, path)
     p.Set(cell_tpl=sliced.cell_tpl, tied=sliced.tied, slices=None)
@@ -74,7 +76,7 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
 
 def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
     """Returns the largest number of slices of each cell and of parts within it."""
-    found = {}
+    found: dict[str, int] = {}
     for i, cell in enumerate(cells):
         found |= {path: num_units(p) for path, p in _below(f"cells[{i}]", cell)}
     return found
@@ -143,7 +145,7 @@ class _Ties:
 
     def resolved(self, param: str) -> dict[str, str]:
         """Returns the ties slice by slice, or raises ValueError."""
-        found = {}
+        found: dict[str, str] = {}
         for tied, owner in self._tied.items():
             ends = [self._slices.get(x, [x]) for x in (tied, owner)]
             if len(ends[0]) != len(ends[1]):
@@ -155,19 +157,24 @@ class _Ties:
         return found
 
 
-def _fewest_slices(p: InstantiableParams, path: str) -> tuple[dict[str, int], Layout]:
-    """Returns the fewest slices that fit, and the layout, or raises ValueError."""
+def _fewest_slices(
+    p: InstantiableParams, path: str, without: ValueError | None = None
+) -> tuple[dict[str, int], Layout]:
+    """Returns the fewest slices that fit, and the layout, or raises ValueError.
+
+    `without` is the error of the model without slices, if it is known.
+    """
     if p.memory_limit is None:
         raise UserValueError(
             f"{path}.slices: 'auto' cuts what does not fit into memory_limit, which is "
             "None. Set memory_limit, or list the slices."
         )
-    error: ValueError | None = None
-    tried: dict[str, Any] = {}
+    error = without
+    tried: dict[str, Any] = {} if without is None else {"{}": None}
 
     def attempt(target: float) -> tuple[dict[str, int], Layout] | None:
         nonlocal error
-        slices = slices_of_size(p, path, target)
+        slices = _slices_of_size(p, path, target)
         if (key := repr(slices)) not in tried:
             try:
                 sliced = with_slices(p.Copy().Set(slices=slices), path)
@@ -182,7 +189,7 @@ def _fewest_slices(p: InstantiableParams, path: str) -> tuple[dict[str, int], La
     below = above = 2.0 * p.memory_limit
     max_slices = _MAX_SLICES * len(p.devices or ())
     while not (found := attempt(below)):
-        if sum(slices_of_size(p, path, below).values()) > max_slices or below < 1:
+        if sum(_slices_of_size(p, path, below).values()) > max_slices or below < 1:
             assert error is not None
             raise error
         above, below = below, below / _SHRINK
@@ -195,7 +202,7 @@ def _fewest_slices(p: InstantiableParams, path: str) -> tuple[dict[str, int], La
     return found
 
 
-def slices_of_size(p: InstantiableParams, path: str, target: float) -> dict[str, int]:
+def _slices_of_size(p: InstantiableParams, path: str, target: float) -> dict[str, int]:
     """Returns slices with which no weight and its gradient exceed `target` bytes."""
     slices: dict[str, int] = {}
     factor = 1 + count_batch_shards(p, path) // p.num_replicas
@@ -221,10 +228,10 @@ def _num_bytes(p: InstantiableParams, cell: InstantiableParams) -> int:
     return dtype.size if dtype is not None else _DEFAULT_BYTES
 
 
-def _advice(p: InstantiableParams, path: str) -> str:
+def _advice(p: InstantiableParams, path: str, error: ValueError) -> str:
     """Returns a sentence about the slices that would fit, if there are any."""
     try:
-        slices, _ = _fewest_slices(p, path)
+        slices, _ = _fewest_slices(p, path, error)
     except ValueError:
         return ""
     return (

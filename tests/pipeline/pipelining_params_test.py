@@ -104,6 +104,11 @@ WRONG: dict[str, list[Wrong]] = {
         ),
         Wrong({"cells_1/w": "cells_1/w"}, r"\bcells_1/w\b.*\bcells_1/w\b.*\['cells_"),
     ],
+    "slices": [
+        *_each(3, [], "atuo", {"cells[0]": 0}, {"cells[0]": "2"}, {0: 2}),
+        Wrong({"cells[0]": 99}, r"\b99\b"),
+        Wrong("auto", r"\bmemory_limit\b"),
+    ],
     "splits": [
         *_each(None, 0, 1.5, True, "2", "atuo", [], {}),
         Wrong(NUM_CELLS + 1, r"\b4\D*\b5\b"),

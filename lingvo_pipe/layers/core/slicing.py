@@ -52,7 +52,7 @@ def whole_path(path: str) -> str:
 class Sliceable:
     """How a layer is cut into slices; by default it is not."""
 
-    params: InstantiableParams
+    _params: InstantiableParams
     _parent: Any
 
     @classmethod
@@ -91,7 +91,7 @@ class Sliceable:
         """Returns the piece that a weight below this layer is; None for a whole."""
         if self._parent is None:
             return None
-        return self._parent.PieceOf(f"{self.params.name}/{path}")
+        return self._parent.PieceOf(f"{self._params.name}/{path}")
 
 
 def num_units(p: InstantiableParams) -> int:

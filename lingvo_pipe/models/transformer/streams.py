@@ -98,8 +98,8 @@ class StreamEmbeddingLayer(CompositeLayer):
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
         """Cuts the embedding; the last slice has the positions and the dropout."""
-        tables = cls.SliceableParts(p)["embedding"]
-        tables = slices_of(tables, part_slices(num_slices, "embedding"))
+        whole = cls.SliceableParts(p)["embedding"]
+        tables = slices_of(whole, part_slices(num_slices, "embedding"))
         tpl = CopyFieldsTo(p, _StreamEmbeddingSlice.Params()).Set(name="")
         slices = [tpl.Copy().Set(table=table) for table in tables]
         slices[-1].is_last = True

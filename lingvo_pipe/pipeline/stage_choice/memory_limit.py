@@ -25,7 +25,13 @@ _HINT = (
 
 
 class DoesNotFitError(UserValueError):
-    """No stages, or not the given ones, fit into the limit."""
+    """No stages, or not the given ones, fit into the limit.
+
+    Attributes:
+        has_oversized_cell: True if a cell by itself does not fit.
+    """
+
+    has_oversized_cell = False
 
 
 class MemoryLimit:
@@ -110,7 +116,7 @@ class MemoryLimit:
         number, share = self._sharing[largest], ""
         if number > 1:
             share = f", all but the prologue {number} times, for its {number} stages"
-        raise DoesNotFitError(
+        error = DoesNotFitError(
             f"{self._path}: no partition into {num_stages} stages fits into "
             f"{self._limit_text} bytes per device. The smallest sufficient limit is "
             f"{smallest:,}, with splits={boundaries}: "
@@ -118,6 +124,8 @@ class MemoryLimit:
             + (f"Too large by themselves: {too_large}. " if too_large else "")
             + _HINT
         )
+        error.has_oversized_cell = bool(too_large)
+        raise error
 
     def _stage_text(self, stage: int, start: int, end: int) -> str:
         """Returns a text about the bytes that a stage needs."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import re
@@ -11,8 +10,6 @@ from collections.abc import Callable, Sequence
 import model_registry
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.pipeline.slices import slices_of_size
-from lingvo_pipe.planner.costs.device_needs import min_bytes_by_cell
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
 from lingvo_pipe.planner.measured.calibration import calibrated_device
 from lingvo_pipe.planner.measured.measured_models import plan_measured
@@ -27,8 +24,6 @@ _PLANNED = (
     *("splits", "stages_per_device", "num_replicas", "num_micro_batches"),
     *("schedule", "recompute", *_NONE_IN_PLANS),
 )
-# Weights of slices are smaller than a target, which shrinks by this factor.
-_SHRINK, _MAX_SHRINKS = 1.25, 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,47 +75,13 @@ class PlannedModel:
     def plan(self, devices: Devices, constraints: Constraints) -> SearchResult:
         """Finds the fastest ways to run it.
 
-        If a cell fits on no device, cells are cut into as few slices as fit. Raises
-        ValueError if constraints contradict each other, or nothing fits.
+        Raises ValueError if constraints contradict each other, or nothing fits.
         """
         resources, tracer = self.resources(devices), self._tracer
         if devices.names:
             return plan_measured(tracer, devices.names, resources, constraints)
         models = flops_models(tracer, devices.device, tracer.fprop_dtype)
-        try:
-            return plan(models, resources, constraints)
-        except NothingFits:
-            usable, pipeline = resources.usable_bytes, self._task.pipeline
-            largest = max(min_bytes_by_cell(models(1)[0]))
-            if pipeline.slices is not None or largest <= usable:
-                raise
-            found = self._plan_slices(resources, constraints)
-            if found is None:
-                raise
-            return found
-
-    def _plan_slices(
-        self, resources: Resources, constraints: Constraints
-    ) -> SearchResult | None:
-        """Plans with the fewest slices that fit, if any, and sets them."""
-        whole, usable = self._task, resources.usable_bytes
-        tried: list[dict[str, int]] = []
-        for number in range(_MAX_SHRINKS):
-            target = usable / _SHRINK**number
-            slices = slices_of_size(whole.pipeline, "task.pipeline", target)
-            if slices in [{}, *tried]:
-                continue
-            tried.append(slices)
-            self._task = whole.Copy()
-            self._task.pipeline.slices = slices
-            tracer = ModelTracer(self._task, self._batch_spec)
-            models = flops_models(tracer, resources.device, tracer.fprop_dtype)
-            with contextlib.suppress(NothingFits):
-                found = plan(models, resources, constraints)
-                self._tracer = tracer
-                return found
-        self._task = whole
-        return None
+        return plan(models, resources, constraints)
 
     def title(self, devices: Devices) -> str:
         """Returns a line that names the model, its size and its devices."""
@@ -133,12 +94,7 @@ class PlannedModel:
     def changes(self) -> list[str]:
         """Returns changes of the model's own params that a plan requires."""
         given = (x for x in _NONE_IN_PLANS if self._task.pipeline.Get(x) is not None)
-        changes = [f"task.pipeline.{name} : None" for name in given]
-        if self._task.pipeline.slices is not None:
-            changes.append(
-                f"task.pipeline.slices (dict) : {self._task.pipeline.slices}"
-            )
-        return changes
+        return [f"task.pipeline.{name} : None" for name in given]
 
     def resources(self, devices: Devices) -> Resources:
         """Returns the resources of a plan."""

@@ -76,8 +76,8 @@ def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
     Raises ValueError if the pieces of one name are not those of one variable.
     """
     pieces: dict[str, Piece] = {}
-    for path, piece in pieces_by_path(layer).items():
-        pieces |= dict.fromkeys((path, average_name(path), _slot_prefix(path)), piece)
+    for path, own in pieces_by_path(layer).items():
+        pieces |= dict.fromkeys((path, average_name(path), _slot_prefix(path)), own)
     groups: dict[str, list[str]] = {}
     for name in named:
         groups.setdefault(whole_path(name), []).append(name)
