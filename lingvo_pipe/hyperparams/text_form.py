@@ -66,10 +66,8 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry
         yield from _params_entries(f"{path}.", value, expected)
         return
     try:
-        text, nested = (
-            value_text.write_value(value, expected),
-            list(_nested_params(path, value)),
-        )
+        text = value_text.write_value(value, expected)
+        nested = list(_nested_params(path, value))
     except ValueError as error:
         raise UserValueError(f"{path!r} has no text form: {error}.") from error
     yield Entry(path, text, _kind_to_name(value, expected)), value_text.kind_of(value)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 from keras import tree
 
-from lingvo_pipe.keras.calls import Call, Value, calls_of, is_value
+from lingvo_pipe.keras.calls import Call, Value, calls_of
 from lingvo_pipe.keras.private_names import (
     compute_output_spec,
     flat_layers,
@@ -129,7 +129,7 @@ def _outputs(
     call: Call, examples: dict[int, np.ndarray], part: slice
 ) -> list[np.ndarray]:
     def given(x: Any) -> Any:
-        if not is_value(x):
+        if not isinstance(x, Value):
             return x
         rows = examples[x.number]
         return tf.constant(rows[part] if x.has_rows else rows)
