@@ -52,8 +52,7 @@ flags.DEFINE_string(
 
 _NO_TORCH = (
     "this Python cannot import torch, numpy and lazy_loader. Run 'pip install torch "
-    "numpy lazy-loader' in any environment, and give its Python by "
-    "--torch_python=PATH."
+    "numpy lazy-loader' in any environment, and give its Python by --torch_python=PATH."
 )
 
 
