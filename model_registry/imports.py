@@ -29,7 +29,6 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
         raise UserTypeError(
             path="ImportModels", expected="a list of names", got=package_names
         )
-    import_module = _import_or(on_error)
     for name in package_names:
         module = _import_if_exists(name)
         if module is None:
@@ -40,27 +39,19 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
         below = getattr(module, "__path__", ())
         # The walk imports packages too; what happens there has been reported.
         for info in pkgutil.walk_packages(below, f"{name}.", onerror=lambda name: None):
-            if not info.name.endswith(".__main__"):
-                import_module(info.name)
+            if info.name.endswith(".__main__"):
+                continue
+            try:
+                importlib.import_module(info.name)
+            except Exception as error:
+                if on_error is None:
+                    raise
+                on_error(info.name, error)
 
 
 def ImportAll(on_error: OnError | None = None) -> None:
     """Imports every module of `params`, so that ListModels is complete."""
     ImportModels(["params"], on_error)
-
-
-def _import_or(on_error: OnError | None) -> Callable[[str], object]:
-    """Returns import_module, or one that passes errors to `on_error`."""
-    if on_error is None:
-        return importlib.import_module
-
-    def import_module(name: str) -> None:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            on_error(name, error)
-
-    return import_module
 
 
 def _import_if_exists(name: str) -> ModuleType | None:

@@ -10,6 +10,7 @@ from typing import Any
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
 from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 
 # A divisor of the usual numbers of steps between reports and between checkpoints.
@@ -80,3 +81,8 @@ class StagedModel(SingleTaskModelParams):
             return 1  # A list would contradict --devices=2.
         costs = cell_costs(cells, *shapes)
         return balanced_boundaries(costs.flops, self.NUM_STAGES, costs.passed_on)
+
+
+def warm_up(steps: int, schedule: Params) -> Params:
+    """Returns params of a linear warm-up, followed by a schedule."""
+    return ScheduleParams("LinearWarmup", warmup_steps=steps, schedule=schedule)

@@ -5,8 +5,8 @@ from typing import Any
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.models.transformer.network import tied_embeddings
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
-from params.staged_model import StagedModel
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
+from params.staged_model import StagedModel, warm_up
 
 
 class TransformerModel(StagedModel):
@@ -26,6 +26,8 @@ class TransformerModel(StagedModel):
     DROPOUT = 0.1
     TIED_EMBEDDINGS = False
 
+    LEARNING_RATE: float
+    WARMUP_STEPS: int
     MAX_STEPS: int
 
     def Task(self) -> InstantiableParams:
@@ -41,6 +43,13 @@ class TransformerModel(StagedModel):
         stream = dict.fromkeys(("ids", "segment_ids", "segment_pos"), (1, self.LENGTH))
         state = NestedMap({name: NestedMap(stream) for name in self.STREAMS})
         return self._EvenStages(cells, state)
+
+    def _SetLearner(self, train: Params) -> None:
+        train.Set(
+            learning_rate=self.LEARNING_RATE,
+            lr_schedule=cosine_decay(self.WARMUP_STEPS, self.MAX_STEPS),
+            optimizer=OptimizerParams("Adam", beta_2=0.98),
+        )
 
     def _Network(self, make: Any, **arguments: Any) -> list[InstantiableParams]:
         """Returns the layers that `make` builds from the sizes and `arguments`."""
@@ -65,8 +74,3 @@ def cosine_decay(warmup_steps: int, decay_steps: int) -> Params:
     """Returns params of a linear warm-up and a cosine decay to 2 % of the rate."""
     schedule = ScheduleParams("CosineDecay", decay_steps=decay_steps, alpha=0.02)
     return warm_up(warmup_steps, schedule)
-
-
-def warm_up(steps: int, schedule: Params) -> Params:
-    """Returns params of a linear warm-up, followed by a schedule."""
-    return ScheduleParams("LinearWarmup", warmup_steps=steps, schedule=schedule)

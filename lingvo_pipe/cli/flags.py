@@ -61,10 +61,9 @@ flags.DEFINE_enum(
     "job",
     "trainer",
     ["trainer", "evaler", "decoder", "exporter", "worker"],
-    "trainer: see --mode. evaler: evaluate the weights in --logdir; see "
-    "LOGDIR/evaler. decoder: translate with them; see LOGDIR/decoder. exporter: write "
-    "them as a SavedModel; see LOGDIR/export. worker: lend this machine's devices to "
-    "a trainer.",
+    "trainer: see --mode. evaler: evaluate the weights in --logdir; see LOGDIR/evaler. "
+    "decoder: translate with them; see LOGDIR/decoder. exporter: write them as a "
+    "SavedModel; see LOGDIR/export. worker: lend this machine's devices to a trainer.",
 )
 flags.DEFINE_string(
     "split",

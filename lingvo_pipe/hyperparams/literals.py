@@ -71,9 +71,8 @@ class Literal:
         return key, self._value()
 
     def _word(self) -> Any:
-        match = RAW_QUOTED.match(self._text, self._at) or _WORD.match(
-            self._text, self._at
-        )
+        place = self._text, self._at
+        match = RAW_QUOTED.match(*place) or _WORD.match(*place)
         if not match or not match[0].strip():
             raise self._problem("a value")
         self._at = match.end()

@@ -50,7 +50,9 @@ class Call:
     @property
     def taken(self) -> list[Value]:
         """The tensors among its arguments."""
-        return [x for x in tree.flatten((self.args, self.kwargs)) if is_value(x)]
+        return [
+            x for x in tree.flatten((self.args, self.kwargs)) if isinstance(x, Value)
+        ]
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -72,16 +74,11 @@ class Calls:
     outputs: tuple[Value, ...]
 
 
-def is_value(x: Any) -> bool:
-    """Returns True if an argument is a tensor of the graph."""
-    return isinstance(x, Value)
-
-
 def calls_of(model: keras.Model) -> Calls:
     """Returns the calls of a Sequential or functional model."""
     numbers = itertools.count()
     graph = graph_of(model)
-    inputs = tuple(_value(x, numbers) for x in graph.inputs)
+    inputs = tuple(Value(next(numbers), x) for x in graph.inputs)
     calls: list[Call] = []
     outputs = _collect(graph, inputs, numbers, calls)
     return Calls(inputs, tuple(calls), tuple(outputs))
@@ -100,10 +97,12 @@ def _collect(
             continue  # Keras skips it as well: another graph's call of a shared layer.
         args, kwargs = _filled(node, known)
         if is_graph(node.operation):
-            given = tuple(x for x in tree.flatten((args, kwargs)) if is_value(x))
+            given = tuple(
+                x for x in tree.flatten((args, kwargs)) if isinstance(x, Value)
+            )
             made = _collect(node.operation, given, numbers, calls)
         else:
-            made = [_value(x, numbers) for x in node.outputs]
+            made = [Value(next(numbers), x) for x in node.outputs]
             calls.append(Call(node.operation, args, kwargs, tuple(made)))
         known.update(zip(map(id, node.outputs), made, strict=True))
     return [known[id(x)] for x in graph.outputs]
@@ -117,10 +116,6 @@ def _filled(node: Any, known: Mapping[int, Value]) -> tuple[Any, Any]:
         (arguments.args, arguments.kwargs),
     )
     return tuple(args), dict(kwargs)
-
-
-def _value(x: keras.KerasTensor, numbers: Iterator[int]) -> Value:
-    return Value(next(numbers), x)
 
 
 class Step(NamedTuple):

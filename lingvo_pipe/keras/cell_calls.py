@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.keras.calls import Call, Cell, Value, is_value
+from lingvo_pipe.keras.calls import Call, Cell, Value
 from lingvo_pipe.keras.private_names import flat_layers
 from lingvo_pipe.keras.state import Kind
 
@@ -76,12 +76,6 @@ class CellCalls:
         }
         self._key = repr(alike)
 
-    @property
-    def layers(self) -> list[keras.Layer]:
-        """The layers among the operations."""
-        found = [call.operation for call in self.calls]
-        return [x for x in found if isinstance(x, keras.Layer)]
-
     def __deepcopy__(self, memo: Any) -> "CellCalls":
         """Returns itself: it stands for the user's layers, which are not copied."""
         return self
@@ -104,7 +98,7 @@ def local_values(
     place = {number: Position(i) for i, number in enumerate(numbers)}
 
     def local(x: Any) -> Any:
-        return place[x.number] if is_value(x) else x
+        return place[x.number] if isinstance(x, Value) else x
 
     return {
         "calls": [

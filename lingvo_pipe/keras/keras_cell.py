@@ -93,8 +93,9 @@ class KerasCell(BaseLayer):
                         "keras.random.SeedGenerator(seed) in the layer's __init__, and "
                         "pass seed=self.seed_generator."
                     )
-        for layer in calls.layers:
-            private_names.forget_losses(layer)
+        for call in calls.calls:
+            if isinstance(call.operation, keras.Layer):
+                private_names.forget_losses(call.operation)
         if not context.do_eval:
             self._hand_over(scope, context, weights)
         losses = [*scope.losses, *self._penalties(known)]

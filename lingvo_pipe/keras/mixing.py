@@ -14,7 +14,7 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.calls import Call, Value, calls_of, is_value
+from lingvo_pipe.keras.calls import Call, Value, calls_of
 from lingvo_pipe.keras.state import CellScope, kinds_of
 
 _NUM_ROWS = 4
@@ -125,7 +125,7 @@ def _outputs(
     call: Call, examples: dict[int, np.ndarray], part: slice
 ) -> list[np.ndarray]:
     def given(x: Any) -> Any:
-        if not is_value(x):
+        if not isinstance(x, Value):
             return x
         rows = examples[x.number]
         return tf.constant(rows[part] if x.has_rows else rows)

@@ -162,7 +162,9 @@ class PipelinedModel(keras.Model):
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a mini-batch; returns the metrics."""
         self._pipes.warn_of_few(_num_rows(data))
-        scale = self._loss_scale()
+        scale = None
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            scale = self.optimizer.scale_loss(tf.ones([]))
         with ForwardContext(step=tf.cast(self.optimizer.iterations, tf.int64)):
             pipe, *args = self._pipeline_arguments(data, scale)
             result = pipe.ComputeGradients(pipe.vars, *args)
@@ -183,7 +185,7 @@ class PipelinedModel(keras.Model):
     def predict_step(self, data: Any) -> Any:
         """Returns the model's outputs, `[B, ...]` each."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = self._inputs(x)
+        inputs = first_inputs(private_names.graph_of(self.model), x)
         pipe = self._pipes.for_examples(pipelines.num_examples_of(inputs))
         with ForwardContext(do_eval=True):
             outputs = pipe.FProp(pipe.vars, *inputs)
@@ -262,12 +264,9 @@ class PipelinedModel(keras.Model):
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
 
-    def _inputs(self, x: Any) -> list[Any]:
-        return first_inputs(private_names.graph_of(self.model), x)
-
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = self._inputs(x)
+        inputs = first_inputs(private_names.graph_of(self.model), x)
         num_examples = pipelines.num_examples_of(inputs)
         sizes = num_examples, self._pipes.number_for(num_examples)
         divisors = self._compilation.divisors(self.model, data, *sizes)
@@ -281,10 +280,6 @@ class PipelinedModel(keras.Model):
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(data))
         self._compilation.update_metrics(found, y, sample_weight)
         return self.get_metrics_result()
-
-    def _loss_scale(self) -> tf.Tensor | None:
-        has_scale = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
-        return self.optimizer.scale_loss(tf.ones([])) if has_scale else None
 
     def _apply(
         self, pipe: PipeliningLayer, result: NestedMap, scale: tf.Tensor | None

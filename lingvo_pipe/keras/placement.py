@@ -46,7 +46,8 @@ def placed(variable: keras.Variable, path: str) -> tf.Variable:
     if private_names.stored_variable(variable) is None:
         private_names.initialize_variable(variable)
     stored = private_names.stored_variable(variable)
-    device = _current_device()
+    with tf.init_scope():
+        device = tf.zeros([]).device  # A new variable's.
     if (stored.device, stored.trainable) == (device, variable.trainable):
         return stored
     made = _variable(variable, path, stored)
@@ -83,8 +84,3 @@ def _zeros(variable: keras.Variable) -> tf.Tensor:
 def _is_scratch_graph() -> bool:
     """Returns True in a graph that is only traced, whose variables take no memory."""
     return not tf.executing_eagerly() and not tf.inside_function()
-
-
-def _current_device() -> str:
-    with tf.init_scope():
-        return tf.zeros([]).device

@@ -20,7 +20,7 @@ import tensorflow as tf
 from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.keras.calls import Call, is_value
+from lingvo_pipe.keras.calls import Call, Value
 from lingvo_pipe.keras.private_names import (
     compute_output_spec,
     flat_layers,
@@ -132,7 +132,7 @@ def draws_of(call: Call, training: bool) -> collections.Counter[int]:
         return made
 
     specs: Any = tree.map_structure(
-        lambda x: x.spec if is_value(x) else x, (call.args, call.kwargs)
+        lambda x: x.spec if isinstance(x, Value) else x, (call.args, call.kwargs)
     )
     compute_output_spec(run, *specs)
     forget_losses(call.operation)

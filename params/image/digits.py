@@ -13,6 +13,7 @@ from lingvo_pipe.input.transforms.recipes import Recipe
 from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel, all_but_softmax
+from params.staged_model import warm_up
 
 
 @model_registry.RegisterSingleTaskModel
@@ -57,9 +58,7 @@ class AmoebaNetDigits(AmoebaNetModel):
         train.Set(
             learning_rate=0.05,
             optimizer=OptimizerParams("SGD", momentum=0.9, nesterov=True),
-            lr_schedule=ScheduleParams(
-                "LinearWarmup", warmup_steps=self._Steps(2), schedule=decay
-            ),
+            lr_schedule=warm_up(self._Steps(2), decay),
             ema_decay=0.99,
             ema_decay_moving_vars=False,
         )

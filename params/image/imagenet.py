@@ -10,6 +10,7 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe, imagenet
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel
+from params.staged_model import warm_up
 
 
 class AmoebaNetImageNet(AmoebaNetModel):
@@ -44,9 +45,7 @@ class AmoebaNetImageNet(AmoebaNetModel):
             decay_rate=0.97,
             staircase=True,
         )
-        warm = ScheduleParams(
-            "LinearWarmup", warmup_steps=self._Steps(3), schedule=decay
-        )
+        warm = warm_up(self._Steps(3), decay)
         train.Set(
             learning_rate=0.015 * self.BATCH_SIZE / 32,
             lr_schedule=ScheduleParams("Floor", fraction=1e-4, schedule=warm),

@@ -14,11 +14,8 @@ For your own text train a vocabulary, and derive a model in `my_models/novel.py`
 """
 
 import model_registry
-from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.cldr import shipped
-from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.lm.language_model import LanguageModel
-from params.transformer_model import cosine_decay
 
 
 @model_registry.RegisterSingleTaskModel
@@ -41,14 +38,9 @@ class TransformerTiny(LanguageModel):
     NUM_STAGES = 2
     NUM_MICRO_BATCHES = 4
     RECOMPUTE = "never"
+    LEARNING_RATE = 3e-3
+    WARMUP_STEPS = 50
     MAX_STEPS = 600
-
-    def _SetLearner(self, train: Params) -> None:
-        train.Set(
-            learning_rate=3e-3,
-            lr_schedule=cosine_decay(50, self.MAX_STEPS),
-            optimizer=OptimizerParams("Adam", beta_2=0.98),
-        )
 
 
 @model_registry.RegisterSingleTaskModel

@@ -7,12 +7,10 @@ r"""Translation to English from other languages of CLDR: small, real, embedded.
 """
 
 import model_registry
-from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.cldr import shipped
 from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
-from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.mt.translation_model import TranslationModel
-from params.transformer_model import cosine_decay
 
 
 class CldrTransformer(TranslationModel):
@@ -27,9 +25,6 @@ class CldrTransformer(TranslationModel):
     NUM_MICRO_BATCHES = 4
     RECOMPUTE = "never"  # Recomputation would take a quarter of the time.
 
-    LEARNING_RATE: float
-    WARMUP_STEPS: int
-
     def Task(self) -> InstantiableParams:
         p = super().Task()
         p.decode.max_extra_length = 20  # A name may be longer in English.
@@ -37,13 +32,6 @@ class CldrTransformer(TranslationModel):
 
     def _Data(self, split: str) -> list[InstantiableParams]:
         return [TfdsPairs.Params().Set(dataset=self.DATASET, split=split)]
-
-    def _SetLearner(self, train: Params) -> None:
-        train.Set(
-            learning_rate=self.LEARNING_RATE,
-            lr_schedule=cosine_decay(self.WARMUP_STEPS, self.MAX_STEPS),
-            optimizer=OptimizerParams("Adam", beta_2=0.98),
-        )
 
 
 @model_registry.RegisterSingleTaskModel

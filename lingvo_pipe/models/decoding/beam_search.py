@@ -8,7 +8,7 @@ equation 14), without its coverage penalty, which needs attention's weights:
 
     score(Y) = log P(Y) / lp(|Y|)        lp(n) = ((5 + n) / (5 + 1))^α
 
-Y| counts the end token, the only one allowed at an example's maximal length. The
+|Y| counts the end token, the only one allowed at an example's maximal length. The
 search ends when no open hypothesis can enter the best ended ones: its log probability
 can only fall, and the penalty is at most the maximal length's. Examples don't change
 one another's results. Among equal hypotheses the earlier one wins, then the one of the

@@ -24,6 +24,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams.frozen_values import copy_value
 from lingvo_pipe.keras.compilation import packed_outputs
 from lingvo_pipe.keras.keras_cell import KerasCell, first_inputs
 from lingvo_pipe.keras.model_function import built_model, fingerprint
@@ -146,7 +147,7 @@ class KerasTask(BaseTask):
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[Any]:
         """Returns the model's inputs as its first cell takes them."""
-        fields = tree.map_structure(input_batch.GetItem, _plain(self.params.inputs))
+        fields = tree.map_structure(input_batch.GetItem, copy_value(self.params.inputs))
         return first_inputs(graph_of(self._model), fields)
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
@@ -238,9 +239,3 @@ def _repeated(x: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Returns weights of examples, or of their targets, repeated for each value."""
     x, sizes = tf.cast(x, values.dtype), values.shape[x.shape.rank :]
     return x[(..., *[None] * len(sizes))] * tf.ones(sizes, values.dtype)
-
-
-def _plain(structure: Any) -> Any:
-    if isinstance(structure, dict):
-        return {key: _plain(x) for key, x in structure.items()}
-    return list(map(_plain, structure)) if isinstance(structure, list) else structure

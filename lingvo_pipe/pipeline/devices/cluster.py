@@ -110,13 +110,13 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
     to it; RuntimeError if it is connected to other workers.
     """
     workers = list(cluster.workers)
-    if _connection.workers:
-        if _connection.workers != workers:
-            raise UserRuntimeError(
-                "A process connects to one cluster only; it has connected to "
-                f"{_connection.workers}, now got {workers}. Start another process."
-            )
+    if _connection.workers == workers:
         return
+    if _connection.workers:
+        raise UserRuntimeError(
+            "A process connects to one cluster only; it has connected to "
+            f"{_connection.workers}, now got {workers}. Start another process."
+        )
     own = cluster.trainer or f"{ready.own_host}:0"
     addresses = [] if cluster.listens_on_all else own_addresses(own, workers)
     sources = answered_sources(cluster)

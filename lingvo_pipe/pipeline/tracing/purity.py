@@ -83,8 +83,7 @@ def check_pure(
         raise UserValueError(
             f"{location}: expected no operation that writes a variable, because it "
             "would run for each micro-batch, and again in the backward pass; got "
-            f"{writing} on variables {paths or OUTSIDE_MODEL}. "
-            f"{remedies.of_writing}"
+            f"{writing} on variables {paths or OUTSIDE_MODEL}. {remedies.of_writing}"
         )
     if paths:
         raise UserValueError(

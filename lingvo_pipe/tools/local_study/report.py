@@ -67,11 +67,13 @@ def _traffic_lines(found: Sequence[study_rows.Average]) -> list[tuple[str, ...]]
     forward = {b.after: b.forward for each in own for b in each.row.boundaries}
     headings = ("after", "forward", *(f"back, {each.scheme}" for each in own))
     columns = (forward, *back)
-    return [headings, *((x, *(_kib(each.get(x)) for each in columns)) for x in forward)]
-
-
-def _kib(num_bytes: int | None) -> str:
-    return "" if num_bytes is None else f"{num_bytes / _KIB:,.1f}"
+    return [
+        headings,
+        *(
+            (x, *(_shown(each.get(x), _KIB, ",.1f") for each in columns))
+            for x in forward
+        ),
+    ]
 
 
 def _reached_lines(found: Sequence[study_rows.Average]) -> Iterator[tuple[str, ...]]:
@@ -89,8 +91,11 @@ def _reached_lines(found: Sequence[study_rows.Average]) -> Iterator[tuple[str, .
 def _similarity_lines(local: Sequence[study_rows.Average]) -> list[tuple[str, ...]]:
     last = [list(each.similarities().values())[-1] for each in local]
     headings = ("layer", *(f"{each.scheme}, {each.batch_size}" for each in local))
-    return [headings, *((x, *(_cosine(each[x]) for each in last)) for x in last[0])]
+    return [
+        headings,
+        *((x, *(_shown(each[x], 1, ".3f") for each in last)) for x in last[0]),
+    ]
 
 
-def _cosine(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+def _shown(value: float | None, unit: float, form: str) -> str:
+    return "" if value is None else format(value / unit, form)

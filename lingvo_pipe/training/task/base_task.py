@@ -59,9 +59,8 @@ class BaseTask(BaseLayer):
         shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
         raise UserValueError(
             f"task.local.head: {cls.__name__} has no head of its own for outputs of "
-            f"shape {shapes} after {num_cells} cells. Set "
-            "task.local.head to params of a layer, or define LocalHead in the task's "
-            "class."
+            f"shape {shapes} after {num_cells} cells. Set task.local.head to params of "
+            "a layer, or define LocalHead in the task's class."
         )
 
     @classmethod
