@@ -44,11 +44,11 @@ class DropoutLayer(BaseLayer):
         context = forward_context.current_context()
         if context.do_eval or p.keep_prob == 1.0:
             return inputs
-        numbers = context.uniform(self._path, p.random_seed, inputs.shape)
-        # Selected, not multiplied by 0: dropped elements may be infinite.
-        return tf.where(
-            numbers < p.keep_prob, inputs / p.keep_prob, tf.zeros_like(inputs)
+        kept = context.uniform(
+            self._path, p.random_seed, inputs.shape, below=p.keep_prob
         )
+        # Selected, not multiplied by 0: dropped elements may be infinite.
+        return tf.where(kept, inputs / p.keep_prob, tf.zeros([], inputs.dtype))
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
