@@ -45,16 +45,13 @@ class DropoutLayer(BaseLayer):
         if context.do_eval or p.keep_prob == 1.0:
             return inputs
         # Selected, not multiplied by 0: dropped elements may be infinite.
-        return tf.where(
-            self.Uniform(inputs.shape) < p.keep_prob,
-            inputs / p.keep_prob,
-            tf.zeros_like(inputs),
-        )
+        kept = self.Kept(inputs.shape)
+        return tf.where(kept, inputs / p.keep_prob, tf.zeros([], inputs.dtype))
 
-    def Uniform(self, shape: tf.TensorShape) -> tf.Tensor:
-        """Draws uniform [0, 1) numbers of the inputs' shape."""
-        context = forward_context.current_context()
-        return context.uniform(self._path, self.params.random_seed, shape)
+    def Kept(self, shape: tf.TensorShape) -> tf.Tensor:
+        """Draws which elements of inputs of this shape are kept."""
+        p, context = self.params, forward_context.current_context()
+        return context.uniform(self._path, p.random_seed, shape, below=p.keep_prob)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:

@@ -125,7 +125,7 @@ class _DropoutSlice(DropoutLayer):
         p.Define("piece", None, "The Piece of the inputs of the whole layer's dropout.")
         return p
 
-    def Uniform(self, shape: tf.TensorShape) -> tf.Tensor:
+    def Kept(self, shape: tf.TensorShape) -> tf.Tensor:
         piece = self.params.piece
-        numbers = super().Uniform(tf.TensorShape(whole_shape(shape, piece)))
-        return cut_whole(numbers, piece, shape[piece.axis])
+        kept = super().Kept(tf.TensorShape(whole_shape(shape, piece)))
+        return cut_whole(kept, piece, shape[piece.axis])

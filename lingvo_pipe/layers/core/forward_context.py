@@ -172,8 +172,12 @@ class ForwardContext:
         for key, (total, weight) in sums.items():
             self.local_metrics[f"{name}_{key}"] = tf.stop_gradient(total), weight
 
-    def uniform(self, path: str, seed: int, shape: Any) -> tf.Tensor:
+    def uniform(
+        self, path: str, seed: int, shape: Any, below: float | None = None
+    ) -> tf.Tensor:
         """Draws uniform [0, 1) numbers for the layer of this path and seed.
+
+        If `below` is given, in (0, 1], returns whether they are below it.
 
         A layer that draws again in the same forward pass gets other numbers. The static
         shape has the rows in dimension `batch_dim`, or, if that is the first, several
@@ -211,7 +215,7 @@ class ForwardContext:
             )
         rows_each = sizes.pop(dim) // num_rows
         numbers = random_streams.uniform_rows(
-            key, self.step, self.first_example, [num_rows, rows_each, *sizes]
+            key, self.step, self.first_example, [num_rows, rows_each, *sizes], below
         )
         numbers = tf.reshape(numbers, [num_rows * rows_each, *sizes])
         if dim == 0:

@@ -54,8 +54,9 @@ class PackedPhases:
         self.weights = weights = Packing(phases.weights)
         self.sums = sums = Packing(phases.sums)
         self.gradients = gradients = Packing(self.accumulators)
-        self.residuals = stash = PackedStash(phases.residuals)
-        self.weight_residuals = late = PackedStash(phases.weight_residuals)
+        on_cpu = phases.compilation.on_cpu
+        self.residuals = stash = PackedStash(phases.residuals, on_cpu)
+        self.weight_residuals = late = PackedStash(phases.weight_residuals, on_cpu)
         into_stash, into_late = (stash.handles, _SLOT), (late.handles, _SLOT)
         given = weights.handles, phases.call_context
         seeds = phases.output_gradients

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import present, spec_of
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.tracing.cut import CutGraph
 from lingvo_pipe.pipeline.tracing.trace import Trace
@@ -32,21 +33,26 @@ class Compilation(NamedTuple):
     Attributes:
         by_xla: whether XLA compiles them.
         device: full name of the device that runs them; None for the caller's device.
+        on_cpu: whether the caller's device is a CPU.
     """
 
     by_xla: bool
     device: str | None
+    on_cpu: bool = True
 
 
 def compilation(by_xla: bool, device: str) -> Compilation:
     """Returns the compilation of a stage; it is equal if functions can be shared."""
-    return Compilation(by_xla, None if loop_device(device) == device else device)
+    caller = loop_device(device)
+    on_cpu = device_name(caller).kind == "CPU"
+    return Compilation(by_xla, None if caller == device else device, on_cpu)
 
 
 class Phases:
     """A trace, cut for the input gradients that are needed.
 
     Attributes:
+        compilation: their compiler and device.
         used: positions of the inputs that the forward pass takes.
         gives: positions of the inputs whose gradients the backward pass returns.
         has_gradient: for each weight, whether the backward pass returns its gradient.
@@ -59,7 +65,7 @@ class Phases:
     def __init__(self, trace: Trace, needed: Sequence[bool], compilation: Compilation):
         """Cuts the trace; `needed` says which flat inputs' gradients are needed."""
         self._trace = trace
-        self._compilation = compilation
+        self.compilation = compilation
         self._sums = tf.nest.flatten(trace.result.sums)
         pairs = enumerate(zip(trace.input_gradients, needed, strict=True))
         self.gives = [i for i, (g, yes) in pairs if yes and g is not None]
@@ -101,7 +107,7 @@ class Phases:
         XLA rounds a function compiled as a whole differently from its two halves. So it
         compiles only the halves, and results are the same in all schedules.
         """
-        if not (self._compilation.by_xla and self._dweights):
+        if not (self.compilation.by_xla and self._dweights):
             given = [*self._residuals, *self._doutputs]
             return self._function(self._whole, 1, given, self._dinputs + self._dweights)
         input_backward, weight_backward = self.input_backward(), self.weight_backward()
@@ -132,7 +138,7 @@ class Phases:
     ) -> Function:
         given = [*self._trace.weights, *self._trace.call_context, *inputs]
         run = cut.function(phase, given, outputs)
-        by_xla, device = self._compilation
+        by_xla, device, _ = self.compilation
         if not by_xla:
             return run
         compiled = tf.function(

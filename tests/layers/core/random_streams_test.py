@@ -136,3 +136,25 @@ def test_steps_far_apart_have_different_numbers() -> None:
 def test_places_must_be_integers(name: str) -> None:
     with pytest.raises(ValueError, match="float32.*int64"):
         draw([2, 3], **{name: 1.0})  # type: ignore[arg-type]
+
+
+KEY_STEP_EXAMPLE = ((5, tf.uint64), (3, tf.int64), (7, tf.int64))
+
+
+@pytest.mark.parametrize("limit", [1e-9, 0.1, 0.5, 0.9, 1 - 2.0**-24, 1.0])
+def test_numbers_below_a_limit_are_found_without_the_numbers(limit: float) -> None:
+    def draw(below: float | None) -> np.ndarray:
+        key, step, example = (tf.constant(n, t) for n, t in KEY_STEP_EXAMPLE)
+        return uniform_rows(key, step, example, [50, 1001], below).numpy()
+
+    expected = draw(None) < max(np.float32(limit), np.float32(2.0**-24))
+    np.testing.assert_array_equal(draw(limit), expected)
+
+
+def test_a_number_is_not_below_itself() -> None:
+    args = (tf.constant(n, t) for n, t in KEY_STEP_EXAMPLE)
+    key, step, example = args
+    number = float(uniform_rows(key, step, example, [1, 1]).numpy()[0, 0])
+    next_up = float(np.nextafter(np.float32(number), np.float32(2)))
+    for limit, expected in ((number, False), (next_up, True)):
+        assert uniform_rows(key, step, example, [1, 1], limit).numpy() == expected
