@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "doctor": (
         "lingvo_pipe.tools.doctor.doctor",
-        "checks devices: sends, speed, and equal bytes on any number of them",
+        "checks devices: sends, speed, and whether bytes are equal",
     ),
     "cluster": (
         "lingvo_pipe.tools.local_cluster.local_cluster",

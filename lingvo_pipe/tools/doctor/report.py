@@ -32,4 +32,6 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
 def _text(value: Any) -> str:
     if value is None:
         return "unknown"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
