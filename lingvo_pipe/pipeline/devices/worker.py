@@ -17,7 +17,7 @@ from lingvo_pipe.pipeline.devices.cluster_spec import (
     split_address,
 )
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
-from lingvo_pipe.pipeline.devices.handshake import describe_worker
+from lingvo_pipe.pipeline.devices.handshake import ShutdownNotice, describe_worker
 from lingvo_pipe.pipeline.devices.listener_restriction import (
     close_other_connections,
     restrict_listeners,
@@ -27,7 +27,6 @@ from lingvo_pipe.pipeline.devices.own_addresses import (
     own_addresses,
     port_error,
 )
-from lingvo_pipe.pipeline.devices.shutdown_notice import ShutdownNotice
 from lingvo_pipe.pipeline.devices.trainer_liveness import wait_for_trainers_end
 
 # Finds GPUs now, while TensorFlow's output about missing ones is hidden.
