@@ -277,8 +277,6 @@ def _dimensions(shape: Any) -> Any:
 
 def _shape_error(expected: Any, got: Any) -> UserValueError:
     return UserValueError(
-        path="The shape of a tensor",
-        expected=str(expected),
-        got=got,
-        hint="Check the inputs of the layer, and its params.",
+        f"The shape of a tensor: expected {expected}, got {got!r}. Check the inputs of "
+        "the layer, and its params."
     )

@@ -20,7 +20,6 @@ from lingvo_pipe import schedule_formulas as formulas
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.checks import check_choice, check_counts, check_param
-from lingvo_pipe.schedule_formulas import piece
 
 # The schedules of one formula, by names of this module too.
 AnnealingSchedule = formulas.AnnealingSchedule
@@ -64,7 +63,7 @@ class PiecewiseSchedule(_Composite):
     def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
         pairs = zip(self.schedules, [0, *p.boundaries], strict=True)
         values = [each.ValueAt(tf.maximum(x - start, 0.0)) for each, start in pairs]
-        return piece(x, p.boundaries, values)
+        return formulas.piece(x, p.boundaries, values)
 
 
 class CycleSchedule(_Composite):
@@ -78,7 +77,7 @@ class CycleSchedule(_Composite):
 
     def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
         *ends, period = itertools.accumulate(p.steps)
-        return piece(tf.math.floormod(x, float(period)), ends, self._values())
+        return formulas.piece(tf.math.floormod(x, float(period)), ends, self._values())
 
 
 class CombinedMinimumSchedule(_Composite):

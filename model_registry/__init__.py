@@ -6,12 +6,13 @@ class Digits: ...
 params = model_registry.GetParams("image.digits.Digits", "Train")
 """
 
-from model_registry.imports import ImportAll, ImportModels
 from model_registry.registry import (
     DatasetError,
     GetClass,
     GetDatasets,
     GetParams,
+    ImportAll,
+    ImportModels,
     ListModels,
     RegisterSingleTaskModel,
 )

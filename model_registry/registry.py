@@ -1,23 +1,27 @@
-"""Models by name, and the data sets of a model."""
+"""Models by name, the data sets of a model, and imports of modules that register."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import sys
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
 
-from lingvo_pipe.core.errors import UserLookupError, UserTypeError, UserValueError
+from lingvo_pipe.core import errors
 from lingvo_pipe.core.near_names import did_you_mean, near_names, suggest
-from model_registry import imports
 
 ClassT = TypeVar("ClassT", bound=type)
+OnError: TypeAlias = Callable[[str, Exception], None]
 
 # Methods of a model that are not data sets.
 _NOT_DATASETS = ("Task", "Model")
 _MAX_NEAR = 5
 
 
-class DatasetError(UserLookupError):
+class DatasetError(errors.UserLookupError):
     """A data set that the model does not have."""
 
 
@@ -57,19 +61,19 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
     the name.
     """
     if not isinstance(cls, type):
-        raise UserTypeError(
+        raise errors.UserTypeError(
             path="RegisterSingleTaskModel", expected="a class to decorate", got=cls
         )
     missing = [m for m in ("Task", "Model") if not callable(getattr(cls, m, None))]
     if missing:
-        raise UserTypeError(
+        raise errors.UserTypeError(
             f"{cls.__module__}.{cls.__qualname__} must have methods Task and Model to "
             f"be registered; it has no {' and no '.join(missing)}."
         )
     new = _Registration(cls)
     old = _registered.get(new.name)
     if old is not None and not new.replaces(old):
-        raise UserValueError(
+        raise errors.UserValueError(
             f"A model must be registered once; {new.name!r} is {old} and now also "
             f"{new}. Rename one of the classes."
         )
@@ -85,9 +89,9 @@ def GetClass(name: str) -> type:
     """
     name = name.removeprefix("params.")
     if name not in _registered:
-        imports.import_module_of(name)
+        _import_module_of(name)
     if name not in _registered:
-        raise UserLookupError(_not_found(name))
+        raise errors.UserLookupError(_not_found(name))
     return _registered[name].cls
 
 
@@ -121,6 +125,62 @@ def ListModels() -> list[str]:
     return sorted(_registered)
 
 
+def _import_module_of(name: str) -> None:
+    """Imports the module of model `family.file.Class`, if it exists."""
+    module_name = name.rpartition(".")[0]
+    if module_name and not _import_if_exists(f"params.{module_name}"):
+        _import_if_exists(module_name)
+
+
+def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) -> None:
+    """Imports packages, by full names, and all modules below them but `__main__`.
+
+    Folders need an `__init__.py`. Raises ImportError if a package does not exist.
+    `on_error` gets the name and the error of a module that fails; by default it is
+    raised.
+    """
+    if isinstance(package_names, str):
+        raise errors.UserTypeError(
+            path="ImportModels", expected="a list of names", got=package_names
+        )
+    for name in package_names:
+        module = _import_if_exists(name)
+        if module is None:
+            raise errors.UserImportError(
+                f"A package of models must be importable; there is no {name!r}. Put "
+                "the folder that holds it on PYTHONPATH, or install it."
+            )
+        below = getattr(module, "__path__", ())
+        # The walk imports packages too; what happens there has been reported.
+        for info in pkgutil.walk_packages(below, f"{name}.", onerror=lambda name: None):
+            if info.name.endswith(".__main__"):
+                continue
+            try:
+                importlib.import_module(info.name)
+            except Exception as error:
+                if on_error is None:
+                    raise
+                on_error(info.name, error)
+
+
+def ImportAll(on_error: OnError | None = None) -> None:
+    """Imports every module of `params`, so that ListModels is complete."""
+    ImportModels(["params"], on_error)
+
+
+def _import_if_exists(name: str) -> ModuleType | None:
+    """Imports a module; returns None if it or a package that contains it is missing."""
+    if not all(name.split(".")):  # Python would treat it as a relative name.
+        return None
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # An import inside the module may fail too: that error is raised unchanged.
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise
+
+
 def _takes_none(cls: type, name: str) -> bool:
     member = inspect.getattr_static(cls, name)
     arguments = () if isinstance(member, (staticmethod, classmethod)) else (None,)
@@ -133,7 +193,7 @@ def _takes_none(cls: type, name: str) -> bool:
 
 def _not_found(name: str) -> str:
     broken: list[str] = []  # It must not hide that a name is misspelt.
-    imports.ImportAll(lambda module, error: broken.append(f"{module}: {error!r}"))
+    ImportAll(lambda module, error: broken.append(f"{module}: {error!r}"))
     incomplete = f" Some could not be imported: {'; '.join(broken)}." * bool(broken)
     known = ListModels()
     parts = _parts_of(name)

@@ -54,7 +54,7 @@ def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
         return None
     from lingvo_pipe.fault_tolerance.worker_status import LostWorkers, WorkerQuestions
     from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_number
-    from lingvo_pipe.pipeline.devices.shutdown_notice import announce_shutdown
+    from lingvo_pipe.pipeline.devices.handshake import announce_shutdown
 
     workers, timeout = member.cluster.workers, FLAGS.worker_timeout_seconds
     job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")

@@ -60,7 +60,7 @@ def _run_job(member: Membership) -> None:
     with importing_tensorflow():
         from lingvo_pipe.cli import inspect_jobs
         from lingvo_pipe.cli.model_request import ModelRequest
-        from lingvo_pipe.pipeline.devices.shutdown_notice import announcing_shutdown
+        from lingvo_pipe.pipeline.devices.handshake import announcing_shutdown
     # TensorFlow's modules and graphs are millions of objects: with Python's own
     # thresholds, looking through them for garbage takes a sixth of the start.
     gc.freeze()

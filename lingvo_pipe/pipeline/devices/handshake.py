@@ -1,11 +1,15 @@
-"""Handshake: a worker's description, a variable of its server, read by its trainer."""
+"""Handshake of a worker and its trainer, by variables of the worker's server.
+
+A worker writes its description, which the trainer reads; a trainer announces its end.
+"""
 
 import contextlib
 import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 
 import tensorflow as tf
@@ -17,7 +21,7 @@ from lingvo_pipe.version import VERSION
 ANSWER_SECONDS = 5.0
 # Seconds in which a worker finishes its work for an earlier trainer.
 FINISH_SECONDS = 600.0
-_VARIABLE = "lingvo_pipe_worker"
+_DESCRIPTION, _NOTICE = "lingvo_pipe_worker", "lingvo_pipe_dismissal"
 
 
 @dataclass(frozen=True)
@@ -96,14 +100,14 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
             pid=os.getpid(),
         )
         text = tf.constant(description.to_json())
-        variable = server_variable(_VARIABLE, tf.string)
+        variable = server_variable(_DESCRIPTION, tf.string)
         session.run(tf.raw_ops.AssignVariableOp(resource=variable, value=text))
 
 
 def read_worker(address: str) -> WorkerDescription | None:
     """Returns a task's description, or None; raises OpError if it is no server."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
-        variable = server_variable(_VARIABLE, tf.string)
+        variable = server_variable(_DESCRIPTION, tf.string)
         value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.string)
         try:
             text = session.run(value)
@@ -118,6 +122,50 @@ def is_busy(address: str) -> bool:
         with contextlib.suppress(tf.errors.OpError):
             return bool(session.list_devices())
         return False
+
+
+class ShutdownNotice:
+    """The shutdown notice in a worker's server, at `target`."""
+
+    def __init__(self, target: str) -> None:
+        with tf.Graph().as_default():
+            variable = server_variable(_NOTICE, tf.int32)
+            self._is_given = tf.raw_ops.VarIsInitializedOp(resource=variable)
+            self._session = server_session(target)
+
+    def is_given(self) -> bool:
+        """Returns True if the trainer has announced its end."""
+        try:
+            return bool(self._session.run(self._is_given))
+        except tf.errors.OpError:  # Such as a timeout, while long operations run.
+            return False
+
+
+@contextlib.contextmanager
+def announcing_shutdown(cluster: Cluster) -> Iterator[None]:
+    """Announces the trainer's end to all workers at the end of the block."""
+    try:
+        yield
+    finally:
+        announce_shutdown(cluster.workers)
+
+
+def announce_shutdown(workers: Sequence[str]) -> None:
+    """Announces the trainer's end to the workers at these addresses that answer."""
+    if workers:
+        with ThreadPoolExecutor(len(workers)) as pool:
+            list(pool.map(_announce, workers))
+
+
+def _announce(address: str) -> None:
+    with (
+        contextlib.suppress(tf.errors.OpError),
+        tf.Graph().as_default(),
+        server_session(f"grpc://{address}") as session,
+    ):
+        variable = server_variable(_NOTICE, tf.int32)
+        value = tf.constant(1)
+        session.run(tf.raw_ops.AssignVariableOp(resource=variable, value=value))
 
 
 def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:

@@ -13,7 +13,7 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_sources,
 )
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
-from lingvo_pipe.pipeline.devices.handshake import describe_worker
+from lingvo_pipe.pipeline.devices.handshake import ShutdownNotice, describe_worker
 from lingvo_pipe.pipeline.devices.listener_restriction import (
     close_other_connections,
     restrict_listeners,
@@ -23,7 +23,6 @@ from lingvo_pipe.pipeline.devices.own_addresses import (
     own_addresses,
     port_error,
 )
-from lingvo_pipe.pipeline.devices.shutdown_notice import ShutdownNotice
 from lingvo_pipe.pipeline.devices.trainer_liveness import wait_for_trainers_end
 
 # Finds GPUs now, while TensorFlow's output about missing ones is hidden.

@@ -21,16 +21,14 @@ from lingvo_pipe.pipeline.devices import handshake
 from lingvo_pipe.pipeline.devices.cluster import check_servers, find_workers
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.handshake import (
+    ShutdownNotice,
     WorkerDescription,
+    announce_shutdown,
+    announcing_shutdown,
     differences,
     parse_description,
 )
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
-from lingvo_pipe.pipeline.devices.shutdown_notice import (
-    ShutdownNotice,
-    announce_shutdown,
-    announcing_shutdown,
-)
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.devices.worker import start_worker
 
