@@ -124,7 +124,7 @@ class Emitter:
                 `times` of an earlier loop.
             arguments: NestedMap of tensors or None:
                 tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
-                weights: for each stage, for each of its calls, a list.
+                weights: for each stage, for each of its calls, the packed weights.
                 step: [] integer or None; with updates `[M]`.
                 first_examples: `[M]` int64, position in the mini-batch of each
                     micro-batch's first example.

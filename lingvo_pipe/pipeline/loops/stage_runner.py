@@ -31,7 +31,7 @@ from lingvo_pipe.pipeline.loops.loop_state import (
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
-from lingvo_pipe.pipeline.loops.stash import Stash
+from lingvo_pipe.pipeline.loops.stash import Handles, Stash
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.slots import StashKind
@@ -65,18 +65,18 @@ class StageRunner:
     def begin(
         self,
         arguments: NestedMap,
-        weights: Sequence[Sequence[tf.Tensor]],
+        weights: Sequence[Handles],
         num_slots: Mapping[StashKind, tf.Tensor],
         trains: bool,
     ) -> tuple[StageState, NestedMap]:
         """Returns the loop's initial state, and the arguments that the stage uses.
 
-        `weights` are lists, one for each call; `num_slots` are the sizes of the stashes
+        `weights` are packs, one for each call; `num_slots` are the sizes of the stashes
         that the schedule uses; `trains` is false without backward passes. See
-        `Emitter.emit` for the arguments; the weights are packed.
+        `Emitter.emit` for the arguments.
         """
         stage, ports, update = self._stage, self._ports, self._update
-        packed_weights = stage.pack_weights(weights)
+        packed_weights = stage.weights.pack(weights)
         num_micro_batches = tf.shape(arguments.first_examples)[0]
         num_saved = num_slots.get(StashKind.FOR_RECOMPUTE)
         state = StageState(

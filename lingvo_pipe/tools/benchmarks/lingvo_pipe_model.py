@@ -128,7 +128,7 @@ def train_steps(
 
     def run(batches: tf.Tensor) -> NestedMap:
         first = tf.constant(0, tf.int64)
-        result = steps.run(_values(layer), batches, first, tables)
+        result = steps.run(layer.vars, batches, first, tables)
         return NestedMap(loss=result.metrics.loss[0][-1], times=result.times)
 
     many = tf.function(run, autograph=False).get_concrete_function(batches)
@@ -144,7 +144,7 @@ def bytes_by_shapes(layer: PipeliningLayer, batch: tf.Tensor) -> int:
 
 def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
     with ForwardContext(step=tf.constant(0, tf.int64)):
-        result = layer.ComputeGradients(_values(layer), *inputs_of(batch), mean_loss)
+        result = layer.ComputeGradients(layer.vars, *inputs_of(batch), mean_loss)
     _descend([layer], [result.gradients])
     return NestedMap(loss=result.metrics.loss[0], times=result.times)
 
@@ -164,14 +164,6 @@ def _descend(
                 delta=gradient,
             )
     return []
-
-
-def _values(layer: PipeliningLayer) -> NestedMap:
-    def read(variable: tf.Variable) -> tf.Tensor:
-        with tf.device(variable.device):
-            return variable.value()
-
-    return tf.nest.map_structure(read, layer.vars)
 
 
 def inputs_of(batch: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:

@@ -104,7 +104,7 @@ class StepLoop(TrainState):
         for other in others:
             for own, shared in zip(other, first, strict=True):
                 own.assign(shared)
-        theta, step = self.task.Values().pipeline, self.global_step.read_value()
+        theta, step = self.task.vars.pipeline, self.global_step.read_value()
         result = self._steps.run(theta, batches, step, tables)
         rate = result.notes[next(iter(self.learners))][0]
         with tf.device("/CPU:0"):

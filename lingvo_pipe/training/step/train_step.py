@@ -78,7 +78,7 @@ class TrainStep(TrainState):
         task = self.task
         learning_rate = tf.identity(self._learner.learning_rate)
         with ForwardContext(step=self.global_step.read_value()):
-            result = task.ComputeGradients(task.Values(), input_batch)
+            result = task.ComputeGradients(task.vars, input_batch)
         gradients = self.gradients_by_path(task.vars, result.gradients)
         ours = {path: gradients[path] for path in self.trained}
         norm = global_norm(list(ours.values()), list(self.trained.values()))
