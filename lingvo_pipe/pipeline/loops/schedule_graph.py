@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -79,6 +80,7 @@ class Emitter:
             )
             for k in sorted({b.stage for b in branches if b.waits_for_next})
         }
+        known: dict[Any, Any] = {}
         self._runners = [
             StageRunner(
                 stage,
@@ -101,6 +103,7 @@ class Emitter:
                 specs,
                 devices[k],
                 updates[k] if updates else None,
+                known,
             )
             for k, stage in enumerate(stages)
         ]

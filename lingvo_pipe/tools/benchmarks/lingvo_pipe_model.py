@@ -5,6 +5,7 @@ Shapes: b examples of T tokens in a micro-batch, B in a mini-batch; D channels; 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -145,7 +146,7 @@ def bytes_by_shapes(layer: PipeliningLayer, batch: tf.Tensor) -> int:
 def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
     with ForwardContext(step=tf.constant(0, tf.int64)):
         result = layer.ComputeGradients(layer.vars, *inputs_of(batch), mean_loss)
-    _descend([layer], [result.gradients])
+    _descend(layer.cells, result.gradients.cells)
     return NestedMap(loss=result.metrics.loss[0], times=result.times)
 
 
@@ -153,17 +154,22 @@ def _descend(
     layers: Sequence[BaseLayer], gradients: Sequence[Any], *unused: Any
 ) -> list[tf.Tensor]:
     """Takes a step of SGD; returns no metrics."""
-    variables = [layer.vars for layer in layers]
-    for variable, gradient in zip(
-        tf.nest.flatten(variables), tf.nest.flatten(gradients), strict=True
-    ):
-        with tf.device(variable.device):
-            tf.raw_ops.ResourceApplyGradientDescent(
-                var=variable.handle,
-                alpha=tf.constant(LEARNING_RATE),
-                delta=gradient,
-            )
+    for layer, own in zip(layers, gradients, strict=True):
+        variables = tf.nest.flatten(layer.vars)
+        with tf.device(variables[0].device):
+            _descend_layer([x.handle for x in variables], tf.nest.flatten(own))
     return []
+
+
+@functools.partial(
+    tf.function, autograph=False, experimental_attributes={"_noinline": True}
+)
+def _descend_layer(handles: list[tf.Tensor], gradients: list[tf.Tensor]) -> None:
+    """Updates the variables of a layer, in a node of its own."""
+    for handle, gradient in zip(handles, gradients, strict=True):
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=handle, alpha=tf.constant(LEARNING_RATE), delta=gradient
+        )
 
 
 def inputs_of(batch: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
