@@ -30,7 +30,7 @@ class PackedWeights:
         self._owners = list(map(loop_device, spec.owners))
         self._functions = [call.functions for s in stages for call in s.calls]
         self._stages = by_stage(range(len(self._owners)), spec.boundaries)
-        self._loss = [[]] if spec.loss_fn else []
+        self._loss: list[Handles] = [[]] if spec.loss_fn else []
         owned: dict[tuple[int, str], list[int]] = {}
         for k, layers in enumerate(self._stages):
             for i in layers:
@@ -102,4 +102,6 @@ def _reader(*dtypes: tf.DType) -> Any:
     function = tf.function(
         read, autograph=False, experimental_attributes={"_noinline": True}
     )
-    return function.get_concrete_function(*(tf.TensorSpec([], tf.resource),) * len(dtypes))
+    return function.get_concrete_function(
+        *(tf.TensorSpec([], tf.resource),) * len(dtypes)
+    )

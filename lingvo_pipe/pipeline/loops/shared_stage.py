@@ -66,7 +66,7 @@ class SharedStage:
             lambda stage, values, given, *args: stage.forward(
                 given, values, *args, will_recompute
             ),
-            f"forward, will recompute: {will_recompute}",
+            "forward_to_recompute" if will_recompute else "forward",
             values,
             made,
             (given, sums, slot),
@@ -113,7 +113,7 @@ class SharedStage:
         """Computes the weights' gradients."""
         return self._run(
             lambda stage, values, *args: stage.weight_backward(*args),
-            "weight backward",
+            "weight_backward",
             {},
             [],
             (given, late, accumulators),
@@ -140,6 +140,7 @@ class SharedStage:
             results = run(kind.stage, found, *args)
             return [found.get(kind.numbers[i]) for i in own_wanted], results
 
+        body.__name__ = f"stage_{name}"
         if key not in kind.functions:
             kind.functions[key] = out_of_line(body, *specs)
         made, results = kind.functions[key](tensors, args)

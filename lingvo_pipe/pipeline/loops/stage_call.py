@@ -24,8 +24,8 @@ Values = dict[int, tf.Tensor]
 class PhaseInputs(NamedTuple):
     """The inputs common to all phases: packed weights, and the call context.
 
-    Those of a stage have `path_hashes`, the packed hashes of all its layers' paths; in
-    a call's context, a path hash that is None is the call's own.
+    A stage's inputs have `path_hashes`, the packed hashes of its layers' paths. Where
+    the context of a call has no path hash, the call's own counts.
     """
 
     weights: Handles
