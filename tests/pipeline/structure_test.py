@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
@@ -72,6 +73,46 @@ def test_alike_layers_are_traced_once(schedule: str) -> None:
         assert CountingLayer.traces == 1
         num_functions.append(len(_graph(layer).library.function))
     assert len(set(num_functions)) == 1
+
+
+def test_alike_stages_share_the_functions_of_their_operations() -> None:
+    """The first stage gives no gradient of its input, and the last has the loss."""
+    for num_stages in (4, 6):
+        library = _graph(_counting(3 * num_stages, 2, num_stages)).library.function
+        names = [function.signature.name for function in library]
+        assert sum("stage_backward" in name for name in names) == 3
+        calls = [node for function in library for node in function.node_def]
+        of_layers = [x for x in calls if "__inference_backward" in str(x.attr["f"])]
+        assert len(of_layers) == 3 * 3 + 1
+
+
+def test_variables_are_read_by_one_node_per_layer_and_give_the_same_bytes() -> None:
+    layer = pipeline(image_cells(), 2, 2)
+    inputs, targets = image_batch(4)
+
+    def run(theta: NestedMap) -> Any:
+        with ForwardContext(step=tf.constant(3, tf.int64)):
+            result = layer.ComputeGradients(theta, inputs, targets, loss_fn)
+        return [result.gradients, result.metrics, result.accumulated]
+
+    read = tf.function(lambda: run(layer.vars)).get_concrete_function()
+    nodes = [node.op for node in read.graph.as_graph_def().node]
+    assert nodes.count("ReadVariableOp") <= layer.num_stages
+    for own, expected in zip(
+        tf.nest.flatten(run(raw_values(layer))), tf.nest.flatten(read()), strict=True
+    ):
+        assert (own is None) == (expected is None)
+        if own is not None:
+            np.testing.assert_array_equal(own, expected)
+
+
+def test_the_metrics_of_variables_refuse_an_outer_tape() -> None:
+    layer = pipeline([FCLayer.Params().Set(input_dim=3, output_dim=3)] * 2, 2, 2)
+    inputs, targets = _ones(4)
+    with tf.GradientTape() as tape:
+        result = layer.ComputeGradients(layer.vars, inputs, targets, loss_fn)
+    with pytest.raises(UserValueError):
+        tape.gradient(result.metrics.loss[0], tf.nest.flatten(layer.vars))
 
 
 def test_another_run_of_the_same_shapes_traces_nothing() -> None:

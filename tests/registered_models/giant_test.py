@@ -56,7 +56,7 @@ def emitted(request: pytest.FixtureRequest) -> Emitted:
             lambda part: tf.compat.v1.placeholder(part.dtype, part.shape)
         )
         with ForwardContext(step=tf.constant(3, tf.int64)):
-            task.ComputeGradients(task.Values(), batch)
+            task.ComputeGradients(task.vars, batch)
     (function,) = task.pipeline.functions
     nodes = function.graph.as_graph_def().node
     full_names = [name.full for name in device_names(devices)]

@@ -143,8 +143,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         Raises ValueError outside of `__init__`, or if the name is taken.
         """
         self._check_new(name)
-        siblings = self._siblings()
-        self._children[name] = construction.make_child(self, name, params, siblings)
+        taken = self._names_of_children()
+        self._children[name] = construction.make_child(self, name, params, taken)
 
     def CreateChildren(
         self,
@@ -163,7 +163,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         self._check_new(name)
         construction.check_devices(devices, params, f"{self.path}/{name}")
         self._children[name] = construction.make_children(
-            self, name, params, self._siblings(), devices
+            self, name, params, self._names_of_children(), devices
         )
 
     def CreateVariable(
@@ -252,7 +252,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def Descendants(self) -> Iterator[BaseLayer]:
         """Yields this layer and all layers below it, in order of creation."""
         yield self
-        for child in self._siblings():
+        for child in tf.nest.flatten(list(self._children.values())):
             yield from child.Descendants()
 
     def VariablePaths(self) -> dict[str, tf.Variable]:
@@ -333,8 +333,9 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         """Returns a structure of tensors or None, floating ones in `fprop_dtype`."""
         return map_present(self._cast, value)
 
-    def _siblings(self) -> list[BaseLayer]:
-        return tf.nest.flatten(list(self._children.values()))
+    def _names_of_children(self) -> set[str]:
+        children = tf.nest.flatten(list(self._children.values()))
+        return {child.params.name for child in children}
 
     def _check_new(self, name: str) -> None:
         taken = {*self._children, *self._variables, *self._accumulators}

@@ -88,9 +88,12 @@ def _in_name_scope(fprop: Callable) -> Callable:
 
 
 def make_child(
-    parent: Any, name: str, params: InstantiableParams, siblings: Iterable[Any]
+    parent: Any, name: str, params: InstantiableParams, taken: set[str]
 ) -> Any:
-    """Creates a layer below `parent`, called `name` if it has no name of its own."""
+    """Creates a layer below `parent`, called `name` if it has no name of its own.
+
+    `taken` are the names of its siblings, to which its own is added.
+    """
     if not isinstance(params, InstantiableParams):
         raise UserValueError(
             f"{parent.path}/{name}: expected a layer's Params, got a "
@@ -98,11 +101,12 @@ def make_child(
         )
     params = params.Copy()
     params.name = params.name or name
-    if any(params.name == sibling.params.name for sibling in siblings):
+    if params.name in taken:
         raise UserValueError(
             f"{parent.path}: expected different names of siblings, which are in the "
             f"variables' paths; two are called {params.name!r}. Set params.name."
         )
+    taken.add(params.name)
     _announced.parent = parent
     try:
         return params.Instantiate()
@@ -114,19 +118,18 @@ def make_children(
     parent: Any,
     name: str,
     params: Any,
-    siblings: list[Any],
+    taken: set[str],
     devices: Sequence[str] | None = None,
 ) -> Any:
-    """Creates a nest of layers in NestedMaps and lists; adds them to `siblings`."""
+    """Creates a nest of layers in NestedMaps and lists; see `make_child`."""
     if not isinstance(params, (list, tuple, Mapping)):
-        siblings.append(make_child(parent, name, params, siblings))
-        return siblings[-1]
+        return make_child(parent, name, params, taken)
     is_map, made = isinstance(params, Mapping), {}
     for key in sorted(params) if is_map else range(len(params)):
         if devices:  # A pipeline's cells, which may be a thousand.
             set_detail(f"{name} {key + 1:,} of {len(params):,}")
         with tf.device(devices[key]) if devices else contextlib.nullcontext():
-            made[key] = make_children(parent, f"{name}_{key}", params[key], siblings)
+            made[key] = make_children(parent, f"{name}_{key}", params[key], taken)
     return NestedMap(made) if is_map else [*made.values()]
 
 

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import tensorflow as tf
 
+from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.pipeline_function import (
     PipelineFunction,
@@ -48,7 +49,8 @@ class BuildCache(Generic[Built]):
                     _WARN_AT,
                     self._hint,
                 )
-            self._built[key] = build()
+            with collected_seldom():
+                self._built[key] = build()
         return self._built[key]
 
 

@@ -32,10 +32,12 @@ def results_of(
     stages: Sequence[Stage],
     shards: Sequence[NestedMap],
     arguments: NestedMap,
+    thetas: Sequence[Any],
 ) -> NestedMap:
     """Returns the results of a `PipelineFunction`, on the devices of the sums.
 
-    `shards` come from `emit_batch_shards`; `arguments` are the function's.
+    `shards` come from `emit_batch_shards`; `arguments` are the function's, and `thetas`
+    the specs of each layer's weights.
     """
     raw = join_batch_shards(shards, spec)
     sums = sums_of(assembly, itertools.chain(*raw.sums))
@@ -54,7 +56,7 @@ def results_of(
             found = [finish_accumulation(x, divisor, x.dtype) for x in found]
         input_gradients = pack_present(arguments.inputs, found)
     return NestedMap(
-        gradients=_gradients(spec, stages, shards, arguments.thetas, divisor),
+        gradients=_gradients(spec, stages, shards, thetas, divisor),
         metrics=metrics,
         accumulated=sums.accumulated,
         outputs=outputs,

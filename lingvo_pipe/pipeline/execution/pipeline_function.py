@@ -30,6 +30,7 @@ from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
     results_of,
     results_of_steps,
 )
+from lingvo_pipe.pipeline.execution.packed_weights import PackedWeights
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.execution.replicas import (
     Bytes,
@@ -68,6 +69,8 @@ class PipelineFunction:
                 "add. Use ComputeGradients."
             )
         self._stages = _stages(spec, self._assembly)
+        self._thetas = specs.thetas
+        self._weights = PackedWeights(spec, self._stages)
         outputs = present(self._assembly.outputs)
         seeded = [v for v in outputs if is_differentiable(self._assembly.specs[v])]
         num_inputs = len(present(specs.inputs))
@@ -92,7 +95,11 @@ class PipelineFunction:
             )
             for table in spec.tables
         ]
-        self._arguments = NestedMap(specs_for_any_number(arguments), tables=tables)
+        self._arguments = NestedMap(
+            specs_for_any_number(NestedMap(arguments, thetas=[])),
+            weights=self._weights.handles,
+            tables=tables,
+        )
         self._fed_eagerly = tf.function(self._fed, autograph=False)
         self._function = tf.compat.v1.wrap_function(
             self._emit, present(self._arguments)
@@ -103,7 +110,7 @@ class PipelineFunction:
 
         Args:
             arguments: NestedMap of tensors or None:
-                thetas: weights of each layer.
+                thetas: weights of each layer, tensors or variables.
                 step: [] integer or None; with updates `[M]`.
                 batch_size: [] int32, number of examples of a step.
                 micro_batches_per_step: [] int32, with updates.
@@ -130,13 +137,24 @@ class PipelineFunction:
 
             With updates: see `results_of_steps`.
         """
-        fed = NestedMap(arguments, tables=list(tables))
+        weights = self._weights.pack(arguments.thetas)
+        fed = NestedMap(arguments, thetas=[], weights=weights, tables=list(tables))
         results = self._function(*present(fed))
         return pack_present(self._results, results)
 
     def diagnose(self, arguments: NestedMap) -> None:
         """Raises the error of the operation that fails; see `diagnosis`."""
-        spec, fed = self._spec, self._fed_eagerly(arguments)
+        spec = self._spec
+        weights = by_stage(
+            [
+                list(map(tf.convert_to_tensor, tf.nest.flatten(theta)))
+                for theta in arguments.thetas
+            ],
+            spec.boundaries,
+        )
+        if spec.loss_fn:
+            weights[-1].append([])
+        fed = self._fed_eagerly(NestedMap(arguments, thetas=[], weights=weights))
         diagnose(self._stages, spec.devices, self._assembly, fed, spec.trains)
 
     def peak_bytes(self, schedule: Schedule) -> list[int]:
@@ -163,12 +181,14 @@ class PipelineFunction:
         spec, arguments = self._spec, pack_present(self._arguments, flat)
 
         def run() -> list[tf.Tensor]:
-            shards = emit_batch_shards(self._emitters, spec, self._fed(arguments))
+            fed = self._fed(arguments)
+            fed.weights = self._weights.by_replica(arguments.weights)
+            shards = emit_batch_shards(self._emitters, spec, fed)
             if spec.update:
                 results = results_of_steps(spec, self._assembly, shards[0], arguments)
             else:
                 results = results_of(
-                    spec, self._assembly, self._stages, shards, arguments
+                    spec, self._assembly, self._stages, shards, arguments, self._thetas
                 )
             results.accumulated = dict(sorted(results.accumulated.items()))
             self._results = map_present(spec_of, results)
@@ -178,13 +198,8 @@ class PipelineFunction:
 
     def _fed(self, arguments: NestedMap) -> NestedMap:
         """Returns the arguments of the emitter."""
-        flat = list(map(tf.nest.flatten, arguments.thetas))
-        weights = by_stage(flat, self._spec.boundaries)
-        if self._spec.loss_fn:
-            weights[-1].append([])
         fed = NestedMap(
             arguments,
-            weights=weights,
             loss_scale=None,
             batch=present((arguments.inputs, arguments.targets)),
         )

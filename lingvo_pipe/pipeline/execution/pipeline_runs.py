@@ -10,6 +10,7 @@ Shapes: B examples in the mini-batch, in M micro-batches.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,6 +54,8 @@ class Runs:
     def outputs(self, schedule: Schedule, arguments: NestedMap) -> Any:
         """Runs a training schedule's forward part; returns outputs by micro-batch."""
         context = forward_context.current_context()
+        thetas = tf.nest.map_structure(tf.convert_to_tensor, arguments.thetas)
+        arguments = NestedMap(arguments, thetas=thetas)
         stopped = self._stopped(arguments)
         result = self._run(context.do_eval, schedule.forward_part(), stopped)
         for path, total in result.accumulated.items():
@@ -119,18 +122,14 @@ class Runs:
                 raise
 
     def _stopped(self, arguments: NestedMap) -> NestedMap:
-        """Returns the arguments without gradients for tapes, each on its device."""
-        thetas = []
-        for owner, theta in zip(self.spec.owners, arguments.thetas, strict=True):
-            with tf.device(owner):
-                thetas.append(map_present(tf.stop_gradient, theta))
+        """Returns the arguments; all but weights without gradients for tapes."""
         rest = map_present(tf.stop_gradient, NestedMap(arguments, thetas=[]))
-        return NestedMap(rest, thetas=thetas)
+        return NestedMap(rest, thetas=arguments.thetas)
 
     def _with_gradient(self, results: Any, arguments: NestedMap, gradients: Any) -> Any:
         # Each source stays on its device, or it would have to be sent.
         sources = [
-            *self._by_owner(arguments.thetas).items(),
+            *((k, _watched(x)) for k, x in self._by_owner(arguments.thetas).items()),
             (self.spec.inputs_device, differentiable(arguments.inputs)),
         ]
         return with_gradient(results, self.spec.devices[-1], sources, gradients)
@@ -141,6 +140,14 @@ class Runs:
         for owner, theta in zip(self.spec.owners, thetas, strict=True):
             found.setdefault(owner, []).extend(tf.nest.flatten(theta))
         return found
+
+
+def _watched(weights: list[Any]) -> list[Any]:
+    """Returns the weights; instead of variables, which the run reads, one's value."""
+    if not any(isinstance(x, tf.Variable) for x in weights):
+        return weights
+    trained = (x for x in weights if isinstance(x, tf.Variable) and x.trainable)
+    return [x.value() for x in itertools.islice(trained, 1)]
 
 
 def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:
@@ -168,7 +175,10 @@ def run_arguments(
     context = forward_context.current_context()
     first = 0 if context.first_example is None else context.first_example
     return cut, NestedMap(
-        thetas=tf.nest.map_structure(tf.convert_to_tensor, theta["cells"]),
+        thetas=tf.nest.map_structure(
+            lambda x: x if isinstance(x, tf.Variable) else tf.convert_to_tensor(x),
+            theta["cells"],
+        ),
         step=None if context.step is None else tf.convert_to_tensor(context.step),
         first_examples=tf.cast(first, tf.int64) + cut.first_examples,
         num_examples=tf.constant(cut.num_examples) if cut.is_ragged else None,

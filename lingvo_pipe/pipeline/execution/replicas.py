@@ -45,17 +45,18 @@ def emit_batch_shards(
 ) -> list[NestedMap]:
     """Emits a run for each batch shard; returns the results of each.
 
-    There is an emitter for each replica; `arguments` are for all micro-batches, see
-    `Emitter.emit`.
+    There is an emitter for each replica; `arguments` are for all micro-batches, with
+    weights for each replica, see `Emitter.emit`.
     """
     if spec.num_batch_shards == 1:
-        return [emitters[0].emit(arguments)]
+        return [emitters[0].emit(NestedMap(arguments, weights=arguments.weights[0]))]
     shards: list[NestedMap] = []
-    for emitter in emitters:
+    for emitter, weights in zip(emitters, arguments.weights, strict=True):
         after: Sequence[tf.Tensor] = ()
         for _ in range(spec.shards_per_replica):
             with tf.device(spec.inputs_device):
                 own = _cut(arguments, len(shards), spec.num_batch_shards)
+            own.weights = weights
             shards.append(emitter.emit(own, after))
             after = shards[-1].times
     return shards

@@ -103,7 +103,7 @@ class Operation(NamedTuple):
             num_examples=self._of_micro_batch(constants.num_examples),
             loss_scale=self._of_micro_batch(constants.loss_scale),
         )
-        return PhaseInputs(constants.weights, context)
+        return PhaseInputs(constants.weights, context, constants.path_hashes)
 
     def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
         """Returns the micro-batch's element of `[M]`; `[]` and None unchanged."""

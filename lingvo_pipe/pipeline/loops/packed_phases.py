@@ -62,64 +62,64 @@ class PackedPhases:
         seeds = phases.output_gradients
 
         # number of slots -> stash
-        self.empty_residuals = _out_of_line(stash.empty, _SLOT)
+        self.empty_residuals = out_of_line(stash.empty, _SLOT)
         # number of slots -> late stash
-        self.empty_weight_residuals = _out_of_line(late.empty, _SLOT)
+        self.empty_weight_residuals = out_of_line(late.empty, _SLOT)
         # stash, slot, other stash, slot -> both stashes, with residuals moved
-        self.move = _out_of_line(self._move(), *into_stash, *into_stash)
+        self.move = out_of_line(self._move(), *into_stash, *into_stash)
 
         # flat weights -> weights
-        self.pack_weights = _out_of_line(weights.pack, phases.weights)
+        self.pack_weights = out_of_line(weights.pack, phases.weights)
         # () -> sums
-        self.zero_sums = _out_of_line(lambda: sums.pack(zeros(phases.sums)))
+        self.zero_sums = out_of_line(lambda: sums.pack(zeros(phases.sums)))
         # sums -> flat sums
-        self.unpack_sums = _out_of_line(sums.unpack, sums.handles)
+        self.unpack_sums = out_of_line(sums.unpack, sums.handles)
         # () -> accumulators
-        self.zero_gradients = _out_of_line(
+        self.zero_gradients = out_of_line(
             lambda: gradients.pack(zeros(self.accumulators))
         )
         # flat accumulators -> accumulators
-        self.pack_gradients = _out_of_line(gradients.pack, self.accumulators)
+        self.pack_gradients = out_of_line(gradients.pack, self.accumulators)
         # accumulators -> flat accumulators
-        self.unpack_gradients = _out_of_line(gradients.unpack, gradients.handles)
+        self.unpack_gradients = out_of_line(gradients.unpack, gradients.handles)
         # accumulators, flat accumulators -> accumulators, their sums
-        self.add_gradients = _out_of_line(
+        self.add_gradients = out_of_line(
             self._added, gradients.handles, self.accumulators
         )
         # accumulators, divisor -> flat gradients, in the weights' dtypes
-        self.final_gradients = _out_of_line(self._finished, gradients.handles, _DIVISOR)
+        self.final_gradients = out_of_line(self._finished, gradients.handles, _DIVISOR)
         # accumulators -> flat gradients, in the weights' dtypes
-        self.undivided_gradients = _out_of_line(self._finished, gradients.handles, None)
+        self.undivided_gradients = out_of_line(self._finished, gradients.handles, None)
 
         # weights, context, args, sums -> made outputs, sums, []
-        self.forward = _out_of_line(
+        self.forward = out_of_line(
             self._forward(stashes=False, adds=True),
             *(*given, phases.args, sums.handles, [], None),
         )
         # weights, context, args, sums, stash, slot -> made outputs, sums, stash
-        self.forward_stash = _out_of_line(
+        self.forward_stash = out_of_line(
             self._forward(stashes=True, adds=True),
             *(*given, phases.args, sums.handles, *into_stash),
         )
         # weights, context, args, stash, slot -> made outputs, [], stash
-        self.recompute = _out_of_line(
+        self.recompute = out_of_line(
             self._forward(stashes=True, adds=False),
             *(*given, phases.args, [], *into_stash),
         )
         # weights, context, stash, slot, doutputs, accumulators
         # -> dinputs, stash, accumulators
-        self.backward = _out_of_line(
+        self.backward = out_of_line(
             self._backward(phases.backward, self._added),
             *(*given, *into_stash, seeds, gradients.handles),
         )
         # weights, context, stash, slot, doutputs, late stash, slot
         # -> dinputs, stash, late stash
-        self.input_backward = _out_of_line(
+        self.input_backward = out_of_line(
             self._backward(phases.input_backward, late.put),
             *(*given, *into_stash, seeds, *into_late),
         )
         # weights, context, late stash, slot, accumulators -> late stash, accumulators
-        self.weight_backward = _out_of_line(
+        self.weight_backward = out_of_line(
             self._weight_backward(), *given, *into_late, gradients.handles
         )
 
@@ -191,7 +191,7 @@ def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
     return [list(flat[a:b]) for a, b in itertools.pairwise(ends)]
 
 
-def _out_of_line(function: Callable, *specs: Any) -> Callable:
+def out_of_line(function: Callable, *specs: Any) -> Callable:
     """Returns the function as one node where it is called, none if it is empty.
 
     It takes tensors in the structure of `specs`, or flat.

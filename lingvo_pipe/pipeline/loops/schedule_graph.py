@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -79,6 +80,7 @@ class Emitter:
             )
             for k in sorted({b.stage for b in branches if b.waits_for_next})
         }
+        known: dict[Any, Any] = {}
         self._runners = [
             StageRunner(
                 stage,
@@ -101,6 +103,7 @@ class Emitter:
                 specs,
                 devices[k],
                 updates[k] if updates else None,
+                known,
             )
             for k, stage in enumerate(stages)
         ]
@@ -124,7 +127,7 @@ class Emitter:
                 `times` of an earlier loop.
             arguments: NestedMap of tensors or None:
                 tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
-                weights: for each stage, for each of its calls, a list.
+                weights: for each stage, for each of its calls, the packed weights.
                 step: [] integer or None; with updates `[M]`.
                 first_examples: `[M]` int64, position in the mini-batch of each
                     micro-batch's first example.

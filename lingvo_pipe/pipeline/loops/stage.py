@@ -17,7 +17,7 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
-from lingvo_pipe.pipeline.loops.stash import Handles, PackOfPacks, StashSlot
+from lingvo_pipe.pipeline.loops.stash import Handles, Packing, PackOfPacks, StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 
@@ -42,6 +42,9 @@ class Stage:
         self.weights = PackOfPacks([f.weights.handles for f in functions])
         self.sums = PackOfPacks([f.sums.handles for f in functions])
         self.gradients = PackOfPacks([f.gradients.handles for f in functions])
+        hashes = [call.path_hash for call in calls if call.path_hash is not None]
+        self._hashes = hashes
+        self._path_hashes = Packing([tf.TensorSpec([], tf.uint64)] * len(hashes))
         residuals = [f.residuals.handles for f in functions]
         stashed = zip(residuals, recomputed, strict=True)
         self.stashes = {
@@ -60,6 +63,10 @@ class Stage:
             for call, own in zip(self.calls, weights, strict=True)
         ]
         return self.weights.pack(packed)
+
+    def pack_path_hashes(self) -> Handles:
+        hashes = [tf.constant(each, tf.uint64) for each in self._hashes]
+        return self._path_hashes.pack(hashes)
 
     def zero_sums(self) -> Handles:
         return self.sums.pack(self._of_calls(lambda f: f.zero_sums()))
@@ -207,4 +214,9 @@ class Stage:
 
     def _inputs_of_calls(self, given: PhaseInputs) -> list[PhaseInputs]:
         weights = self.weights.unpack(given.weights)
-        return [PhaseInputs(own, given.context) for own in weights]
+        hashes = self._path_hashes.unpack(given.path_hashes or [])
+        hashes += [None] * (len(weights) - len(hashes))  # The loss has none.
+        return [
+            PhaseInputs(own, given.context._replace(path_hash=path_hash))
+            for own, path_hash in zip(weights, hashes, strict=True)
+        ]

@@ -22,10 +22,15 @@ Values = dict[int, tf.Tensor]
 
 
 class PhaseInputs(NamedTuple):
-    """The inputs common to all phases: packed weights, and the call context."""
+    """The inputs common to all phases: packed weights, and the call context.
+
+    A stage's inputs have `path_hashes`, the packed hashes of its layers' paths. Where
+    the context of a call has no path hash, the call's own counts.
+    """
 
     weights: Handles
     context: CallContext
+    path_hashes: Handles | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,11 +112,12 @@ class StageCall:
         ]
 
     def _flat(self, given: PhaseInputs) -> list[tf.Tensor]:
+        context = given.context
         if self.path_hash is None:
-            context = given.context._replace(loss_scale=None)
-        else:
+            context = context._replace(path_hash=None, loss_scale=None)
+        elif context.path_hash is None:
             path_hash = tf.constant(self.path_hash, tf.uint64)
-            context = given.context._replace(path_hash=path_hash)
+            context = context._replace(path_hash=path_hash)
         return [*given.weights, *present(context)]
 
 

@@ -17,6 +17,7 @@ a stage that uses one finds it in the batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -28,10 +29,11 @@ from lingvo_pipe.pipeline.loops.loop_state import (
     StagePorts,
     StageState,
 )
+from lingvo_pipe.pipeline.loops.shared_stage import SharedStage
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
-from lingvo_pipe.pipeline.loops.stash import Stash
+from lingvo_pipe.pipeline.loops.stash import Handles, Stash
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.slots import StashKind
@@ -47,12 +49,13 @@ class StageRunner:
         specs: Mapping[int, tf.TensorSpec],
         device: str,
         update: StageUpdate | None,
+        known: dict[Any, Any],
     ):
         """Initializes the runner of a stage on a device, given by its full name.
 
-        `specs` are of all values, for one micro-batch.
+        `specs` are of all values, for one micro-batch; see `SharedStage` for `known`.
         """
-        self._stage = stage
+        self._stage, self._shared = stage, SharedStage(stage, known)
         self._ports = ports
         self._device = device
         self._update = update
@@ -65,18 +68,18 @@ class StageRunner:
     def begin(
         self,
         arguments: NestedMap,
-        weights: Sequence[Sequence[tf.Tensor]],
+        weights: Sequence[Handles],
         num_slots: Mapping[StashKind, tf.Tensor],
         trains: bool,
     ) -> tuple[StageState, NestedMap]:
         """Returns the loop's initial state, and the arguments that the stage uses.
 
-        `weights` are lists, one for each call; `num_slots` are the sizes of the stashes
+        `weights` are packs, one for each call; `num_slots` are the sizes of the stashes
         that the schedule uses; `trains` is false without backward passes. See
-        `Emitter.emit` for the arguments; the weights are packed.
+        `Emitter.emit` for the arguments.
         """
         stage, ports, update = self._stage, self._ports, self._update
-        packed_weights = stage.pack_weights(weights)
+        packed_weights = stage.weights.pack(weights)
         num_micro_batches = tf.shape(arguments.first_examples)[0]
         num_saved = num_slots.get(StashKind.FOR_RECOMPUTE)
         state = StageState(
@@ -93,6 +96,7 @@ class StageRunner:
         constants = NestedMap(
             # With updates, constants would hold the initial weights in memory.
             weights=None if update else packed_weights,
+            path_hashes=stage.pack_path_hashes(),
             step=arguments.step,
             first_examples=arguments.first_examples,
             num_examples=arguments.num_examples,
@@ -143,14 +147,16 @@ class StageRunner:
         started = self._time_after([*credits, *received.values()])
         with tf.control_dependencies([started]):
             values = {**op.batch_values(ports.inputs), **received}
-            sums, stash = self._stage.forward(
+            saves = kind is StashKind.FOR_RECOMPUTE
+            sums, stash = self._shared.forward(
                 op.phase_inputs(),
                 values,
                 state.sums,
                 state.slot(kind, op.write_slot) if kind else None,
-                will_recompute=kind is StashKind.FOR_RECOMPUTE,
+                will_recompute=saves,
+                wanted=[*ports.sends, *ports.outputs, *(self._saved if saves else [])],
             )
-        if kind is StashKind.FOR_RECOMPUTE:
+        if saves:
             values_saved = [values[value] for value in self._saved]
             saved = self._saved_stash.put(state.saved, op.write_slot, values_saved)
             state = state._replace(saved=saved)
@@ -169,7 +175,7 @@ class StageRunner:
         started = self._time_after(values.values())
         with tf.control_dependencies([started]):
             into = state.slot(StashKind.RESIDUALS, op.write_slot)
-            stash, residuals = self._stage.recompute(
+            stash, residuals = self._shared.recompute(
                 op.phase_inputs(), values, stashed, into
             )
         state = state.with_stash(StashKind.FOR_RECOMPUTE, stash, saved=saved)
@@ -189,7 +195,11 @@ class StageRunner:
         late = state.slot(late_kind, op.write_slot) if late_kind else None
         given = op.phase_inputs(), residuals, gradients
         with tf.control_dependencies([started]):
-            stash, new = self._stage.backward(*given, late or state.gradients)
+            stash, new = self._shared.backward(
+                *given,
+                late or state.gradients,
+                wanted=[*ports.gradient_sends, *ports.input_gradients],
+            )
         if late_kind:
             state = state.with_stash(late_kind, new)
         else:
@@ -207,7 +217,7 @@ class StageRunner:
         late = state.slot(StashKind.WEIGHT_RESIDUALS, op.read_slot)
         started = self._time_after(late.stash)
         with tf.control_dependencies([started]):
-            stash, accumulators = self._stage.weight_backward(
+            stash, accumulators = self._shared.weight_backward(
                 op.phase_inputs(), late, state.gradients
             )
         state = state.with_stash(

@@ -5,6 +5,7 @@ Shapes: b examples of T tokens in a micro-batch, B in a mini-batch; D channels; 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -136,7 +137,7 @@ def train_steps(
 
     def run(batches: tf.Tensor) -> NestedMap:
         first = tf.constant(0, tf.int64)
-        result = steps.run(_values(layer), batches, first, tables)
+        result = steps.run(layer.vars, batches, first, tables)
         return NestedMap(loss=result.metrics.loss[0][-1], times=result.times)
 
     many = tf.function(run, autograph=False).get_concrete_function(batches)
@@ -152,8 +153,8 @@ def bytes_by_shapes(layer: PipeliningLayer, batch: tf.Tensor) -> int:
 
 def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
     with ForwardContext(step=tf.constant(0, tf.int64)):
-        result = layer.ComputeGradients(_values(layer), *inputs_of(batch), mean_loss)
-    _descend([layer], [result.gradients])
+        result = layer.ComputeGradients(layer.vars, *inputs_of(batch), mean_loss)
+    _descend(layer.cells, result.gradients.cells)
     return NestedMap(loss=result.metrics.loss[0], times=result.times)
 
 
@@ -161,25 +162,22 @@ def _descend(
     layers: Sequence[BaseLayer], gradients: Sequence[Any], *unused: Any
 ) -> list[tf.Tensor]:
     """Takes a step of SGD; returns no metrics."""
-    variables = [layer.vars for layer in layers]
-    for variable, gradient in zip(
-        tf.nest.flatten(variables), tf.nest.flatten(gradients), strict=True
-    ):
-        with tf.device(variable.device):
-            tf.raw_ops.ResourceApplyGradientDescent(
-                var=variable.handle,
-                alpha=tf.constant(LEARNING_RATE),
-                delta=gradient,
-            )
+    for layer, own in zip(layers, gradients, strict=True):
+        variables = tf.nest.flatten(layer.vars)
+        with tf.device(variables[0].device):
+            _descend_layer([x.handle for x in variables], tf.nest.flatten(own))
     return []
 
 
-def _values(layer: PipeliningLayer) -> NestedMap:
-    def read(variable: tf.Variable) -> tf.Tensor:
-        with tf.device(variable.device):
-            return variable.value()
-
-    return tf.nest.map_structure(read, layer.vars)
+@functools.partial(
+    tf.function, autograph=False, experimental_attributes={"_noinline": True}
+)
+def _descend_layer(handles: list[tf.Tensor], gradients: list[tf.Tensor]) -> None:
+    """Updates the variables of a layer, in a node of its own."""
+    for handle, gradient in zip(handles, gradients, strict=True):
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=handle, alpha=tf.constant(LEARNING_RATE), delta=gradient
+        )
 
 
 def inputs_of(batch: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:

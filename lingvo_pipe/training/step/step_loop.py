@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
@@ -48,7 +49,8 @@ class StepLoop(TrainState):
 
     def Trace(self, batch_spec: NestedMap) -> None:
         """Builds the graph for a batch's tf.TensorSpecs, which finds wrong shapes."""
-        self._concrete(batch_spec)
+        with collected_seldom():
+            self._concrete(batch_spec)
 
     def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
         """Trains on batches of one shape in order; yields the metrics of each batch.
@@ -104,7 +106,7 @@ class StepLoop(TrainState):
         for other in others:
             for own, shared in zip(other, first, strict=True):
                 own.assign(shared)
-        theta, step = self.task.Values().pipeline, self.global_step.read_value()
+        theta, step = self.task.vars.pipeline, self.global_step.read_value()
         result = self._steps.run(theta, batches, step, tables)
         rate = result.notes[next(iter(self.learners))][0]
         with tf.device("/CPU:0"):

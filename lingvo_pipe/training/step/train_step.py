@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -41,7 +42,8 @@ class TrainStep(TrainState):
 
     def Trace(self, batch_spec: NestedMap) -> None:
         """Builds the graph for a batch's tf.TensorSpecs, which finds wrong shapes."""
-        self._function.get_concrete_function(batch_spec)
+        with collected_seldom():
+            self._function.get_concrete_function(batch_spec)
 
     def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
         """Trains on batches in order, as `__call__` does, and yields their metrics."""
@@ -78,7 +80,7 @@ class TrainStep(TrainState):
         task = self.task
         learning_rate = tf.identity(self._learner.learning_rate)
         with ForwardContext(step=self.global_step.read_value()):
-            result = task.ComputeGradients(task.Values(), input_batch)
+            result = task.ComputeGradients(task.vars, input_batch)
         gradients = self.gradients_by_path(task.vars, result.gradients)
         ours = {path: gradients[path] for path in self.trained}
         variables = list(self.trained.values())

@@ -1,0 +1,24 @@
+"""Python's garbage collector while graphs are built."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+_THRESHOLDS = 50_000, 20, 50
+
+
+@contextlib.contextmanager
+def collected_seldom() -> Iterator[None]:
+    """Collects garbage seldom inside.
+
+    TensorFlow's graphs are millions of objects: with Python's own thresholds, looking
+    through them for garbage takes a tenth of the time.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -1,0 +1,107 @@
+"""Packs of weights, which a pipeline's function takes instead of thousands of tensors.
+
+    variables --read--.
+                       +--> a pack per layer --> a pack per stage and owner
+    tensors   --pack--'
+
+So a layer costs one node of a step's graph, not several for each of its weights.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.pipeline.devices.stage_devices import loop_device
+from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stash import Handles, PackOfPacks
+
+
+class PackedWeights:
+    """The packs of a pipeline's weights; `handles` are their specs."""
+
+    def __init__(self, spec: PipelineSpec, stages: Sequence[Stage]):
+        self._replicas = [list(map(loop_device, own)) for own in spec.replicas]
+        self._owners = list(map(loop_device, spec.owners))
+        self._functions = [call.functions for s in stages for call in s.calls]
+        self._stages = by_stage(range(len(self._owners)), spec.boundaries)
+        self._loss: list[Handles] = [[]] if spec.loss_fn else []
+        owned: dict[tuple[int, str], list[int]] = {}
+        for k, layers in enumerate(self._stages):
+            for i in layers:
+                owned.setdefault((k, self._owners[i]), []).append(i)
+        self._groups = [
+            (owner, own, PackOfPacks([self._functions[i].weights.handles for i in own]))
+            for (_, owner), own in owned.items()
+        ]
+        self.handles = [packing.handles for *_, packing in self._groups]
+
+    def pack(self, thetas: Sequence[Any]) -> list[Handles]:
+        """Packs the weights of each layer, on their owners, without gradients.
+
+        `thetas` are structures of tensors, or of variables, which are read.
+        """
+        found = []
+        for owner, layers, packing in self._groups:
+            with tf.device(owner):
+                packs = [self._packed(i, tf.nest.flatten(thetas[i])) for i in layers]
+                found.append(map_present(tf.stop_gradient, packing.pack(packs)))
+        return found
+
+    def by_replica(self, packs: Sequence[Handles]) -> list[list[list[Handles]]]:
+        """Unpacks `pack`'s result, on the replicas' devices.
+
+        Returns for each replica, for each stage, for each call the layer's pack.
+        """
+        known: dict[int, Handles] = {}
+        for (owner, layers, packing), pack in zip(self._groups, packs, strict=True):
+            with tf.device(owner):
+                known.update(zip(layers, packing.unpack(pack), strict=True))
+        last = len(self._stages) - 1
+        return [
+            [
+                [self._copied(i, known[i], device) for i in layers]
+                + (self._loss if k == last else [])
+                for k, (layers, device) in enumerate(
+                    zip(self._stages, devices, strict=True)
+                )
+            ]
+            for devices in self._replicas
+        ]
+
+    def _packed(self, layer: int, weights: list[Any]) -> Handles:
+        if weights and all(isinstance(x, tf.Variable) for x in weights):
+            return [_reader(*(x.dtype for x in weights))(*(x.handle for x in weights))]
+        return self._functions[layer].weights.pack(weights)
+
+    def _copied(self, layer: int, pack: Handles, device: str) -> Handles:
+        """Returns a layer's pack on a device, from its pack on the owner."""
+        functions = self._functions[layer]
+        if device == self._owners[layer]:
+            return pack
+        with tf.device(self._owners[layer]):
+            weights = functions.weights.unpack(pack)
+        with tf.device(device):
+            return functions.pack_weights(*weights)
+
+
+@functools.cache
+def _reader(*dtypes: tf.DType) -> Any:
+    """Returns the function from handles of variables to a pack of their values."""
+
+    def read(*handles: tf.Tensor) -> tf.Tensor:
+        pairs = zip(handles, dtypes, strict=True)
+        values = [tf.raw_ops.ReadVariableOp(resource=x, dtype=d) for x, d in pairs]
+        return tf.raw_ops.OptionalFromValue(components=values)
+
+    function = tf.function(
+        read, autograph=False, experimental_attributes={"_noinline": True}
+    )
+    return function.get_concrete_function(
+        *(tf.TensorSpec([], tf.resource),) * len(dtypes)
+    )
