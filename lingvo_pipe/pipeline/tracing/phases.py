@@ -60,7 +60,7 @@ class Phases:
         has_gradient: for each weight, whether the backward pass returns its gradient.
         weights, made, sums, residuals, weight_residuals: specs.
         cast_weights: specs of the weights as arguments of the phases.
-        casts: those of them that are not in the weights' dtypes.
+        casts: the cast weights whose dtypes are not the weights' own.
         call_context: specs of the known fields.
         output_gradients: specs of the output gradients that the backward pass takes.
         input_gradients: specs of the input gradients that it returns.
