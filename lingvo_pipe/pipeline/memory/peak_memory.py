@@ -43,7 +43,7 @@ def call_bytes(call: StageCall, recomputed: bool, num_accumulators: int) -> Call
     """
     phases = call.functions.phases
     return CallBytes(
-        weights=num_bytes(phases.weights),
+        weights=num_bytes([*phases.weights, *phases.casts]),
         accumulators=num_bytes(call.functions.accumulators) * num_accumulators,
         residuals=num_bytes(phases.residuals),
         weight_residuals=num_bytes(phases.weight_residuals),

@@ -28,7 +28,7 @@ def workspace_bytes(phases: Phases) -> tuple[int, ...]:
     each as soon as its inputs exist. A tensor lives from its operation until its last
     use. An output that reuses an input's memory, such as a sum, counts as 0.
     """
-    shared = [*phases.weights, *phases.call_context]
+    shared = [*phases.cast_weights, *phases.call_context]
     forward = _bytes_by_operation(
         phases.forward(stashes=True), [*shared, *phases.args], len(phases.residuals)
     )
