@@ -24,7 +24,7 @@ _ABSENT = object()
 
 
 class NestedMap(dict):
-    """A dict whose keys, identifiers but no methods' names, sorted, are attributes."""
+    """A dict with attributes for its keys: sorted identifiers, no methods' names."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()

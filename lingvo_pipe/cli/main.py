@@ -112,24 +112,14 @@ def _dispatch(request: ModelRequest) -> None:
             FLAGS.allow_params_change,
             FLAGS.allow_foreign_logdir,
         )
+        files = FLAGS.input_file, FLAGS.output_file, FLAGS.target_language
         if FLAGS.input_file:
-            use_jobs.translate_file(
-                request,
-                use,
-                FLAGS.input_file,
-                FLAGS.output_file,
-                FLAGS.target_language,
-            )
+            use_jobs.translate_file(request, use, *files)
         else:
             using[FLAGS.job](request, use)
     elif FLAGS.mode == "train":
-        train_job.train_model(
-            request,
-            FLAGS.logdir,
-            FLAGS.profile_step,
-            FLAGS.allow_params_change,
-            FLAGS.allow_foreign_logdir,
-        )
+        allowed = FLAGS.allow_params_change, FLAGS.allow_foreign_logdir
+        train_job.train_model(request, FLAGS.logdir, FLAGS.profile_step, *allowed)
     else:
         with naming_override(request.override):
             print(_inspect(request))

@@ -28,7 +28,7 @@ _VALUE_ERRORS = (
 
 
 def check_values(model: Any) -> None:
-    """Raises a ValueError with all params that no machine number or group can hold."""
+    """Raises one ValueError that names every param whose value cannot be meant."""
     hint = "Correct --model_params_override, or the model."
     raise_problems(list(_problems("", model, None)), hint)
 

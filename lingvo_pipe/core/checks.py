@@ -40,14 +40,11 @@ def check_counts(
 
     `counts` are by path, such as {"task.train.max_steps": 100}, and `more` by name.
     """
-    problems = [
-        f"{path}: expected an integer of at least {minimum}"
-        f"{_at_most(value, minimum)}, got {value!r}"
-        for path, value in {**(counts or {}), **more}.items()
-        if not is_count(value, minimum) or value > MAX_COUNT
-    ]
+    problems = []
+    for path, value in {**(counts or {}), **more}.items():
+        is_large = is_count(value, minimum)
+        if not is_large or value > MAX_COUNT:
+            bounds = f"{minimum} and at most {MAX_COUNT}" if is_large else f"{minimum}"
+            text = f"{path}: expected an integer of at least {bounds}, got {value!r}"
+            problems.append(text)
     raise_problems(problems, hint)
-
-
-def _at_most(value: Any, minimum: int) -> str:
-    return f" and at most {MAX_COUNT}" if is_count(value, minimum) else ""

@@ -1,7 +1,5 @@
 """Termination signals (SIGTERM of schedulers, Ctrl-C) as requests to stop. Pure."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -37,7 +35,7 @@ class TerminationSignals:
         """The name of the last signal received, such as SIGTERM, or None."""
         return None if self._received is None else self._received.name
 
-    def __enter__(self) -> TerminationSignals:
+    def __enter__(self) -> "TerminationSignals":
         if threading.current_thread() is threading.main_thread():
             self._before = {
                 each: signal.signal(each, self._remember) for each in self._signals

@@ -4,8 +4,6 @@ TensorFlow can't drop a worker that hangs: steps and connections wait for it for
 Only a new program image can, which keeps the process id and no open file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os
@@ -43,7 +41,7 @@ class ProcessStart:
     death_signal: int = 0
 
     @classmethod
-    def now(cls) -> ProcessStart:
+    def now(cls) -> "ProcessStart":
         """Returns this process's current state as its start."""
         command = (sys.executable, *sys.orig_argv[1:])
         return cls(command, os.getcwd(), dict(os.environ), _death_signal())

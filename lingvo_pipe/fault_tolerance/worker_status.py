@@ -93,7 +93,7 @@ def _answer(sent: grpc.Future) -> Answer:
 
 
 class LostWorkers:
-    """A search for workers that are gone, have restarted or do not answer."""
+    """A search for workers that are gone, have restarted or do not answer in time."""
 
     def __init__(
         self,

@@ -7,8 +7,6 @@ Cells are alike if their configurations apart from names, positions and kinds of
 variables are equal.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Sequence
@@ -78,7 +76,7 @@ class CellCalls:
         }
         self._key = repr(alike)
 
-    def __deepcopy__(self, memo: Any) -> CellCalls:
+    def __deepcopy__(self, memo: Any) -> "CellCalls":
         """Returns itself: it stands for the user's layers, which are not copied."""
         return self
 

@@ -13,15 +13,8 @@ import tensorflow as tf
 from absl import logging
 from keras import tree
 
+from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.calls import Call, Value, calls_of
-from lingvo_pipe.keras.private_names import (
-    compute_output_spec,
-    flat_layers,
-    flat_losses,
-    forget_losses,
-    run_operation,
-    with_losses,
-)
 from lingvo_pipe.keras.state import CellScope, kinds_of
 
 _NUM_ROWS = 4
@@ -47,7 +40,8 @@ def _may_mix(call: Call) -> bool:
     if isinstance(layer, keras.Layer):
         is_known = type(layer).__module__.startswith(_KNOWN)
         normalizes = any(
-            isinstance(x, keras.layers.BatchNormalization) for x in flat_layers(layer)
+            isinstance(x, keras.layers.BatchNormalization)
+            for x in private_names.flat_layers(layer)
         )
         if normalizes or (is_known and not isinstance(layer, keras.layers.Lambda)):
             return False
@@ -75,8 +69,10 @@ def warn_of_mixing_losses(name: str, compiled: Any, *given: Any) -> None:
         specs.append([keras.KerasTensor(x.shape, x.dtype) for x in args[:2]])
         return tf.zeros([])
 
-    losses = flat_losses(compiled)
-    compute_output_spec(with_losses(compiled, [note] * len(losses)), *given)
+    losses = private_names.flat_losses(compiled)
+    private_names.compute_output_spec(
+        private_names.with_losses(compiled, [note] * len(losses)), *given
+    )
     for loss, own in zip(losses, specs, strict=True):
         if _loss_mixes(loss, own):
             _warn(name, "loss", loss.name)
@@ -138,9 +134,11 @@ def _outputs(
     values = {id(v): v.value for v in call.variables}
     first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
     with CellScope(values, call.variables, first, num_rows) as scope:
-        made = tree.flatten(run_operation(call.operation, True, args, kwargs))
+        made = tree.flatten(
+            private_names.run_operation(call.operation, True, args, kwargs)
+        )
     if isinstance(call.operation, keras.Layer):
-        forget_losses(call.operation)
+        private_names.forget_losses(call.operation)
     kinds = kinds_of(call.variables, [call.operation])
     state = [v for v, kind in zip(call.variables, kinds, strict=True) if kind.is_summed]
     made += [scope.get_current_value(v) for v in state]

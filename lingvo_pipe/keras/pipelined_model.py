@@ -23,18 +23,12 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
-from lingvo_pipe.keras import pipelines
+from lingvo_pipe.keras import pipelines, private_names
 from lingvo_pipe.keras.compilation import Compilation, copied_optimizer, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization, total_loss
 from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_mixing_losses
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
-from lingvo_pipe.keras.private_names import (
-    compile_arguments,
-    compute_output_spec,
-    flat_layers,
-    graph_of,
-)
 from lingvo_pipe.keras.refusals import check_compilation, check_loss, check_model
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
@@ -97,7 +91,7 @@ class PipelinedModel(keras.Model):
         cells = model_cells(model)
         placed = pipelines.with_stages(params, devices, len(cells.cells))
         self._pipes = pipelines.Pipelines(
-            graph_of(model), num_micro_batches, batch_size, placed
+            private_names.graph_of(model), num_micro_batches, batch_size, placed
         )
         self._cut(cells)
         if hasattr(model, "output_names"):  # Sequential models have none.
@@ -106,7 +100,7 @@ class PipelinedModel(keras.Model):
         if num_micro_batches > 1:
             warn_of_mixing(model)
         if model.compiled:
-            self.compile(**compile_arguments(model))
+            self.compile(**private_names.compile_arguments(model))
 
     @property
     def pipeline(self) -> PipeliningLayer:
@@ -160,7 +154,9 @@ class PipelinedModel(keras.Model):
         # So that it is saved with the model.
         self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
         self.__dict__["_compilation"] = Compilation(
-            graph_of(self.model), self._compile_loss, self._compile_metrics
+            private_names.graph_of(self.model),
+            self._compile_loss,
+            self._compile_metrics,
         )
 
     def train_step(self, data: Any) -> dict[str, Any]:
@@ -189,12 +185,12 @@ class PipelinedModel(keras.Model):
     def predict_step(self, data: Any) -> Any:
         """Returns the model's outputs, `[B, ...]` each."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = first_inputs(graph_of(self.model), x)
+        inputs = first_inputs(private_names.graph_of(self.model), x)
         pipe = self._pipes.for_examples(pipelines.num_examples_of(inputs))
         with ForwardContext(do_eval=True):
             outputs = pipe.FProp(pipe.vars, *inputs)
         self._move_seeds()
-        return packed_outputs(graph_of(self.model), outputs)
+        return packed_outputs(private_names.graph_of(self.model), outputs)
 
     def make_train_function(self, force: bool = False) -> None:
         """Sets `train_function`, which takes an iterator; fit calls this."""
@@ -216,7 +212,7 @@ class PipelinedModel(keras.Model):
         self.__dict__["_cells"] = cells
         self.__dict__["_trained"] = _trained(self.model)
         self._pipes.make(cells)
-        for x in flat_layers(self.model):
+        for x in private_names.flat_layers(self.model):
             if isinstance(x, keras.Model):  # Its functions have the old storage.
                 x.train_function = x.test_function = x.predict_function = None
 
@@ -257,10 +253,12 @@ class PipelinedModel(keras.Model):
                 lambda x: x if x is None else keras.KerasTensor(x.shape, x.dtype.name),
                 keras.utils.unpack_x_y_sample_weight(data),
             )
-            outputs = compute_output_spec(self.model, x, training=False)
+            outputs = private_names.compute_output_spec(self.model, x, training=False)
             given = x, y, outputs, sample_weight
-            compute_output_spec(self._compute_loss, *given, training=False)
-            compute_output_spec(self.compute_metrics, *given)
+            private_names.compute_output_spec(
+                self._compute_loss, *given, training=False
+            )
+            private_names.compute_output_spec(self.compute_metrics, *given)
             if self.pipeline.params.num_micro_batches > 1:
                 warn_of_mixing_losses(self.name, self._compile_loss, y, outputs)
         if self.optimizer is not None and not self.optimizer.built:
@@ -268,7 +266,7 @@ class PipelinedModel(keras.Model):
 
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = first_inputs(graph_of(self.model), x)
+        inputs = first_inputs(private_names.graph_of(self.model), x)
         num_examples = pipelines.num_examples_of(inputs)
         sizes = num_examples, self._pipes.number_for(num_examples)
         divisors = self._compilation.divisors(self.model, data, *sizes)
@@ -316,4 +314,4 @@ def _num_rows(data: Any) -> int:
 
 def _trained(model: keras.Model) -> list[bool]:
     """Returns which layers and variables are trainable; batch norm may have none."""
-    return [x.trainable for x in (*flat_layers(model), *model.variables)]
+    return [x.trainable for x in (*private_names.flat_layers(model), *model.variables)]

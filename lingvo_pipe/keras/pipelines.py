@@ -1,4 +1,4 @@
-"""The pipelines of a Keras model, with the same stages by number of micro-batches."""
+"""A Keras model's pipelines by number of micro-batches, all with the same stages."""
 
 import math
 import textwrap
@@ -105,7 +105,7 @@ class Pipelines:
 def with_stages(
     params: Mapping[str, Any], devices: int | Sequence[str] | None, num_cells: int
 ) -> dict[str, Any]:
-    """Returns pipeline params with `devices` and `splits`; or ValueError."""
+    """Returns params with `devices` and `splits`; ValueError if they do not fit."""
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):
         return p

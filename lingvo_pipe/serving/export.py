@@ -21,12 +21,8 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.decode.translator import translate_function
+from lingvo_pipe.training.task import protocols
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.protocols import (
-    DecodingTask,
-    ImageInput,
-    SentenceInput,
-)
 
 SIGNATURE = "serving_default"
 # The text of README.md.
@@ -75,9 +71,11 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
     module = tf.Module()
     module.model_variables = list(task.VariablePaths().values())
     signatures = {SIGNATURE: _traced(predict, {name: specs[name] for name in needed})}
-    if needed == ["image"] and isinstance(data, ImageInput):
+    if needed == ["image"] and isinstance(data, protocols.ImageInput):
         signatures["classify_images"] = _classify_images(predict, data)
-    if isinstance(task, DecodingTask) and isinstance(data, SentenceInput):
+    if isinstance(task, protocols.DecodingTask) and isinstance(
+        data, protocols.SentenceInput
+    ):
         module.vocabulary = data.vocabulary
         signatures["translate"] = _translate(task, data)
     scratch = path.with_name(f".{path.name}.incomplete")
@@ -98,7 +96,7 @@ def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
         return task.ServingOutputs(outputs)
 
 
-def _classify_images(predict: Predict, data: ImageInput) -> Any:
+def _classify_images(predict: Predict, data: protocols.ImageInput) -> Any:
     spec = tf.TensorSpec(data.image_shape, tf.float32)
 
     def classify_images(images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -109,7 +107,7 @@ def _classify_images(predict: Predict, data: ImageInput) -> Any:
     return _traced(classify_images, {"images": tf.TensorSpec([None], tf.string)})
 
 
-def _translate(task: Any, data: SentenceInput) -> Any:
+def _translate(task: Any, data: protocols.SentenceInput) -> Any:
     translate = translate_function(
         lambda *arguments: task.Decode(task.theta, *arguments, on_stages=False), data
     )

@@ -6,8 +6,6 @@
 Shapes: K sentences or images, images of H x W pixels in C channels, N classes.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterable, Sequence
@@ -42,7 +40,7 @@ class Classification(NamedTuple):
 
 def load(
     logdir: str | Path, checkpoint: str | None = None, allow_foreign: bool = False
-) -> TrainedModel:
+) -> "TrainedModel":
     """Returns the model of a run, with its weights, on the first GPU or the CPU.
 
     The package that registers the model must be importable; no data set is needed.

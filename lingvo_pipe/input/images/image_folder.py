@@ -1,7 +1,5 @@
 """Classified images, K of N, in ROOT/SPLIT/CLASS/IMAGE.jpg; dotfiles are ignored."""
 
-from __future__ import annotations
-
 import itertools
 import os
 
@@ -45,7 +43,7 @@ class ImageFolder:
         folders = [os.path.join(self._root, split) for split in self.splits()]
         return sorted({name for folder in folders for name in _list(folder)})
 
-    def Open(self, split: str) -> ImageFolderSplit:
+    def Open(self, split: str) -> "ImageFolderSplit":
         """Opens a split; see `ImageDataset`."""
         splits = self.splits()
         labels = {name: label for label, name in enumerate(self.class_names)}

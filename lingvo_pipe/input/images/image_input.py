@@ -14,14 +14,9 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step, stream_indices
+from lingvo_pipe.input.images import image_errors, image_source
 from lingvo_pipe.input.images import image_input_checks as checks
 from lingvo_pipe.input.images import image_pipeline as pipeline
-from lingvo_pipe.input.images import image_source
-from lingvo_pipe.input.images.image_errors import (
-    NamedErrorsDataset,
-    consecutive,
-    read_all,
-)
 from lingvo_pipe.input.images.image_folder import ImageFolder
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
@@ -202,7 +197,7 @@ class ImageClassificationInput:
             return stream_indices(seed, first, last, num_examples)
 
         batches = self._batches(draws, self._train_chain)
-        return NamedErrorsDataset(batches, self._source, examples)
+        return image_errors.NamedErrorsDataset(batches, self._source, examples)
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns one pass in order, padded by the last example with weight 0."""
@@ -211,8 +206,10 @@ class ImageClassificationInput:
         batches = self._batches(draws, self._eval_chain).apply(
             tf.data.experimental.assert_cardinality(self.num_batches)
         )
-        return NamedErrorsDataset(
-            batches, self._source, lambda i: consecutive(i * size, size, num_examples)
+        return image_errors.NamedErrorsDataset(
+            batches,
+            self._source,
+            lambda i: image_errors.consecutive(i * size, size, num_examples),
         )
 
     def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
@@ -257,7 +254,7 @@ class ImageClassificationInput:
         checks.check_num_logits(p, self.class_names)
         image_format = self._dataset.format
         if self._pixel_max < (image_format.pixel_max or image_format.dtype.max):
-            maxima = read_all(
+            maxima = image_errors.read_all(
                 source, lambda x: tf.reduce_max(image_source.read_pixels(source, x)[0])
             )
             brightest = max(maxima.as_numpy_iterator())

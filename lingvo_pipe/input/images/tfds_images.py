@@ -1,7 +1,5 @@
 """Classified images from TensorFlow Datasets: K of N examples, images [H, W, C]."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ class TfdsImages:
         """The names of the classes; needs no data."""
         return self._features["label"].names
 
-    def Open(self, split: str) -> TfdsSplit:
+    def Open(self, split: str) -> "TfdsSplit":
         """Opens a split; see `ImageDataset`."""
         builder = prepared_dataset.prepared_builder(self._name, self._data_dir)
         source = TfdsSplit(builder, split, self.format)

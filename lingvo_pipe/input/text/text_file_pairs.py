@@ -7,8 +7,6 @@
 Shapes: K sentences of N.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
@@ -60,7 +58,7 @@ class ParallelFiles(_TextFiles):
         p.Define("target_file", None, "File of their translations, a sentence a line.")
         return p
 
-    def Open(self, data_dir: str | None) -> FilePairs:
+    def Open(self, data_dir: str | None) -> "FilePairs":
         """Opens the files; see `PairDataset`. Lines are equally many, none blank."""
         source, target = (
             LineFile(data_path(self._params.Get(name), data_dir)) for name in self.FILES
@@ -96,7 +94,7 @@ class TsvFile(_TextFiles):
         p.Define("file", None, "File of sentences and translations; within data_dir.")
         return p
 
-    def Open(self, data_dir: str | None) -> FilePairs:
+    def Open(self, data_dir: str | None) -> "FilePairs":
         """Opens the file; see `PairDataset`. Each line has two sentences."""
         lines = LineFile(data_path(self._params.file, data_dir))
         for number in range(len(lines)):

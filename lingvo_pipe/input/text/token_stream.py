@@ -27,7 +27,7 @@ class BatchSpans(NamedTuple):
 
 
 class TokenStream:
-    """An endless stream of rows of T tokens from N documents; in order if no seed."""
+    """An endless stream of rows of T tokens from N documents; without seed in order."""
 
     def __init__(self, lengths: np.ndarray, row_length: int, seed: int | None) -> None:
         self._lengths, self._row_length, self._seed = lengths, row_length, seed

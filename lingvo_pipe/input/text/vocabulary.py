@@ -6,8 +6,6 @@ language token of German; it precedes a source (Johnson et al., 1611.04558).
 Shapes: K texts, V tokens in the vocabulary, B rows of T tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re
@@ -50,7 +48,7 @@ def language_token(language: str) -> str:
 
 def open_vocabulary(
     vocab_file: str, data_dir: str | None, vocab_size: int
-) -> Vocabulary:
+) -> "Vocabulary":
     """Opens an input's vocabulary; ValueError if missing or of another size."""
     vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HINT))
     if vocabulary.size != vocab_size:

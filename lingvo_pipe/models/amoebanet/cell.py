@@ -138,7 +138,7 @@ def _run_cell(
     run: Callable,
     add: Callable,
 ) -> list:
-    """Returns concatenated states or shapes, by `run(name, x)` and `add`."""
+    """Returns a cell's concatenated states, or shapes, by `run(name, x)` and `add`."""
     fitted = last if before is None else before
     if before is not None and "fit" in parts:
         fitted = run("fit", before)

@@ -99,7 +99,7 @@ def check_servers(workers: Sequence[str]) -> None:
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:
-    """Waits for all workers, or raises ConnectionError, also for unexpected ones."""
+    """Waits for all workers; ConnectionError if one is missing or unexpected."""
     return ReadyWorkers(_reach(cluster.workers), _checked_workers(cluster.workers))
 
 

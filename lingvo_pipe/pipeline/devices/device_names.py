@@ -4,8 +4,6 @@ cpu:0               /job:localhost/replica:0/task:0/device:CPU:0
 worker:1/gpu:0      /job:worker/replica:0/task:1/device:GPU:0
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +53,7 @@ class DeviceName:
         return f"{task}{self.kind.lower()}:{self.index}"
 
     @property
-    def host(self) -> DeviceName:
+    def host(self) -> "DeviceName":
         """The CPU that this device is attached to."""
         return replace(self, kind="CPU", index=0)
 

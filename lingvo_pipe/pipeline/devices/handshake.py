@@ -105,7 +105,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 
 
 def read_worker(address: str) -> WorkerDescription | None:
-    """Returns a task's description, None if none of this version; or OpError."""
+    """Returns a task's description, or None; raises OpError if it is no server."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         variable = server_variable(_DESCRIPTION, tf.string)
         value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.string)

@@ -6,15 +6,11 @@ import signal
 import tensorflow as tf
 
 from lingvo_pipe.core.signals import exit_on_sigterm
+from lingvo_pipe.pipeline.devices import cluster_spec
 from lingvo_pipe.pipeline.devices.answered_sources import (
     answer_later,
     answered_note,
     answered_sources,
-)
-from lingvo_pipe.pipeline.devices.cluster_spec import (
-    Cluster,
-    checked_task,
-    split_address,
 )
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 from lingvo_pipe.pipeline.devices.handshake import ShutdownNotice, describe_worker
@@ -34,7 +30,7 @@ tf.config.list_physical_devices("GPU")
 
 
 def serve(
-    cluster: Cluster,
+    cluster: cluster_spec.Cluster,
     task: int,
     ends_with_trainer: bool = False,
     patience: float = 0.0,
@@ -64,14 +60,16 @@ def serve(
         del server
 
 
-def start_worker(cluster: Cluster, task: int) -> tuple[tf.distribute.Server, str]:
+def start_worker(
+    cluster: cluster_spec.Cluster, task: int
+) -> tuple[tf.distribute.Server, str]:
     """Starts a worker's server, and returns it with words about whom it answers.
 
     Raises ValueError if there is no such worker; ConnectionError if its port is in use,
     its address is not this machine's, or the server can't be restricted to it.
     """
     workers = cluster.workers
-    address = workers[checked_task(task, workers)]
+    address = workers[cluster_spec.checked_task(task, workers)]
     name = f"{WORKER_JOB}:{task}"
     others = [x for x in (*workers, cluster.trainer) if x and x != address]
     addresses = [] if cluster.listens_on_all else own_addresses(address, others)
@@ -87,7 +85,7 @@ def start_worker(cluster: Cluster, task: int) -> tuple[tf.distribute.Server, str
     except tf.errors.UnknownError as error:
         # Such as a worker that was started at the same moment.
         raise port_error(name, address, error.message) from error
-    port = split_address(address)[1]
+    port = cluster_spec.split_address(address)[1]
     sources = answered_sources(cluster)
     is_filtered = bool(addresses) and restrict_listeners(port, addresses, sources.ips)
     server.start()

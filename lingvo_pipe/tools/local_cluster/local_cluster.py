@@ -99,7 +99,7 @@ def _supervisor(
 
 
 def free_ports(number: int) -> list[int]:
-    """Returns ports, unlike the system's if possible, free when workers restart."""
+    """Returns free ports, if possible outside the system's range; else OSError."""
     first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
     candidates = [
         port

@@ -44,7 +44,7 @@ class Supervisor:
         self._received: list[signal.Signals] = []
 
     def run(self) -> int:
-        """Runs all to the trainer's end, and ends others; returns the exit code."""
+        """Runs all until the trainer has ended, then ends all; returns its code."""
         with TerminationSignals(_TERMINATION, self._on_signal):
             try:
                 for member in self._members:
@@ -127,7 +127,7 @@ class Supervisor:
 
 
 class StoppedTime:
-    """The time for which a process has been stopped, as the machine was awake."""
+    """The time for which a process was seen to be stopped, without a break."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -29,7 +29,7 @@ def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reach
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """Returns the points by ascending cost that no other point beats in one or both."""
+    """Returns the points that no other beats in cost and time, by ascending cost."""
     found: list[Point] = []
     for point in sorted(set(points)):
         if not found or point.time < found[-1].time:

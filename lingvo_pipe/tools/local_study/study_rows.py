@@ -1,7 +1,5 @@
 """Results: a row per scheme, batch size and seed, and means over seeds. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
@@ -87,7 +85,7 @@ class Row:
         )
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Row:
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Row":
         """Inverts `dataclasses.asdict`; knows names of older files."""
         lists = {
             name: [

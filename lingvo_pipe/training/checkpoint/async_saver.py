@@ -1,14 +1,13 @@
 """Saves checkpoints on a thread while training continues."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 
 
-class AsyncSaver:
+class AsyncSaver(AbstractContextManager["AsyncSaver"]):
     """The saving of checkpoints on a separate thread.
 
     `save` takes a snapshot at once: a variable's next update makes another tensor, so
@@ -45,9 +44,6 @@ class AsyncSaver:
         """Waits for the checkpoint being written, and ends the thread."""
         with self._thread:
             self.wait()
-
-    def __enter__(self) -> AsyncSaver:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         try:

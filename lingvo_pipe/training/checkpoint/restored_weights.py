@@ -49,7 +49,7 @@ def assign_weights(
     reader: tf.train.CheckpointReader,
     use_averages: bool = True,
 ) -> list[str]:
-    """Assigns values, or averages, by `names` in the checkpoint; returns those used."""
+    """Assigns the values, or averages, under `names`; returns the names used."""
     used = []
     for path, name in names.items():
         average, variable = average_name(name), variables[path]

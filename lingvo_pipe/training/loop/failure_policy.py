@@ -69,7 +69,7 @@ class FailurePolicy:
             )
 
     def skip_batches(self, start: int, spike: LossSpikeError) -> None:
-        """Skips the batches since the restored checkpoint, unless done too often."""
+        """Skips the batches since the restored checkpoint; raises if too often."""
         max_rollbacks = self._params.max_rollbacks
         if self.skipped_batches.num_after(start) >= max_rollbacks:
             raise UserNumberError(

@@ -11,14 +11,8 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Schedule
 from lingvo_pipe.pipeline.simulation.timeline import Timeline, steps_ahead
+from lingvo_pipe.training.profiling import step_profile
 from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
-from lingvo_pipe.training.profiling.step_profile import (
-    MemoryPeak,
-    PlannedStep,
-    StepProfile,
-    measured_shards,
-    predict,
-)
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.step.step_loop import StepLoop
@@ -55,7 +49,7 @@ class StepProfiler:
     directory: RunDirectory
     metrics_log: MetricsLog
     log: Callable[[str], None]
-    planned: PlannedStep | None = None
+    planned: step_profile.PlannedStep | None = None
 
     def __post_init__(self) -> None:
         self._watch: MemoryWatch | None = None
@@ -83,7 +77,7 @@ class StepProfiler:
             self._is_done = True
             self._profile(step, peaks)
 
-    def _peaks(self, trained: TrainStep | StepLoop) -> list[MemoryPeak]:
+    def _peaks(self, trained: TrainStep | StepLoop) -> list[step_profile.MemoryPeak]:
         """Returns memory peaks since the last call, if a plan is to be compared."""
         if self.planned is None:
             return []
@@ -102,20 +96,24 @@ class StepProfiler:
                 "steps in a call, or --profile_step."
             )
 
-    def _profile(self, step: int, peaks: Sequence[MemoryPeak]) -> None:
+    def _profile(self, step: int, peaks: Sequence[step_profile.MemoryPeak]) -> None:
         try:
-            *before, shards = [measured_shards(*ran) for ran in self._ran]
+            *before, shards = [step_profile.measured_shards(*ran) for ran in self._ran]
         except ValueError as error:  # The machine's clock was set meanwhile.
             self.log(f"Step {step} is not profiled: {error}")
             return
         slowest = max(range(len(shards)), key=lambda i: shards[i].step_seconds)
         measured = shards[slowest]
-        predicted = predict([call[slowest] for call in before], measured.schedule)
+        predicted = step_profile.predict(
+            [call[slowest] for call in before], measured.schedule
+        )
         notes = self._notes(len(before), shards, slowest)
         planned = self.planned
         if planned is not None and planned.timeline.schedule != measured.schedule:
             planned = None  # The plan is for one step, and a call may run several.
-        profile = StepProfile(step, predicted, measured, notes, planned, peaks)
+        profile = step_profile.StepProfile(
+            step, predicted, measured, notes, planned, peaks
+        )
         folder = self.directory.profile_path
         profile.write(folder)
         self.metrics_log.write_page(

@@ -1,7 +1,5 @@
 """Curves of a run's metrics, in units of an SVG's view box. Pure."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +24,7 @@ class Figure(NamedTuple):
     series: Sequence[Series]
     colors: Mapping[str, int]
     notes: list[str]
-    grid: Grid | None
+    grid: "Grid | None"
 
     @property
     def description(self) -> str:

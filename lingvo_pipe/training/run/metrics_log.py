@@ -8,8 +8,6 @@ Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity". I
 texts and histograms are events only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -19,6 +17,7 @@ import re
 import struct
 import textwrap
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsInt
 
@@ -49,7 +48,7 @@ _TEXT = _metadata("text", "TENSOR")
 _HISTOGRAM = _metadata("histograms", "TENSOR")
 
 
-class MetricsLog:
+class MetricsLog(AbstractContextManager["MetricsLog"]):
     """A log of one run's metrics, which one process at a time may write.
 
     Opening it drops an incomplete last line, and lines of steps after `resume_step`,
@@ -70,7 +69,7 @@ class MetricsLog:
     def write(
         self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> None:
-        """Writes a step's scalars of a split such as `train`; readers see them now."""
+        """Writes a step's scalars of a split such as `train`, for readers at once."""
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise UserValueError(
                 "split: expected letters, digits, '_', '-' and '.', a letter or digit "
@@ -126,9 +125,6 @@ class MetricsLog:
             self._file.close()
         for writer in self._writers.values():
             writer.close()
-
-    def __enter__(self) -> MetricsLog:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

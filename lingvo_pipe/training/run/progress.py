@@ -1,12 +1,11 @@
 """The progress of a training run, as shown to the user. Pure."""
 
-from __future__ import annotations
-
 import collections
 import datetime
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TextIO
 
 import numpy as np
@@ -19,7 +18,7 @@ _NUM_SMOOTHED = 10  # Reports whose speed gives the time left.
 _NUM_FIRST_LINES, _LINE_GAP = 20, 0.02
 
 
-class Progress:
+class Progress(AbstractContextManager["Progress"]):
     """Step, speed, utilization, loss and time left, as a bar or as lines.
 
     Training goes from `start_step` to `num_steps`; a step has `batch_size` examples.
@@ -105,9 +104,6 @@ class Progress:
         """Ends the bar's line."""
         if self._bar is not None:
             self._bar.close()
-
-    def __enter__(self) -> Progress:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

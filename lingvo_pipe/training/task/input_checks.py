@@ -14,7 +14,7 @@ _MAX_NUMBERS = 2**33
 
 
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
-    """Returns batches of NestedMaps from an input's method, not read, or an error."""
+    """Returns the unread batches of an input's method; raises for wrong ones."""
     _check_size(data)
     path = f"{type(data).__name__}.{method}"
     batches = getattr(data, method)()

@@ -63,7 +63,7 @@ class Membership:
 def find_membership(
     flag: str | None, job: str | None = None, task: int | None = None
 ) -> Membership:
-    """Returns this process's `membership`; or ConnectionError from the scheduler."""
+    """Returns the `membership`; ConnectionError if the scheduler does not answer."""
     if flag is None:
         if not os.environ.get(VARIABLE):
             return Membership(job or TRAINER_JOB, task, None)
