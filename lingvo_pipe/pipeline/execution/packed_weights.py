@@ -95,7 +95,7 @@ class PackedWeights:
 
 @functools.cache
 def _reader(dtypes: tuple[tf.DType, ...], casts: tuple[tf.DType, ...]) -> Any:
-    """Returns the function from handles of variables to a pack of their values, cast."""
+    """Returns the function from variables' handles to a pack of their cast values."""
 
     def read(*handles: tf.Tensor) -> tf.Tensor:
         values = [
