@@ -55,8 +55,8 @@ class DropoutLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts a comparison, a quotient and a selection per element."""
-        return elementwise_cost(shapes[0], 0 if p.keep_prob == 1.0 else 3)
+        """Counts a quotient and a selection per element, not the draw."""
+        return elementwise_cost(shapes[0], 0 if p.keep_prob == 1.0 else 2)
 
 
 class DropPathLayer(BaseLayer):

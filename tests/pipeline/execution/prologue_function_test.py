@@ -109,7 +109,10 @@ def test_memory_of_the_prologue_is_on_the_first_device() -> None:
 
 
 def test_memory_is_that_of_the_weights_that_are_trained() -> None:
-    """Once it was for fprop_dtype, for which the layers were traced again."""
+    """Once it was for fprop_dtype, for which the layers were traced again.
+
+    Weights and their gradients are float32; their casts, once a step, are bfloat16.
+    """
     weights, stashed = DIM * DIM + DIM, 2 * 8 * DIM
     layer = pipeline(
         [dense()], 1, 4, before_tpl=[dense()], dtype=tf.float32, fprop_dtype=tf.bfloat16
@@ -120,7 +123,7 @@ def test_memory_is_that_of_the_weights_that_are_trained() -> None:
     with ForwardContext(step=tf.constant(3, tf.int64)):
         layer.PeakBytes(*batch, loss_fn)
     (function,) = layer._prologue._functions.built
-    assert function.num_bytes == 4 * 2 * weights + 2 * stashed
+    assert function.num_bytes == (4 * 2 + 2) * weights + 2 * stashed
 
 
 def _gradient_arrays(model: str, **params: Any) -> list[np.ndarray]:
