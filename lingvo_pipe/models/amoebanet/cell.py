@@ -83,6 +83,8 @@ class AmoebaCell(CompositeLayer):
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
         """Cuts the cell between its operations, into consecutive groups of them."""
+        if not isinstance(num_slices, int):  # No part is cut within.
+            return super().Slices(p, num_slices)
         tpl = CopyFieldsTo(p, _CellSlice.Params()).Set(name="")
         edges = unit_edges(cls.NumUnits(p), num_slices)
         return [tpl.Copy().Set(begin=a, end=b) for a, b in itertools.pairwise(edges)]
@@ -140,7 +142,7 @@ class AmoebaCell(CompositeLayer):
             return shape
 
         outputs = _run_cell(p, values, run, add)
-        first = values.values()
+        first = tuple(values.values())
         if outputs is not None:
             first = ((*outputs[-1][:3], num_out(p)), values["last"])
         return NestedMap(
