@@ -27,7 +27,7 @@ from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.slice_layers import SliceLayer
+from lingvo_pipe.layers.slice_layers import HiddenSlice, SliceLayer
 from lingvo_pipe.nested_map import NestedMap
 
 # Per element: maximum, difference, exponential, sum, quotient.
@@ -166,7 +166,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
         return meta
 
 
-class _AttentionSlice(SliceLayer, MultiHeadAttentionLayer):
+class _AttentionSlice(HiddenSlice, MultiHeadAttentionLayer):
     UNITS = "num_heads"
     AXES: ClassVar = {
         **dict.fromkeys(("query/w", "key/w", "value/w"), 1),
@@ -176,7 +176,7 @@ class _AttentionSlice(SliceLayer, MultiHeadAttentionLayer):
     DROPOUT_AXIS = 1
 
     @classmethod
-    def UnitSize(cls, p: InstantiableParams) -> int:
+    def UnitSize(cls, p: InstantiableParams, path: str) -> int:
         return p.dim_per_head
 
 

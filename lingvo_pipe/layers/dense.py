@@ -19,7 +19,7 @@ from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.slice_layers import JoinedSlice, SliceLayer
+from lingvo_pipe.layers.slice_layers import HiddenSlice, JoinedSlice, SliceLayer
 from lingvo_pipe.nested_map import NestedMap
 
 _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
@@ -154,17 +154,15 @@ class _FCInputSlice(SliceLayer, FCLayer):
         return p.Set(has_bias=p.has_bias and cls.IsLast(p))
 
     def Own(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        p = self.params
-        check_channels(inputs, p.whole, self._path)
-        inputs = inputs[..., p.begin : p.begin + p.input_dim]
-        outputs = tf.tensordot(tf.cast(inputs, self.fprop_dtype), theta.w, 1)
-        return outputs + theta.b if p.has_bias else outputs
+        inputs = tf.cast(self.OwnUnits(inputs), self.fprop_dtype)
+        outputs = tf.tensordot(inputs, theta.w, 1)
+        return outputs + theta.b if self.params.has_bias else outputs
 
     def Finish(self, result: tf.Tensor) -> tf.Tensor:
         return self._activate(result)
 
 
-class _FeedForwardSlice(SliceLayer, FeedForwardLayer):
+class _FeedForwardSlice(HiddenSlice, FeedForwardLayer):
     UNITS = "hidden_dim"
     AXES: ClassVar = {"expand/w": 1, "expand/b": 0, "contract/w": 0}
     PRODUCT = "contract"

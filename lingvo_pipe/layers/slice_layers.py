@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
+from lingvo_pipe.layers.core.checks import check_channels
 from lingvo_pipe.layers.core.slicing import Piece, cut_whole, whole_shape
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -23,11 +24,9 @@ class SliceLayer:
 
     UNITS: ClassVar[str]  # The param that counts the units.
     AXES: ClassVar[Mapping[str, int]]  # Axis of the units in each weight that has it.
-    # The part whose bias only the last slice has, and the axis of units in dropout.
-    PRODUCT: ClassVar[str]
-    DROPOUT_AXIS: ClassVar[int] = -1
 
     params: InstantiableParams
+    _path: str
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -47,24 +46,22 @@ class SliceLayer:
         return p
 
     @classmethod
-    def UnitSize(cls, p: InstantiableParams) -> int:
-        """Returns the number of a weight's rows or columns for each unit."""
+    def UnitSize(cls, p: InstantiableParams, path: str) -> int:
+        """Returns the number of the rows or columns of the weight for each unit."""
         return 1
 
     def PieceOf(self, path: str) -> Piece | None:
         p, axis = self.params, self.AXES.get(path)
         if axis is None:
             return None
-        size = self.UnitSize(p)
+        size = self.UnitSize(p, path)
         return Piece(axis, p.begin * size, p.whole * size)
 
-    @classmethod
-    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        parts = super().Parts(p)  # type: ignore[misc]
-        parts[cls.PRODUCT].has_bias = p.has_bias and cls.IsLast(p)
-        dropout = CopyFieldsTo(parts["dropout"], _DropoutSlice.Params())
-        dropout.piece = Piece(cls.DROPOUT_AXIS, p.begin, p.whole)
-        return {**parts, "dropout": dropout}
+    def OwnUnits(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the slice's units of `[..., whole]`."""
+        p = self.params
+        check_channels(x, p.whole, self._path)
+        return x[..., p.begin : p.begin + p.Get(self.UNITS)]
 
     def Own(self, theta: NestedMap, *args: Any) -> Any:
         """Returns the result of the slice's units."""
@@ -103,6 +100,22 @@ class SliceLayer:
     def MergedShape(cls, partial: tuple, own: tuple) -> tuple:
         """Returns the shape of `Merge`."""
         return own
+
+
+class HiddenSlice(SliceLayer):
+    """Mixin of slices whose units are hidden: dropout, then a product with them."""
+
+    # The part whose bias only the last slice has, and the axis of units in dropout.
+    PRODUCT: ClassVar[str]
+    DROPOUT_AXIS: ClassVar[int] = -1
+
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        parts = super().Parts(p)  # type: ignore[misc]
+        parts[cls.PRODUCT].has_bias = p.has_bias and cls.IsLast(p)
+        dropout = CopyFieldsTo(parts["dropout"], _DropoutSlice.Params())
+        dropout.piece = Piece(cls.DROPOUT_AXIS, p.begin, p.whole)
+        return {**parts, "dropout": dropout}
 
 
 class JoinedSlice(SliceLayer):

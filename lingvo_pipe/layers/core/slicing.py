@@ -14,6 +14,7 @@ random numbers depend on this path, and checkpoints hold whole weights by it.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,13 +80,19 @@ class Sliceable:
             raise UserValueError(f"{cls.__name__} cannot be cut into slices.")
         units = slice_class.UNITS
         whole = p.Get(units)
-        edges = [whole * j // num_slices for j in range(num_slices + 1)]
         found = []
-        for begin, end in zip(edges, edges[1:], strict=False):
+        for begin, end in itertools.pairwise(unit_edges(whole, num_slices)):
             piece = CopyFieldsTo(p, slice_class.Params())
             piece.Set(name="", begin=begin, whole=whole, **{units: end - begin})
             found.append(slice_class.Trim(piece))
         return found
+
+    @classmethod
+    def NumUnits(cls, p: InstantiableParams) -> int:
+        """Returns the largest number of slices; 1 if a layer can't be sliced."""
+        if (slice_class := cls.SliceClass(p)) is not None:
+            return p.Get(slice_class.UNITS)
+        return min(map(num_units, cls.SliceableParts(p).values()), default=1)
 
     def PieceOf(self, path: str) -> Piece | None:
         """Returns the piece that a weight below this layer is; None for a whole."""
@@ -96,9 +103,12 @@ class Sliceable:
 
 def num_units(p: InstantiableParams) -> int:
     """Returns the largest number of slices of a layer; 1 if it can't be sliced."""
-    if (slice_class := p.cls.SliceClass(p)) is not None:
-        return p.Get(slice_class.UNITS)
-    return min(map(num_units, p.cls.SliceableParts(p).values()), default=1)
+    return p.cls.NumUnits(p)
+
+
+def unit_edges(num_units: int, num_slices: int) -> list[int]:
+    """Returns the first unit of each slice, and the number of units."""
+    return [num_units * j // num_slices for j in range(num_slices + 1)]
 
 
 def part_slices(num_slices: NumSlices, name: str) -> NumSlices:

@@ -4,18 +4,20 @@ Drop-path grows with a cell's depth. The network counts the cells as it runs, si
 a param a pipeline could not share one trace among them.
 """
 
+import itertools
 import operator
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.checks import check_choice, check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
+from lingvo_pipe.layers.core.slicing import NumSlices, unit_edges
 from lingvo_pipe.models.amoebanet import operations
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
 from lingvo_pipe.nested_map import NestedMap
@@ -67,25 +69,39 @@ class AmoebaCell(CompositeLayer):
                 parts[f"match_{state}"] = matched
         return parts
 
+    @classmethod
+    def Range(cls, p: InstantiableParams) -> tuple[int, int]:
+        """Returns the range of the cell's operations, in order, that the layer runs."""
+        return 0, len(_flow(p).sources)
+
+    @classmethod
+    def NumUnits(cls, p: InstantiableParams) -> int:
+        return len(_flow(p).sources)
+
+    @classmethod
+    def Slices(
+        cls, p: InstantiableParams, num_slices: NumSlices
+    ) -> list[InstantiableParams]:
+        """Cuts the cell between its operations, into consecutive groups of them."""
+        if not isinstance(num_slices, int):  # No part is cut within.
+            return super().Slices(p, num_slices)
+        tpl = CopyFieldsTo(p, _CellSlice.Params()).Set(name="")
+        edges = unit_edges(cls.NumUnits(p), num_slices)
+        return [tpl.Copy().Set(begin=a, end=b) for a, b in itertools.pairwise(edges)]
+
     def CheckParams(self) -> None:
         if self.params.drop_path_tpl is not None:
             expected = "the network's number of cells with a drop_path_tpl"
             check_param(self, "num_cells", lambda x: x and x > 0, expected)
 
-    def FProp(
-        self,
-        theta: NestedMap,
-        last: tf.Tensor,
-        before: tf.Tensor | None,
-        num_before: tf.Tensor | None,
-        *passed_on: Any,
-    ) -> tuple:
-        """Returns the output `[B, H'', W'', C'']`, `last`, the count and `*passed_on`.
+    def FProp(self, theta: NestedMap, *inputs: Any) -> tuple:
+        """Returns the output `[B, H'', W'', C'']`, `last`, the count, and all others.
 
-        `last` is `[B, H, W, C]`, and `before` `[B, H', W', C']` the output before it,
-        if any. `num_before` is `[B]` equal integers, the cells so far; None if nothing
-        drops.
+        Takes the last output `[B, H, W, C]`; the one before it, `[B, H', W', C']` or
+        None; the cells so far, `[B]` equal integers, None if nothing drops; and others
+        to pass on. Slices pass on the states that later ones need instead.
         """
+        values, num_before, passed_on = _entering(self.params, inputs)
         num = None if num_before is None else num_before + 1
 
         def run(name: str, x: tf.Tensor) -> tf.Tensor:
@@ -94,8 +110,10 @@ class AmoebaCell(CompositeLayer):
                 return y
             return self.children[drop].FProp(theta[drop], y, self._depth(num))
 
-        output = _run_cell(self.params, self.children, last, before, run, operator.add)
-        return tf.concat(output, -1), last, num, *passed_on
+        outputs = _run_cell(self.params, values, run, operator.add)
+        if outputs is None:
+            return *values.values(), num_before, *passed_on
+        return tf.concat(outputs, -1), values["last"], num, *passed_on
 
     def _depth(self, num: tf.Tensor | None) -> tf.Tensor:
         """Returns the cell's number over the number of all cells, [] float64."""
@@ -109,7 +127,7 @@ class AmoebaCell(CompositeLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Counts all operations, drop-path, and the sums of pairs."""
-        last, before, num_before, *passed_on = shapes
+        values, num_before, passed_on = _entering(p, shapes)
         parts, metas = cls.Parts(p), []
 
         def run(name: str, shape: tuple) -> tuple:
@@ -123,33 +141,100 @@ class AmoebaCell(CompositeLayer):
             metas.append(elementwise_cost(shape))
             return shape
 
-        image = _run_cell(p, parts, last, before, run, add)[-1][:3]
+        outputs = _run_cell(p, values, run, add)
+        first = tuple(values.values())
+        if outputs is not None:
+            first = ((*outputs[-1][:3], num_out(p)), values["last"])
         return NestedMap(
             flops=sum(meta.flops for meta in metas),
-            out_shapes=((*image, num_out(p)), last, num_before, *passed_on),
+            out_shapes=(*first, num_before, *passed_on),
         )
 
 
-def _run_cell(
-    p: InstantiableParams,
-    parts: Collection[str],
-    last: Any,
-    before: Any,
-    run: Callable,
-    add: Callable,
-) -> list:
-    """Returns a cell's concatenated states, or shapes, by `run(name, x)` and `add`."""
-    fitted = last if before is None else before
-    if before is not None and "fit" in parts:
-        fitted = run("fit", before)
-    cell, states = cell_genotype(p), [run("project", last), fitted]
+class _CellSlice(AmoebaCell):
+    """Some of a cell's operations, in order."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("begin", 0, "Number of the cell's operations in the slices before.")
+        p.Define("end", 0, "The number with this slice's.")
+        return p
+
+    @classmethod
+    def Range(cls, p: InstantiableParams) -> tuple[int, int]:
+        return p.begin, p.end
+
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        own = list(_flow(p).sources)[p.begin : p.end]
+        parts = super().Parts(p).items()
+        return {name: x for name, x in parts if name.removeprefix("drop_") in own}
+
+
+class _Flow(NamedTuple):
+    """Each operation's name and source, in order, and what the output consists of.
+
+    A source is `last`, `before`, or an operation: `right_i` names the sum of a pair.
+    """
+
+    sources: dict[str, str]
+    outputs: list[str]
+
+    def live(self, number: int) -> list[str]:
+        """Returns what is computed before operation `number` and needed from it on."""
+        names = list(self.sources)
+        later = names[number:]
+        needed = {"last", *self.outputs, *map(self.sources.get, later)}
+        needed |= {f"left_{x[6:]}" for x in later if x.startswith("right_")}
+        found = ["last", "before", *names[:number]]
+        return [x for x in found if x in needed or not number]
+
+
+def _flow(p: InstantiableParams) -> _Flow:
+    cell, fits = cell_genotype(p), _fit(p) is not None
+    sources = {"project": "last"} | ({"fit": "before"} if fits else {})
+    states = ["project", "fit" if fits else "before"]
     for i, pair in enumerate(cell.pairs, 2):
         edges = zip(_SIDES, pair, strict=True)
-        states.append(add(*(run(f"{side}_{i}", states[e.state]) for side, e in edges)))
-    return [
-        run(f"match_{i}", states[i]) if f"match_{i}" in parts else states[i]
-        for i in cell.concat
-    ]
+        sources |= {f"{side}_{i}": states[edge.state] for side, edge in edges}
+        states.append(f"right_{i}")
+    matched = {f"match_{i}": i for i in cell.concat if _matched(p, i) is not None}
+    sources |= {name: states[i] for name, i in matched.items()}
+    names = ((f"match_{i}", states[i]) for i in cell.concat)
+    return _Flow(sources, [x if x in matched else state for x, state in names])
+
+
+def _entering(
+    p: InstantiableParams, inputs: Sequence[Any]
+) -> tuple[dict[str, Any], Any, Sequence[Any]]:
+    """Returns a layer's values by name, the number of cells, and what is passed on."""
+    names = _flow(p).live(p.cls.Range(p)[0])
+    values = dict(zip(names, inputs, strict=False))
+    if values.get("before", 0) is None:
+        values["before"] = values["last"]
+    return values, inputs[len(names)], inputs[len(names) + 1 :]
+
+
+def _run_cell(
+    p: InstantiableParams, values: dict[str, Any], run: Callable, add: Callable
+) -> list | None:
+    """Runs a layer's operations by `run(name, x)` and `add`, on values or shapes.
+
+    Returns what the output consists of, or, if others follow, None; then `values` are
+    what they need.
+    """
+    flow, (begin, end) = _flow(p), p.cls.Range(p)
+    for name, source in list(flow.sources.items())[begin:end]:
+        values[name] = run(name, values[source])
+        if name.startswith("right_"):
+            values[name] = add(values[f"left_{name[6:]}"], values[name])
+    if end == len(flow.sources):
+        return [values[name] for name in flow.outputs]
+    live = flow.live(end)
+    for name in values.keys() - live:
+        del values[name]
+    return None
 
 
 def cell_genotype(p: InstantiableParams) -> CellGenotype:

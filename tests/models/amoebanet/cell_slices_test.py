@@ -1,0 +1,71 @@
+"""A cell in slices computes what the whole cell does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.forward_cost import cost_of, cost_of_sequence
+from lingvo_pipe.layers.core.slicing import num_units, slices_of
+from lingvo_pipe.layers.dropout import DropPathLayer
+from lingvo_pipe.models.amoebanet.cell import AmoebaCell
+from tests.layers.sliced_layers import assert_same, compute, layers_of, shapes_of
+from tests.support.cases import exhaustive
+
+_CELL = AmoebaCell.Params().Set(num_filters=4, num_in=6, random_seed=5)
+CELLS = {
+    "normal": _CELL.Copy().Set(num_in_before=10, before_is_larger=True),
+    "without one before": _CELL,
+    "reduction": _CELL.Copy().Set(num_in_before=4, reduction=True),
+    "drop-path": _CELL.Copy().Set(
+        genotype="C",
+        drop_path_tpl=DropPathLayer.Params().Set(keep_prob=0.6),
+        num_cells=4,
+    ),
+}
+
+
+def _inputs(p: InstantiableParams, dtype: tf.DType) -> list[Any]:
+    def image(size: int, channels: int) -> tf.Tensor:
+        return tf.random.stateless_normal(
+            [4, size, size, channels], [1, 2], dtype=dtype
+        )
+
+    size = 8 if p.before_is_larger else 4
+    before = image(size, p.num_in_before) if p.num_in_before else None
+    num_before = tf.fill([4], tf.constant(2, tf.int64)) if p.num_cells else None
+    return [image(4, p.num_in), before, num_before, tf.constant([3, 1, 2, 0])]
+
+
+@pytest.mark.parametrize("dtype", [exhaustive(tf.float32), tf.float64])
+@pytest.mark.parametrize("num_slices", [exhaustive(1), exhaustive(2), 3, 8])
+@pytest.mark.parametrize("name", CELLS)
+def test_slices_are_the_cell(name: str, num_slices: int, dtype: tf.DType) -> None:
+    p = CELLS[name].Copy().Set(dtype=dtype)
+    inputs = _inputs(p, dtype)
+    layers = layers_of(p, num_slices)
+    assert len(layers) == num_slices
+    want = compute(layers_of(p, None), inputs)
+    tolerance = 1e-12 if dtype == tf.float64 else 1e-6
+    assert_same(compute(layers, inputs), want, tolerance)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_slices_cost_what_the_cell_does(name: str) -> None:
+    p = CELLS[name]
+    shapes = shapes_of(_inputs(p, tf.float32))
+    whole = cost_of(p, *shapes)
+    for number in (2, num_units(p)):
+        found = cost_of_sequence(slices_of(p, number), *shapes)
+        assert found.out_shapes == whole.out_shapes
+        assert found.flops == whole.flops
+
+
+def test_each_operation_may_be_a_slice() -> None:
+    p = CELLS["normal"]
+    parts = [set(each.cls.Parts(each)) for each in slices_of(p, num_units(p))]
+    assert all(len(each) == 1 for each in parts)
+    assert set().union(*parts) == set(AmoebaCell.Parts(p))
