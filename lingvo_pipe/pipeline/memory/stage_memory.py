@@ -5,9 +5,10 @@ r"""Memory of a schedule's stages, for any grouping of the layers. Pure.
 
 The stash of a micro-batch holds the residuals of the stage's layers. Between a forward
 pass and its recomputation, it holds instead the values from which the recomputation
-starts, and the residuals of the layers that are not recomputed. A tensor that two
-layers stash counts twice, although it exists once. The workspace of running operations
-does not count.
+starts, and the residuals of the layers that are not recomputed. A value between layers
+that several of them stash counts once, since they share its buffer; only if it is
+recomputed, and a layer stashes it that is not, there are two. The workspace of running
+operations does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
@@ -32,11 +33,13 @@ class CallBytes(NamedTuple):
 
     weights: int
     accumulators: int  # Of its gradients.
-    residuals: int  # That its backward pass needs, per micro-batch.
-    weight_residuals: int  # That its deferred weight gradients need, per micro-batch.
+    residuals: int  # Its own that its backward pass needs, per micro-batch.
+    weight_residuals: int  # The same for its deferred weight gradients.
     recomputed: bool  # Wherever the schedule recomputes.
     used: Sequence[int]  # Numbers of the values that its forward pass takes.
     made: Sequence[int]  # Numbers of the values that it makes.
+    residual_values: Sequence[int] = ()  # Values that are residuals too.
+    weight_residual_values: Sequence[int] = ()
 
 
 class StageMemory:
@@ -52,12 +55,13 @@ class StageMemory:
         self._value_bytes = value_bytes
         self._weights = _running_sums(call.weights for call in calls)
         self._accumulators = _running_sums(call.accumulators for call in calls)
-        self._residuals = _running_sums(call.residuals for call in calls)
-        self._weight_residuals = _running_sums(call.weight_residuals for call in calls)
-        self._not_recomputed = _running_sums(
-            0 if call.recomputed else call.residuals for call in calls
+        # Of each StashKind.
+        self._own = (
+            _running_sums(0 if call.recomputed else call.residuals for call in calls),
+            _running_sums(call.residuals for call in calls),
+            _running_sums(call.weight_residuals for call in calls),
         )
-        self._saved = functools.cache(self._saved_from)
+        self._values = functools.cache(self._values_from)
 
     def weights(self, start: int, end: int) -> int:
         """Returns the bytes of the weights."""
@@ -69,17 +73,26 @@ class StageMemory:
 
     def stash(self, start: int, end: int) -> dict[StashKind, int]:
         """Returns the bytes of each stash, for one micro-batch."""
-        not_recomputed, residuals, weight_residuals = self.residuals(start, end)
-        return {
-            StashKind.FOR_RECOMPUTE: self._saved(start)[end - start] + not_recomputed,
-            StashKind.RESIDUALS: residuals,
-            StashKind.WEIGHT_RESIDUALS: weight_residuals,
-        }
+        return dict(zip(StashKind, self.stash_bytes(start, end), strict=True))
+
+    def stash_bytes(self, start: int, end: int) -> tuple[int, ...]:
+        """Returns the bytes of each `StashKind`, for one micro-batch."""
+        values = self._values(start)
+        sums = values.for_recompute, values.residuals, values.weight_residuals
+        return self._with_own(sums, start, end)
 
     def residuals(self, start: int, end: int) -> tuple[int, ...]:
-        """Returns the bytes of `stash` without the values that recomputation needs."""
-        sums = self._not_recomputed, self._residuals, self._weight_residuals
-        return tuple(own[end] - own[start] for own in sums)
+        """Returns `stash_bytes` without the values that recomputation needs."""
+        values = self._values(start)
+        sums = values.not_recomputed, values.residuals, values.weight_residuals
+        return self._with_own(sums, start, end)
+
+    def _with_own(
+        self, sums: Sequence[_LazySums], start: int, end: int
+    ) -> tuple[int, ...]:
+        number = end - start
+        every = zip(self._own, sums, strict=True)
+        return tuple(own[end] - own[start] + more[number] for own, more in every)
 
     def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:
         """Returns the peak bytes of each device, for a training schedule."""
@@ -90,13 +103,66 @@ class StageMemory:
             peaks[device] += self.weights(*pair) + self.accumulators(*pair)
         return peaks
 
-    def _saved_from(self, start: int) -> _LazySums:
-        """Returns the saved bytes of a stage from `start`, by its number of calls."""
-        calls = (self._calls[i] for i in range(start, len(self._calls)))
-        new = saved_by_call((call.used, call.made, call.recomputed) for call in calls)
-        return _LazySums(
-            sum(self._value_bytes.get(value, 0) for value in values) for values in new
+    def _values_from(self, start: int) -> _StashedValues:
+        """Returns the bytes of the values that a stage from `start` stashes."""
+
+        def calls() -> Iterator[CallBytes]:
+            return itertools.islice(self._calls, start, None)
+
+        def stashed() -> Iterator[Sequence[int]]:
+            return (() if each.recomputed else each.residual_values for each in calls())
+
+        saved = saved_by_call(
+            (each.used, each.made, each.recomputed) for each in calls()
         )
+        return _StashedValues(
+            for_recompute=self._sums(map(itertools.chain, saved, stashed())),
+            not_recomputed=self._sums(stashed()),
+            residuals=self._sums(_buffers(calls())),
+            weight_residuals=self._sums(
+                each.weight_residual_values for each in calls()
+            ),
+        )
+
+    def _sums(self, by_call: Iterable[Iterable[int]]) -> _LazySums:
+        """Returns the bytes of the distinct buffers of the first calls."""
+        known: set[int] = set()
+
+        def new_bytes() -> Iterator[int]:
+            for buffers in by_call:
+                new = set(buffers) - known
+                known.update(new)
+                yield sum(self._value_bytes.get(max(x, ~x), 0) for x in new)
+
+        return _LazySums(new_bytes())
+
+
+class _StashedValues(NamedTuple):
+    """Bytes of the values that a stage stashes, by its number of calls.
+
+    Those that calls that are not recomputed stash are of `for_recompute` too.
+    """
+
+    for_recompute: _LazySums
+    not_recomputed: _LazySums
+    residuals: _LazySums
+    weight_residuals: _LazySums
+
+
+def _buffers(calls: Iterable[CallBytes]) -> Iterator[list[int]]:
+    """Yields the values that are residuals of each of a stage's calls.
+
+    A value that the stage recomputes has two buffers, one from each pass. The second
+    is given as ~value.
+    """
+    again: set[int] = set()
+    for call in calls:
+        if call.recomputed:
+            again.update(call.made)
+        yield [
+            ~value if call.recomputed and value in again else value
+            for value in call.residual_values
+        ]
 
 
 class _LazySums:
@@ -130,7 +196,7 @@ class StageNeeds:
 
     def stash(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of the stage's stash at its peak."""
-        return self._peak(stage, list(self._memory.stash(start, end).values()))
+        return self._peak(stage, self._memory.stash_bytes(start, end))
 
     def lower_bound(self, stage: int, start: int, end: int) -> int:
         """Returns the peak bytes without the values that recomputation needs.

@@ -24,7 +24,11 @@ from lingvo_pipe.pipeline.execution.prologue import (
     prologue_spec,
 )
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
+from lingvo_pipe.pipeline.memory.peak_memory import (
+    bytes_of_calls,
+    num_bytes,
+    value_bytes,
+)
 from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
 from lingvo_pipe.pipeline.splitting.cell_costs import as_shape, boundary_bytes
 from lingvo_pipe.pipeline.tracing.phases import compilation
@@ -71,15 +75,14 @@ class TracedCells:
         )
 
     def memory(self, recomputed: Sequence[bool], num_accumulators: int) -> StageMemory:
-        """Returns the memory of the cells and of a loss after them; see `call_bytes`.
+        """Returns the memory of the cells, and of a loss after them.
+
+        See `bytes_of_calls` for the arguments.
 
         The loss is not known before a step runs. It is assumed to stash as many bytes
         as its inputs have, as the softmax cross entropy does.
         """
-        cells = [
-            call_bytes(call, is_recomputed, num_accumulators)
-            for call, is_recomputed in zip(self.calls, recomputed, strict=True)
-        ]
+        cells = bytes_of_calls(self.calls, recomputed, num_accumulators)
         loss = CallBytes(
             weights=0,
             accumulators=0,

@@ -21,7 +21,11 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
+from lingvo_pipe.pipeline.memory.peak_memory import (
+    bytes_of_calls,
+    num_bytes,
+    value_bytes,
+)
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, cell_costs
 from lingvo_pipe.pipeline.stage_choice.traced_cells import CONTEXT_SPECS, SINGLE_STAGE
 from lingvo_pipe.pipeline.tracing.phases import compilation
@@ -111,7 +115,7 @@ class ModelTracer:
             flops,
             [self._trained[i].num_parameters for i in self._order],
             [self._trained[i].slot_bytes for i in self._order],
-            [call_bytes(x, recomputed=True, num_accumulators=1) for x in stage_calls],
+            bytes_of_calls(stage_calls, [True] * len(stage_calls), num_accumulators=1),
             [workspace(call.functions) for call in stage_calls],
             value_bytes(assembly.specs, assembly.inputs),
         )

@@ -11,12 +11,8 @@ import tensorflow as tf
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
 from lingvo_pipe.pipeline.tracing.phases import Function, Phases
+from lingvo_pipe.pipeline.tracing.views import VIEWS, origin
 
-# Operations whose output is a view of their input.
-_VIEWS = (
-    *("ExpandDims", "Identity", "PreventGradient"),
-    *("Reshape", "Squeeze", "StopGradient"),
-)
 # Operations whose output cannot reuse an input's memory: they read inputs to the end.
 _NOT_IN_PLACE = re.compile("MatMul|Einsum|Conv|Pool|Transpose|Gather|Reverse")
 
@@ -44,15 +40,15 @@ def _bytes_by_operation(
     """Returns bytes during each operation, without the residuals, the last outputs."""
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     graph = traced.graph
-    operations = [op for op in graph.get_operations() if op.type not in _VIEWS]
-    uses = Counter(_origin(x).ref() for op in operations for x in op.inputs)
-    uses.update(_origin(x).ref() for x in graph.outputs)  # They live until the end.
+    operations = [op for op in graph.get_operations() if op.type not in VIEWS]
+    uses = Counter(origin(x).ref() for op in operations for x in op.inputs)
+    uses.update(origin(x).ref() for x in graph.outputs)  # They live until the end.
     last = graph.outputs[len(graph.outputs) - num_residuals :]
-    residuals = {x.ref(): x for x in map(_origin, last) if _is_allocated(x)}
+    residuals = {x.ref(): x for x in map(origin, last) if _is_allocated(x)}
     live, found = -_bytes(residuals.values()), []
     for op in operations:
         freed = []
-        for x in map(_origin, op.inputs):
+        for x in map(origin, op.inputs):
             uses[x.ref()] -= 1
             if not uses[x.ref()] and _is_allocated(x):
                 freed.append(x)
@@ -61,13 +57,6 @@ def _bytes_by_operation(
         made = [x for x in op.outputs if uses[x.ref()] and _is_allocated(x)]
         live += _bytes(made) - _bytes(freed)
     return found
-
-
-def _origin(x: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor that this one is a view of, or the tensor itself."""
-    while x.op.type in _VIEWS:
-        x = x.op.inputs[0]
-    return x
 
 
 def _is_constant(op: tf.Operation) -> bool:

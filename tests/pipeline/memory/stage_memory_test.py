@@ -32,9 +32,10 @@ def random_calls(rng: random.Random) -> tuple[list[CallBytes], dict[int, int]]:
         weights, accumulators, residuals, later = rng.choices(SIZES, k=4)
         again = rng.random() < 0.6
         used = rng.choices(range(number), k=rng.randrange(4))
-        calls.append(
-            CallBytes(weights, accumulators, residuals, later, again, used, made)
-        )
+        own = weights, accumulators, residuals, later, again, used, made
+        near = [*used, *made]
+        shared = [rng.sample(near, rng.randint(0, len(near))) for _ in range(2)]
+        calls.append(CallBytes(*own, *shared))
         number += len(made)
     return calls, {value: rng.choice(SIZES) for value in range(NUM_INPUTS, number)}
 
@@ -72,16 +73,33 @@ def stash_bytes(
         recompute = Op(R, m, stage)
         if Op(B, m, stage) in done:
             total += sum(call.weight_residuals for call in calls)
+            buffers = {value for call in calls for value in call.weight_residual_values}
         elif recompute not in schedule or recompute in done:
             total += sum(call.residuals for call in calls)
+            total += second_buffers(calls, values)
+            buffers = {value for call in calls for value in call.residual_values}
         else:
             again = [call for call in calls if call.recomputed]
-            total += sum(call.residuals for call in calls if not call.recomputed)
-            needed: set[int] = set()
+            others = [call for call in calls if not call.recomputed]
+            total += sum(call.residuals for call in others)
+            buffers = set()
             for call in reversed(again):
-                needed = (needed - set(call.made)) | set(call.used)
-            total += sum(values.get(value, 0) for value in needed)
+                buffers = (buffers - set(call.made)) | set(call.used)
+            buffers.update(value for call in others for value in call.residual_values)
+        total += sum(values.get(value, 0) for value in buffers)
     return total
+
+
+def second_buffers(calls: Sequence[CallBytes], values: dict[int, int]) -> int:
+    """Returns the bytes of values that are stashed as first made, and as recomputed."""
+    twice = set()
+    for i, maker in enumerate(calls):
+        users = [call for call in calls[i:] if maker.recomputed]
+        for value in maker.made:
+            flags = {x.recomputed for x in users if value in x.residual_values}
+            if len(flags) == 2:
+                twice.add(value)
+    return sum(values.get(value, 0) for value in twice)
 
 
 def counted(
