@@ -1,7 +1,8 @@
-"""Peak memory of a pipeline's tensors between operations, from traced stages."""
+"""Peak memory of a pipeline's tensors, from traced stages."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +13,10 @@ from lingvo_pipe.pipeline.loops.dataflow import Call
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import workspace_of
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.tracing.phases import Phases
 from lingvo_pipe.pipeline.tracing.views import Buffers
 
 
@@ -23,7 +27,7 @@ def peak_bytes(
     inputs: Iterable[int],
     num_accumulators: int,
 ) -> list[int]:
-    """Returns the bytes of weights, accumulators and peak stash for each device.
+    """Returns the peak bytes of each device.
 
     `specs` are of all values, for one micro-batch; of these, `inputs` belong to the
     mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.
@@ -47,6 +51,7 @@ def bytes_of_calls(
     A device holds the accumulators of `num_accumulators` batch shards.
     """
     source: dict[int, int] = {}  # Of values that are views, the value with the buffer.
+    workspace = functools.cache(lambda packed: workspace_of(packed.phases))
     found = []
     for call, is_recomputed in zip(calls, recomputed, strict=True):
         phases, values = call.functions.phases, call.call
@@ -67,9 +72,18 @@ def bytes_of_calls(
                 made=values.made,
                 residual_values=shared,
                 weight_residual_values=late_shared,
+                new_weight_residuals=_new_bytes(phases),
+                workspace=workspace(call.functions),
             )
         )
     return found
+
+
+def _new_bytes(phases: Phases) -> int:
+    """Returns the bytes of a layer's own weight residuals that are no residuals."""
+    before = {x.ref() for x in phases.residual_buffers.own}
+    late = phases.weight_residual_buffers.own
+    return num_bytes(spec_of(x) for x in late if x.ref() not in before)
 
 
 def _residuals(
@@ -87,8 +101,3 @@ def value_bytes(
     """Returns the bytes of all values except the mini-batch's inputs."""
     excluded = set(inputs)
     return {v: num_bytes([spec]) for v, spec in specs.items() if v not in excluded}
-
-
-def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
-    """Returns the bytes of tensors; tensors of unknown size count as 0."""
-    return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)
