@@ -72,7 +72,6 @@ def _large_model(num_rows: int) -> tuple[ModelCosts, list[CellSeconds]]:
             weights._replace(used=[1], made=[2]),
             CallBytes(0, 0, 0, 0, True, [2], []),
         ],
-        workspace_bytes=[(0,)] * 3,
         value_bytes={1: num_rows, 2: num_rows},
     )
     return costs, [CellSeconds(1.0, 2.0)] * 2
