@@ -131,7 +131,7 @@ def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models
 
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
-        costs = costs_of(num_rows)
+        costs = dataclasses.replace(costs_of(num_rows), in_place=device.in_place)
         return costs, flops_time(costs, device, dtype)
 
     return models
