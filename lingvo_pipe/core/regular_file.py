@@ -92,9 +92,11 @@ def check_local(name: str, path: str) -> None:
     """Raises ValueError if the path given by `name` is a URL, such as gs://runs/a."""
     if re.match(r"[A-Za-z][\w+.-]*:/", path):
         raise UserValueError(
-            f"{name}: expected a folder of this machine, got {path!r}. Mount the "
-            "remote storage, or copy from and to it, since locks and atomic renames "
-            "need a file system."
+            path=name,
+            expected="a folder of this machine",
+            got=path,
+            hint="Mount the remote storage, or copy from and to it, since locks and "
+            "atomic renames need a file system.",
         )
 
 

@@ -33,7 +33,7 @@ def _get_params(model: str, dataset: str) -> None:
     words = type("Words", (), {"__module__": "my_models.words", **methods})
     with (
         mock.patch.dict(registry._registered, clear=True),
-        mock.patch.object(registry.imports, "ImportAll"),
+        mock.patch.object(registry, "ImportAll"),
     ):
         model_registry.RegisterSingleTaskModel(words)
         model_registry.GetParams(model, dataset)

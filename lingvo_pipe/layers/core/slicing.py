@@ -9,7 +9,7 @@ and of its weights, and passes on the layer's inputs and the partial result.
 
 Slice j of the cell `name` is called `name>j`, and is the layer otherwise: the layers
 below have the same names. A path without `>j` is the whole layer's. Initial values and
-random numbers are those of this path, and checkpoints hold whole weights by it.
+random numbers depend on this path, and checkpoints hold whole weights by it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def whole_path(path: str) -> str:
 
 
 class Sliceable:
-    """How a layer is cut into slices; by default it is not."""
+    """The base of layers: by default they are not cut into slices."""
 
     _params: InstantiableParams
     _parent: Any
@@ -102,7 +102,7 @@ def num_units(p: InstantiableParams) -> int:
 
 
 def part_slices(num_slices: NumSlices, name: str) -> NumSlices:
-    """Returns the slices of a part, 1 for none, given those of the layer."""
+    """Returns the slices of a part, 1 for none, given the layer's."""
     return num_slices if isinstance(num_slices, int) else num_slices.get(name, 1)
 
 

@@ -75,9 +75,12 @@ class PackedWeights:
         ]
 
     def _packed(self, layer: int, weights: list[Any]) -> Handles:
+        functions = self._functions[layer]
         if weights and all(isinstance(x, tf.Variable) for x in weights):
-            return [_reader(*(x.dtype for x in weights))(*(x.handle for x in weights))]
-        return self._functions[layer].weights.pack(weights)
+            casts = tuple(spec.dtype for spec in functions.phases.cast_weights)
+            read = _reader(tuple(x.dtype for x in weights), casts)
+            return [read(*(x.handle for x in weights))]
+        return functions.cast_and_pack(weights)
 
     def _copied(self, layer: int, pack: Handles, device: str) -> Handles:
         """Returns a layer's pack on a device, from its pack on the owner."""
@@ -87,16 +90,18 @@ class PackedWeights:
         with tf.device(self._owners[layer]):
             weights = functions.weights.unpack(pack)
         with tf.device(device):
-            return functions.pack_weights(*weights)
+            return functions.weights.pack(weights)
 
 
 @functools.cache
-def _reader(*dtypes: tf.DType) -> Any:
-    """Returns the function from handles of variables to a pack of their values."""
+def _reader(dtypes: tuple[tf.DType, ...], casts: tuple[tf.DType, ...]) -> Any:
+    """Returns the function from variables' handles to a pack of their cast values."""
 
     def read(*handles: tf.Tensor) -> tf.Tensor:
-        pairs = zip(handles, dtypes, strict=True)
-        values = [tf.raw_ops.ReadVariableOp(resource=x, dtype=d) for x, d in pairs]
+        values = [
+            tf.cast(tf.raw_ops.ReadVariableOp(resource=x, dtype=dtype), cast)
+            for x, dtype, cast in zip(handles, dtypes, casts, strict=True)
+        ]
         return tf.raw_ops.OptionalFromValue(components=values)
 
     function = tf.function(

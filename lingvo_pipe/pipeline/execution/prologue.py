@@ -189,8 +189,9 @@ class PrologueFunction:
         compiled = compilation(spec.jit_compile[0], spec.devices[0])
         self._calls = self._assembly.stage_calls([compiled] * len(spec.layers))
         self.num_bytes = sum(
-            num_bytes([*f.phases.weights, *f.accumulators, *f.phases.residuals])
+            num_bytes([*p.weights, *p.casts, *f.accumulators, *p.residuals])
             for f in [call.functions for call in self._calls]
+            for p in [f.phases]
         )
 
     @property

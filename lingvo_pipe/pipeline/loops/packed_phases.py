@@ -51,7 +51,7 @@ class PackedPhases:
         self.phases = phases
         self._learned = list(itertools.compress(phases.weights, phases.has_gradient))
         self.accumulators = accumulator_specs(self._learned)
-        self.weights = weights = Packing(phases.weights)
+        self.weights = weights = Packing(phases.cast_weights)
         self.sums = sums = Packing(phases.sums)
         self.gradients = gradients = Packing(self.accumulators)
         on_cpu = phases.compilation.on_cpu
@@ -68,8 +68,8 @@ class PackedPhases:
         # stash, slot, other stash, slot -> both stashes, with residuals moved
         self.move = out_of_line(self._move(), *into_stash, *into_stash)
 
-        # flat weights -> weights
-        self.pack_weights = out_of_line(weights.pack, phases.weights)
+        # flat weights -> weights, in the dtypes that the phases take
+        self.pack_weights = out_of_line(self.cast_and_pack, phases.weights)
         # () -> sums
         self.zero_sums = out_of_line(lambda: sums.pack(zeros(phases.sums)))
         # sums -> flat sums
@@ -122,6 +122,11 @@ class PackedPhases:
         self.weight_backward = out_of_line(
             self._weight_backward(), *given, *into_late, gradients.handles
         )
+
+    def cast_and_pack(self, weights: Flat) -> Flat:
+        """Packs the weights, in the dtypes that the phases take."""
+        pairs = zip(weights, self.phases.cast_weights, strict=True)
+        return self.weights.pack([tf.cast(x, spec.dtype) for x, spec in pairs])
 
     def _move(self) -> Callable:
         stash = self.residuals

@@ -63,7 +63,7 @@ def bytes_of_calls(
         late, late_shared = _residuals(phases.weight_residual_buffers, values, source)
         found.append(
             CallBytes(
-                weights=num_bytes(phases.weights),
+                weights=num_bytes([*phases.weights, *phases.casts]),
                 accumulators=num_bytes(call.functions.accumulators) * num_accumulators,
                 residuals=own,
                 weight_residuals=late,

@@ -26,7 +26,7 @@ def workspace_of(phases: Phases) -> Workspace:
     lives from its operation until its last use. An output that reuses an input's
     memory, such as a sum, counts as 0.
     """
-    shared = [*phases.weights, *phases.call_context]
+    shared = [*phases.cast_weights, *phases.call_context]
     seeds, late = phases.output_gradients, phases.weight_residuals
     given = [*shared, *phases.residuals, *seeds]
     by_seeds = functools.partial(_bytes_by_operation, live=num_bytes(seeds))

@@ -9,6 +9,8 @@ or, in a schedule that delays the weight gradients,
     weight_backward  : weight residuals       ->  dweights
 
 The first arguments of all are the weights and the call context. All lists are flat.
+A weight that the layer only uses in a narrower dtype is an argument in that dtype: the
+caller casts it once a step, not in each phase of each micro-batch.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ class Phases:
         gives: positions of the inputs whose gradients the backward pass returns.
         has_gradient: for each weight, whether the backward pass returns its gradient.
         weights, made, sums, residuals, weight_residuals: specs.
+        cast_weights: specs of the weights as arguments of the phases.
+        casts: the cast weights whose dtypes are not the weights' own.
         call_context: specs of the known fields.
         output_gradients: specs of the output gradients that the backward pass takes.
         input_gradients: specs of the input gradients that it returns.
@@ -76,11 +80,16 @@ class Phases:
         self._dweights = present(trace.weight_gradients)
         self._doutputs = present(trace.output_gradients)
         forward = [*trace.made, *self._sums, *trace.must_run]
-        given = [*trace.weights, *trace.call_context]
+        made = [*trace.made, *self._sums, *self._dinputs, *self._dweights]
+        results = {x.ref() for x in made}
+        self._weights = [
+            w if w.ref() in results else _as_used(w) for w in trace.weights
+        ]
+        given = [*self._weights, *trace.call_context]
         whole = [forward, self._dinputs + self._dweights]
         split = [forward, self._dinputs, self._dweights]
-        self._whole = CutGraph(trace.graph, given, trace.weights, whole)
-        self._split = CutGraph(trace.graph, given, trace.weights, split)
+        self._whole = CutGraph(trace.graph, given, self._weights, whole)
+        self._split = CutGraph(trace.graph, given, self._weights, split)
         seeds = {x.ref() for x in self._doutputs}
         self._residuals = [x for x in self._whole.needed(1) if x.ref() not in seeds]
         self._weight_residuals = self._split.needed(2)
@@ -88,6 +97,12 @@ class Phases:
         self.used = [i for i, yes in enumerate(trace.uses) if yes]
         self.has_gradient = [g is not None for g in trace.weight_gradients]
         self.weights = list(map(spec_of, trace.weights))
+        self.cast_weights = list(map(spec_of, self._weights))
+        self.casts = [
+            cast
+            for cast, w in zip(self.cast_weights, self.weights, strict=True)
+            if cast.dtype != w.dtype
+        ]
         self.call_context = list(map(spec_of, trace.call_context))
         self.args = [spec_of(trace.args[i]) for i in self.used]
         self.made = list(map(spec_of, trace.made))
@@ -145,7 +160,7 @@ class Phases:
     def _function(
         self, cut: CutGraph, phase: int, inputs: list[Any], outputs: list[Any]
     ) -> Function:
-        given = [*self._trace.weights, *self._trace.call_context, *inputs]
+        given = [*self._weights, *self._trace.call_context, *inputs]
         run = cut.function(phase, given, outputs)
         by_xla, device, _ = self.compilation
         if not by_xla:
@@ -159,3 +174,13 @@ class Phases:
                 return compiled(*flat)
 
         return call
+
+
+def _as_used(weight: tf.Tensor) -> tf.Tensor:
+    """Returns a weight's cast to a narrower dtype if nothing else uses the weight."""
+    uses = weight.consumers()
+    if len(uses) == 1 and uses[0].type == "Cast":
+        (cast,) = uses[0].outputs
+        if cast.dtype.size < weight.dtype.size:
+            return cast
+    return weight

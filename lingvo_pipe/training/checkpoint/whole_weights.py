@@ -73,7 +73,7 @@ def whole_variables(layer: Any) -> dict[str, Any]:
 def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
     """Returns variables by whole names: a layer's, their slots and their averages.
 
-    Raises ValueError if the pieces of one name are not those of one variable.
+    Raises ValueError if variables of one name are not the pieces of one whole.
     """
     pieces: dict[str, Piece] = {}
     for path, own in pieces_by_path(layer).items():

@@ -114,7 +114,7 @@ class TrainState:
     def State(self) -> dict[str, tf.Variable]:
         """Returns all variables that checkpoints must hold, by name.
 
-        Those of layers in slices are joined, as if the layers were whole.
+        Pieces of layers in slices are joined, as if the layers were whole.
         """
         state = {
             "global_step": self.global_step,

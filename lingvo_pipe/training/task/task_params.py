@@ -121,7 +121,7 @@ def whole_task(task_params: InstantiableParams) -> InstantiableParams:
     """
     p = plain_task(task_params)
     if p.pipeline.slices is not None:
-        # The limit, and costs, indices and numbers of cells are those of slices.
+        # The limit, and costs, indices and numbers of cells count slices.
         splits, num_cells = p.pipeline.splits, len(p.pipeline.cell_tpl)
         if not is_auto(splits):
             number = splits if isinstance(splits, int) else len(splits)

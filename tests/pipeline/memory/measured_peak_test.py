@@ -11,7 +11,7 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.training.profiling import memory_peaks
 
 # Every allocator counts such large tensors.
-WIDTH, ROWS, M = 512, 512, 4
+WIDTH, ROWS, M = 512, 2048, 4
 
 
 def exponents(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
@@ -24,23 +24,23 @@ def exponents(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
 def test_the_allocator_holds_what_is_predicted(
     schedule: str, recompute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Tensors of one size leave no gaps; the prediction allows for some."""
     cell = FCLayer.Params().Set(input_dim=WIDTH, output_dim=WIDTH, activation="TANH")
     p = PipeliningLayer.Params().Set(
         name="pipe",
         cell_tpl=[cell.Copy() for _ in range(4)],
-        splits=2,
+        splits=1,
         num_micro_batches=M,
         schedule=schedule,
         recompute=recompute,
-        devices=["cpu:0", "cpu:1"],
+        devices=["cpu:0"],
     )
     layer = p.Instantiate()
-    inputs = tf.ones([ROWS * M, WIDTH])
-    arguments = [inputs], NestedMap(), exponents
-    predicted = sum(layer.PeakBytes(*arguments))
+    arguments = [tf.ones([ROWS * M, WIDTH])], NestedMap(), exponents
+    (predicted,) = layer.PeakBytes(*arguments)
 
     @tf.function
-    def gradients() -> tf.Tensor:
+    def gradients() -> NestedMap:
         with ForwardContext(step=tf.constant(0, tf.int64)):
             return layer.ComputeGradients(layer.theta, *arguments)
 
@@ -50,5 +50,4 @@ def test_the_allocator_holds_what_is_predicted(
     watch.peaks()
     gradients()
     (peak,) = watch.peaks()
-    print(predicted, peak.num_bytes, predicted / peak.num_bytes)
-    assert predicted == pytest.approx(peak.num_bytes, rel=0.1)
+    assert 0.98 * peak.num_bytes <= predicted <= 1.15 * peak.num_bytes

@@ -49,7 +49,7 @@ def _weight_backward(
 def phases(b: int, forward: Any = _forward, backward: Any = _backward) -> Any:
     """Returns the phases of two products with a relu between them."""
     return SimpleNamespace(
-        weights=[spec(K, N), spec(N, M)],
+        cast_weights=[spec(K, N), spec(N, M)],
         call_context=[],
         args=[spec(b, K)],
         residuals=[spec(b, K), spec(b, N)],

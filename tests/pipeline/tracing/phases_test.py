@@ -82,6 +82,10 @@ def _moments(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
     return tf.reshape(y, [2, 3]) * x[1]
 
 
+def _narrow(x: tf.Tensor) -> tf.Tensor:
+    return tf.cast(x, tf.bfloat16)
+
+
 BODIES: dict[str, Body] = {
     "dense": lambda w, x: tf.tanh(x[0] @ w[0]) @ w[1] + x[1],
     "several outputs": lambda w, x: (tf.tanh(x[0]), x[0] @ w[0], tf.argmax(x[1], 1)),
@@ -99,6 +103,8 @@ BODIES: dict[str, Body] = {
     "gradient of another input": _scaled_backward,
     "gradient made forward": lambda w, x: _gradient_made_forward(x[0]) @ w[0],
     "a part stopped": lambda w, x: tf.stop_gradient(x[0] @ w[0]) * x[1],
+    "cast weight": lambda w, x: _narrow(x[0]) @ _narrow(w[0]) * _narrow(w[1][0, 0]),
+    "cast weight passed on": lambda w, x: (w[0], _narrow(x[0]) @ _narrow(w[0])),
     "lookup": lambda w, x: tf.gather(w[0], tf.argmax(x[0], 1)) * x[1],
 }
 
@@ -146,7 +152,9 @@ class Run:
 
     def _call(self, run: Callable, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         function = tf.function(lambda *flat: run(*flat), autograph=False)
-        return function(*self.weights, *self.context, *given)
+        pairs = zip(self.weights, self.phases.cast_weights, strict=True)
+        weights = [tf.cast(w, spec.dtype) for w, spec in pairs]
+        return function(*weights, *self.context, *given)
 
     def _cut(self, results: list[Any]) -> tuple[list[Any], list[Any]]:
         num_inputs = len(self.phases.gives)
@@ -234,6 +242,13 @@ def test_nothing_is_stashed_that_follows_from_weights_alone(
     assert all(spec.shape != W.shape for spec in stashed)
 
 
+def test_a_weight_is_cast_by_the_caller_if_nothing_else_uses_it() -> None:
+    phases = Run(BODIES["cast weight"]).phases
+    assert [w.dtype for w in phases.cast_weights] == [tf.bfloat16, tf.float32]
+    assert phases.casts == [tf.TensorSpec(W.shape, tf.bfloat16)]
+    assert Run(BODIES["cast weight passed on"]).phases.casts == []
+
+
 def test_nothing_is_stashed_where_nothing_is_needed() -> None:
     assert Run(lambda w, x: x[0] + x[1]).phases.residuals == []
 
@@ -245,7 +260,7 @@ def test_what_must_run_runs_in_the_forward_pass_alone() -> None:
 
     def has_assertion(run: Callable, given: Sequence[tf.TensorSpec]) -> bool:
         function = tf.function(lambda *flat: run(*flat), autograph=False)
-        specs = [*phases.weights, *phases.call_context, *given]
+        specs = [*phases.cast_weights, *phases.call_context, *given]
         graph = function.get_concrete_function(*specs).graph
         # Within which TensorFlow puts the message.
         return "If" in [op.type for op in graph.get_operations()]
