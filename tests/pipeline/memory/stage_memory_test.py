@@ -6,6 +6,7 @@ import functools
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, Workspace
@@ -74,6 +75,7 @@ class Stage(NamedTuple):
 
     calls: Sequence[CallBytes]
     values: dict[int, int]
+    in_place: bool
 
     def saved(self) -> set[int]:
         """Returns the buffers from the forward pass that a recomputation needs."""
@@ -126,11 +128,11 @@ class Stage(NamedTuple):
                 every = sum(x.residuals for x in calls)
                 peaks.append(in_values + max(done + forward, every))
             elif kind is W:
-                gradients = sum(x.accumulators for x in calls[:j])
+                gradients = self.new_gradients(calls[:j])
                 late = self.stashed(StashKind.WEIGHT_RESIDUALS)
                 peaks.append(late + gradients + weight_backward)
             elif stash is None:
-                gradients = sum(x.accumulators for x in calls[j + 1 :])
+                gradients = self.new_gradients(calls[j + 1 :])
                 residuals = self.stashed(StashKind.RESIDUALS)
                 peaks.append(residuals + gradients + backward)
             else:
@@ -139,17 +141,23 @@ class Stage(NamedTuple):
                 peaks.append(residuals + late + input_backward)
         return max(peaks)
 
+    def new_gradients(self, calls: Sequence[CallBytes]) -> int:
+        return 0 if self.in_place else sum(call.accumulators for call in calls)
+
 
 def counted(
     schedule: Schedule,
     calls: Sequence[CallBytes],
     values: dict[int, int],
     boundaries: Sequence[int],
+    in_place: bool,
 ) -> list[int]:
     """Returns the peak bytes of each device, counted during each of its operations."""
     stages = [
-        Stage(calls[a:b], values) for a, b in itertools.pairwise([0, *boundaries])
+        Stage(calls[a:b], values, in_place)
+        for a, b in itertools.pairwise([0, *boundaries])
     ]
+    loss = 1 if in_place else Fraction(6, 5)  # The allocator's.
     peaks = []
     for column in schedule.columns:
         stash: dict[tuple[int, int], int] = {}
@@ -157,9 +165,7 @@ def counted(
         for op in column:
             stage, pair = stages[op.stage], (op.stage, op.micro_batch)
             written = stash_use(schedule, op).write
-            stash[pair] = (
-                stage.during(op.kind, written) * 6 // 5
-            )  # The allocator's loss.
+            stash[pair] = int(stage.during(op.kind, written) * loss)
             peak = max(peak, sum(stash.values()))
             stash[pair] = stage.stashed(written) if written else 0
         own = [call for k in {op.stage for op in column} for call in stages[k].calls]
@@ -172,8 +178,9 @@ def test_devices_need_what_is_counted_during_each_operation() -> None:
     for schedule in schedules():
         for boundaries in all_boundaries(schedule.num_stages):
             calls, values = random_calls(rng)
-            memory = StageMemory(calls, values)
-            want = counted(schedule, calls, values, boundaries)
+            in_place = rng.random() < 0.5
+            memory = StageMemory(calls, values, in_place)
+            want = counted(schedule, calls, values, boundaries, in_place)
             assert memory.of_devices(schedule, boundaries) == want
 
 
