@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 
 from lingvo_pipe.pipeline.memory.stage_memory import (
     OPERATIONS,
@@ -23,48 +24,64 @@ class StageNeeds:
     def __init__(self, memory: StageMemory, schedule: Schedule):
         """Initializes the needs for a training schedule."""
         self._memory = memory
-        self._moments = _moments(schedule)
+        found = _moments(schedule)
+        self._moments = list(map(_largest, found))
+        self._idle = [
+            _largest({each for each in moments if each[1] == _IDLE})
+            for moments in found
+        ]
 
-    def stage_keys(self) -> list[tuple[_Moment, ...]]:
+    def stage_keys(self) -> list[tuple[tuple[_Moment, ...], ...]]:
         """Returns a key for each stage, equal for stages with equal needs."""
-        return [tuple(sorted(moments)) for moments in self._moments]
+        return [
+            (tuple(sorted(moments)), tuple(sorted(idle)))
+            for moments, idle in zip(self._moments, self._idle, strict=True)
+        ]
 
-    def __call__(self, stage: int, start: int, end: int) -> int:
-        """Returns the stage's peak bytes; a longer stage needs no less."""
-        return self._persistent(start, end) + self.stash(stage, start, end)
+    def __call__(self, stage: int, start: int, end: int, number: int = 1) -> int:
+        """Returns the peak bytes of a number of stages like this one; one runs.
+
+        Longer stages need no less.
+        """
+        return self._of_alike(stage, start, end, number, self._memory.stash(start, end))
 
     def stash(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of the stage's stash and workspace at their peak."""
-        return self._peak(stage, self._memory.stash(start, end))
+        return _peak(self._moments[stage], self._memory.stash(start, end))
 
-    def lower_bound(self, stage: int, start: int, end: int) -> int:
+    def lower_bound(self, stage: int, start: int, end: int, number: int = 1) -> int:
         """Returns the peak bytes without the values that recomputation needs.
 
         So if two stages start or end at the same call, the longer one needs no less.
         """
-        own = self._peak(stage, self._memory.lower_bound(start, end))
-        return self._persistent(start, end) + own
+        each = self._memory.lower_bound(start, end)
+        return self._of_alike(stage, start, end, number, each)
 
-    def _persistent(self, start: int, end: int) -> int:
-        return self._memory.weights(start, end) + self._memory.accumulators(start, end)
-
-    def _peak(self, stage: int, each: StashBytes) -> int:
-        held, during = each
-        return max(
-            sum(map(operator.mul, numbers, held)) + during[operation]
-            for numbers, operation in self._moments[stage]
-        )
+    def _of_alike(
+        self, stage: int, start: int, end: int, number: int, each: StashBytes
+    ) -> int:
+        found = _peak(self._moments[stage], each)
+        if number > 1:
+            found += (number - 1) * _peak(self._idle[stage], each)
+        memory = self._memory
+        persistent = memory.weights(start, end) + memory.accumulators(start, end)
+        return found + number * persistent
 
 
 # Numbers of other micro-batches in each StashKind, and the stage's operation.
 _Moment = tuple[tuple[int, ...], int]
 
 
-def _moments(schedule: Schedule) -> list[list[_Moment]]:
-    """Returns for each stage the moments at which it may need most.
+def _peak(moments: Iterable[_Moment], each: StashBytes) -> int:
+    held, during = each
+    return max(
+        sum(map(operator.mul, numbers, held)) + during[operation]
+        for numbers, operation in moments
+    )
 
-    Those that others dominate are left out.
-    """
+
+def _moments(schedule: Schedule) -> list[set[_Moment]]:
+    """Returns each stage's moments."""
     found: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
     device_of_stage = schedule.device_of_stage()
     for device in range(schedule.num_devices):
@@ -74,10 +91,12 @@ def _moments(schedule: Schedule) -> list[list[_Moment]]:
                 held = tuple(moment.others[stage, kind] for kind in StashKind)
                 own = operation_index(moment) if stage == moment.op.stage else _IDLE
                 found[stage].add((held, own))
-    return [
-        [a for a in moments if not any(a != b and _dominates(b, a) for b in moments)]
-        for moments in found
-    ]
+    return found
+
+
+def _largest(moments: set[_Moment]) -> list[_Moment]:
+    """Returns the moments at which a stage may need most."""
+    return [a for a in moments if not any(a != b and _dominates(b, a) for b in moments)]
 
 
 def _dominates(a: _Moment, b: _Moment) -> bool:

@@ -76,6 +76,15 @@ class DeviceNeeds:
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of a device if all its stages are like this one."""
+        number = self.candidate.stages_per_device
+        own = self._needs(stage, start, self._stop(end), number)
+        return own + self._slots.largest(start, end) * number
+
+    def share(self, stage: int, start: int, end: int) -> int:
+        """Returns `for_stage` as if all stages ran at once.
+
+        If no stage exceeds a limit, their device does not, whatever its stages are.
+        """
         own = self._needs(stage, start, self._stop(end))
         own += self._slots.largest(start, end)
         return own * self.candidate.stages_per_device
@@ -83,7 +92,7 @@ class DeviceNeeds:
     def upper_bound(self, boundaries: Sequence[int]) -> int:
         """Returns the maximum bytes of a device if its stages were like its largest."""
         stages = enumerate(itertools.pairwise([0, *boundaries]))
-        return max(self.for_stage(stage, *pair) for stage, pair in stages)
+        return max(self.share(stage, *pair) for stage, pair in stages)
 
     def can_fit(self, limit: int) -> bool:
         """Returns whether stages may fit, by a quick necessary condition.
@@ -109,9 +118,9 @@ class DeviceNeeds:
         return bisect.bisect_left(range(everything), True, low, key=self.can_fit)
 
     def _lower_bound(self, stage: int, start: int, end: int) -> int:
-        own = self._needs.lower_bound(stage, start, self._stop(end))
-        own += self._slots.lower_bound(start, end)
-        return own * self.candidate.stages_per_device
+        number = self.candidate.stages_per_device
+        own = self._needs.lower_bound(stage, start, self._stop(end), number)
+        return own + self._slots.lower_bound(start, end) * number
 
     def _stop(self, end: int) -> int:
         """Returns the end of a stage's calls; the loss follows the last cell."""
