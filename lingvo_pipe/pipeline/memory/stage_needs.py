@@ -60,12 +60,12 @@ class StageNeeds:
     def _of_alike(
         self, stage: int, start: int, end: int, number: int, each: StashBytes
     ) -> int:
-        found = _peak(self._moments[stage], each)
-        if number > 1:
-            found += (number - 1) * _peak(self._idle[stage], each)
         memory = self._memory
-        persistent = memory.weights(start, end) + memory.accumulators(start, end)
-        return found + number * persistent
+        idle = memory.weights(start, end) + memory.accumulators(start, end)
+        found = idle + _peak(self._moments[stage], each)
+        if number > 1:
+            found += (number - 1) * (idle + _peak(self._idle[stage], each))
+        return found
 
 
 # Numbers of other micro-batches in each StashKind, and the stage's operation.
@@ -75,8 +75,11 @@ _Moment = tuple[tuple[int, ...], int]
 def _peak(moments: Iterable[_Moment], each: StashBytes) -> int:
     held, during = each
     return max(
-        sum(map(operator.mul, numbers, held)) + during[operation]
-        for numbers, operation in moments
+        (
+            sum(map(operator.mul, numbers, held)) + during[operation]
+            for numbers, operation in moments
+        ),
+        default=0,  # No other stage runs on the device.
     )
 
 
