@@ -161,7 +161,7 @@ class OversizedCandidate:
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)
         sizes = self.needs.model.num_cells, self.candidate.num_stages
-        boundaries = smallest_stages(self.needs.for_stage, *sizes)
+        boundaries = smallest_stages(self.needs.share, *sizes)
         largest = max(self.needs.by_device(boundaries))
         if largest > self.limit:
             return largest
