@@ -31,7 +31,7 @@ class LanguageModelTask(BaseTask):
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
         """Returns the state of the one stream, without hidden states."""
-        return [NestedMap(target=as_stream(input_batch))]
+        return [NestedMap(target=as_stream(input_batch, "labels"))]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
         return NestedMap(labels=input_batch.labels, weights=input_batch.weights)

@@ -39,10 +39,9 @@ SOURCE = "source"
 TARGET = "target"
 
 
-def as_stream(batch: NestedMap) -> NestedMap:
-    """Returns the first layer's inputs, from a batch or a part of one."""
-    names = ["ids", "segment_ids", "segment_pos"]
-    names += ["labels"] * ("labels" in batch)
+def as_stream(batch: NestedMap, *optional: str) -> NestedMap:
+    """Returns a stream without hidden states, with the optional names of the batch."""
+    names = ["ids", "segment_ids", "segment_pos", *(x for x in optional if x in batch)]
     return NestedMap({name: batch[name] for name in names})
 
 

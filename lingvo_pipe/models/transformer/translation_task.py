@@ -51,8 +51,8 @@ class TranslationTask(BaseTask):
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
         """Returns the state of both streams, without hidden states."""
-        source, target = as_stream(input_batch.source), as_stream(input_batch.target)
-        return [NestedMap(source=source, target=target)]
+        source, target = as_stream(input_batch.source), input_batch.target
+        return [NestedMap(source=source, target=as_stream(target, "labels"))]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
         target = input_batch.target

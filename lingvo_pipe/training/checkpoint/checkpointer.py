@@ -8,6 +8,7 @@ the folder `incomplete`, and exists once its index is renamed, last and atomical
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -49,11 +50,7 @@ class Checkpointer:
 
     def snapshot(self) -> dict[str, tf.Tensor]:
         """Returns the variables' current values, in this process's memory."""
-        read = tf.raw_ops.ReadVariableOp  # In two thirds of the time of `value()`.
-        return {
-            name: _in_memory(read(resource=v.handle, dtype=v.dtype))
-            for name, v in self._variables.items()
-        }
+        return {name: _in_memory(_read(v)) for name, v in self._variables.items()}
 
     def save(
         self,
@@ -153,6 +150,14 @@ def _in_memory(value: tf.Tensor) -> tf.Tensor:
         return value
     with tf.device(_local_cpu()):
         return tf.identity(value)
+
+
+def _read(variable: Any) -> tf.Tensor:
+    if not isinstance(variable, tf.Variable):
+        return variable.value()
+    # In two thirds of the time of `value()`.
+    handle, dtype = variable.handle, variable.dtype
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
 @functools.cache

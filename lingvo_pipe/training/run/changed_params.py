@@ -7,7 +7,7 @@ from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
-# after a good step do not depend on them.
+# after a good step do not depend on them, or, for slices, only in the last digits.
 FREE = (
     "input.data_dir",
     "input.num_parallel_calls",

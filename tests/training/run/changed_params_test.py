@@ -237,11 +237,13 @@ CHANGES: list[dict[str, Any]] = [
 # Not tested here: params of inputs bring the same examples, a resumed run takes no
 # initial values, and the toy decodes nothing. replicas_test.py tests several replicas,
 # step_loop_test.py several steps in a loop: the toy clips by a norm of all stages.
+# slices_test.py tests slices, which change the last digits.
 NOT_TESTED = {
     "input.data_dir",
     "input.num_parallel_calls",
     "task.decode",
     "task.pipeline.num_replicas",
+    "task.pipeline.slices",
     "task.train.init_from_checkpoint_override",
     "task.train.init_from_checkpoint_rules",
     "task.train.steps_per_loop",

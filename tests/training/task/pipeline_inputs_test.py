@@ -97,10 +97,11 @@ def test_maps_of_inputs_have_a_text_form(
     p.pipeline.Set(devices=DEVICES, splits="auto", num_micro_batches=4)
     p.pipeline.cell_costs = cell_costs
     configure_inputs(p, given)
-    names = ("ids", "segment_ids", "segment_pos")
+    names = {stream: ["ids", "segment_ids", "segment_pos"] for stream in lengths}
+    names["target"].append("labels")  # For logits in slices.
     (shapes,), (dtypes,) = p.pipeline.input_shapes, p.pipeline.input_dtypes
-    assert shapes == {k: dict.fromkeys(names, (2, n)) for k, n in lengths.items()}
-    assert dtypes == {k: dict.fromkeys(names, tf.int32) for k in lengths}
+    assert shapes == {k: dict.fromkeys(names[k], (2, n)) for k, n in lengths.items()}
+    assert dtypes == {k: dict.fromkeys(names[k], tf.int32) for k in lengths}
     assert read_back(p) == p
     assert len(read_back(p).Instantiate().pipeline.boundaries) == 2
 
