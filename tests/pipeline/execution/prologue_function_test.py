@@ -96,7 +96,10 @@ def test_only_training_stashes_anything(model: str, do_eval: bool) -> None:
 
 
 def test_memory_of_the_prologue_is_on_the_first_device() -> None:
-    """Weights, gradients, and the inputs and the tanh of each dense layer."""
+    """Weights, gradients, and the inputs and the tanh of each dense layer.
+
+    The first cell's backward pass returns gradients for the prologue, too.
+    """
     peaks = [
         pipeline([dense(), dense()], 2, 4, before_tpl=before).PeakBytes(
             *make_batch(8), loss_fn
@@ -104,12 +107,16 @@ def test_memory_of_the_prologue_is_on_the_first_device() -> None:
         for before in ([], [dense(), dense()])
     ]
     weights, stashed = DIM * DIM + DIM, 2 * 8 * DIM
-    assert peaks[1][0] - peaks[0][0] == 2 * 4 * (2 * weights + stashed)
+    own, more = 2 * 4 * (2 * weights + stashed), peaks[1][0] - peaks[0][0]
+    assert own <= more <= own + 2 * 4 * 2 * DIM
     assert peaks[1][1] == peaks[0][1]
 
 
 def test_memory_is_that_of_the_weights_that_are_trained() -> None:
-    """Once it was for fprop_dtype, for which the layers were traced again."""
+    """Once it was for fprop_dtype, for which the layers were traced again.
+
+    Weights and their gradients are float32; their casts, once a step, are bfloat16.
+    """
     weights, stashed = DIM * DIM + DIM, 2 * 8 * DIM
     layer = pipeline(
         [dense()], 1, 4, before_tpl=[dense()], dtype=tf.float32, fprop_dtype=tf.bfloat16
@@ -120,7 +127,7 @@ def test_memory_is_that_of_the_weights_that_are_trained() -> None:
     with ForwardContext(step=tf.constant(3, tf.int64)):
         layer.PeakBytes(*batch, loss_fn)
     (function,) = layer._prologue._functions.built
-    assert function.num_bytes == 4 * 2 * weights + 2 * stashed
+    assert function.num_bytes == (4 * 2 + 2) * weights + 2 * stashed
 
 
 def _gradient_arrays(model: str, **params: Any) -> list[np.ndarray]:
