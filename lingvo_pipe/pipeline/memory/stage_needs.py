@@ -12,7 +12,11 @@ from lingvo_pipe.pipeline.memory.stage_memory import (
     operation_index,
 )
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_moments
+from lingvo_pipe.pipeline.schedules.slots import (
+    StashKind,
+    StashMoment,
+    stash_moments,
+)
 
 # A device's other stages run, or an update, which needs no stash.
 _IDLE = OPERATIONS[Kind.UPDATE, None]
@@ -86,14 +90,19 @@ def _peak(moments: Iterable[_Moment], each: StashBytes) -> int:
 def _moments(schedule: Schedule) -> list[set[_Moment]]:
     """Returns each stage's moments."""
     found: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
-    device_of_stage = schedule.device_of_stage()
+
+    def add(moment: StashMoment, stage: int, operation: int) -> None:
+        held = tuple(moment.others[stage, kind] for kind in StashKind)
+        found[stage].add((held, operation))
+
     for device in range(schedule.num_devices):
-        stages = [stage for stage, own in device_of_stage.items() if own == device]
+        last = None
         for moment in stash_moments(schedule, device):
-            for stage in stages:
-                held = tuple(moment.others[stage, kind] for kind in StashKind)
-                own = operation_index(moment) if stage == moment.op.stage else _IDLE
-                found[stage].add((held, own))
+            stage = moment.op.stage
+            if last is not None and last != stage:
+                add(moment, last, _IDLE)  # It holds this until it runs again.
+            add(moment, stage, operation_index(moment))
+            last = stage
     return found
 
 
