@@ -232,10 +232,11 @@ class PipeliningLayer(BaseLayer):
     ) -> list[int]:
         """Returns the peak bytes of each device's tensors, replica by replica.
 
-        Counts weights, gradient accumulators, the stash of micro-batches at its peak,
-        and what the prologue stashes of the mini-batch. Does not count the workspace of
-        operations, nor tensors within a layer whose size only a run decides, such as
-        those from tf.boolean_mask. See `ComputeGradients` for the arguments.
+        Counts weights, gradient accumulators, the stash of micro-batches, the workspace
+        of operations and what the allocator loses, at their peak, and what the prologue
+        stashes of the mini-batch. Does not count tensors within a layer whose size only
+        a run decides, such as those from tf.boolean_mask. See `ComputeGradients` for
+        the arguments.
         """
         schedule = self._layout.schedule_or(schedule, self.path)
         do_eval = forward_context.current_context().do_eval

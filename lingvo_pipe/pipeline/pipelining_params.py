@@ -72,12 +72,11 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "memory_limit",
         None,
-        "Bytes that a device may need for weights, gradient accumulators and stashed "
-        "micro-batches, as PeakBytes counts them; the loss counts as stashing its "
-        "inputs. splits=auto stays within it, and each of several stages on a device "
-        "within its share; other splits are checked. Not counted are the optimizer's "
-        "slots, the workspace of operations, and tensors within a layer whose size "
-        "only a run decides.",
+        "Bytes that a device may need, as PeakBytes counts them; the loss counts as "
+        "stashing as much as its inputs, and their gradients. splits=auto stays within "
+        "it, and each of several stages on a device within its share; other splits are "
+        "checked. Not counted are the optimizer's slots, and tensors within a layer "
+        "whose size only a run decides.",
     )
     p.Define(
         "input_shapes",

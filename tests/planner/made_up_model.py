@@ -6,7 +6,7 @@ import functools
 import random
 from collections.abc import Iterator, Sequence
 
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes
+from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, Workspace
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
@@ -36,8 +36,10 @@ def made_up_model(num_rows: int, seed: int = 0) -> ModelCosts:
             recomputed=True,
             used=[i],
             made=[i + 1] if i < NUM_CELLS else [],
+            new_weight_residuals=each // 3 * num_rows,
+            workspace=Workspace(*[(a * num_rows, b + 9 * num_rows)] * 4),
         )
-        for i, each in enumerate(residuals)
+        for i, (each, (a, b)) in enumerate(zip(residuals, work, strict=True))
     ]
     return ModelCosts(
         num_rows=num_rows,
@@ -45,7 +47,6 @@ def made_up_model(num_rows: int, seed: int = 0) -> ModelCosts:
         num_parameters=[25 * each for each in numbers],
         slot_bytes=[200 * each for each in numbers],
         calls=calls,
-        workspace_bytes=[(a * num_rows, b + 9 * num_rows) for a, b in work],
         value_bytes={i: rng.randrange(1, 30) * num_rows for i in range(1, 7)},
     )
 

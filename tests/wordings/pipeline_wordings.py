@@ -72,7 +72,6 @@ def _large_model(num_rows: int) -> tuple[ModelCosts, list[CellSeconds]]:
             weights._replace(used=[1], made=[2]),
             CallBytes(0, 0, 0, 0, True, [2], []),
         ],
-        workspace_bytes=[(0,)] * 3,
         value_bytes={1: num_rows, 2: num_rows},
     )
     return costs, [CellSeconds(1.0, 2.0)] * 2
@@ -238,9 +237,9 @@ WORDINGS = [
         NothingFits,
         "A100",
         "The model does not fit: A100 has 38.1 GiB per device for it, and the smallest "
-        "way on 2 A100 needs 38.2 GiB, 86.2 MiB more: K=2 M=4 1f1b, recompute=always. "
+        "way on 2 A100 needs 38.4 GiB, 0.27 GiB more: K=2 M=4 1f1b, recompute=always. "
         "It would fit on 2 H100. More devices do not help: cell 0 alone needs at least "
-        "38.2 GiB.",
+        "38.4 GiB.",
     ),
     Wording(
         "fixed stages beside a schedule that is auto",

@@ -43,7 +43,7 @@ from lingvo_pipe.pipeline.loops.mutex import with_mutex
 from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
-from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, peak_bytes
+from lingvo_pipe.pipeline.memory.peak_memory import bytes_of_calls, peak_bytes
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
@@ -165,11 +165,8 @@ class PipelineFunction:
 
     def boundary_bytes(self, num_micro_batches: int) -> Bytes:
         """Returns the bytes that a step sends; see `step_bytes`."""
-        calls = [
-            call_bytes(call, recomputed=False, num_accumulators=1)
-            for stage in self._stages
-            for call in stage.calls
-        ]
+        every = [call for stage in self._stages for call in stage.calls]
+        calls = bytes_of_calls(every, [False] * len(every), num_accumulators=1)
         between = [emitter.bytes_between() for emitter in self._emitters]
         return step_bytes(self._spec, between, calls, num_micro_batches)
 

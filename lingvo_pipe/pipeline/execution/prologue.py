@@ -32,7 +32,7 @@ from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
 from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, Values
 from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
-from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import (
     CallContext,

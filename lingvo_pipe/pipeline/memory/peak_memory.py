@@ -1,16 +1,23 @@
-"""Peak memory of a pipeline's tensors between operations, from traced stages."""
+"""Peak memory of a pipeline's tensors, from traced stages."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.pipeline.loops.dataflow import Call
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import workspace_of
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.tracing.phases import Phases
+from lingvo_pipe.pipeline.tracing.views import Buffers
 
 
 def peak_bytes(
@@ -20,37 +27,72 @@ def peak_bytes(
     inputs: Iterable[int],
     num_accumulators: int,
 ) -> list[int]:
-    """Returns the bytes of weights, accumulators and peak stash for each device.
+    """Returns the peak bytes of each device.
 
     `specs` are of all values, for one micro-batch; of these, `inputs` belong to the
-    mini-batch and are not stashed. See `call_bytes` for `num_accumulators`.
+    mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.
     """
-    calls = [
-        call_bytes(call, is_recomputed, num_accumulators)
-        for stage in stages
-        for call, is_recomputed in zip(stage.calls, stage.recomputed, strict=True)
-    ]
+    calls = bytes_of_calls(
+        [call for stage in stages for call in stage.calls],
+        [is_recomputed for stage in stages for is_recomputed in stage.recomputed],
+        num_accumulators,
+    )
     memory = StageMemory(calls, value_bytes(specs, inputs))
     return memory.of_devices(
         schedule, list(itertools.accumulate(len(stage.calls) for stage in stages))
     )
 
 
-def call_bytes(call: StageCall, recomputed: bool, num_accumulators: int) -> CallBytes:
-    """Returns the bytes of a layer or the loss.
+def bytes_of_calls(
+    calls: Sequence[StageCall], recomputed: Sequence[bool], num_accumulators: int
+) -> list[CallBytes]:
+    """Returns the bytes of a model's layers, and of the loss if there is one.
 
     A device holds the accumulators of `num_accumulators` batch shards.
     """
-    phases = call.functions.phases
-    return CallBytes(
-        weights=num_bytes([*phases.weights, *phases.casts]),
-        accumulators=num_bytes(call.functions.accumulators) * num_accumulators,
-        residuals=num_bytes(phases.residuals),
-        weight_residuals=num_bytes(phases.weight_residuals),
-        recomputed=recomputed,
-        used=call.used,
-        made=call.call.made,
-    )
+    source: dict[int, int] = {}  # Of values that are views, the value with the buffer.
+    workspace = functools.cache(lambda packed: workspace_of(packed.phases))
+    found = []
+    for call, is_recomputed in zip(calls, recomputed, strict=True):
+        phases, values = call.functions.phases, call.call
+        for value, arg in zip(values.made, phases.view_of, strict=True):
+            if arg is not None:
+                viewed = values.args[arg]
+                source[value] = source.get(viewed, viewed)
+        own, shared = _residuals(phases.residual_buffers, values, source)
+        late, late_shared = _residuals(phases.weight_residual_buffers, values, source)
+        found.append(
+            CallBytes(
+                weights=num_bytes([*phases.weights, *phases.casts]),
+                accumulators=num_bytes(call.functions.accumulators) * num_accumulators,
+                residuals=own,
+                weight_residuals=late,
+                recomputed=is_recomputed,
+                used=call.used,
+                made=values.made,
+                residual_values=shared,
+                weight_residual_values=late_shared,
+                new_weight_residuals=_new_bytes(phases),
+                workspace=workspace(call.functions),
+            )
+        )
+    return found
+
+
+def _new_bytes(phases: Phases) -> int:
+    """Returns the bytes of a layer's own weight residuals that are no residuals."""
+    before = {x.ref() for x in phases.residual_buffers.own}
+    late = phases.weight_residual_buffers.own
+    return num_bytes(spec_of(x) for x in late if x.ref() not in before)
+
+
+def _residuals(
+    buffers: Buffers, call: Call, source: Mapping[int, int]
+) -> tuple[int, tuple[int, ...]]:
+    """Returns the bytes of a layer's own buffers, and the values that have others."""
+    values = [call.args[i] for i in buffers.args] + [call.made[i] for i in buffers.made]
+    shared = tuple(sorted({source.get(value, value) for value in values}))
+    return num_bytes(map(spec_of, buffers.own)), shared
 
 
 def value_bytes(
@@ -59,8 +101,3 @@ def value_bytes(
     """Returns the bytes of all values except the mini-batch's inputs."""
     excluded = set(inputs)
     return {v: num_bytes([spec]) for v, spec in specs.items() if v not in excluded}
-
-
-def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
-    """Returns the bytes of tensors; tensors of unknown size count as 0."""
-    return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)

@@ -2,12 +2,20 @@ r"""Memory of a schedule's stages, for any grouping of the layers. Pure.
 
     weights and gradient accumulators of a stage     during the whole training
     stash of a micro-batch                           while the schedule holds it
+    workspace                                        while an operation runs
 
 The stash of a micro-batch holds the residuals of the stage's layers. Between a forward
 pass and its recomputation, it holds instead the values from which the recomputation
-starts, and the residuals of the layers that are not recomputed. A tensor that two
-layers stash counts twice, although it exists once. The workspace of running operations
-does not count.
+starts, and the residuals of the layers that are not recomputed. A value between layers
+that several of them stash counts once, since they share its buffer; only if it is
+recomputed, and a layer stashes it that is not, there are two.
+
+A device's loop replaces its state after an operation. So while one runs, all that it
+reads exists, its stash and the accumulators, and what it has made of the new stash and
+of the new accumulators, one layer after another:
+
+    backward    l0 l1 | l2 |           residuals and accumulators of all layers
+                workspace of l1        new accumulators of l2
 """
 
 from __future__ import annotations
@@ -15,16 +23,53 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
-from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.slots import (
     StashKind,
-    peak_stash_bytes,
-    stash_counts,
+    StashMoment,
+    stash_moments,
 )
+
+# Operations of a training schedule, and the stash that they write.
+OPERATIONS = {
+    pair: i
+    for i, pair in enumerate(
+        [
+            (Kind.FORWARD, StashKind.FOR_RECOMPUTE),
+            (Kind.FORWARD, StashKind.RESIDUALS),
+            (Kind.RECOMPUTE, StashKind.RESIDUALS),
+            (Kind.BACKWARD, None),
+            (Kind.BACKWARD, StashKind.WEIGHT_RESIDUALS),
+            (Kind.WEIGHT_GRADIENT, None),
+            (Kind.UPDATE, None),
+            (Kind.FORWARD, None),  # In an evaluation.
+        ]
+    )
+}
+_KIND = {kind: i for i, kind in enumerate(StashKind)}
+_MAX_CACHED = 1 << 17
+# TensorFlow's allocator splits a free chunk only if it is twice as large as what is
+# asked for. So tensors that come and go with each operation take up to twice their
+# size; measured, about a fifth more in all.
+_LOSS_NUMERATOR, _LOSS_DENOMINATOR = 6, 5
+
+
+class Workspace(NamedTuple):
+    """Bytes during each operation of a layer's phases.
+
+    Weights, residuals and accumulators do not count, nor inputs of the forward pass.
+    Gradients do: outputs' during a whole backward pass, inputs' and weights' from when
+    they are computed until it ends.
+    """
+
+    forward: tuple[int, ...] = (0,)
+    backward: tuple[int, ...] = (0,)
+    input_backward: tuple[int, ...] = (0,)
+    weight_backward: tuple[int, ...] = (0,)
 
 
 class CallBytes(NamedTuple):
@@ -32,32 +77,63 @@ class CallBytes(NamedTuple):
 
     weights: int
     accumulators: int  # Of its gradients.
-    residuals: int  # That its backward pass needs, per micro-batch.
-    weight_residuals: int  # That its deferred weight gradients need, per micro-batch.
+    residuals: int  # Its own that its backward pass needs, per micro-batch.
+    weight_residuals: int  # The same for its deferred weight gradients.
     recomputed: bool  # Wherever the schedule recomputes.
     used: Sequence[int]  # Numbers of the values that its forward pass takes.
     made: Sequence[int]  # Numbers of the values that it makes.
+    residual_values: Sequence[int] = ()  # Values that are residuals too.
+    weight_residual_values: Sequence[int] = ()
+    new_weight_residuals: int = 0  # Of `weight_residuals`, those that are no residuals.
+    workspace: Workspace = Workspace()
+
+
+class StashBytes(NamedTuple):
+    """Bytes that a stage needs for a micro-batch.
+
+    Attributes:
+        held: bytes in each `StashKind`, while other micro-batches are worked on.
+        during: bytes during each of `OPERATIONS` on it, with the workspace.
+    """
+
+    held: tuple[int, ...]
+    during: tuple[int, ...]
 
 
 class StageMemory:
     """Bytes of stages, each given as the range of its calls from `start` to `end`."""
 
-    def __init__(self, calls: Sequence[CallBytes], value_bytes: Mapping[int, int]):
+    def __init__(
+        self,
+        calls: Sequence[CallBytes],
+        value_bytes: Mapping[int, int],
+        in_place: bool = False,
+    ):
         """Initializes the memory of all calls of a model, in order.
 
         `value_bytes` are of the values between calls, for one micro-batch, without the
-        mini-batch's inputs, which are not stashed.
+        mini-batch's inputs, which are not stashed. With `in_place`, gradients are
+        accumulated in place and an allocator loses nothing, as if XLA compiled a step.
         """
+        self._in_place = in_place
         self._calls = calls
         self._value_bytes = value_bytes
         self._weights = _running_sums(call.weights for call in calls)
         self._accumulators = _running_sums(call.accumulators for call in calls)
-        self._residuals = _running_sums(call.residuals for call in calls)
-        self._weight_residuals = _running_sums(call.weight_residuals for call in calls)
+        self._new_gradients = [0 if in_place else x for x in self._accumulators]
         self._not_recomputed = _running_sums(
             0 if call.recomputed else call.residuals for call in calls
         )
-        self._saved = functools.cache(self._saved_from)
+        self._residuals = _running_sums(call.residuals for call in calls)
+        self._late = _running_sums(call.weight_residuals for call in calls)
+        self._new_late = _running_sums(call.new_weight_residuals for call in calls)
+        largest = functools.cache(lambda moments: tuple(map(max, moments)))
+        self._work = [largest(call.workspace) for call in calls]
+        self._values = functools.cache(self._values_from)
+        self._workspaces = functools.cache(self._workspaces_from)
+        # Candidates of a search ask for the same stages.
+        self.stash = functools.lru_cache(_MAX_CACHED)(self._stash)
+        self.lower_bound = functools.lru_cache(_MAX_CACHED)(self._lower_bound)
 
     def weights(self, start: int, end: int) -> int:
         """Returns the bytes of the weights."""
@@ -67,108 +143,190 @@ class StageMemory:
         """Returns the bytes of the gradient accumulators."""
         return self._accumulators[end] - self._accumulators[start]
 
-    def stash(self, start: int, end: int) -> dict[StashKind, int]:
-        """Returns the bytes of each stash, for one micro-batch."""
-        not_recomputed, residuals, weight_residuals = self.residuals(start, end)
-        return {
-            StashKind.FOR_RECOMPUTE: self._saved(start)[end - start] + not_recomputed,
-            StashKind.RESIDUALS: residuals,
-            StashKind.WEIGHT_RESIDUALS: weight_residuals,
-        }
+    def _stash(self, start: int, end: int) -> StashBytes:
+        """Returns the bytes for a micro-batch."""
+        number, values = end - start, self._values(start)
+        saved = self._not_recomputed[end] - self._not_recomputed[start]
+        saved += values.for_recompute[number]
+        own = self._residuals[end] - self._residuals[start]
+        return self._bytes(start, end, saved, own + values.both[number])
 
-    def residuals(self, start: int, end: int) -> tuple[int, ...]:
-        """Returns the bytes of `stash` without the values that recomputation needs."""
-        sums = self._not_recomputed, self._residuals, self._weight_residuals
-        return tuple(own[end] - own[start] for own in sums)
+    def _lower_bound(self, start: int, end: int) -> StashBytes:
+        """Returns `stash` without the values that recomputation needs.
+
+        So if two stages start or end at the same call, the longer one needs no less.
+        """
+        number, values = end - start, self._values(start)
+        saved = self._not_recomputed[end] - self._not_recomputed[start]
+        saved += values.not_recomputed[number]
+        own = self._residuals[end] - self._residuals[start]
+        return self._bytes(start, end, saved, own + values.residuals[number])
+
+    def minimum(self, start: int, end: int) -> int:
+        """Returns the bytes that any schedule needs for one micro-batch alone."""
+        _, forward, _, whole, *halves, _, _ = self.lower_bound(start, end).during
+        most = max(forward, min(whole, max(halves)))
+        return self.weights(start, end) + self.accumulators(start, end) + most
+
+    def _bytes(self, start: int, end: int, saved: int, recomputing: int) -> StashBytes:
+        """Returns the bytes, with those before a recomputation and during it."""
+        number, values, work = end - start, self._values(start), self._workspaces(start)
+        residuals = self._residuals[end] - self._residuals[start]
+        residuals += values.residuals[number]
+        late = self._late[end] - self._late[start] + values.weight_residuals[number]
+        forward = max(work.forward[number] - self._residuals[end], 0)
+        during: tuple[int, ...] = (
+            saved,
+            residuals + forward,
+            recomputing + forward,
+            residuals + work.backward[number] + self._new_gradients[end],
+            residuals + work.input_backward[number] + self._new_late[end],
+            late + work.weight_backward[number] - self._new_gradients[start],
+            0,
+            0,
+        )
+        if not self._in_place:
+            during = tuple(
+                each * _LOSS_NUMERATOR // _LOSS_DENOMINATOR for each in during
+            )
+        return StashBytes((saved, residuals, late), during)
 
     def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:
         """Returns the peak bytes of each device, for a training schedule."""
         stages = list(itertools.pairwise([0, *boundaries]))
-        peaks = peak_stash_bytes(schedule, [self.stash(*stage) for stage in stages])
+        stashes = [self.stash(*stage) for stage in stages]
+
+        def stashed(moment: StashMoment) -> int:
+            return stashes[moment.op.stage].during[operation_index(moment)] + sum(
+                number * stashes[stage].held[_KIND[kind]]
+                for (stage, kind), number in moment.others.items()
+            )
+
+        peaks = [
+            max(map(stashed, stash_moments(schedule, device)), default=0)
+            for device in range(schedule.num_devices)
+        ]
         for stage, device in schedule.device_of_stage().items():
             pair = stages[stage]
             peaks[device] += self.weights(*pair) + self.accumulators(*pair)
         return peaks
 
-    def _saved_from(self, start: int) -> _LazySums:
-        """Returns the saved bytes of a stage from `start`, by its number of calls."""
-        calls = (self._calls[i] for i in range(start, len(self._calls)))
-        new = saved_by_call((call.used, call.made, call.recomputed) for call in calls)
-        return _LazySums(
-            sum(self._value_bytes.get(value, 0) for value in values) for values in new
+    def _values_from(self, start: int) -> _StashedValues:
+        """Returns the bytes of the values that a stage from `start` stashes."""
+
+        def calls() -> Iterator[CallBytes]:
+            return itertools.islice(self._calls, start, None)
+
+        def saved() -> Iterator[list[int]]:
+            return saved_by_call((x.used, x.made, x.recomputed) for x in calls())
+
+        def kept() -> Iterator[Sequence[int]]:
+            return (() if x.recomputed else x.residual_values for x in calls())
+
+        return _StashedValues(
+            for_recompute=self._sums(map(itertools.chain, saved(), kept())),
+            not_recomputed=self._sums(kept()),
+            residuals=self._sums(_buffers(calls())),
+            weight_residuals=self._sums(x.weight_residual_values for x in calls()),
+            both=self._sums(
+                map(itertools.chain, saved(), kept(), _buffers(calls())),
+            ),
+        )
+
+    def _sums(self, by_call: Iterable[Iterable[int]]) -> _Lazy:
+        """Returns the bytes of the distinct buffers of the first calls."""
+        known: set[int] = set()
+
+        def new_bytes() -> Iterator[int]:
+            for buffers in by_call:
+                new = set(buffers) - known
+                known.update(new)
+                yield sum(self._value_bytes.get(max(x, ~x), 0) for x in new)
+
+        return _Lazy(itertools.accumulate(new_bytes(), initial=0))
+
+    def _workspaces_from(self, start: int) -> _Workspaces:
+        """Returns what a stage from `start` needs besides what it reads."""
+
+        def largest(phase: int, made: Iterable[int]) -> _Lazy:
+            own = (work[phase] for work in itertools.islice(self._work, start, None))
+            found = itertools.accumulate(map(operator.add, own, made), max)
+            return _Lazy(itertools.chain([0], found))
+
+        def after(sums: Sequence[int]) -> Iterator[int]:
+            return itertools.islice(sums, start + 1, None)
+
+        def before(sums: Sequence[int]) -> Iterator[int]:
+            return itertools.islice(sums, start, None)
+
+        return _Workspaces(
+            largest(0, after(self._residuals)),
+            largest(1, map(operator.neg, after(self._new_gradients))),
+            largest(2, map(operator.neg, before(self._new_late))),
+            largest(3, before(self._new_gradients)),
         )
 
 
-class _LazySums:
-    """Sums of the first 0, 1, 2, ... values, computed on demand."""
+class _StashedValues(NamedTuple):
+    """Bytes of the values that a stage stashes, by its number of calls.
 
-    def __init__(self, values: Iterable[int]):
-        self._more = itertools.accumulate(values, initial=0)
+    Those that calls that are not recomputed stash are of `for_recompute` too; `both`
+    are the distinct ones of `for_recompute` and `residuals`.
+    """
+
+    for_recompute: _Lazy
+    not_recomputed: _Lazy
+    residuals: _Lazy
+    weight_residuals: _Lazy
+    both: _Lazy
+
+
+class _Workspaces(NamedTuple):
+    """Largest workspaces of a stage, by its number of calls.
+
+    Each is added to what the layers that ran before it have made: residuals from the
+    first layer on, gradients back from the last one.
+    """
+
+    forward: _Lazy
+    backward: _Lazy
+    input_backward: _Lazy
+    weight_backward: _Lazy
+
+
+def operation_index(moment: StashMoment) -> int:
+    """Returns the index of an operation in `StashBytes.during`."""
+    return OPERATIONS[moment.op.kind, moment.use.write]
+
+
+def _buffers(calls: Iterable[CallBytes]) -> Iterator[list[int]]:
+    """Yields the values that are residuals of each of a stage's calls.
+
+    A value that the stage recomputes has two buffers, one from each pass. The second
+    is given as ~value.
+    """
+    again: set[int] = set()
+    for call in calls:
+        if call.recomputed:
+            again.update(call.made)
+        yield [
+            ~value if call.recomputed and value in again else value
+            for value in call.residual_values
+        ]
+
+
+class _Lazy:
+    """Numbers for 0, 1, 2, ... calls, computed on demand."""
+
+    def __init__(self, values: Iterator[int]):
+        self._more = values
         self._found: list[int] = []
 
     def __getitem__(self, number: int) -> int:
         missing = number + 1 - len(self._found)
-        self._found += itertools.islice(self._more, max(missing, 0))
+        if missing > 0:
+            self._found += itertools.islice(self._more, missing)
         return self._found[number]
-
-
-class StageNeeds:
-    """Peak bytes of each stage of a schedule, for any range of calls."""
-
-    def __init__(self, memory: StageMemory, schedule: Schedule):
-        """Initializes the needs for a training schedule."""
-        self._memory = memory
-        self._moments = _moments(schedule)
-
-    def stage_keys(self) -> list[tuple[tuple[int, ...], ...]]:
-        """Returns a key for each stage, equal for stages with equal needs."""
-        return [tuple(sorted(moments)) for moments in self._moments]
-
-    def __call__(self, stage: int, start: int, end: int) -> int:
-        """Returns the stage's peak bytes; a longer stage needs no less."""
-        return self._persistent(start, end) + self.stash(stage, start, end)
-
-    def stash(self, stage: int, start: int, end: int) -> int:
-        """Returns the bytes of the stage's stash at its peak."""
-        return self._peak(stage, list(self._memory.stash(start, end).values()))
-
-    def lower_bound(self, stage: int, start: int, end: int) -> int:
-        """Returns the peak bytes without the values that recomputation needs.
-
-        So if two stages start or end at the same call, the longer one needs no less.
-        """
-        residuals = self._memory.residuals(start, end)
-        return self._persistent(start, end) + self._peak(stage, residuals)
-
-    def _persistent(self, start: int, end: int) -> int:
-        return self._memory.weights(start, end) + self._memory.accumulators(start, end)
-
-    def _peak(self, stage: int, each: Sequence[int]) -> int:
-        return max(
-            sum(map(operator.mul, numbers, each)) for numbers in self._moments[stage]
-        )
-
-
-def _moments(schedule: Schedule) -> list[list[tuple[int, ...]]]:
-    """Returns for each stage the numbers of micro-batches that it may hold at once.
-
-    Each has a number for each StashKind; those that others dominate are left out.
-    """
-    found: list[set[tuple[int, ...]]] = [set() for _ in range(schedule.num_stages)]
-    device_of_stage = schedule.device_of_stage()
-    for device in range(schedule.num_devices):
-        stages = [stage for stage, own in device_of_stage.items() if own == device]
-        for held in stash_counts(schedule, device):
-            for stage in stages:
-                found[stage].add(tuple(held[stage, kind] for kind in StashKind))
-    return [
-        [a for a in moments if not any(a != b and _dominates(b, a) for b in moments)]
-        for moments in found
-    ]
-
-
-def _dominates(a: Sequence[int], b: Sequence[int]) -> bool:
-    return all(map(operator.ge, a, b))
 
 
 def _running_sums(values: Iterable[int]) -> list[int]:

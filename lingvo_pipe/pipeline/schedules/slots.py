@@ -22,10 +22,9 @@ from __future__ import annotations
 import enum
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
@@ -115,41 +114,25 @@ class _Stash:
         return slot
 
 
-def stash_counts(
-    schedule: Schedule, device: int
-) -> Iterator[Counter[tuple[int, StashKind]]]:
-    """Yields numbers of micro-batches by (stage, stash) after each operation.
+class StashMoment(NamedTuple):
+    """An operation, its stashes, and what its device stashes of other micro-batches.
 
-    The micro-batch that an operation works on counts until the operation is done.
+    `others` has numbers of micro-batches by (stage, stash), without the one that the
+    operation works on.
     """
+
+    op: Op
+    use: Use
+    others: Counter[tuple[int, StashKind]]
+
+
+def stash_moments(schedule: Schedule, device: int) -> Iterator[StashMoment]:
+    """Yields the operations of a device."""
     held: Counter[tuple[int, StashKind]] = Counter()
     for op in schedule.columns[device]:
         use = stash_use(schedule, op)
-        if use.write:
-            held[op.stage, use.write] += 1
         if use.read:
             held[op.stage, use.read] -= 1
-        yield held.copy()
-
-
-def peak_stash_bytes(
-    schedule: Schedule, stages: Sequence[Mapping[StashKind, int]]
-) -> list[int]:
-    """Returns the peak bytes of each device's stashes.
-
-    `stages` are the bytes of one micro-batch in each stash that a stage uses; raises
-    ValueError if their number is not the schedule's.
-    """
-    if len(stages) != schedule.num_stages:
-        raise UserValueError(
-            f"stages: expected the bytes of {schedule.num_stages} stages, as in the "
-            f"schedule, got {len(stages)!r}."
-        )
-    by_device = (
-        [
-            sum(num * stages[stage][kind] for (stage, kind), num in held.items())
-            for held in stash_counts(schedule, device)
-        ]
-        for device in range(schedule.num_devices)
-    )
-    return [max(sums, default=0) for sums in by_device]
+        yield StashMoment(op, use, held.copy())
+        if use.write:
+            held[op.stage, use.write] += 1

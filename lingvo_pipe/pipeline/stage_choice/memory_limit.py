@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.pipeline.memory.stage_memory import StageNeeds
+from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (

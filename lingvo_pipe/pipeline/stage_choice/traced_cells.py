@@ -24,8 +24,9 @@ from lingvo_pipe.pipeline.execution.prologue import (
     prologue_spec,
 )
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
+from lingvo_pipe.pipeline.memory.peak_memory import bytes_of_calls, value_bytes
+from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, Workspace
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.splitting.cell_costs import as_shape, boundary_bytes
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext
@@ -71,23 +72,27 @@ class TracedCells:
         )
 
     def memory(self, recomputed: Sequence[bool], num_accumulators: int) -> StageMemory:
-        """Returns the memory of the cells and of a loss after them; see `call_bytes`.
+        """Returns the memory of the cells, and of a loss after them.
+
+        See `bytes_of_calls` for the arguments.
 
         The loss is not known before a step runs. It is assumed to stash as many bytes
-        as its inputs have, as the softmax cross entropy does.
+        as its inputs have, as the softmax cross entropy does, and to return their
+        gradients.
         """
-        cells = [
-            call_bytes(call, is_recomputed, num_accumulators)
-            for call, is_recomputed in zip(self.calls, recomputed, strict=True)
-        ]
+        cells = bytes_of_calls(self.calls, recomputed, num_accumulators)
+        output_bytes = num_bytes(self.specs[v] for v in self.outputs)
         loss = CallBytes(
             weights=0,
             accumulators=0,
-            residuals=num_bytes(self.specs[v] for v in self.outputs),
+            residuals=output_bytes,
             weight_residuals=0,
             recomputed=recomputed[-1],
             used=self.outputs,
             made=(),
+            workspace=Workspace(
+                backward=(output_bytes,), input_backward=(output_bytes,)
+            ),
         )
         return StageMemory([*cells, loss], value_bytes(self.specs, self.inputs))
 

@@ -25,6 +25,7 @@ from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.tracing.cut import CutGraph
 from lingvo_pipe.pipeline.tracing.trace import Trace
+from lingvo_pipe.pipeline.tracing.views import buffers_of
 
 Function = Callable[..., list[tf.Tensor]]
 
@@ -64,6 +65,8 @@ class Phases:
         call_context: specs of the known fields.
         output_gradients: specs of the output gradients that the backward pass takes.
         input_gradients: specs of the input gradients that it returns.
+        residual_buffers, weight_residual_buffers: the buffers of the residuals.
+        view_of: for each of `made`, the position of the input that it is a view of.
     """
 
     def __init__(self, trace: Trace, needed: Sequence[bool], compilation: Compilation):
@@ -108,6 +111,12 @@ class Phases:
         self.weight_residuals = list(map(spec_of, self._weight_residuals))
         self.output_gradients = list(map(spec_of, self._doutputs))
         self.input_gradients = list(map(spec_of, self._dinputs))
+        ends = trace.args, trace.made
+        self.residual_buffers = buffers_of(self._residuals, *ends)
+        self.weight_residual_buffers = buffers_of(self._weight_residuals, *ends)
+        self.view_of = [
+            next(iter(buffers_of([x], *ends).args), None) for x in trace.made
+        ]
 
     def forward(self, stashes: bool) -> Function:
         """Returns `(weights, context, used args) -> made, sums, residuals if asked`."""

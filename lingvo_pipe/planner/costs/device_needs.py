@@ -14,7 +14,7 @@ import functools
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
 
-from lingvo_pipe.pipeline.memory.stage_memory import StageNeeds
+from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import smallest_stages
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
@@ -71,20 +71,28 @@ class DeviceNeeds:
             stages[device_of_stage[stage]].append(pair)
         for device, pairs in enumerate(stages):
             slots = zip(*(self._slots.by_replica(*pair) for pair in pairs), strict=True)
-            workspace = max(self._workspace(*pair) for pair in pairs)
-            found[device] += max(map(sum, slots)) + workspace
+            found[device] += max(map(sum, slots))
         return found
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of a device if all its stages are like this one."""
+        number = self.candidate.stages_per_device
+        own = self._needs(stage, start, self._stop(end), number)
+        return own + self._slots.largest(start, end) * number
+
+    def share(self, stage: int, start: int, end: int) -> int:
+        """Returns `for_stage` as if all stages ran at once.
+
+        If no stage exceeds a limit, their device does not, whatever its stages are.
+        """
         own = self._needs(stage, start, self._stop(end))
         own += self._slots.largest(start, end)
-        return own * self.candidate.stages_per_device + self._workspace(start, end)
+        return own * self.candidate.stages_per_device
 
     def upper_bound(self, boundaries: Sequence[int]) -> int:
         """Returns the maximum bytes of a device if its stages were like its largest."""
         stages = enumerate(itertools.pairwise([0, *boundaries]))
-        return max(self.for_stage(stage, *pair) for stage, pair in stages)
+        return max(self.share(stage, *pair) for stage, pair in stages)
 
     def can_fit(self, limit: int) -> bool:
         """Returns whether stages may fit, by a quick necessary condition.
@@ -110,12 +118,9 @@ class DeviceNeeds:
         return bisect.bisect_left(range(everything), True, low, key=self.can_fit)
 
     def _lower_bound(self, stage: int, start: int, end: int) -> int:
-        own = self._needs.lower_bound(stage, start, self._stop(end))
-        own += self._slots.lower_bound(start, end)
-        return own * self.candidate.stages_per_device + self._workspace(start, end)
-
-    def _workspace(self, start: int, end: int) -> int:
-        return max(self.model.max_workspace_bytes[start : self._stop(end)])
+        number = self.candidate.stages_per_device
+        own = self._needs.lower_bound(stage, start, self._stop(end), number)
+        return own + self._slots.lower_bound(start, end) * number
 
     def _stop(self, end: int) -> int:
         """Returns the end of a stage's calls; the loss follows the last cell."""
@@ -125,16 +130,13 @@ class DeviceNeeds:
 def min_bytes_by_cell(model: ModelCosts) -> Iterator[int]:
     """Yields the minimum bytes that a device needs for each cell.
 
-    They are its weights, accumulators and slots; and while its backward pass runs, the
-    residuals of one micro-batch, the smallest there is, and the workspace.
+    They are its weights, accumulators and slots, and what it needs for one micro-batch,
+    the smallest there is.
     """
     memory, last = model.memory, model.num_cells - 1
     for cell in range(model.num_cells):
         calls = cell, cell + 1 + (cell == last)  # The loss is with the last cell.
-        _, residuals, _ = memory.residuals(*calls)
-        held = memory.weights(*calls) + memory.accumulators(*calls)
-        workspace = max(model.max_workspace_bytes[slice(*calls)])
-        yield held + model.slot_bytes[cell] + residuals + workspace
+        yield model.slot_bytes[cell] + memory.minimum(*calls)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +161,7 @@ class OversizedCandidate:
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)
         sizes = self.needs.model.num_cells, self.candidate.num_stages
-        boundaries = smallest_stages(self.needs.for_stage, *sizes)
+        boundaries = smallest_stages(self.needs.share, *sizes)
         largest = max(self.needs.by_device(boundaries))
         if largest > self.limit:
             return largest

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
+from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, Workspace
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, boundary_bytes
 
 
@@ -22,8 +22,8 @@ class ModelCosts:
     num_parameters: Sequence[int]  # Trained ones.
     slot_bytes: Sequence[int]  # With averages.
     calls: Sequence[CallBytes]  # Of the cells and the loss.
-    workspace_bytes: Sequence[tuple[int, ...]]  # At each moment while a call runs.
     value_bytes: Mapping[int, int]  # Between calls, by number, without the batch.
+    in_place: bool = False  # See `StageMemory`.
 
     @property
     def num_cells(self) -> int:
@@ -32,19 +32,14 @@ class ModelCosts:
 
     @functools.cached_property
     def memory(self) -> StageMemory:
-        """The memory of consecutive calls, without slots and workspace."""
-        return StageMemory(self.calls, self.value_bytes)
+        """The memory of consecutive calls, without slots."""
+        return StageMemory(self.calls, self.value_bytes, self.in_place)
 
     @functools.cached_property
     def boundary_bytes(self) -> list[int]:
         """Bytes that would cross a boundary after each cell."""
         *cells, loss = [(call.used, call.made) for call in self.calls]
         return boundary_bytes(cells, loss[0], self.value_bytes)
-
-    @functools.cached_property
-    def max_workspace_bytes(self) -> list[int]:
-        """The largest workspace of each cell and of the loss."""
-        return [max(moments, default=0) for moments in self.workspace_bytes]
 
 
 # By the number of rows of a micro-batch: the model's costs, and the seconds of cells.
@@ -62,7 +57,6 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
     def line(x: int, y: int) -> int:
         return x + (y - x) * offset // interval
 
-    @functools.cache  # Many cells are equal.
     def moments(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         """Rounds; with one row, tensors may have another's shape by chance."""
         if len(x) != len(y):  # With one row there may be fewer operations.
@@ -70,10 +64,16 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         pairs = zip(x, y, strict=True)
         return tuple(n + round((m - n) * offset / interval) for n, m in pairs)
 
+    @functools.cache  # Many cells are equal.
+    def workspace(x: Workspace, y: Workspace) -> Workspace:
+        return Workspace(*map(moments, x, y))
+
     def call(x: CallBytes, y: CallBytes) -> CallBytes:
         return x._replace(
             residuals=line(x.residuals, y.residuals),
             weight_residuals=line(x.weight_residuals, y.weight_residuals),
+            new_weight_residuals=line(x.new_weight_residuals, y.new_weight_residuals),
+            workspace=workspace(x.workspace, y.workspace),
         )
 
     return dataclasses.replace(
@@ -81,6 +81,5 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         num_rows=num_rows,
         flops=list(map(line, a.flops, b.flops)),
         calls=list(map(call, a.calls, b.calls)),
-        workspace_bytes=list(map(moments, a.workspace_bytes, b.workspace_bytes)),
         value_bytes={v: line(n, b.value_bytes[v]) for v, n in a.value_bytes.items()},
     )

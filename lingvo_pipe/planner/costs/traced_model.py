@@ -21,14 +21,14 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
+from lingvo_pipe.pipeline.memory.peak_memory import bytes_of_calls, value_bytes
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, cell_costs
 from lingvo_pipe.pipeline.stage_choice.traced_cells import CONTEXT_SPECS, SINGLE_STAGE
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models, at_rows
-from lingvo_pipe.planner.costs.workspace_bytes import workspace_bytes
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.training.optim.exponential_moving_average import make_averages
 from lingvo_pipe.training.optim.learner import Learner
@@ -104,7 +104,6 @@ class ModelTracer:
         by_xla = self._pipeline.jit_compile or must_compile(self._device)
         compiled = compilation(by_xla, self._device)
         stage_calls = assembly.stage_calls([compiled] * len(assembly.calls))
-        workspace = functools.cache(lambda packed: workspace_bytes(packed.phases))
         flops = [0] * self.num_cells
         if counts_flops:
             shapes = map_present(lambda x: tuple(x.shape), inputs)
@@ -114,8 +113,7 @@ class ModelTracer:
             flops,
             [self._trained[i].num_parameters for i in self._order],
             [self._trained[i].slot_bytes for i in self._order],
-            [call_bytes(x, recomputed=True, num_accumulators=1) for x in stage_calls],
-            [workspace(call.functions) for call in stage_calls],
+            bytes_of_calls(stage_calls, [True] * len(stage_calls), num_accumulators=1),
             value_bytes(assembly.specs, assembly.inputs),
         )
         return TracedModel(costs, stage_calls, assembly.specs)
@@ -133,7 +131,7 @@ def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models
 
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
-        costs = costs_of(num_rows)
+        costs = dataclasses.replace(costs_of(num_rows), in_place=device.in_place)
         return costs, flops_time(costs, device, dtype)
 
     return models

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.memory.stage_memory import Workspace
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.planner.costs.flops_time_model import stage_seconds
@@ -63,8 +64,11 @@ class MeasuredModels:
         costs = self._costs(num_rows)
         if num_rows >= self._min_oversized:
             above = self._limit + 1
-            workspace = [(max((*each, above)),) for each in costs.workspace_bytes]
-            costs = dataclasses.replace(costs, workspace_bytes=workspace)
+            calls = [
+                each._replace(workspace=Workspace(forward=(above,)))
+                for each in costs.calls
+            ]
+            costs = dataclasses.replace(costs, calls=calls)
         return costs, self._seconds_of(num_rows)
 
     def trace(self, num_rows: int) -> TracedModel:
@@ -75,10 +79,9 @@ class MeasuredModels:
 
     def cells_fit(self, num_rows: int) -> bool:
         """Returns whether the device can hold each single cell."""
-        costs = self._costs(num_rows)
-        calls = zip(costs.calls, costs.max_workspace_bytes, strict=True)
-        needs = (x.weights + x.accumulators + x.residuals + own for x, own in calls)
-        return max(needs) <= self._limit
+        memory = self._costs(num_rows).memory
+        calls = itertools.pairwise(range(self._tracer.num_cells + 2))
+        return max(memory.minimum(*call) for call in calls) <= self._limit
 
     def measure(self, num_rows: int) -> bool:
         """Times the cells for micro-batches of b rows; returns whether that is new.

@@ -59,6 +59,7 @@ class DeviceModel:
     contention: Contention = Contention()
     shares_memory: bool = False  # Whether `memory` shrinks when there are more devices.
     has_replicas: bool = True  # Whether pipelines run side by side; not yet on TPUs.
+    in_place: bool = False  # Whether XLA plans all buffers; see `StageMemory`.
 
     @property
     def usable_bytes(self) -> int:
@@ -105,6 +106,7 @@ DEVICES = {
         memory_bandwidth * _GB,
         link_bandwidth * _GB,
         has_replicas=not name.startswith("TPU"),
+        in_place=name.startswith("TPU"),
     )
     for name, memory, reserved, teraflops, memory_bandwidth, link_bandwidth in _KNOWN
 }

@@ -63,10 +63,14 @@ def feasible_boundaries(
     boundaries = balanced_boundaries(costs, len(keys), traffic)
     if max(needs.by_device(boundaries)) <= limit:
         return boundaries  # The memory is no constraint.
-    feasible_end = feasible_ends(needs.for_stage, limit, len(costs), keys)
-    if not is_feasible(feasible_end):
-        return None
-    return balanced_boundaries(costs, len(keys), traffic, feasible_end)
+    for size in (needs.for_stage, needs.share):
+        feasible_end = feasible_ends(size, limit, len(costs), keys)
+        if not is_feasible(feasible_end):
+            break
+        boundaries = balanced_boundaries(costs, len(keys), traffic, feasible_end)
+        if max(needs.by_device(boundaries)) <= limit:
+            return boundaries
+    return None
 
 
 def evaluate_boundaries(

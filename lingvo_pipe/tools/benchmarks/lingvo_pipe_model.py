@@ -19,7 +19,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
-from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.tools.benchmarks.configuration import (
     LEARNING_RATE,

@@ -1,13 +1,16 @@
-"""Memory of stages, against counting after each operation of the schedule."""
+"""Memory of stages, against counting during each operation of the schedule."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
 
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, StageNeeds
+from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, Workspace
+from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_rule import (
     gpipe,
     interleaved,
@@ -15,7 +18,8 @@ from lingvo_pipe.pipeline.schedules.by_rule import (
     zero_bubble,
 )
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_use
 
 NUM_CALLS = 6
 NUM_INPUTS = 2
@@ -32,8 +36,18 @@ def random_calls(rng: random.Random) -> tuple[list[CallBytes], dict[int, int]]:
         weights, accumulators, residuals, later = rng.choices(SIZES, k=4)
         again = rng.random() < 0.6
         used = rng.choices(range(number), k=rng.randrange(4))
+        own = CallBytes(weights, accumulators, residuals, later, again, used, made)
+        near = [*used, *made]
+        shared = [rng.sample(near, rng.randint(0, len(near))) for _ in range(2)]
+        new = rng.choice(SIZES)
+        workspace = Workspace(*(tuple(rng.choices(SIZES, k=2)) for _ in range(4)))
         calls.append(
-            CallBytes(weights, accumulators, residuals, later, again, used, made)
+            own._replace(
+                residual_values=shared[0],
+                weight_residual_values=shared[1],
+                new_weight_residuals=new,
+                workspace=workspace,
+            )
         )
         number += len(made)
     return calls, {value: rng.choice(SIZES) for value in range(NUM_INPUTS, number)}
@@ -56,32 +70,79 @@ def all_boundaries(num_stages: int) -> Iterator[list[int]]:
         yield [*middle, NUM_CALLS]
 
 
-def stash_bytes(
-    schedule: Schedule,
-    done: set[Op],
-    stage: int,
-    calls: Sequence[CallBytes],
-    values: dict[int, int],
-) -> int:
-    """Returns the bytes that a stage must stash after these operations."""
-    total = 0
-    for m in range(schedule.num_micro_batches):
-        last = Op(W if W in schedule.kinds else B, m, stage)
-        if Op(F, m, stage) not in done or last in done:
-            continue
-        recompute = Op(R, m, stage)
-        if Op(B, m, stage) in done:
-            total += sum(call.weight_residuals for call in calls)
-        elif recompute not in schedule or recompute in done:
-            total += sum(call.residuals for call in calls)
-        else:
-            again = [call for call in calls if call.recomputed]
-            total += sum(call.residuals for call in calls if not call.recomputed)
-            needed: set[int] = set()
-            for call in reversed(again):
-                needed = (needed - set(call.made)) | set(call.used)
-            total += sum(values.get(value, 0) for value in needed)
-    return total
+class Stage(NamedTuple):
+    """A stage's calls, and the bytes of all values."""
+
+    calls: Sequence[CallBytes]
+    values: dict[int, int]
+    in_place: bool
+
+    def saved(self) -> set[int]:
+        """Returns the buffers from the forward pass that a recomputation needs."""
+        found: set[int] = set()
+        for call in reversed(self.calls):
+            if call.recomputed:
+                found = (found - set(call.made)) | set(call.used)
+        others = [call for call in self.calls if not call.recomputed]
+        return found.union(*(call.residual_values for call in others))
+
+    def buffers(self) -> set[tuple[int, bool]]:
+        """Returns values of residuals, and if they are from the recomputation."""
+        made = {v for call in self.calls if call.recomputed for v in call.made}
+        return {
+            (value, call.recomputed and value in made)
+            for call in self.calls
+            for value in call.residual_values
+        }
+
+    def stashed(self, kind: StashKind | None) -> int:
+        """Returns the bytes of a micro-batch in a stash."""
+        if kind is StashKind.FOR_RECOMPUTE:
+            own = [call.residuals for call in self.calls if not call.recomputed]
+            return sum(own) + self.bytes_of(self.saved())
+        if kind is StashKind.RESIDUALS:
+            own = [call.residuals for call in self.calls]
+            return sum(own) + self.bytes_of(value for value, _ in self.buffers())
+        own = [call.weight_residuals for call in self.calls]
+        found = {v for call in self.calls for v in call.weight_residual_values}
+        return sum(own) + self.bytes_of(found)
+
+    def bytes_of(self, values: Iterable[int]) -> int:
+        return sum(self.values.get(value, 0) for value in values)
+
+    def during(self, kind: Kind, stash: StashKind | None) -> int:
+        """Returns the most bytes of a micro-batch while an operation runs on it."""
+        if kind is F and stash is StashKind.FOR_RECOMPUTE:
+            return self.stashed(stash)
+        peaks, calls = [], self.calls
+        for j, call in enumerate(calls):
+            forward, backward, input_backward, weight_backward = map(
+                max, call.workspace
+            )
+            if kind in (F, R):
+                buffers = self.buffers()
+                if kind is R:
+                    buffers |= {(value, False) for value in self.saved()}
+                in_values = self.bytes_of(value for value, _ in buffers)
+                done = sum(x.residuals for x in calls[: j + 1])
+                every = sum(x.residuals for x in calls)
+                peaks.append(in_values + max(done + forward, every))
+            elif kind is W:
+                gradients = self.new_gradients(calls[:j])
+                late = self.stashed(StashKind.WEIGHT_RESIDUALS)
+                peaks.append(late + gradients + weight_backward)
+            elif stash is None:
+                gradients = self.new_gradients(calls[j + 1 :])
+                residuals = self.stashed(StashKind.RESIDUALS)
+                peaks.append(residuals + gradients + backward)
+            else:
+                late = sum(x.new_weight_residuals for x in calls[j:])
+                residuals = self.stashed(StashKind.RESIDUALS)
+                peaks.append(residuals + late + input_backward)
+        return max(peaks)
+
+    def new_gradients(self, calls: Sequence[CallBytes]) -> int:
+        return 0 if self.in_place else sum(call.accumulators for call in calls)
 
 
 def counted(
@@ -89,38 +150,42 @@ def counted(
     calls: Sequence[CallBytes],
     values: dict[int, int],
     boundaries: Sequence[int],
+    in_place: bool,
 ) -> list[int]:
-    """Returns the peak bytes of each device, counted after each of its operations."""
-    stage_calls = [calls[a:b] for a, b in itertools.pairwise([0, *boundaries])]
+    """Returns the peak bytes of each device, counted during each of its operations."""
+    stages = [
+        Stage(calls[a:b], values, in_place)
+        for a, b in itertools.pairwise([0, *boundaries])
+    ]
+    loss = 1 if in_place else Fraction(6, 5)  # The allocator's.
     peaks = []
     for column in schedule.columns:
-        stages = {op.stage for op in column}
-        own = [call for stage in stages for call in stage_calls[stage]]
-        done: set[Op] = set()
+        stash: dict[tuple[int, int], int] = {}
         peak = 0
         for op in column:
-            done.add(op)
-            stash = [
-                stash_bytes(schedule, done, stage, stage_calls[stage], values)
-                for stage in stages
-            ]
-            peak = max(peak, sum(stash))
+            stage, pair = stages[op.stage], (op.stage, op.micro_batch)
+            written = stash_use(schedule, op).write
+            stash[pair] = int(stage.during(op.kind, written) * loss)
+            peak = max(peak, sum(stash.values()))
+            stash[pair] = stage.stashed(written) if written else 0
+        own = [call for k in {op.stage for op in column} for call in stages[k].calls]
         peaks.append(peak + sum(call.weights + call.accumulators for call in own))
     return peaks
 
 
-def test_devices_need_what_is_counted_after_each_operation() -> None:
+def test_devices_need_what_is_counted_during_each_operation() -> None:
     rng = random.Random(0)
     for schedule in schedules():
         for boundaries in all_boundaries(schedule.num_stages):
             calls, values = random_calls(rng)
-            memory = StageMemory(calls, values)
-            want = counted(schedule, calls, values, boundaries)
+            in_place = rng.random() < 0.5
+            memory = StageMemory(calls, values, in_place)
+            want = counted(schedule, calls, values, boundaries, in_place)
             assert memory.of_devices(schedule, boundaries) == want
 
 
 def test_a_stage_by_itself_needs_what_its_device_does() -> None:
-    """Several stages of a device need no more together than one by one."""
+    """Several stages need no more than one that runs and others that do not."""
     rng = random.Random(1)
     for schedule in schedules():
         owners = schedule.device_of_stage()
@@ -128,13 +193,17 @@ def test_a_stage_by_itself_needs_what_its_device_does() -> None:
             memory = StageMemory(*random_calls(rng))
             needs = StageNeeds(memory, schedule)
             alone = [0] * schedule.num_devices
+            running = list(alone)
             for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
-                alone[owners[stage]] += needs(stage, *pair)
+                own, device = needs(stage, *pair), owners[stage]
+                idle = needs(stage, *pair, 2) - own
+                running[device] = max(running[device] + idle, alone[device] + own)
+                alone[device] += idle
             together = memory.of_devices(schedule, boundaries)
             if schedule.num_stages == schedule.num_devices:
-                assert alone == together
+                assert running == together
             else:
-                assert all(a >= b for a, b in zip(alone, together, strict=True))
+                assert all(a >= b for a, b in zip(running, together, strict=True))
 
 
 def test_a_longer_stage_needs_no_less() -> None:

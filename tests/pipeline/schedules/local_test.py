@@ -11,7 +11,7 @@ from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.by_rule import local, one_f_one_b
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.slots import stash_counts
+from tests.pipeline.schedules.stash_sizes import stash_counts
 
 
 def test_without_blocks_it_is_1f1b() -> None:

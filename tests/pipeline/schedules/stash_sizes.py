@@ -1,9 +1,13 @@
 """Numbers of micro-batches in the stashes of a schedule's devices."""
 
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_counts
+from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_moments
 
 
 class StashSizes(NamedTuple):
@@ -27,6 +31,33 @@ def stash_sizes(schedule: Schedule, device: int) -> list[StashSizes]:
         )
         numbers.append(StashSizes(for_recompute, sum(held.values()) - for_recompute))
     return numbers
+
+
+def stash_counts(
+    schedule: Schedule, device: int
+) -> Iterator[Counter[tuple[int, StashKind]]]:
+    """Yields numbers of micro-batches by (stage, stash) after each operation."""
+    for op, use, others in stash_moments(schedule, device):
+        if use.write:
+            others[op.stage, use.write] += 1
+        yield others
+
+
+def peak_stash_bytes(
+    schedule: Schedule, stages: Sequence[Mapping[StashKind, int]]
+) -> list[int]:
+    """Returns the peak bytes of each device's stashes after operations.
+
+    `stages` are the bytes of a micro-batch in each stash.
+    """
+    by_device = (
+        [
+            sum(num * stages[stage][kind] for (stage, kind), num in held.items() if num)
+            for held in stash_counts(schedule, device)
+        ]
+        for device in range(schedule.num_devices)
+    )
+    return [max(sums, default=0) for sums in by_device]
 
 
 def peak_stash_sizes(schedule: Schedule) -> list[StashSizes]:

@@ -27,7 +27,7 @@ from tests.planner.made_up_model import (
     made_up_models,
 )
 
-DEVICE = made_up_device(7000)
+DEVICE = made_up_device(9500)
 LARGE = made_up_device(40_000)
 THERE = Resources(DEVICE, 4, BATCH_SIZE)
 

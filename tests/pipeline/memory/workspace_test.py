@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.planner.costs.workspace_bytes import workspace_bytes
+from lingvo_pipe.pipeline.memory.stage_memory import Workspace
+from lingvo_pipe.pipeline.memory.workspace import workspace_of
 
 K, N, M = 3, 50, 7
 
@@ -33,6 +34,18 @@ def _backward(w: Any, v: Any, x: Any, hidden: Any, dy: Any) -> list[tf.Tensor]:
     return [dw, dv]
 
 
+def _input_backward(w: Any, v: Any, x: Any, hidden: Any, dy: Any) -> list[tf.Tensor]:
+    dhidden = tf.matmul(dy, v, transpose_b=True)
+    dhidden = tf.raw_ops.ReluGrad(gradients=dhidden, features=hidden)
+    return [tf.matmul(dhidden, w, transpose_b=True), x, hidden, dy, dhidden]
+
+
+def _weight_backward(
+    w: Any, v: Any, x: Any, hidden: Any, dy: Any, dhidden: Any
+) -> list[tf.Tensor]:
+    return [tf.matmul(x, dhidden, transpose_a=True), tf.matmul(hidden, dy, True)]
+
+
 def phases(b: int, forward: Any = _forward, backward: Any = _backward) -> Any:
     """Returns the phases of two products with a relu between them."""
     return SimpleNamespace(
@@ -40,19 +53,34 @@ def phases(b: int, forward: Any = _forward, backward: Any = _backward) -> Any:
         call_context=[],
         args=[spec(b, K)],
         residuals=[spec(b, K), spec(b, N)],
+        weight_residuals=[spec(b, K), spec(b, N), spec(b, M), spec(b, N)],
         output_gradients=[spec(b, M)],
         forward=lambda stashes: forward,
         backward=lambda: backward,
+        input_backward=lambda: _input_backward,
+        weight_backward=lambda: _weight_backward,
     )
+
+
+def without_residuals(made: Any) -> None:
+    made.residuals, made.weight_residuals = [], []
+    made.backward = made.input_backward = lambda: lambda w, v, dy: [dy]
+    made.weight_backward = lambda: lambda w, v: [w, v]
 
 
 @pytest.mark.parametrize("b", [1, 2, K, N, 1000])
 def test_two_products_and_a_relu(b: int) -> None:
     """The hidden units and the inputs are residuals, so they count as nothing."""
     forward = [0, 0, b * M]  # The relu reuses its input's memory.
-    # The gradient of the hidden units lives until the gradient of `w` exists.
-    backward = [b * N, b * N, b * N + K * N, K * N + N * M]
-    assert workspace_bytes(phases(b)) == tuple(4 * n for n in (*forward, *backward))
+    # The gradient of the hidden units lives until the gradient of `w` exists, and the
+    # given gradient of the outputs all the time.
+    backward = [b * M + n for n in (b * N, b * N, b * N + K * N, K * N + N * M)]
+    first_half = [b * M, b * M, b * M + b * K]  # Weight residuals do not count.
+    second_half = [K * N, K * N + N * M]
+    found = [forward, backward, first_half, second_half]
+    assert workspace_of(phases(b)) == Workspace(
+        *(tuple(4 * n for n in x) for x in found)
+    )
 
 
 def test_a_product_does_not_reuse_its_inputs_memory() -> None:
@@ -65,11 +93,10 @@ def test_a_product_does_not_reuse_its_inputs_memory() -> None:
 
     b = 5
     made = phases(b, squared)
-    made.residuals = []
-    made.backward = lambda: lambda w, v, dy: [dy]
+    without_residuals(made)
     zeros = N * N
     products = [b * N, 2 * b * N + zeros, b * N + b * M]
-    assert [4 * n for n in products] == list(workspace_bytes(made))
+    assert [4 * n for n in products] == list(workspace_of(made).forward)
 
 
 def test_views_take_nothing() -> None:
@@ -80,7 +107,6 @@ def test_views_take_nothing() -> None:
 
     b = 5
     made = phases(b, viewed)
-    made.residuals = []
-    made.backward = lambda: lambda w, v, dy: [dy]
+    without_residuals(made)
     # The product is returned, so the square takes memory of its own.
-    assert list(workspace_bytes(made)) == [4 * b * N, 8 * b * N]
+    assert list(workspace_of(made).forward) == [4 * b * N, 8 * b * N]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,50 +10,59 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import spec_of
-from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
+from lingvo_pipe.pipeline.memory.stage_memory import Workspace
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.tracing.phases import Function, Phases
+from lingvo_pipe.pipeline.tracing.views import VIEWS, origin
 
-# Operations whose output is a view of their input.
-_VIEWS = (
-    *("ExpandDims", "Identity", "PreventGradient"),
-    *("Reshape", "Squeeze", "StopGradient"),
-)
 # Operations whose output cannot reuse an input's memory: they read inputs to the end.
 _NOT_IN_PLACE = re.compile("MatMul|Einsum|Conv|Pool|Transpose|Gather|Reverse")
 
 
-def workspace_bytes(phases: Phases) -> tuple[int, ...]:
-    """Returns bytes during each operation of the forward, then of the backward pass.
+def workspace_of(phases: Phases) -> Workspace:
+    """Returns the workspace of a layer.
 
-    Weights, inputs and residuals do not count. Operations run in the graph's order,
-    each as soon as its inputs exist. A tensor lives from its operation until its last
-    use. An output that reuses an input's memory, such as a sum, counts as 0.
+    Operations run in the graph's order, each as soon as its inputs exist. A tensor
+    lives from its operation until its last use. An output that reuses an input's
+    memory, such as a sum, counts as 0.
     """
     shared = [*phases.cast_weights, *phases.call_context]
-    forward = _bytes_by_operation(
-        phases.forward(stashes=True), [*shared, *phases.args], len(phases.residuals)
+    seeds, late = phases.output_gradients, phases.weight_residuals
+    given = [*shared, *phases.residuals, *seeds]
+    by_seeds = functools.partial(_bytes_by_operation, live=num_bytes(seeds))
+    return Workspace(
+        forward=_bytes_by_operation(
+            phases.forward(stashes=True), [*shared, *phases.args], len(phases.residuals)
+        ),
+        backward=by_seeds(phases.backward(), given, 0),
+        input_backward=by_seeds(phases.input_backward(), given, len(late)),
+        weight_backward=_bytes_by_operation(
+            phases.weight_backward(), [*shared, *late], 0
+        ),
     )
-    backward = _bytes_by_operation(
-        phases.backward(), [*shared, *phases.residuals, *phases.output_gradients], 0
-    )
-    return (*forward, *backward)
 
 
 def _bytes_by_operation(
-    function: Function, specs: Sequence[tf.TensorSpec], num_residuals: int
-) -> list[int]:
-    """Returns bytes during each operation, without the residuals, the last outputs."""
+    function: Function,
+    specs: Sequence[tf.TensorSpec],
+    num_residuals: int,
+    live: int = 0,
+) -> tuple[int, ...]:
+    """Returns bytes during each operation, without the residuals, the last outputs.
+
+    Adds the `live` bytes of tensors that exist throughout.
+    """
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     graph = traced.graph
-    operations = [op for op in graph.get_operations() if op.type not in _VIEWS]
-    uses = Counter(_origin(x).ref() for op in operations for x in op.inputs)
-    uses.update(_origin(x).ref() for x in graph.outputs)  # They live until the end.
+    operations = [op for op in graph.get_operations() if op.type not in VIEWS]
+    uses = Counter(origin(x).ref() for op in operations for x in op.inputs)
+    uses.update(origin(x).ref() for x in graph.outputs)  # They live until the end.
     last = graph.outputs[len(graph.outputs) - num_residuals :]
-    residuals = {x.ref(): x for x in map(_origin, last) if _is_allocated(x)}
-    live, found = -_bytes(residuals.values()), []
+    residuals = {x.ref(): x for x in map(origin, last) if _is_allocated(x)}
+    live, found = live - _bytes(residuals.values()), []
     for op in operations:
         freed = []
-        for x in map(_origin, op.inputs):
+        for x in map(origin, op.inputs):
             uses[x.ref()] -= 1
             if not uses[x.ref()] and _is_allocated(x):
                 freed.append(x)
@@ -60,14 +70,7 @@ def _bytes_by_operation(
             found.append(live + _new_bytes(op, freed))
         made = [x for x in op.outputs if uses[x.ref()] and _is_allocated(x)]
         live += _bytes(made) - _bytes(freed)
-    return found
-
-
-def _origin(x: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor that this one is a view of, or the tensor itself."""
-    while x.op.type in _VIEWS:
-        x = x.op.inputs[0]
-    return x
+    return tuple(found) or (0,)
 
 
 def _is_constant(op: tf.Operation) -> bool:

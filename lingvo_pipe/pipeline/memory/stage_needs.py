@@ -1,0 +1,116 @@
+"""Peak bytes of each stage of a schedule, for any range of the layers. Pure."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+from lingvo_pipe.pipeline.memory.stage_memory import (
+    OPERATIONS,
+    StageMemory,
+    StashBytes,
+    operation_index,
+)
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.slots import (
+    StashKind,
+    StashMoment,
+    stash_moments,
+)
+
+# A device's other stages run, or an update, which needs no stash.
+_IDLE = OPERATIONS[Kind.UPDATE, None]
+
+
+class StageNeeds:
+    """Peak bytes of each stage of a schedule, for any range of calls."""
+
+    def __init__(self, memory: StageMemory, schedule: Schedule):
+        """Initializes the needs for a training schedule."""
+        self._memory = memory
+        found = _moments(schedule)
+        self._moments = list(map(_largest, found))
+        self._idle = [
+            _largest({each for each in moments if each[1] == _IDLE})
+            for moments in found
+        ]
+
+    def stage_keys(self) -> list[tuple[tuple[_Moment, ...], ...]]:
+        """Returns a key for each stage, equal for stages with equal needs."""
+        return [
+            (tuple(sorted(moments)), tuple(sorted(idle)))
+            for moments, idle in zip(self._moments, self._idle, strict=True)
+        ]
+
+    def __call__(self, stage: int, start: int, end: int, number: int = 1) -> int:
+        """Returns the peak bytes of a number of stages like this one; one runs.
+
+        Longer stages need no less.
+        """
+        return self._of_alike(stage, start, end, number, self._memory.stash(start, end))
+
+    def stash(self, stage: int, start: int, end: int) -> int:
+        """Returns the bytes of the stage's stash and workspace at their peak."""
+        return _peak(self._moments[stage], self._memory.stash(start, end))
+
+    def lower_bound(self, stage: int, start: int, end: int, number: int = 1) -> int:
+        """Returns the peak bytes without the values that recomputation needs.
+
+        So if two stages start or end at the same call, the longer one needs no less.
+        """
+        each = self._memory.lower_bound(start, end)
+        return self._of_alike(stage, start, end, number, each)
+
+    def _of_alike(
+        self, stage: int, start: int, end: int, number: int, each: StashBytes
+    ) -> int:
+        memory = self._memory
+        idle = memory.weights(start, end) + memory.accumulators(start, end)
+        found = idle + _peak(self._moments[stage], each)
+        if number > 1:
+            found += (number - 1) * (idle + _peak(self._idle[stage], each))
+        return found
+
+
+# Numbers of other micro-batches in each StashKind, and the stage's operation.
+_Moment = tuple[tuple[int, ...], int]
+
+
+def _peak(moments: Iterable[_Moment], each: StashBytes) -> int:
+    held, during = each
+    return max(
+        (
+            sum(map(operator.mul, numbers, held)) + during[operation]
+            for numbers, operation in moments
+        ),
+        default=0,  # No other stage runs on the device.
+    )
+
+
+def _moments(schedule: Schedule) -> list[set[_Moment]]:
+    """Returns each stage's moments."""
+    found: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
+
+    def add(moment: StashMoment, stage: int, operation: int) -> None:
+        held = tuple(moment.others[stage, kind] for kind in StashKind)
+        found[stage].add((held, operation))
+
+    for device in range(schedule.num_devices):
+        last = None
+        for moment in stash_moments(schedule, device):
+            stage = moment.op.stage
+            if last is not None and last != stage:
+                add(moment, last, _IDLE)  # It holds this until it runs again.
+            add(moment, stage, operation_index(moment))
+            last = stage
+    return found
+
+
+def _largest(moments: set[_Moment]) -> list[_Moment]:
+    """Returns the moments at which a stage may need most."""
+    return [a for a in moments if not any(a != b and _dominates(b, a) for b in moments)]
+
+
+def _dominates(a: _Moment, b: _Moment) -> bool:
+    same = b[1] in (a[1], _IDLE)
+    return same and all(map(operator.ge, a[0], b[0]))

@@ -1,0 +1,12 @@
+"""Bytes of tensors by their specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+
+def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
+    """Returns the bytes of tensors; tensors of unknown size count as 0."""
+    return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)

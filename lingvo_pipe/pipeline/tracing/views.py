@@ -1,0 +1,52 @@
+"""Tensors that are views of others, so that both have one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# Operations whose output is a view of their input.
+VIEWS = (
+    *("ExpandDims", "Identity", "PreventGradient"),
+    *("Reshape", "Squeeze", "StopGradient"),
+)
+
+
+class Buffers(NamedTuple):
+    """The distinct buffers behind some tensors of a layer.
+
+    Attributes:
+        own: tensors, one for each buffer that no input or output of the layer has.
+        args: positions of the inputs that have the other buffers.
+        made: positions of the outputs that have them.
+    """
+
+    own: list[tf.Tensor]
+    args: list[int]
+    made: list[int]
+
+
+def origin(x: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor that this one is a view of, or the tensor itself."""
+    while x.op.type in VIEWS:
+        x = x.op.inputs[0]
+    return x
+
+
+def buffers_of(
+    tensors: Sequence[tf.Tensor], args: Sequence[tf.Tensor], made: Sequence[tf.Tensor]
+) -> Buffers:
+    """Returns the buffers of tensors of a layer with these inputs and outputs."""
+    arg_of = {x.ref(): i for i, x in reversed([*enumerate(args)])}
+    made_of = {origin(x).ref(): i for i, x in reversed([*enumerate(made)])}
+    found = Buffers([], [], [])
+    for ref in dict.fromkeys(origin(x).ref() for x in tensors):
+        if ref in arg_of:
+            found.args.append(arg_of[ref])
+        elif ref in made_of:
+            found.made.append(made_of[ref])
+        else:
+            found.own.append(ref.deref())
+    return found

@@ -1,0 +1,53 @@
+"""PeakBytes against the peak that TensorFlow's allocator counts."""
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.training.profiling import memory_peaks
+
+# Every allocator counts such large tensors.
+WIDTH, ROWS, M = 512, 2048, 4
+
+
+def exponents(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
+    return NestedMap(loss=(tf.reduce_mean(tf.exp(outputs)), tf.constant(1.0)))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "recompute"), [("gpipe", "never"), ("1f1b", "always")]
+)
+def test_the_allocator_holds_what_is_predicted(
+    schedule: str, recompute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of one size leave no gaps; the prediction allows for some."""
+    cell = FCLayer.Params().Set(input_dim=WIDTH, output_dim=WIDTH, activation="TANH")
+    p = PipeliningLayer.Params().Set(
+        name="pipe",
+        cell_tpl=[cell.Copy() for _ in range(4)],
+        splits=1,
+        num_micro_batches=M,
+        schedule=schedule,
+        recompute=recompute,
+        devices=["cpu:0"],
+    )
+    layer = p.Instantiate()
+    arguments = [tf.ones([ROWS * M, WIDTH])], NestedMap(), exponents
+    (predicted,) = layer.PeakBytes(*arguments)
+
+    @tf.function
+    def gradients() -> NestedMap:
+        with ForwardContext(step=tf.constant(0, tf.int64)):
+            return layer.ComputeGradients(layer.theta, *arguments)
+
+    gradients()
+    monkeypatch.setattr(memory_peaks, "counts_cpu_memory", lambda: True)
+    watch = memory_peaks.MemoryWatch(layer.devices, layer.VariablePaths().values())
+    watch.peaks()
+    gradients()
+    (peak,) = watch.peaks()
+    assert 0.98 * peak.num_bytes <= predicted <= 1.15 * peak.num_bytes
