@@ -116,6 +116,14 @@ def test_a_tied_weight_is_one_and_its_gradients_are_summed() -> None:
     assert len(bytes_by_stages) == 1
 
 
+def test_a_tied_weight_counts_once_on_a_device() -> None:
+    batch, targets = _batch()
+    for num_stages, num_shared in ((1, 1), (2, 0)):
+        layers = _tied(num_stages), _tied(num_stages, tied={})
+        tied, untied = (sum(x.PeakBytes(batch, targets, loss_fn)) for x in layers)
+        assert untied - tied == num_shared * DIM * DIM * 4
+
+
 @pytest.mark.parametrize(
     ("tied", "pattern"),
     [

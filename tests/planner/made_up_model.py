@@ -6,7 +6,7 @@ import functools
 import random
 from collections.abc import Iterator, Sequence
 
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, Workspace
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, Workspace
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds

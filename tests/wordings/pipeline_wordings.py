@@ -12,7 +12,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.model_costs import ModelCosts

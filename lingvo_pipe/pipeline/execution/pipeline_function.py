@@ -43,7 +43,11 @@ from lingvo_pipe.pipeline.loops.mutex import with_mutex
 from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
-from lingvo_pipe.pipeline.memory.peak_memory import bytes_of_calls, peak_bytes
+from lingvo_pipe.pipeline.memory.peak_memory import (
+    bytes_of_calls,
+    peak_bytes,
+    shared_weights,
+)
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
@@ -161,7 +165,8 @@ class PipelineFunction:
         """Returns the peak bytes of each device of a replica; see `peak_memory`."""
         values = self._assembly.specs, self._assembly.inputs
         num_accumulators = self._spec.shards_per_replica
-        return peak_bytes(schedule, self._stages, *values, num_accumulators)
+        shared = shared_weights(self._spec.layers, len(self._spec.replicas))
+        return peak_bytes(schedule, self._stages, *values, num_accumulators, shared)
 
     def boundary_bytes(self, num_micro_batches: int) -> Bytes:
         """Returns the bytes that a step sends; see `step_bytes`."""

@@ -31,7 +31,7 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.loops.stash import Handles
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 
 # Bytes by names of the sending and the receiving device.
 Bytes = Mapping[tuple[str, str], int]

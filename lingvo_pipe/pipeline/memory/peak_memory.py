@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.loops.dataflow import Call
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.memory.workspace import workspace_of
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -26,6 +29,7 @@ def peak_bytes(
     specs: Mapping[int, tf.TensorSpec],
     inputs: Iterable[int],
     num_accumulators: int,
+    shared_weights: Sequence[SharedWeight],
 ) -> list[int]:
     """Returns the peak bytes of each device.
 
@@ -37,7 +41,9 @@ def peak_bytes(
         [is_recomputed for stage in stages for is_recomputed in stage.recomputed],
         num_accumulators,
     )
-    memory = StageMemory(calls, value_bytes(specs, inputs))
+    memory = StageMemory(
+        calls, value_bytes(specs, inputs), shared_weights=shared_weights
+    )
     return memory.of_devices(
         schedule, list(itertools.accumulate(len(stage.calls) for stage in stages))
     )
@@ -77,6 +83,25 @@ def bytes_of_calls(
             )
         )
     return found
+
+
+def shared_weights(
+    layers: Sequence[BaseLayer], num_replicas: int = 1
+) -> list[SharedWeight]:
+    """Returns the tied weights of a model's layers.
+
+    There are none with several replicas: the devices of a stage own its layers in turn,
+    and copy the weights of the others. A layer may stand for several that are equal.
+    """
+    calls: dict[Any, dict[BaseLayer, int]] = {}
+    for i, layer in enumerate(layers):
+        for weight in layer.VariablePaths().values():
+            calls.setdefault(weight.ref(), {}).setdefault(layer, i)
+    return [
+        SharedWeight(num_bytes([spec_of(x.deref())]), list(users.values()))
+        for x, users in calls.items()
+        if len(users) > 1 and num_replicas == 1
+    ]
 
 
 def _new_bytes(phases: Phases) -> int:

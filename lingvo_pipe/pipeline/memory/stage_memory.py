@@ -20,6 +20,7 @@ of the new accumulators, one layer after another:
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import operator
@@ -27,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.slots import (
     StashKind,
@@ -58,36 +60,6 @@ _MAX_CACHED = 1 << 17
 _LOSS_NUMERATOR, _LOSS_DENOMINATOR = 6, 5
 
 
-class Workspace(NamedTuple):
-    """Bytes during each operation of a layer's phases.
-
-    Weights, residuals and accumulators do not count, nor inputs of the forward pass.
-    Gradients do: outputs' during a whole backward pass, inputs' and weights' from when
-    they are computed until it ends.
-    """
-
-    forward: tuple[int, ...] = (0,)
-    backward: tuple[int, ...] = (0,)
-    input_backward: tuple[int, ...] = (0,)
-    weight_backward: tuple[int, ...] = (0,)
-
-
-class CallBytes(NamedTuple):
-    """Bytes of a layer, or of the loss, at its position in the model."""
-
-    weights: int
-    accumulators: int  # Of its gradients.
-    residuals: int  # Its own that its backward pass needs, per micro-batch.
-    weight_residuals: int  # The same for its deferred weight gradients.
-    recomputed: bool  # Wherever the schedule recomputes.
-    used: Sequence[int]  # Numbers of the values that its forward pass takes.
-    made: Sequence[int]  # Numbers of the values that it makes.
-    residual_values: Sequence[int] = ()  # Values that are residuals too.
-    weight_residual_values: Sequence[int] = ()
-    new_weight_residuals: int = 0  # Of `weight_residuals`, those that are no residuals.
-    workspace: Workspace = Workspace()
-
-
 class StashBytes(NamedTuple):
     """Bytes that a stage needs for a micro-batch.
 
@@ -108,13 +80,16 @@ class StageMemory:
         calls: Sequence[CallBytes],
         value_bytes: Mapping[int, int],
         in_place: bool = False,
+        shared_weights: Sequence[SharedWeight] = (),
     ):
         """Initializes the memory of all calls of a model, in order.
 
         `value_bytes` are of the values between calls, for one micro-batch, without the
         mini-batch's inputs, which are not stashed. With `in_place`, gradients are
         accumulated in place and an allocator loses nothing, as if XLA compiled a step.
+        `shared_weights` count among the weights of each of their calls.
         """
+        self._shared_weights = shared_weights
         self._in_place = in_place
         self._calls = calls
         self._value_bytes = value_bytes
@@ -136,8 +111,17 @@ class StageMemory:
         self.lower_bound = functools.lru_cache(_MAX_CACHED)(self._lower_bound)
 
     def weights(self, start: int, end: int) -> int:
-        """Returns the bytes of the weights."""
-        return self._weights[end] - self._weights[start]
+        """Returns the bytes of the weights; no more than a longer stage has.
+
+        A shared weight counts once for its first two calls. Others are counted again,
+        because a stage without the first has a copy for each.
+        """
+        shared = sum(
+            x.num_bytes
+            for x in self._shared_weights
+            if start <= x.calls[0] and x.calls[1] < end
+        )
+        return self._weights[end] - self._weights[start] - shared
 
     def accumulators(self, start: int, end: int) -> int:
         """Returns the bytes of the gradient accumulators."""
@@ -206,9 +190,15 @@ class StageMemory:
             max(map(stashed, stash_moments(schedule, device)), default=0)
             for device in range(schedule.num_devices)
         ]
-        for stage, device in schedule.device_of_stage().items():
-            pair = stages[stage]
-            peaks[device] += self.weights(*pair) + self.accumulators(*pair)
+        devices = schedule.device_of_stage()
+        for stage, device in devices.items():
+            start, end = stages[stage]
+            peaks[device] += self._weights[end] - self._weights[start]
+            peaks[device] += self.accumulators(start, end)
+        for weight in self._shared_weights:
+            stages_of = (bisect.bisect_right(boundaries, x) for x in weight.calls)
+            owner, *others = (devices[stage] for stage in stages_of)
+            peaks[owner] -= weight.num_bytes * others.count(owner)
         return peaks
 
     def _values_from(self, start: int) -> _StashedValues:

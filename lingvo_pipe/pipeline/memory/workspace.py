@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import spec_of
-from lingvo_pipe.pipeline.memory.stage_memory import Workspace
+from lingvo_pipe.pipeline.memory.call_bytes import Workspace
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.tracing.phases import Function, Phases
 from lingvo_pipe.pipeline.tracing.views import VIEWS, origin

@@ -24,8 +24,13 @@ from lingvo_pipe.pipeline.execution.prologue import (
     prologue_spec,
 )
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.memory.peak_memory import bytes_of_calls, value_bytes
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, Workspace
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
+from lingvo_pipe.pipeline.memory.peak_memory import (
+    bytes_of_calls,
+    shared_weights,
+    value_bytes,
+)
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.splitting.cell_costs import as_shape, boundary_bytes
 from lingvo_pipe.pipeline.tracing.phases import compilation
@@ -61,6 +66,7 @@ class TracedCells:
     inputs: list[int]
     outputs: list[int]
     prologue_bytes: int
+    shared_weights: Sequence[SharedWeight]
 
     @property
     def traffic(self) -> list[int]:
@@ -94,7 +100,8 @@ class TracedCells:
                 backward=(output_bytes,), input_backward=(output_bytes,)
             ),
         )
-        return StageMemory([*cells, loss], value_bytes(self.specs, self.inputs))
+        values = value_bytes(self.specs, self.inputs)
+        return StageMemory([*cells, loss], values, shared_weights=self.shared_weights)
 
 
 def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
@@ -135,6 +142,7 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
         inputs=assembly.inputs,
         outputs=present(assembly.outputs),
         prologue_bytes=prologue_bytes,
+        shared_weights=shared_weights(pipeline.cells, p.num_replicas),
     )
 
 

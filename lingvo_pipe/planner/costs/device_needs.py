@@ -57,14 +57,16 @@ class DeviceNeeds:
     def __init__(self, candidate: Candidate, model: ModelCosts, schedule: Schedule):
         self.candidate, self.model, self.schedule = candidate, model, schedule
         self._slots = OwnerShares(model.slot_bytes, candidate.num_replicas)
-        self._needs = StageNeeds(model.memory, schedule)
+        is_alone = candidate.num_replicas == 1
+        self._memory = model.memory if is_alone else model.replicated_memory
+        self._needs = StageNeeds(self._memory, schedule)
         # A key for each stage; stages with the same key need the same.
         self.stage_keys: Sequence[Hashable] = self._needs.stage_keys()
 
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
         """Returns each device's bytes, for the replica that needs the most there."""
         *inner, last = boundaries
-        found = self.model.memory.of_devices(self.schedule, [*inner, self._stop(last)])
+        found = self._memory.of_devices(self.schedule, [*inner, self._stop(last)])
         stages: list[list[tuple[int, int]]] = [[] for _ in found]
         device_of_stage = self.schedule.device_of_stage()
         for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):

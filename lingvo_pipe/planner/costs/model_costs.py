@@ -9,7 +9,8 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, Workspace
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, boundary_bytes
 
 
@@ -24,6 +25,7 @@ class ModelCosts:
     calls: Sequence[CallBytes]  # Of the cells and the loss.
     value_bytes: Mapping[int, int]  # Between calls, by number, without the batch.
     in_place: bool = False  # See `StageMemory`.
+    shared_weights: Sequence[SharedWeight] = ()
 
     @property
     def num_cells(self) -> int:
@@ -32,7 +34,13 @@ class ModelCosts:
 
     @functools.cached_property
     def memory(self) -> StageMemory:
-        """The memory of consecutive calls, without slots."""
+        """The memory of consecutive calls, without slots, in a single replica."""
+        given = self.calls, self.value_bytes, self.in_place
+        return StageMemory(*given, self.shared_weights)
+
+    @functools.cached_property
+    def replicated_memory(self) -> StageMemory:
+        """The same in one of several replicas, which have copies of shared weights."""
         return StageMemory(self.calls, self.value_bytes, self.in_place)
 
     @functools.cached_property

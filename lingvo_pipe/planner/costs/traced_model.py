@@ -21,7 +21,11 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.memory.peak_memory import bytes_of_calls, value_bytes
+from lingvo_pipe.pipeline.memory.peak_memory import (
+    bytes_of_calls,
+    shared_weights,
+    value_bytes,
+)
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, cell_costs
@@ -115,6 +119,7 @@ class ModelTracer:
             [self._trained[i].slot_bytes for i in self._order],
             bytes_of_calls(stage_calls, [True] * len(stage_calls), num_accumulators=1),
             value_bytes(assembly.specs, assembly.inputs),
+            shared_weights=shared_weights(spec.layers),
         )
         return TracedModel(costs, stage_calls, assembly.specs)
 

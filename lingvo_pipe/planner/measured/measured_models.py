@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.memory.stage_memory import Workspace
+from lingvo_pipe.pipeline.memory.call_bytes import Workspace
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.planner.costs.flops_time_model import stage_seconds

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, Workspace
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_rule import (
     gpipe,
@@ -51,6 +52,21 @@ def random_calls(rng: random.Random) -> tuple[list[CallBytes], dict[int, int]]:
         )
         number += len(made)
     return calls, {value: rng.choice(SIZES) for value in range(NUM_INPUTS, number)}
+
+
+def random_shared_weights(
+    rng: random.Random, calls: Sequence[CallBytes]
+) -> list[SharedWeight]:
+    """Returns weights, each a part of the weights of several calls."""
+    left = [call.weights for call in calls]
+    found = []
+    for _ in range(rng.randrange(4)):
+        users = sorted(rng.sample(range(NUM_CALLS), rng.randint(2, 4)))
+        num_bytes = rng.randint(0, min(left[i] for i in users))
+        for i in users:
+            left[i] -= num_bytes
+        found.append(SharedWeight(num_bytes, users))
+    return found
 
 
 def schedules() -> Iterator[Schedule]:
@@ -151,6 +167,7 @@ def counted(
     values: dict[int, int],
     boundaries: Sequence[int],
     in_place: bool,
+    shared: Sequence[SharedWeight],
 ) -> list[int]:
     """Returns the peak bytes of each device, counted during each of its operations."""
     stages = [
@@ -168,8 +185,19 @@ def counted(
             stash[pair] = int(stage.during(op.kind, written) * loss)
             peak = max(peak, sum(stash.values()))
             stash[pair] = stage.stashed(written) if written else 0
-        own = [call for k in {op.stage for op in column} for call in stages[k].calls]
-        peaks.append(peak + sum(call.weights + call.accumulators for call in own))
+        edges = [0, *boundaries]
+        own = {
+            i
+            for k in {op.stage for op in column}
+            for i in range(edges[k], edges[k + 1])
+        }
+        copies = sum(
+            num_bytes * len(own.intersection(others))
+            for num_bytes, (first, *others) in shared
+            if first in own
+        )
+        held = sum(calls[i].weights + calls[i].accumulators for i in own)
+        peaks.append(peak + held - copies)
     return peaks
 
 
@@ -179,8 +207,9 @@ def test_devices_need_what_is_counted_during_each_operation() -> None:
         for boundaries in all_boundaries(schedule.num_stages):
             calls, values = random_calls(rng)
             in_place = rng.random() < 0.5
-            memory = StageMemory(calls, values, in_place)
-            want = counted(schedule, calls, values, boundaries, in_place)
+            shared = random_shared_weights(rng, calls)
+            memory = StageMemory(calls, values, in_place, shared)
+            want = counted(schedule, calls, values, boundaries, in_place, shared)
             assert memory.of_devices(schedule, boundaries) == want
 
 
@@ -215,6 +244,28 @@ def test_a_longer_stage_needs_no_less() -> None:
         ):
             sizes = [needs(stage, start, e) for e in range(start + 1, NUM_CALLS + 1)]
             assert sizes == sorted(sizes)
+
+
+def test_a_longer_stage_has_no_fewer_weights() -> None:
+    rng = random.Random(4)
+    fewer = 0
+    for _ in range(200):
+        calls, values = random_calls(rng)
+        shared = random_shared_weights(rng, calls)
+        memory = StageMemory(calls, values, shared_weights=shared)
+        for start, end in itertools.combinations(range(NUM_CALLS + 1), 2):
+            own = memory.weights(start, end)
+            every = sum(call.weights for call in calls[start:end])
+            distinct = every - sum(
+                num_bytes * (sum(start <= i < end for i in users) - 1)
+                for num_bytes, users in shared
+                if start <= users[0] < end
+            )
+            assert distinct <= own <= every
+            assert own >= memory.weights(start + 1, end)
+            assert own >= memory.weights(start, end - 1)
+            fewer += own < every
+    assert fewer
 
 
 def test_the_lower_bound_is_a_lower_bound() -> None:

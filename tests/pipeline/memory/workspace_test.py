@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.memory.stage_memory import Workspace
+from lingvo_pipe.pipeline.memory.call_bytes import Workspace
 from lingvo_pipe.pipeline.memory.workspace import workspace_of
 
 K, N, M = 3, 50, 7
