@@ -1,7 +1,5 @@
 """Python's garbage collector while graphs are built."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

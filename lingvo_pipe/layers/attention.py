@@ -14,8 +14,6 @@ A query sees only keys of its own segment, so only padding sees padding.
 Shapes: B examples, T queries, S keys, D channels, N heads of H channels.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -7,8 +7,6 @@ section 2). The moments leave FProp as sums, so recomputation changes nothing.
 Shapes: C channels; inputs are `[..., C]`, averaged over all other dimensions.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -3,8 +3,6 @@
 Inputs and outputs are one or several tensors: several outputs are a tuple.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Shapes: B examples, H height, W width, I input channels, O output channels, M de
 multiplier. Images are `[B, H, W, I]`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ Shapes: B examples, I input channels, O output channels; of the feed-forward lay
 channels and F hidden channels.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import ClassVar

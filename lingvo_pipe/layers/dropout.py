@@ -3,8 +3,6 @@
 Shapes: B examples.
 """
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf

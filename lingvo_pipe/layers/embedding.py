@@ -3,8 +3,6 @@
 Shapes: B examples, V tokens in the vocabulary, D channels.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -7,8 +7,6 @@ The inputs of a signature are names, lists `[x,y]` or NestedMaps `(a=x,b=y)` of 
 its outputs are names. A name `m.a` is a value in the NestedMap `m`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -9,8 +9,6 @@ not `trainable` runs as in evaluation, like Keras's batch norm.
 Shapes: B examples in a batch.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

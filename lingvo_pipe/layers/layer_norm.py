@@ -3,8 +3,6 @@
 Shapes: D channels.
 """
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf

@@ -7,8 +7,6 @@
 Laskin et al. 2020 (arXiv 2012.03837), figure 2: truncated layer-wise backpropagation.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -6,8 +6,6 @@
 Shapes: B examples, D channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -8,8 +8,6 @@ the incoming activations (`a`), then the outputs of the layers that `act_fetch_l
 names (`b`). So several such layers in sequence collect the activations of all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Mixins that make a layer's class the class of its slices; see `core.slicing`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -3,8 +3,6 @@
 Shapes: B examples, C classes; further dimensions may follow B.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError

@@ -6,8 +6,6 @@ complete, and starts the next step without waiting for the other stages.
 Shapes: N steps; B examples in a mini-batch, M micro-batches of each.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ Shapes: B examples in the mini-batch, dimension `batch_dim` of each input and ta
 micro-batches of B / M examples each; K stages.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Sequence
 from typing import Any

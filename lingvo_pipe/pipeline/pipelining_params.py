@@ -3,8 +3,6 @@
 The layout assigns cells to stages, and stages to the devices of each replica.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

@@ -4,8 +4,6 @@ Rules that involve several params are checked where the params are combined; `sp
 and `schedule` are checked where stages and a schedule are made from them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -56,7 +56,7 @@ def test_lines_continue_where_a_reader_is(keeps_errors: bool) -> None:
 
 def test_training_without_readers_goes_on(tmp_path: Path) -> None:
     write_small_model(tmp_path)
-    flags = [SMALL, "--logdir=run", "--model_params_override=task.eval.images : false"]
+    flags = [SMALL, "--logdir=run"]
     with CommandLine(tmp_path).start_trainer(*flags) as trainer:
         for stream in (trainer.stdout, trainer.stderr):
             assert stream is not None

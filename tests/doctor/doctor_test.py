@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,9 @@ import pytest
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.tools.benchmarks.configuration import Workload
 from lingvo_pipe.tools.benchmarks.worker_process import process_group
-from lingvo_pipe.tools.doctor import doctor
+from lingvo_pipe.tools.doctor import doctor, measurements
 from lingvo_pipe.tools.doctor.byte_matrix import (
     Combination,
     combinations,
@@ -25,10 +25,9 @@ from lingvo_pipe.tools.doctor.byte_matrix import (
 from lingvo_pipe.tools.doctor.checks import Checks
 from lingvo_pipe.tools.doctor.report import report_text
 from lingvo_pipe.tools.local_cluster.local_cluster import free_ports
+from tests.support.command_line import CommandLine, Outcome
 
 CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(8)]
-ROOT = Path(doctor.__file__).parents[3]
-COMMAND = [sys.executable, "-m", "lingvo_pipe.tools.doctor.doctor", "--quick"]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 8])
@@ -60,7 +59,9 @@ def _faulty(wrong: str) -> Callable[[Combination], dict[str, bytes]]:
     return train
 
 
-def test_a_wrong_byte_is_a_problem_of_its_way() -> None:
+def test_a_wrong_byte_is_a_problem_of_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Workload(2, model_dim=8, batch_size=8, sequence_length=4)
+    monkeypatch.setattr(measurements, "Workload", lambda *sizes, **others: small)
     devices = stage_devices(None, 2)
     wrong = [*combinations(devices, quick=True)][-1].name
     report = doctor.examine(devices, True, lambda line: None, _faulty(wrong))
@@ -112,12 +113,12 @@ def test_failures_are_problems_and_time_is_limited() -> None:
         (["--cluster=there"], "--cluster"),
     ],
 )
-def test_refuses(flags: list[str], path: str) -> None:
-    run = _run(*flags)
-    assert run.returncode == 1
-    assert "error: " in run.stderr
-    assert path in run.stderr
-    assert "device: " not in run.stderr
+def test_refuses(flags: list[str], path: str, tmp_path: Path) -> None:
+    code, _, errors = _run(tmp_path, *flags)
+    assert code == 1
+    assert "error: " in errors
+    assert path in errors
+    assert "device: " not in errors
 
 
 @pytest.mark.exhaustive
@@ -135,17 +136,17 @@ def test_the_command_finds_two_workers_well(tmp_path: Path) -> None:
         _check(tmp_path, ["worker:0/cpu:0", "worker:1/cpu:0"], cluster)
 
 
-def _run(*flags: str) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *flags]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def _run(folder: Path, *flags: str) -> Outcome:
+    command = ("-m", "lingvo_pipe.tools.doctor.doctor", "--quick", *flags)
+    return CommandLine(folder).run(*command)
 
 
 def _check(folder: Path, devices: list[str], *flags: str) -> None:
     path = folder / "report.json"
-    run = _run(f"--output={path}", *flags)
-    assert run.returncode == 0, run.stdout + run.stderr
+    code, output, errors = _run(folder, f"--output={path}", *flags)
+    assert code == 0, output + errors
     report = json.loads(path.read_text())
-    assert run.stdout == report_text(report) + "\n"
-    assert run.stdout.endswith("\nok\n")
+    assert output == report_text(report) + "\n"
+    assert output.endswith("\nok\n")
     assert [row["device"] for row in report["devices"]] == devices
     assert len(report["bytes"]) == 29

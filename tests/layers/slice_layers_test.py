@@ -25,6 +25,7 @@ from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from tests.layers.sliced_layers import assert_same, compute, layers_of, shapes_of
+from tests.support.cases import exhaustive
 
 _FEED_FORWARD = FeedForwardLayer.Params().Set(
     dim=6, hidden_dim=16, keep_prob=0.7, activation="GELU"
@@ -96,8 +97,8 @@ def _inputs(name: str, dtype: tf.DType) -> list[Any]:
     return [draw(2, 4, 12 if name == "dense, inputs" else 6)]
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
-@pytest.mark.parametrize("num_slices", [1, 2, 3, 8])
+@pytest.mark.parametrize("dtype", [exhaustive(tf.float32), tf.float64])
+@pytest.mark.parametrize("num_slices", [exhaustive(1), exhaustive(2), 3, 8])
 @pytest.mark.parametrize("name", LAYERS)
 def test_slices_are_the_layer(name: str, num_slices: int, dtype: tf.DType) -> None:
     p = LAYERS[name].Copy().Set(dtype=dtype, random_seed=5)

@@ -28,8 +28,7 @@ SEED = 4
 FLAGS = (
     SMALL,
     "--model_params_override=task.train.report_interval_steps : 1; "
-    "task.train.save_interval_steps : 5; task.eval.interval_steps : 70; "
-    "task.eval.images : false",
+    "task.train.save_interval_steps : 5; task.eval.interval_steps : 70",
 )
 
 # Short, to keep the test short; a busy machine answers within it, too.

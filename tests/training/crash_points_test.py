@@ -76,7 +76,7 @@ def _train(logdir: Path) -> None:
         learning_rate=0.3,
     )
     p = task.params.Copy()
-    p.eval.Set(interval_steps=2, best_metric="loss", images=False)
+    p.eval.Set(interval_steps=2, best_metric="loss")
     scales = dict.fromkeys(SPIKES, 10000.0) | dict.fromkeys(NOT_FINITE, np.nan)
     run(
         p.Instantiate(),

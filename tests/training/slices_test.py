@@ -25,9 +25,9 @@ from tests.models.transformer.small_models import (
 )
 from tests.support.cases import exhaustive
 
-TABLES = {f"cells[{i}]": 3 for i in (0, 2, 4)}
-SLICES = {**TABLES, "cells[1].feed_forward": 4, "cells[3]": 2}
-OTHER_SLICES = {**dict.fromkeys(TABLES, 2), "cells[3].feed_forward.body": 3}
+TABLES = [f"cells[{i}]" for i in (0, 2, 4)]
+SLICES = {**dict.fromkeys(TABLES, 2), "cells[1].feed_forward": 3, "cells[3]": 2}
+OTHER_SLICES = {**dict.fromkeys(TABLES, 3), "cells[3].feed_forward.body": 3}
 NUM_STEPS = 2
 
 
@@ -61,8 +61,8 @@ def _bytes(step: Any) -> dict[str, bytes]:
 
 
 @functools.cache
-def _bytes_of_one_stage() -> dict[str, bytes]:
-    return _bytes(_trained(_params(SLICES, recompute="never")))
+def _trained_in_one_stage() -> TrainStep:
+    return _trained(_params(SLICES, recompute="never"))
 
 
 def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
@@ -81,14 +81,14 @@ def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
         exhaustive(3, "gpipe", "except_last"),
         exhaustive(8, "1f1b", "always"),
         exhaustive(2, "zero_bubble", "never"),
-        exhaustive([1, 2, 5, 18, 20], "gpipe", "never"),
+        exhaustive([1, 2, 5, 14, 16], "gpipe", "never"),
     ],
 )
 def test_the_same_slices_leave_the_same_bytes(
     splits: Any, schedule: str, recompute: str
 ) -> None:
     p = _params(SLICES, splits=splits, schedule=schedule, recompute=recompute)
-    assert _bytes(_trained(p)) == _bytes_of_one_stage()
+    assert _bytes(_trained(p)) == _bytes(_trained_in_one_stage())
 
 
 @functools.cache
@@ -99,9 +99,8 @@ def _trained_whole(tied: bool = True) -> TrainStep:
     return _trained(p)
 
 
-@pytest.mark.parametrize("slices", [SLICES, exhaustive(OTHER_SLICES)])
-def test_slices_train_like_the_whole_model(slices: Any) -> None:
-    found = _trained(_params(slices, splits=2))
+def test_slices_train_like_the_whole_model() -> None:
+    found = _trained_in_one_stage()
     assert any(whole_path(path) != path for path in found.trained)
     _assert_near(found, _trained_whole())
 
@@ -121,17 +120,17 @@ def _resumed(folder: Path, slices: Any, first: int, last: int) -> TrainStep:
     assert (checkpointer.restore() or 0) == first
     for i in range(first, last):
         step(_batch(i))
-    checkpointer.save(last)
+        checkpointer.save(i + 1)
     return step
 
 
 def test_a_run_resumes_with_other_slices_and_none(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints"
-    _resumed(folder, SLICES, 0, 1)
-    _resumed(folder, None, 1, 2)
-    found = _resumed(folder, OTHER_SLICES, 2, 3)
-    _assert_near(found, _resumed(tmp_path / "uninterrupted", None, 0, 3))
-    names = {name for name, _ in tf.train.list_variables(str(folder / "ckpt-00000001"))}
+    _resumed(tmp_path, SLICES, 0, 1)
+    _resumed(tmp_path, OTHER_SLICES, 1, NUM_STEPS)
+    found = _resumed(tmp_path, None, NUM_STEPS, NUM_STEPS)
+    _assert_near(found, _trained_whole())
+    path = str(tmp_path / "ckpt-00000001")
+    names = {name for name, _ in tf.train.list_variables(path)}
     assert names == set(found.State())
     assert not any(">" in name for name in names)
 
@@ -144,7 +143,7 @@ def test_initial_values_do_not_depend_on_slices() -> None:
 
 
 def test_the_whole_task_has_no_slices() -> None:
-    p = whole_task(_params(SLICES, splits=[1, 5, 10, 20], memory_limit=1e3))
+    p = whole_task(_params(SLICES, splits=[1, 5, 10, 16], memory_limit=1e3))
     assert p.pipeline.slices is None
     assert p.pipeline.splits == 4
     assert set(p.Instantiate().VariablePaths()) <= {

@@ -64,6 +64,7 @@ def make_task(**train_params: Any) -> BaseTask:
     )
     p.train.Set(learning_rate=0.1, max_steps=STEPS, save_interval_steps=1)
     p.train.Set(**train_params)
+    p.eval.images = False  # A graph of their own, to be built by each run.
     return p.Instantiate()
 
 
@@ -97,6 +98,7 @@ def published_params(
         ema_decay=0.9,
         ema_decay_moving_vars=True,
     )
+    p.eval.images = False
     return p
 
 

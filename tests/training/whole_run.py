@@ -42,7 +42,7 @@ TRAIN, TEST = WordsInput(*map(batch, range(STEPS + 2))), WordsInput(batch(9))
 
 def train_toy(logdir: Path, log: Callable[[str], None] = lambda _: None) -> None:
     p = make_task().params.Copy()
-    p.eval.Set(interval_steps=1, best_metric="loss", images=False)
+    p.eval.Set(interval_steps=1, best_metric="loss")
     train(p.Instantiate(), TRAIN, TEST, RunDirectory(logdir, NAME), PARAMS, log)
 
 

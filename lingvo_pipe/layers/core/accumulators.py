@@ -4,8 +4,6 @@ A layer's `PostTrainingStepUpdate` takes the sums as an argument. Or, as in Ling
 takes none and reads them from its accumulators. Its signature decides.
 """
 
-from __future__ import annotations
-
 import contextvars
 import functools
 import inspect

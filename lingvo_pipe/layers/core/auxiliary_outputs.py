@@ -3,8 +3,6 @@
 Shapes: b rows in the inputs of a forward pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

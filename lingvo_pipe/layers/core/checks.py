@@ -1,7 +1,5 @@
 """Checks of a layer's params, of its weights' shapes and of its inputs' channels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

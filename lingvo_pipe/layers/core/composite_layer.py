@@ -1,7 +1,5 @@
 """CompositeLayer: a layer that consists of other layers, its parts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams

@@ -8,8 +8,6 @@ A layer's name is part of its variables' paths and of a TensorFlow name scope; a
 name is a key of `vars`, `theta` and `children`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

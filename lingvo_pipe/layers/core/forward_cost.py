@@ -4,8 +4,6 @@ A shape is a tuple of integers, or None for an absent input or output. Container
 tensors have containers of shapes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 A child is a layer, or a nest of layers: lists and NestedMaps, at any depth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 

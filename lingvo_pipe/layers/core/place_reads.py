@@ -14,8 +14,6 @@ for random streams, which take the hash of the path as an argument. They use
 `_path`, which records nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 from collections.abc import Iterator

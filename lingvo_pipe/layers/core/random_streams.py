@@ -19,8 +19,6 @@ Identical layers can then share a traced function although their paths differ.
 Shapes: B examples.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ model.softmax.vars.w is model.emb.vars.w    # and is called model/emb/w
 If softmax comes first, the variable is created on its device, under the same name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping

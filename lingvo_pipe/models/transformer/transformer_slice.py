@@ -8,8 +8,6 @@ slice makes its masks itself.
 Shapes: B examples, T tokens of the stream, S of the memory, D channels.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

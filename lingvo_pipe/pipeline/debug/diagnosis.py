@@ -6,8 +6,6 @@ nothing waits: the error is then the operation's own, and the layer is known. Th
 also finds the first values that are not finite.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -4,8 +4,6 @@ Follows gradients backward from the loss, through the traces of the layers. A
 weight whose gradient does not depend on a gradient from the loss does not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

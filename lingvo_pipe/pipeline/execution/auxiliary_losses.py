@@ -8,8 +8,6 @@ micro-batches. Where W is 0, the sums are divided by B instead, and auxiliary lo
 not scaled.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError

@@ -1,7 +1,5 @@
 """Build cache: objects that take long to build, reused by later calls."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar

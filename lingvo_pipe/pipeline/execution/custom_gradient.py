@@ -12,8 +12,6 @@ gradients, the pipeline runs backward once and finds all of them; each `attach` 
 returns the gradients of its own tensors.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

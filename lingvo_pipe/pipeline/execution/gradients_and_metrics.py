@@ -1,7 +1,5 @@
 """Results of a run: gradients and means over the mini-batch from accumulated sums."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -8,8 +8,6 @@ last example. Padding rows do not count in the loss, gradients or statistics.
 Shapes: B examples in the mini-batch, M micro-batches, b = ceil(B / M) rows in each.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -7,8 +7,6 @@
 So a layer costs one node of a step's graph, not several for each of its weights.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -6,8 +6,6 @@ captures nothing. Schedules with the same branches on the same devices, in any
 order and number, share one function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

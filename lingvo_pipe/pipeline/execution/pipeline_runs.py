@@ -7,8 +7,6 @@
 Shapes: B examples in the mini-batch, in M micro-batches.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Sequence

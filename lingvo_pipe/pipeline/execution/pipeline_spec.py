@@ -5,8 +5,6 @@ stage 0       a     c         weights of its cells: owned by a, c, a, ...
 stage 1       b     d         weights of its cells: owned by b, d, b, ...
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

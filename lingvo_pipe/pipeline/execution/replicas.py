@@ -15,8 +15,6 @@ a replica with several shards runs them one after another.
 Shapes: M micro-batches.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence

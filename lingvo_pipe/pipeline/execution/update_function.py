@@ -3,8 +3,6 @@
 Gradients of a tied weight, which has several paths in a model, are summed here.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ layers       l0(0) -> 2    l1(2) -> 3      l2(3, 2) -> 4
 loss         (4, 1) -> sums
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -11,8 +11,6 @@ each time. So another loop, the relay, requests one message after another, and f
 them within the process.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap

@@ -12,8 +12,6 @@ the same way back: each stage adds its layers' terms, last layer first. So the t
 added in the same order however layers are grouped into stages.
 """
 
-from __future__ import annotations
-
 import collections
 import itertools
 from collections.abc import Iterable, Iterator, Sequence

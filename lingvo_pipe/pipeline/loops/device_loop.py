@@ -6,8 +6,6 @@ device runs on its stages. For each operation the loop records when it began to 
 for its messages, when it had received them, and when it finished.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Gradient accumulation: sums of the weights' gradients over a step's micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ two iterations of a loop, would receive one another's messages. So a run holds a
 from the time its arguments exist until its results do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

@@ -6,8 +6,6 @@ inside, never outside, so that the order of additions is the same for every sche
 number of stages.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence

@@ -13,8 +13,6 @@ would run one loop after another: forever, as each waits for its neighbor. So ev
 operation that must run in an iteration is tied to its results by hand.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

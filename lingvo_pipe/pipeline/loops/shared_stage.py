@@ -5,8 +5,6 @@ their layers' paths. So the functions are traced for the first of them, whose nu
 replace the others', and the hashes are arguments.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any

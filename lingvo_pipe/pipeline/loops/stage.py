@@ -7,8 +7,6 @@ A layer's residuals come from the forward pass or from a recomputation; the back
 pass is the same for both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

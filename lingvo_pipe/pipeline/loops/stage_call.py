@@ -4,8 +4,6 @@ The methods emit calls into the graph being built; the layer's own functions sta
 line. Values and their gradients are in dicts by the numbers that `dataflow` uses.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple

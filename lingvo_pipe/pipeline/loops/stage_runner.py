@@ -14,8 +14,6 @@ the time, runs the stage's layers, and sends. Inputs of the mini-batch need no m
 a stage that uses one finds it in the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

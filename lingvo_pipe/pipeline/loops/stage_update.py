@@ -6,8 +6,6 @@ The pipeline's caller supplies a function that changes the variables. The loop c
 the variables' values after the last step; the stage's layers compute with these.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -8,8 +8,6 @@ they are used. A pack may hold packs: a stage's pack has one for each of its lay
 A stash holds the residuals of a micro-batch from one operation to a later one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

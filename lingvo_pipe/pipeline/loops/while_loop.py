@@ -1,7 +1,5 @@
 """A functional While that stays one node in the graph, and a clock for its body."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

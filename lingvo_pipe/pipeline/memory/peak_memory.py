@@ -1,7 +1,5 @@
 """Peak memory of a pipeline's tensors, from traced stages."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

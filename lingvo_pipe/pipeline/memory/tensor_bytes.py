@@ -1,7 +1,5 @@
 """Bytes of tensors by their specs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import tensorflow as tf

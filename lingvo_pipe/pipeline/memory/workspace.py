@@ -1,7 +1,5 @@
 """The workspace of a layer: its own tensors while it runs, from its graphs."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Schedules by name, such as "1f1b", or from a file. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Collection, Sequence

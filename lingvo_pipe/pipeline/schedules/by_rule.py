@@ -3,8 +3,6 @@ r"""Schedules made by rule: GPipe, 1F1B, zero bubble, local losses, interleaved.
 In the pictures time runs to the right, and a backward is as long as a forward.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import deque

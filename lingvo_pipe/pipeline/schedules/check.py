@@ -14,8 +14,6 @@ ascending order, so sums of gradients, and the trained bytes, are the same in ev
 schedule.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -11,8 +11,6 @@ without a header. Empty cells and lines are ignored, so cells may be laid out by
 Commas, semicolons or tabs separate cells, as spreadsheets export them.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -10,8 +10,6 @@ otherwise wait for the gradient. If all layers of the stage are recomputed, the 
 holds only the stage's inputs between the forward pass and the RECOMPUTE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lingvo_pipe.core.errors import UserValueError

@@ -16,8 +16,6 @@ separate steps, byte for byte. A block that is faster than the next one waits wh
 MAX_STEPS_AHEAD steps ahead, or its activations would fill the memory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 

@@ -17,8 +17,6 @@ after it is read. So a stash has no more slots than micro-batches it holds at a 
     slot       0  1  2        0  0  1     2     0
 """
 
-from __future__ import annotations
-
 import enum
 import heapq
 from collections import Counter

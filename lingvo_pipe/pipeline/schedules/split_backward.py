@@ -10,8 +10,6 @@ first of these that is ready:
 In the pictures F, B and W are a device's first stage, f, b and w its second.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import deque
 from collections.abc import Sequence

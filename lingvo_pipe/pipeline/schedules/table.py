@@ -9,8 +9,6 @@ Branches are structure: two schedules with the same branches on the same devices
 one graph, with different rows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 

@@ -18,8 +18,6 @@ stages, so it fills and drains less. So no reason's time is negative, and the re
 add up to the device's idle time.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import defaultdict

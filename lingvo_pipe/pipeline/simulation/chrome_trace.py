@@ -1,7 +1,5 @@
 """Timelines in the format of Chrome's tracing, which Perfetto reads too. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Costs of operations and messages: given, fitted to a timeline, or medians. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence

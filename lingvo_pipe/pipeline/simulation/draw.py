@@ -1,7 +1,5 @@
 """Images of timelines, drawn by matplotlib. Pure."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from os import PathLike

@@ -1,7 +1,5 @@
 """Simulation: a step's predicted timeline from a schedule and its costs. Pure."""
 
-from __future__ import annotations
-
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Op, Schedule

@@ -13,8 +13,6 @@ Partitions are found from the last stage to the first by trying all ends of each
 at most K · L · (L + 1) / 2, and far fewer where stages are short.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 # For each stage, for each start, the last allowed end; the start itself if none is.

@@ -21,8 +21,6 @@ So a later start has a later best end, and few ends need to be tried: O(K Â· L Â
 in all. Where not all stages are allowed, see `allowed_stages`.
 """
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math

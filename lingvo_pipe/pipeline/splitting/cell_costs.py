@@ -3,8 +3,6 @@
 Nothing is built or run: `FPropMeta` of each layer returns its flops and output shapes.
 """
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

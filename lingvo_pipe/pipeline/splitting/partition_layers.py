@@ -1,7 +1,5 @@
 """PartitionSequentialLayers: a sequence of layers as partitions of equal cost."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

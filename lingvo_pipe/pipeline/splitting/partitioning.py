@@ -7,8 +7,6 @@ A boundary is the index after a stage's last layer. Stages are contiguous and ne
 empty, and every layer belongs to one.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

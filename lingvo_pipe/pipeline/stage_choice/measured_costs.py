@@ -5,8 +5,6 @@ included; the clock is the device's. Weights and inputs are synthetic, because t
 rarely depend on them. Cells that share functions are timed once.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Iterable, Mapping, Sequence

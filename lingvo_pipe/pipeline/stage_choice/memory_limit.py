@@ -1,7 +1,5 @@
 """Limit on the memory of each device, and the stages that it allows."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

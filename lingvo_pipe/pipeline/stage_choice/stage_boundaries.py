@@ -1,7 +1,5 @@
 """The choice of stage boundaries from `splits`, cell costs and the memory limit."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ The cells are created again, in a separate graph where variables take no memory,
 and traced as for a training step of full micro-batches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

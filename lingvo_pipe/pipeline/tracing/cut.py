@@ -10,8 +10,6 @@ is stashed between them. The phases run the operations of the uncut graph, so th
 results are the same, bit for bit, however the graph is cut.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ So a hundred equal layers are traced once. The operations are the same however t
 layers are grouped into stages: results do not depend on the number of stages.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping

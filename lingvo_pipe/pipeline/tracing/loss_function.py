@@ -1,7 +1,5 @@
 """The loss: rules for the user's function, and its sums over micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ TensorFlow's own errors about tracing mention functions and AutoGraph, which use
 layers do not need to know.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -13,8 +13,6 @@ constant b is no weight. Functions within the layer that take the number of exam
 not inspected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -13,8 +13,6 @@ A weight that the layer only uses in a narrower dtype is an argument in that dty
 caller casts it once a step, not in each phase of each micro-batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

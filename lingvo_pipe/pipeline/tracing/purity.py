@@ -4,8 +4,6 @@ The backward pass may recompute the forward pass, on any device and for any numb
 micro-batches. So the forward pass must depend only on its arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

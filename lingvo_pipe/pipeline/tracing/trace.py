@@ -5,8 +5,6 @@ holds the results and their gradients as tensors of the traced graph; `phases` c
 graph into a forward and a backward function.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

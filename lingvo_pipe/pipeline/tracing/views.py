@@ -1,7 +1,5 @@
 """Tensors that are views of others, so that both have one buffer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

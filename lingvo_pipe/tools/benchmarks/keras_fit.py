@@ -6,8 +6,6 @@ A step is a mini-batch of M micro-batches. Plain Keras accumulates their gradien
 its optimizer, on one core; a pipeline has a core for each device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -3,8 +3,6 @@
 Shapes: b examples of T tokens in a micro-batch, B in a mini-batch; D channels; H heads.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

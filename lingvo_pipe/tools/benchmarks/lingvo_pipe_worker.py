@@ -7,8 +7,6 @@ of the stages' worker processes by address; {} puts the stages on devices of thi
 process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -7,8 +7,6 @@ describes their columns. Devices are CPU devices with one core each, so this run
 anywhere.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -5,8 +5,6 @@ The layers are lingvo_pipe's; the rest is TensorFlow's alone, with its graph opt
 Shapes: B examples of T tokens in a mini-batch; D channels.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ compared, and the configurations of a group run their steps in turns. Every seco
 runs backwards, so that a drift of the speed favors neither side.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The kernel's counters of this machine: cores that other programs use, bytes sent."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Collection

@@ -8,8 +8,6 @@ folder in which the devices' processes find one another. Needs no TensorFlow.
 Shapes: b examples of T tokens in a micro-batch; D channels.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -7,8 +7,6 @@ its next batch while bare steps of the same model run, all on one batch; README.
 describes the comparison.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The matrix of bytes: every way to train a small model leaves the same weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Checks that run one after another, of which some may fail."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar

@@ -9,8 +9,6 @@ logical devices. For other hosts start a worker on each, as for training, and gi
 --cluster. The exit status is 1 if bytes differ or something fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Measurements of devices, of sends between them, and of training steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import platform
 import time

@@ -1,7 +1,5 @@
 """The doctor's report as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -14,6 +14,7 @@ from lingvo_pipe.models.transformer.streams import StreamEmbeddingLayer, plain_n
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
 from tests.layers.sliced_layers import assert_same, compute, layers_of, shapes_of
+from tests.support.cases import exhaustive
 
 DIM, NUM_TOKENS = 6, 17
 _LAYER = TransformerLayer.Params().Set(model_dim=DIM, keep_prob=0.8, causal=True)
@@ -63,8 +64,10 @@ def _loss(logits: tf.Tensor, state: NestedMap) -> tf.Tensor:
     return tf.add_n([pair[0] for pair in metrics.values()])
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
-@pytest.mark.parametrize("num_slices", [1, 2, 3, 8, {"feed_forward": 3}])
+@pytest.mark.parametrize("dtype", [exhaustive(tf.float32), tf.float64])
+@pytest.mark.parametrize(
+    "num_slices", [exhaustive(1), exhaustive(2), 3, 8, {"feed_forward": 3}]
+)
 @pytest.mark.parametrize("name", LAYERS)
 def test_slices_are_the_layer(
     name: str, num_slices: int | dict[str, int], dtype: tf.DType

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,11 +31,27 @@ def task(**eval_params: Any) -> BaseTask:
     return p.Instantiate()
 
 
+evaluated_task = functools.cache(task)  # Its weights are read before each evaluation.
+
+
 def train_toy(logdir: Path, **eval_params: Any) -> None:
     data, test = Input(*map(batch, range(STEPS))), Input(batch(9))
     directory = RunDirectory(logdir, "toy.Toy")
     params = f"task.train.max_steps : {STEPS}\n"
     train(task(**eval_params), data, test, directory, params, lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    logdir = tmp_path_factory.mktemp("runs") / "finished"
+    train_toy(logdir, interval_steps=3)
+    return logdir
+
+
+@pytest.fixture
+def logdir(finished: Path, tmp_path: Path) -> Path:
+    """A finished run, evaluated after each three steps."""
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 def evaluate_in(
@@ -43,7 +61,7 @@ def evaluate_in(
     checkpoint: str | None = None,
     follow_seconds: float | None = None,
 ) -> None:
-    model, log = task(), lambda _: None
+    model, log = evaluated_task(), lambda _: None
     steps = weights_in_turn(model, directory, checkpoint, follow_seconds, log)
     evaluate_run(model, data, directory, split, steps, log)
 
@@ -73,18 +91,17 @@ def logged_tests(logdir: Path) -> list[dict[str, Any]]:
     return [line for line in read_metrics(logdir) if line["split"] == "test"]
 
 
-def test_each_checkpoint_is_evaluated_as_the_trainer_does(tmp_path: Path) -> None:
+def test_each_checkpoint_is_evaluated_as_the_trainer_does(logdir: Path) -> None:
     """With the averages of the weights."""
-    train_toy(tmp_path, interval_steps=3)
-    report = tmp_path / "report.html"
+    report = logdir / "report.html"
     report.unlink()
-    evaluate(tmp_path, checkpoint="ckpt-00000003")
+    evaluate(logdir, checkpoint="ckpt-00000003")
     assert "test, evaler" in report.read_text()
-    found = evaluate(tmp_path)
-    assert found == logged_tests(tmp_path)
+    found = evaluate(logdir)
+    assert found == logged_tests(logdir)
     assert [line["step"] for line in found] == [3, STEPS]
-    assert evaluate(tmp_path) == found  # Nothing is logged twice.
-    assert evaluate(tmp_path, "dev")[-1]["split"] == "dev"
+    assert evaluate(logdir) == found  # Nothing is logged twice.
+    assert evaluate(logdir, "dev")[-1]["split"] == "dev"
 
 
 def test_the_best_is_found(tmp_path: Path) -> None:
@@ -95,10 +112,9 @@ def test_the_best_is_found(tmp_path: Path) -> None:
     assert losses[found["step"]] == found["loss"]
 
 
-def test_a_run_without_a_best_is_refused(tmp_path: Path) -> None:
-    train_toy(tmp_path)
-    with pytest.raises(ValueError, match=rf"=best\b.*{tmp_path}\b.*best_metric"):
-        evaluate(tmp_path, checkpoint="best")
+def test_a_run_without_a_best_is_refused(finished: Path) -> None:
+    with pytest.raises(ValueError, match=rf"=best\b.*{finished}\b.*best_metric"):
+        evaluate(finished, checkpoint="best")
 
 
 def test_a_running_trainer_is_followed_to_its_end(tmp_path: Path) -> None:
@@ -117,23 +133,21 @@ def test_a_run_that_has_not_started_is_refused(tmp_path: Path) -> None:
             open_run(tmp_path / "none", "toy.Toy", seconds)
 
 
-def test_simultaneous_evaluations_lose_nothing(tmp_path: Path) -> None:
+def test_simultaneous_evaluations_lose_nothing(logdir: Path) -> None:
     """One evaluates while the other begins and ends."""
-    train_toy(tmp_path)
-    data = CallingInput(lambda: evaluate(tmp_path, "dev"))
-    directory = open_run(tmp_path, "toy.Toy")
+    data = CallingInput(lambda: evaluate(logdir, "dev"))
+    directory = open_run(logdir, "toy.Toy")
     evaluate_in(directory, data)
-    lines = read_metrics(tmp_path / "evaler")
+    lines = read_metrics(logdir / "evaler")
     assert [line["split"] for line in lines] == ["dev", "test"]
 
 
-def test_nan_is_logged_once(tmp_path: Path) -> None:
-    train_toy(tmp_path)
-    directory = open_run(tmp_path, "toy.Toy")
+def test_nan_is_logged_once(logdir: Path) -> None:
+    directory = open_run(logdir, "toy.Toy")
     data = Input(batch(9, scale=math.nan))
     for _ in range(2):
         evaluate_in(directory, data)
-    (line,) = read_metrics(tmp_path / "evaler")
+    (line,) = read_metrics(logdir / "evaler")
     assert math.isnan(line["loss"])
 
 
@@ -145,12 +159,11 @@ def test_a_trainer_that_saves_nothing_is_reported(tmp_path: Path) -> None:
         evaluate(tmp_path, follow_seconds=0.1)
 
 
-def test_a_trainer_that_ends_early_is_reported(tmp_path: Path) -> None:
-    train_toy(tmp_path)
+def test_a_trainer_that_ends_early_is_reported(logdir: Path) -> None:
     for last, num_lines in ((STEPS, 0), (STEPS + 1, 1)):
-        directory, lines = open_run(tmp_path, "toy.Toy"), list[str]()
+        directory, lines = open_run(logdir, "toy.Toy"), list[str]()
         directory.write_params(f"task.train.max_steps : {last}\n")
-        steps = weights_in_turn(task(), directory, None, 0.1, lines.append)
+        steps = weights_in_turn(evaluated_task(), directory, None, 0.1, lines.append)
         assert list(steps) == [STEPS]
         assert len(lines) == num_lines
         expected = rf"Followed\b.*step {STEPS}\b.*\b0\.1\b.*\b{last}\b"

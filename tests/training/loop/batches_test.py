@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tensorflow as tf
 
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
@@ -33,34 +35,37 @@ def _train(data: Any, logdir: Path, max_steps: int) -> None:
     run(make_task(max_steps=max_steps), data, logdir)
 
 
-def test_a_resumed_run_starts_at_its_input_position(tmp_path: Path) -> None:
-    first, second = PositionedInput(), PositionedInput()
-    _train(first, tmp_path, 3)
-    assert set(first.starts) == {(0, "")}
-    assert saved_bytes(tmp_path, 2)["input_place"] == b"before 2"
-    _train(second, tmp_path, 5)
-    assert set(second.starts) == {(3, "before 3")}
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps with positions."""
+    logdir, data = tmp_path_factory.mktemp("runs") / "placed", PositionedInput()
+    _train(data, logdir, 3)
+    assert set(data.starts) == {(0, "")}
+    return logdir
 
 
-def test_a_position_changes_nothing_else(tmp_path: Path) -> None:
-    plain = Input(*map(batch, range(6)))
-    _train(PositionedInput(), tmp_path / "placed", 3)
-    _train(plain, tmp_path / "plain", 3)
-    placed, other = (saved_bytes(tmp_path / name, 3) for name in ("placed", "plain"))
-    assert placed.pop("input_place") == b"before 3"
-    assert other.pop("input_place").strip(b"\0") == b""
-    assert placed == other
-
-
-def test_a_run_may_change_between_inputs_with_and_without_position(
-    tmp_path: Path,
+def test_a_resumed_run_starts_at_its_input_position(
+    placed: Path, tmp_path: Path
 ) -> None:
-    """Once each rejected checkpoints of the other."""
+    assert saved_bytes(placed, 2)["input_place"] == b"before 2"
+    logdir, data = shutil.copytree(placed, tmp_path / "resumed"), PositionedInput()
+    _train(data, logdir, 5)
+    assert set(data.starts) == {(3, "before 3")}
+
+
+def test_a_position_changes_nothing_else_and_may_come_and_go(
+    placed: Path, tmp_path: Path
+) -> None:
+    """Once a run with positions rejected checkpoints of one without, and vice versa."""
     plain = Input(*map(batch, range(6)))
-    _train(plain, tmp_path, 2)
-    _train(PositionedInput(), tmp_path, 4)
-    _train(plain, tmp_path, 6)
-    assert saved_bytes(tmp_path, 6)["input_place"].strip(b"\0") == b""
+    _train(plain, tmp_path / "plain", 3)
+    with_place, without = (saved_bytes(x, 3) for x in (placed, tmp_path / "plain"))
+    assert with_place.pop("input_place") == b"before 3"
+    assert without.pop("input_place").strip(b"\0") == b""
+    assert with_place == without
+    _train(PositionedInput(), tmp_path / "plain", 4)
+    _train(plain, tmp_path / "plain", 6)
+    assert saved_bytes(tmp_path / "plain", 6)["input_place"].strip(b"\0") == b""
 
 
 def test_skipped_batches_count_for_the_position(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_images_are_in_the_events_after_each_evaluation(
     events = _events(tmp_path)
     kinds = ("images", "confusion")
     assert set(events) == {(kind, step) for kind in kinds for step in (2, STEPS)}
+    assert "<figcaption>confusion" in (tmp_path / "report.html").read_text()
     for width, height, image in events.values():
         shape = tf.io.decode_png(image).shape
         assert (int(height), int(width)) == tuple(shape[:2])
