@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.client import device_lib
@@ -40,27 +41,42 @@ _CGROUPS = {
 }
 
 
+class Figures(NamedTuple):
+    """Measured figures of devices of one kind; bandwidths are in bytes per second."""
+
+    operation_seconds: float
+    link_seconds: float
+    link_bandwidth: float
+    memory_bandwidth: float
+
+
 def calibrated_device(devices: Sequence[str]) -> DeviceModel:
     """Measures devices of one kind, given by their full names."""
+    return device_of(devices, measured_figures(devices))
+
+
+def measured_figures(devices: Sequence[str]) -> Figures:
+    """Measures the first device, and the link to the second one if there is one."""
     overhead, small = _measure(devices, _SMALL)
     bandwidth, latency = float("inf"), 0.0
-    name = device_name(devices[0])
     if len(devices) > 1:
         _, large = _measure(devices, _LARGE)
         num_bytes = (_LARGE - _SMALL) * _DIM * tf.float32.size
         bandwidth = num_bytes / max(large - small, 1e-9)
         latency = max(small, 0.0)  # The fit of noisy times may be negative.
+    return Figures(overhead, latency, bandwidth, _update_bandwidth(devices[0]))
+
+
+def device_of(devices: Sequence[str], figures: Figures) -> DeviceModel:
+    """Returns the model of devices with these figures, and with the memory left now."""
     return DeviceModel(
         name=MEASURED,
         memory=_memory(devices),
         reserved=0,
         flops={},
-        memory_bandwidth=_update_bandwidth(devices[0]),
-        link_bandwidth=bandwidth,
-        link_seconds=latency,
-        operation_seconds=overhead,
         has_replicas=not must_compile(devices[0]),
-        shares_memory=knows_memory(devices) and name.kind == "CPU",
+        shares_memory=knows_memory(devices) and device_name(devices[0]).kind == "CPU",
+        **figures._asdict(),
     )
 
 

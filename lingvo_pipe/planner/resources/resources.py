@@ -108,6 +108,11 @@ class Constraints:
         every = (self.num_replicas, self.num_devices, self.num_micro_batches)
         return [number for number in every if number is not None]
 
+    @property
+    def limit_name(self) -> str:
+        """The user's name of the memory limit."""
+        return self.names.get("memory_limit", "task.pipeline.memory_limit")
+
     def without(self, name: str) -> Constraints:
         """Returns the constraints without one of them."""
         nothing: dict[str, Any] = {name: None}

@@ -149,7 +149,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[SearchResult]:
         return made_up_device(10**9)
 
     monkeypatch.setattr(measured_models, "measured_seconds", seconds)
-    monkeypatch.setattr(resolve_auto_module, "calibrated_device", device)
+    monkeypatch.setattr(resolve_auto_module, "machine_device", device)
     monkeypatch.setattr(resolve_auto_module, "plan_measured", plan)
     return found
 
@@ -161,7 +161,8 @@ def resolved(*, number: int = 2, **values: Any) -> tuple[InstantiableParams, str
     task.pipeline.Set(splits="auto", devices=stage_devices(None, number), **values)
     names = extract_auto(task.pipeline)
     devices = task.pipeline.devices
-    return task, resolve_auto(task, names, spec, BATCH_SIZE, devices, logged.append)
+    plan = resolve_auto(task, names, spec, BATCH_SIZE, devices, logged.append)
+    return task, plan.line
 
 
 AUTO: dict[str, Any] = dict.fromkeys(NAMES, "auto")
@@ -271,6 +272,6 @@ def test_unknown_memory_is_reported(
     task = params.task.Copy().Set(name="task")
     task.pipeline.Set(splits="auto", memory_limit=memory_limit, **AUTO)
     names = extract_auto(task.pipeline)
-    line = resolve_auto(task, names, spec, BATCH_SIZE, WORKERS, logged.append)
+    line = resolve_auto(task, names, spec, BATCH_SIZE, WORKERS, logged.append).line
     assert (param in line) == (memory_limit is None)
     assert ("workers" in line) == (param in line)
