@@ -17,7 +17,6 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.core.forward_context import row_dim
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
-from lingvo_pipe.pipeline.execution.micro_batches import cut_batch
 from lingvo_pipe.pipeline.pipelining_rules import problems_of
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
@@ -55,10 +54,10 @@ def resolve_pipeline(
     path = pipeline.name or "pipeline"
     names = extract_auto(pipeline, path)
     structure = tuple(inputs), targets
-    sample = [_as_spec(x) for x in present(structure)]
     batch_dim = pipeline.batch_dim
-    batch_size = cut_batch(sample, 1, None, batch_dim, path).batch_size
-    rows_first = NestedMap(tensors=[_rows_first(x, batch_dim) for x in sample])
+    tensors = [_rows_first(_as_spec(x), batch_dim) for x in present(structure)]
+    batch_size = _batch_size(tensors, path)
+    rows_first = NestedMap(tensors=tensors)
     task = _task_class(structure, loss_fn, batch_dim).Params()
     task.Set(name="task", pipeline=pipeline)
     # Only the slots matter here, and SGD, the default, has none at any rate.
@@ -117,6 +116,17 @@ def _task_class(
 
 def _as_spec(x: Any) -> tf.TensorSpec:
     return x if isinstance(x, tf.TensorSpec) else spec_of(tf.convert_to_tensor(x))
+
+
+def _batch_size(tensors: Sequence[tf.TensorSpec], path: str) -> int:
+    sizes = {x.shape[0] for x in tensors}
+    if len(sizes) != 1 or None in sizes:
+        raise UserValueError(
+            f"{path}: expected samples with one known number of rows in dimension "
+            f"batch_dim, got {sorted(map(str, sizes))}. Change the samples."
+        )
+    (size,) = sizes
+    return int(size)
 
 
 def _rows_first(x: tf.TensorSpec, batch_dim: int) -> tf.TensorSpec:

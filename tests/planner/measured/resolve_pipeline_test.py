@@ -142,6 +142,13 @@ def test_slots_of_the_optimizer_count() -> None:
     assert needs[0] < needs[1]
 
 
+@pytest.mark.parametrize("rows", [BATCH_SIZE + 1, None])
+def test_samples_have_one_number_of_rows(rows: int | None) -> None:
+    x, y = tf.TensorSpec([BATCH_SIZE, DIM]), tf.TensorSpec([rows, DIM])
+    with pytest.raises(ValueError, match=rf"^pipe\b.*'{rows}'"):
+        resolve_pipeline(dense(), [x], y, squared_error)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
