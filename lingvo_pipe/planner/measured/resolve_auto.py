@@ -98,6 +98,9 @@ def resolve_auto(
     best = plan_measured(tracer, devices, resources, constraints).fastest[0]
     candidate = best.candidate
     pipeline.Set(**candidate.params(best.boundaries))
+    if resources.device.hosts is not None:
+        # Neighbors in a pipeline, or in the exchange of weights, are on one host.
+        pipeline.devices = [devices[x] for row in best.placement for x in row]
     line = (
         f"planned: {candidate}, splits={list(best.boundaries)}: "
         f"{seconds_text(best.step_seconds)} a step, idle "

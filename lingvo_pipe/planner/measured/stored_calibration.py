@@ -22,6 +22,7 @@ from lingvo_pipe.core.regular_file import read_json
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.planner.measured.calibration import (
     Figures,
+    calibrated_device,
     device_of,
     knows_memory,
     measured_figures,
@@ -41,7 +42,7 @@ def machine_device(devices: Sequence[str]) -> DeviceModel:
     versions. Workers' devices are always measured, since their machines are not known.
     """
     if not knows_memory(devices):
-        return device_of(devices, measured_figures(devices))
+        return calibrated_device(devices)
     path, key = _path(), _key(devices)
     stored = _read(path)
     figures = None if os.environ.get(_RECALIBRATE) else _figures(stored.get(key))

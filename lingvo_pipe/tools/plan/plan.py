@@ -67,7 +67,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _plan(options: argparse.Namespace) -> None:
     image = None if options.picture is None else _image_path(options.picture)
-    devices = find_devices(*parse_devices(options.devices))
+    request, network = parse_devices(options.devices), options.network_gbits
+    if network is not None and request.devices_per_host is None:
+        raise ValueError(
+            f"--network_gbits: expected several hosts in --devices, such as 2x8xV100, "
+            f"got {options.devices}. Leave it out, or name the hosts."
+        )
+    devices = find_devices(*request, network)
     model_registry.ImportModels(options.model_imports)
     given = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
     constraints = Constraints(**given, names=_FLAGS)
@@ -131,7 +137,13 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add("--model_imports", action="append", default=[], help="packages that register")
     add("--model_params_override", default="", help="changes, as in the trainer")
-    add("--devices", help="number and kind of devices: 8xTPUv3")
+    add("--devices", help="number and kind of devices: 8xTPUv3, 2x8xV100 on 2 hosts")
+    add(
+        "--network_gbits",
+        type=at_least_one,
+        help="gigabits per second between hosts, which a host's devices share; "
+        "default: the vendor's server's",
+    )
     add("--batch", type=at_least_one, help="rows of a mini-batch; default: the model's")
     add("--num_replicas", type=at_least_one, help="number of pipelines side by side")
     add("--num_stages", type=at_least_one, help="number of devices of each pipeline")

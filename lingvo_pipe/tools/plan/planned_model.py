@@ -35,13 +35,22 @@ class Devices:
     names: Sequence[str] = ()
 
 
-def find_devices(number: int, kind: str) -> Devices:
+def find_devices(
+    number: int,
+    kind: str,
+    devices_per_host: int | None = None,
+    network_gbits: float | None = None,
+) -> Devices:
     """Returns devices; initializes and calibrates them if they are this machine's.
 
-    Raises ValueError if this machine has fewer.
+    Others are on one host, or see `DeviceModel.on_hosts`. Raises ValueError if this
+    machine has fewer.
     """
     if kind != MEASURED:
-        return Devices(DEVICES[kind], number)
+        device = DEVICES[kind]
+        if devices_per_host is not None:
+            device = device.on_hosts(devices_per_host, network_gbits)
+        return Devices(device, number)
     names = initialize_devices(number)
     return Devices(machine_device(names), number, names)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
-from lingvo_pipe.planner.measured import stored_calibration
+from lingvo_pipe.planner.measured import calibration, stored_calibration
 from lingvo_pipe.planner.measured.calibration import Figures, device_of
 from lingvo_pipe.planner.measured.stored_calibration import machine_device
 
@@ -28,7 +28,8 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]
         found.append(list(devices))
         return FIGURES._replace(operation_seconds=1e-4 * len(found))
 
-    monkeypatch.setattr(stored_calibration, "measured_figures", measure)
+    for module in (calibration, stored_calibration):
+        monkeypatch.setattr(module, "measured_figures", measure)
     monkeypatch.setenv("LINGVO_PIPE_CACHE", str(tmp_path / "cache" / "folder"))
     return found
 
