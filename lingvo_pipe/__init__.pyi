@@ -6,6 +6,7 @@ from .layers.core.weights import WeightInit, WeightParams
 from .nested_map import NestedMap
 from .pipeline.devices.stage_devices import initialize_devices
 from .pipeline.pipelining_layer import PipeliningLayer
+from .planner.measured.resolve_pipeline import resolve_pipeline
 from .serving.trained_model import TrainedModel, load
 from .training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from .training.task.base_task import BaseTask

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
+
+import pytest
 
 # TensorFlow's graphs are millions of objects: with Python's own thresholds, looking
 # through them for garbage takes a sixth of the time.
@@ -18,3 +21,12 @@ def pytest_collection_finish() -> None:
     devices = sys.modules.get("lingvo_pipe.pipeline.devices.stage_devices")
     if devices is not None:
         devices.initialize_devices(8)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps calibrations of this machine in a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("lingvo_pipe_cache")
+        patch.setenv("LINGVO_PIPE_CACHE", str(folder))
+        yield

@@ -10,6 +10,7 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.hyperparams.literals import read_plain
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
+from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 _NUM_MICRO_BATCHES = "num_micro_batches"
@@ -40,6 +41,7 @@ class AutoParams:
         open_run: Callable[[], RunDirectory] | None = None,
     ):
         self._names = extract_auto(pipeline)
+        self.planned: PlannedStep | None = None  # Once resolved by the planner.
         if open_run is None or _NUM_MICRO_BATCHES not in self._names:
             return
         directory = open_run()
@@ -51,7 +53,7 @@ class AutoParams:
         """Resolves `model`'s params by `resolve_auto`; returns a line or ""."""
         if not self._names:
             return ""
-        return resolve_auto(
+        line, self.planned = resolve_auto(
             model.task,
             self._names,
             data.element_spec,
@@ -59,6 +61,7 @@ class AutoParams:
             devices,
             functools.partial(print, file=sys.stderr, flush=True),
         )
+        return line
 
 
 def extract_from_run(

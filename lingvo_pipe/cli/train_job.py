@@ -101,21 +101,32 @@ def _build(
         task = with_local_losses(model.task, train_input).Instantiate()
     log, planned = log_after(joined(note, getattr(train_input, "note", ""))), None
     if profile_step is not None:
-        planned = planned_for_profile(model, task.pipeline, train_input, log)
+        planned = planned_for_profile(
+            model, task.pipeline, train_input, log, auto.planned
+        )
     text = model.ToText()
     return _TrainJob(task, train_input, test_input, directory, text, log, planned)
 
 
 def planned_for_profile(
-    model: Params, pipeline: PipeliningLayer, data: Any, log: Callable[[str], None]
+    model: Params,
+    pipeline: PipeliningLayer,
+    data: Any,
+    log: Callable[[str], None],
+    planned: PlannedStep | None = None,
 ) -> PlannedStep | None:
-    """Returns the planner's prediction of a step, or logs why there is none."""
+    """Returns the planner's prediction of a step, or logs why there is none.
+
+    If params were `auto` it was `planned` already, and nothing is measured again.
+    """
     if model.task.train.steps_per_loop > 1:
         log(
             "The step is profiled without a plan: one of several steps in a call is "
             "run by another schedule. Set task.train.steps_per_loop to 1 for a plan."
         )
         return None
+    if planned is not None:
+        return planned
     batch_size, devices = model.input.batch_size, model.task.pipeline.devices
     try:
         return expected_step(

@@ -93,9 +93,9 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "num_micro_batches",
         1,
-        "M, at most the size of the mini-batch. In the trainer it may be auto, with "
-        "splits=auto: the fastest on the measured devices. A resumed run uses the "
-        "same number.",
+        "M, at most the size of the mini-batch. In the trainer, and for "
+        "resolve_pipeline, it may be auto, with splits=auto: the fastest on the "
+        "measured devices. A resumed run uses the same number.",
     )
     p.Define(
         "num_replicas",

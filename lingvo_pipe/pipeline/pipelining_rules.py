@@ -34,8 +34,8 @@ def check_each_param(p: InstantiableParams, path: str) -> None:
     if left := [name for name in PLANNED if is_auto(p.Get(name))]:
         raise UserValueError(
             f"{path}.{left[0]}: {' and '.join(left)} must be resolved before a "
-            f"pipeline is created, got 'auto'. Set {' and '.join(left)}, or use the "
-            "trainer, which resolves auto by measuring its devices."
+            f"pipeline is created, got 'auto'. Set {' and '.join(left)}, or call "
+            "resolve_pipeline, which measures the devices, as the trainer does."
         )
     for name, rule in _RULES.items():
         value = p.Get(name)

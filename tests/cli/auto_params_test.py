@@ -17,6 +17,9 @@ from lingvo_pipe.cli import auto_params
 from lingvo_pipe.cli.auto_params import AutoParams, extract_from_run
 from lingvo_pipe.cli.use_jobs import RunUse
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.planner.measured.resolve_auto import ResolvedPlan
+from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.command_line import CommandLine
@@ -24,6 +27,7 @@ from tests.support.command_line import CommandLine
 NAME = "lm.text.TransformerTiny"
 AUTO = {"num_micro_batches": "auto", "schedule": "auto", "recompute": "auto"}
 DEVICES = ["cpu:0"]
+STEP = PlannedStep(Timeline(()), [])
 PLANNED = "--model=mine.planned_models.Planned"
 
 
@@ -32,9 +36,9 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The params that the planner was asked to resolve, in turn."""
     found: list[set[str]] = []
 
-    def resolve(task: Any, names: Collection[str], *_: Any) -> str:
+    def resolve(task: Any, names: Collection[str], *_: Any) -> ResolvedPlan:
         found.append(set(names))
-        return "planned"
+        return ResolvedPlan("planned", STEP)
 
     monkeypatch.setattr(auto_params, "resolve_auto", resolve)
     return found
@@ -62,7 +66,9 @@ def test_a_new_run_leaves_all_to_the_planner(
     for opened in (None, lambda: RunDirectory(tmp_path / "new", NAME)):
         params = model(**AUTO)
         auto = AutoParams(params.task.pipeline, opened)
+        assert auto.planned is None
         assert auto.resolve(params, data(), DEVICES) == "planned"
+        assert auto.planned is STEP
     assert left == [set(AUTO)] * 2
 
 

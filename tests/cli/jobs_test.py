@@ -20,6 +20,8 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.embedding import TokenEmbeddingLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
@@ -339,5 +341,10 @@ def test_a_step_among_several_is_profiled_without_a_plan(
     pipeline: Any = None
     train_job.planned_for_profile(model, pipeline, data, lines.append)
     assert (len(measured), len(lines)) == ((1, 0) if steps == 1 else (0, 1))
+    # What was auto is planned, and is not measured twice.
+    step = PlannedStep(Timeline(()), [])
+    again = train_job.planned_for_profile(model, pipeline, data, lines.append, step)
+    assert again is (step if steps == 1 else None)
+    assert len(measured) == (steps == 1)
     if lines:
         assert re.search(r"task\.train\.steps_per_loop\b.*\b1\b", lines[0])

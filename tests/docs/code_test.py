@@ -61,6 +61,11 @@ for found in (gradients, tf.nest.flatten(again.gradients)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 """
 
+CHECK_AUTO = """
+assert p.schedule != "auto" and len(p.splits) == 2 * p.stages_per_device
+planned.ComputeGradients(planned.theta, [x], y, squared_error)
+"""
+
 # Keras has trained weights of its own, which began as those of the layer.
 CHECK_KERAS = """
 before = squared_error(layer(x), y).loss[0]
@@ -107,8 +112,8 @@ def test_a_model_trains_the_layer(tmp_path: Path) -> None:
 
 
 def test_the_pipeline_without_the_trainer_learns(tmp_path: Path) -> None:
-    train, tape, fit = (code for _, code in python_blocks(page("pipelines")))
-    check = CHECK_PIPELINE + fit + CHECK_KERAS
+    train, tape, auto, fit = (code for _, code in python_blocks(page("pipelines")))
+    check = CHECK_PIPELINE + auto + CHECK_AUTO + fit + CHECK_KERAS
     _run(tmp_path, train + "first_loss = loss\n" + tape + check)
 
 
@@ -174,6 +179,6 @@ def test_all_code_is_run() -> None:
         "keras.md": 2,
         "layers.md": 2,
         "lingvo.md": 1,
-        "pipelines.md": 3,
+        "pipelines.md": 4,
         "text.md": 4,
     }

@@ -14,7 +14,8 @@ NAMES = {
         BaseLayer BaseTask ForwardContext InstantiableParams NestedMap OptimizerParams
         Params PipeliningLayer ScheduleParams SingleTaskModelParams TrainedModel
         WeightInit WeightParams base_layer current_context gpipe initialize_devices
-        input keras layers load models py_utils register_model tshape
+        input keras layers load models py_utils register_model
+        resolve_pipeline tshape
     """,
     "lingvo_pipe.keras": "PipelinedModel deferred_variables",
     "lingvo_pipe.input": """

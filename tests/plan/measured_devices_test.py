@@ -38,7 +38,7 @@ def measured_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return dataclasses.replace(DEVICES["H100"], name=MEASURED)
 
     monkeypatch.setattr(measured_models, "measured_seconds", timed)
-    monkeypatch.setattr(planned_model, "calibrated_device", calibrated)
+    monkeypatch.setattr(planned_model, "machine_device", calibrated)
     return found
 
 

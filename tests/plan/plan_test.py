@@ -114,6 +114,17 @@ def test_a_plan_changes_params_that_contradict_it(
     assert PlannedModel("ours").changes() == own
 
 
+def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """They need no devices, which any plan needs."""
+    assert main(["--list_models"]) == 0
+    names = capsys.readouterr().out.splitlines()
+    assert {"lm.text.TransformerTiny", "lm.giant.L103"} <= set(names)
+    assert names == model_registry.ListModels()
+    with pytest.raises(SystemExit):
+        main([TINY])
+    assert "--devices" in capsys.readouterr().err
+
+
 def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([TINY, "--devices=2xTPUv3", "--num_stage=2"])

@@ -77,6 +77,7 @@ def test_by_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     ("family", "words"),
     [
         ("lm.giants.L13", r"--largest\b.*'lm\.giants\.L13'.*'lm\.giant\.L13'"),
+        ("lm.gaint", r"--largest\b.*'lm\.gaint'.*'lm\.giant'"),
         ("nothing", r"--largest\b.*'nothing'.*--model_imports\b"),
         ("lm.giant.L10", r" lm\.giant\.L10 "),
     ],

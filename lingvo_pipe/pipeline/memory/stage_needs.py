@@ -90,10 +90,12 @@ def _peak(moments: Iterable[_Moment], each: StashBytes) -> int:
 def _moments(schedule: Schedule) -> list[set[_Moment]]:
     """Returns each stage's moments."""
     found: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
+    first, second, third = StashKind  # A loop over it would take longer.
 
     def add(moment: StashMoment, stage: int, operation: int) -> None:
-        held = tuple(moment.others[stage, kind] for kind in StashKind)
-        found[stage].add((held, operation))
+        held = moment.others
+        numbers = held[stage, first], held[stage, second], held[stage, third]
+        found[stage].add((numbers, operation))
 
     for device in range(schedule.num_devices):
         last = None
@@ -108,7 +110,17 @@ def _moments(schedule: Schedule) -> list[set[_Moment]]:
 
 def _largest(moments: set[_Moment]) -> list[_Moment]:
     """Returns the moments at which a stage may need most."""
-    return [a for a in moments if not any(a != b and _dominates(b, a) for b in moments)]
+
+    def size(moment: _Moment) -> tuple[int, bool]:
+        numbers, operation = moment
+        return sum(numbers), operation != _IDLE
+
+    found: list[_Moment] = []
+    # None is dominated by a later one.
+    for moment in sorted(moments, key=size, reverse=True):
+        if not any(_dominates(each, moment) for each in found):
+            found.append(moment)
+    return found
 
 
 def _dominates(a: _Moment, b: _Moment) -> bool:

@@ -16,7 +16,7 @@ schedule.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -68,16 +68,16 @@ def _miscounted(schedule: Schedule) -> list[str]:
         once.add(Kind.BACKWARD)
     once |= schedule.kinds & {Kind.WEIGHT_GRADIENT, Kind.UPDATE}
     return [
-        f"the {op} occurs {counts[op]} times instead of "
+        f"the {op} occurs {number} times instead of "
         + ("once" if op.kind in once else "at most once")
-        for op in _possible_ops(schedule)
-        if counts[op] > 1 or (counts[op] == 0 and op.kind in once)
+        for op in _possible_ops(schedule, once | schedule.kinds)
+        if (number := counts.get(op, 0)) > 1 or (number == 0 and op.kind in once)
     ]
 
 
-def _possible_ops(schedule: Schedule) -> Iterator[Op]:
+def _possible_ops(schedule: Schedule, kinds: Collection[Kind]) -> Iterator[Op]:
     every = range(schedule.num_micro_batches)
-    for kind in Kind:
+    for kind in filter(kinds.__contains__, Kind):
         step = schedule.micro_batches_per_step if kind is Kind.UPDATE else 1
         of_kind = every[step - 1 :: step]
         for m, stage in itertools.product(of_kind, range(schedule.num_stages)):

@@ -19,7 +19,7 @@ after it is read. So a stash has no more slots than micro-batches it holds at a 
 
 import enum
 import heapq
-from collections import Counter
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -32,6 +32,8 @@ class StashKind(enum.Enum):
     FOR_RECOMPUTE = "for recompute"
     RESIDUALS = "residuals"
     WEIGHT_RESIDUALS = "weight residuals"
+
+    __hash__ = object.__hash__  # See `Kind`.
 
 
 class Use(NamedTuple):
@@ -57,17 +59,23 @@ class Slots(NamedTuple):
 
 def stash_use(schedule: Schedule, op: Op) -> Use:
     """Returns the stashes that an operation uses; none in a schedule for evaluation."""
-    is_split = Kind.WEIGHT_GRADIENT in schedule.kinds
-    recomputes = op._replace(kind=Kind.RECOMPUTE) in schedule
-    written = StashKind.FOR_RECOMPUTE if recomputes else StashKind.RESIDUALS
-    later = StashKind.WEIGHT_RESIDUALS
-    return {
-        Kind.FORWARD: Use(None, written if schedule.has_backward else None),
-        Kind.RECOMPUTE: Use(StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS),
-        Kind.BACKWARD: Use(StashKind.RESIDUALS, later if is_split else None),
-        Kind.WEIGHT_GRADIENT: Use(later, None),
-        Kind.UPDATE: Use(None, None),
-    }[op.kind]
+    kind, m, stage = op
+    if kind is Kind.FORWARD:
+        recomputes = Op(Kind.RECOMPUTE, m, stage) in schedule
+        written = StashKind.FOR_RECOMPUTE if recomputes else StashKind.RESIDUALS
+        return Use(None, written if schedule.has_backward else None)
+    if kind is Kind.BACKWARD:
+        is_split = Kind.WEIGHT_GRADIENT in schedule.kinds
+        later = StashKind.WEIGHT_RESIDUALS if is_split else None
+        return Use(StashKind.RESIDUALS, later)
+    return _OTHER_USES[kind]
+
+
+_OTHER_USES = {
+    Kind.RECOMPUTE: Use(StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS),
+    Kind.WEIGHT_GRADIENT: Use(StashKind.WEIGHT_RESIDUALS, None),
+    Kind.UPDATE: Use(None, None),
+}
 
 
 def assign_slots(schedule: Schedule) -> Slots:
@@ -116,21 +124,22 @@ class StashMoment(NamedTuple):
     """An operation, its stashes, and what its device stashes of other micro-batches.
 
     `others` has numbers of micro-batches by (stage, stash), without the one that the
-    operation works on.
+    operation works on. They change once the next moment is asked for.
     """
 
     op: Op
     use: Use
-    others: Counter[tuple[int, StashKind]]
+    others: Mapping[tuple[int, StashKind], int]
 
 
 def stash_moments(schedule: Schedule, device: int) -> Iterator[StashMoment]:
     """Yields the operations of a device."""
-    held: Counter[tuple[int, StashKind]] = Counter()
+    stages = {op.stage for op in schedule.columns[device]}
+    held = dict.fromkeys(itertools.product(stages, StashKind), 0)
     for op in schedule.columns[device]:
         use = stash_use(schedule, op)
         if use.read:
             held[op.stage, use.read] -= 1
-        yield StashMoment(op, use, held.copy())
+        yield StashMoment(op, use, held)
         if use.write:
             held[op.stage, use.write] += 1

@@ -7,6 +7,7 @@ updates their weights, and sends these to the same device of the other replicas.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -14,6 +15,7 @@ from lingvo_pipe.pipeline.splitting.cell_costs import BACKWARD_PER_FORWARD, Cell
 from lingvo_pipe.planner.costs.device_needs import OwnerShares
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.hosts import Placement
 
 
 def flops_time(model: ModelCosts, device: DeviceModel, dtype: str) -> list[CellSeconds]:
@@ -34,22 +36,50 @@ def update_seconds(
     boundaries: Sequence[int],
     num_replicas: int,
     device: DeviceModel,
+    placement: Placement | None = None,
 ) -> float:
-    """Returns the seconds of the slowest device's update, for all its stages."""
+    """Returns the seconds of the slowest device's update, for all its stages.
+
+    Messages take the links of the placement. They share what leaves a host; if the
+    placement is None, all devices are on one host.
+    """
     cells = model.calls[: model.num_cells]
     in_memory = [
         2 * (call.weights + slots) + call.accumulators
         for call, slots in zip(cells, model.slot_bytes, strict=True)
     ]
     # Each of R - 1 other replicas sends its gradients and receives the weights.
-    sent = [(call.weights + call.accumulators) * (num_replicas - 1) for call in cells]
-    seconds = [[0.0] * num_replicas for _ in range(schedule.num_devices)]
+    sent = [call.weights + call.accumulators for call in cells]
+    sums = [[[0, 0] for _ in range(num_replicas)] for _ in range(schedule.num_devices)]
     device_of_stage = schedule.device_of_stage()
-    bandwidths = device.memory_bandwidth, device.link_bandwidth
-    for cell_bytes, bandwidth in zip((in_memory, sent), bandwidths, strict=True):
+    for i, cell_bytes in enumerate((in_memory, sent)):
         shares = OwnerShares(cell_bytes, num_replicas)
         for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
-            own = seconds[device_of_stage[stage]]
-            for replica, num_bytes in enumerate(shares.by_replica(*pair)):
-                own[replica] += num_bytes / bandwidth
-    return max(map(max, seconds))
+            for own, num_bytes in zip(
+                sums[device_of_stage[stage]], shares.by_replica(*pair), strict=True
+            ):
+                own[i] += num_bytes
+    found, leaving = 0.0, Counter[int]()
+    for k, replicas in enumerate(sums):
+        hosts = _hosts_of(k, num_replicas, device, placement)
+        on_host = Counter(hosts)
+        for (touched, exchanged), host in zip(replicas, hosts, strict=True):
+            outside = num_replicas - on_host[host]
+            leaving[host] += exchanged * outside
+            seconds = touched / device.memory_bandwidth
+            seconds += exchanged * (on_host[host] - 1) / device.link_bandwidth
+            if outside and device.hosts is not None:
+                seconds += exchanged * outside / device.hosts.link.bandwidth
+            found = max(found, seconds)
+    if device.hosts is None:
+        return found
+    return max(found, max(leaving.values()) / device.hosts.bandwidth)
+
+
+def _hosts_of(
+    k: int, num_replicas: int, device: DeviceModel, placement: Placement | None
+) -> list[int]:
+    """Returns the hosts of the replicas' k-th devices."""
+    if device.hosts is None or placement is None:
+        return [0] * num_replicas
+    return [device.hosts.host(row[k]) for row in placement]

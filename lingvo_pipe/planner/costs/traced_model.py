@@ -56,16 +56,20 @@ class ModelTracer:
     """A tracer of a task's cells and loss, for micro-batches of any size.
 
     The task's batches are `[B, ...]`. Cells are compiled if the device, given by its
-    full name, requires XLA. Raises UserValueError if the pipeline has layers before its
-    cells, or its blocks have losses of their own.
+    full name, requires XLA. Raises UserValueError if the pipeline, whose path is given,
+    has layers before its cells, or its blocks have losses of their own.
     """
 
     def __init__(
-        self, task_params: InstantiableParams, batch_spec: NestedMap, device: str = _CPU
+        self,
+        task_params: InstantiableParams,
+        batch_spec: NestedMap,
+        device: str = _CPU,
+        path: str = "task.pipeline",
     ):
-        _check_can_be_planned(task_params)
+        _check_can_be_planned(task_params, path)
         task_params = task_params.Copy()
-        task_params.pipeline = with_slices(task_params.pipeline, "task.pipeline")
+        task_params.pipeline = with_slices(task_params.pipeline, path)
         self._pipeline, self._batch_spec = task_params.pipeline, batch_spec
         self._device = device
         self._distinct, self._order = _distinct_cells(task_params.pipeline)
@@ -142,12 +146,12 @@ def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models
     return models
 
 
-def _check_can_be_planned(task_params: InstantiableParams) -> None:
-    by_yourself = "or set numbers and names in task.pipeline yourself."
+def _check_can_be_planned(task_params: InstantiableParams, path: str) -> None:
+    by_yourself = f"or set numbers and names in {path} yourself."
     if task_params.pipeline.before_tpl:
         raise UserValueError(
-            "task.pipeline.before_tpl: expected no layers, because the planner only "
-            f"plans cells, got {len(task_params.pipeline.before_tpl)!r}. Put the "
+            f"{path}.before_tpl: expected no layers, because the planner only plans "
+            f"cells, got {len(task_params.pipeline.before_tpl)!r}. Put the "
             f"layers into cell_tpl, {by_yourself}"
         )
     if task_params.local.scheme != BACKPROPAGATION:

@@ -8,10 +8,12 @@ Shapes: B rows of D channels.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.client import device_lib
@@ -24,6 +26,7 @@ from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.simulation.costs import fitted_costs
 from lingvo_pipe.planner.resources.device_model import MEASURED, DeviceModel
+from lingvo_pipe.planner.resources.hosts import Hosts, Link
 from lingvo_pipe.training.profiling.step_profile import measured_timeline
 
 _DIM = 64  # D.
@@ -40,27 +43,58 @@ _CGROUPS = {
 }
 
 
+class Figures(NamedTuple):
+    """Measured figures of devices of one kind; bandwidths are in bytes per second."""
+
+    operation_seconds: float
+    link_seconds: float
+    link_bandwidth: float
+    memory_bandwidth: float
+
+
 def calibrated_device(devices: Sequence[str]) -> DeviceModel:
     """Measures devices of one kind, given by their full names."""
+    return device_of(devices, measured_figures(devices), measured_hosts(devices))
+
+
+def measured_figures(devices: Sequence[str]) -> Figures:
+    """Measures the first device, and the link to the second one if there is one."""
     overhead, small = _measure(devices, _SMALL)
-    bandwidth, latency = float("inf"), 0.0
-    name = device_name(devices[0])
-    if len(devices) > 1:
-        _, large = _measure(devices, _LARGE)
-        num_bytes = (_LARGE - _SMALL) * _DIM * tf.float32.size
-        bandwidth = num_bytes / max(large - small, 1e-9)
-        latency = max(small, 0.0)  # The fit of noisy times may be negative.
+    link = _measured_link(devices, small)
+    bandwidth = _update_bandwidth(devices[0])
+    return Figures(overhead, link.latency, link.bandwidth, bandwidth)
+
+
+def measured_hosts(devices: Sequence[str]) -> Hosts | None:
+    """Measures the link between workers that lend several devices each.
+
+    Returns None if there are no such workers with equal numbers of devices, one after
+    the other. Messages of a worker share what one of them can send.
+    """
+    names = map(device_name, devices)
+    workers = itertools.groupby(names, key=lambda each: each.worker)
+    per_host, *others = [len([*own]) for _, own in workers]
+    if per_host == 1 or not others or {*others} != {per_host}:
+        return None
+    pair = [devices[0], devices[per_host]]
+    _, small = _measure(pair, _SMALL)
+    link = _measured_link(pair, small)
+    return Hosts(per_host, link, link.bandwidth)
+
+
+def device_of(
+    devices: Sequence[str], figures: Figures, hosts: Hosts | None = None
+) -> DeviceModel:
+    """Returns the model of devices with these figures, and with the memory left now."""
     return DeviceModel(
         name=MEASURED,
         memory=_memory(devices),
         reserved=0,
         flops={},
-        memory_bandwidth=_update_bandwidth(devices[0]),
-        link_bandwidth=bandwidth,
-        link_seconds=latency,
-        operation_seconds=overhead,
         has_replicas=not must_compile(devices[0]),
-        shares_memory=knows_memory(devices) and name.kind == "CPU",
+        shares_memory=knows_memory(devices) and device_name(devices[0]).kind == "CPU",
+        hosts=hosts,
+        **figures._asdict(),
     )
 
 
@@ -125,6 +159,18 @@ def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
     forward = [costs.stages[0].send_forward for costs in steps]
     backward = [costs.stages[-1].send_backward for costs in steps]
     return median(costs.overhead for costs in steps), fmean([*forward, *backward])
+
+
+def _measured_link(devices: Sequence[str], small: float) -> Link:
+    """Returns the link between the first two devices; one alone sends nothing.
+
+    A small message takes `small` seconds, by a fit of noisy times maybe below 0.
+    """
+    if len(devices) == 1:
+        return Link(float("inf"), 0.0)
+    _, large = _measure(devices, _LARGE)
+    num_bytes = (_LARGE - _SMALL) * _DIM * tf.float32.size
+    return Link(num_bytes / max(large - small, 1e-9), max(small, 0.0))
 
 
 def _loss(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:

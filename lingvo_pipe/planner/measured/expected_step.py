@@ -11,9 +11,9 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
-from lingvo_pipe.planner.measured.calibration import calibrated_device
 from lingvo_pipe.planner.measured.measured_contention import measured_slowdown
 from lingvo_pipe.planner.measured.measured_models import MeasuredModels
+from lingvo_pipe.planner.measured.stored_calibration import machine_device
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention
 from lingvo_pipe.planner.search.candidate_evaluation import evaluate_boundaries
@@ -52,7 +52,7 @@ def expected_step(
     # The expected step has no update, so the update's contention is not measured.
     slowdown = measured_slowdown(models.trace(num_rows), devices, seconds)
     contention = Contention(max(len(devices), 2), slowdown)
-    device = dataclasses.replace(calibrated_device(devices), contention=contention)
+    device = dataclasses.replace(machine_device(devices), contention=contention)
     needs = DeviceNeeds(candidate, costs, pipeline.schedule)
     found = evaluate_boundaries(needs, pipeline.boundaries, seconds, device)
     return PlannedStep(found.timeline, found.bytes_by_device)

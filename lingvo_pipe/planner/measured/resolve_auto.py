@@ -6,7 +6,7 @@ The planner measures how long cells take, and what operations and messages cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
@@ -21,16 +21,26 @@ from lingvo_pipe.pipeline.pipelining_rules import (
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
-from lingvo_pipe.planner.measured.calibration import calibrated_device, knows_memory
+from lingvo_pipe.planner.measured.calibration import knows_memory
 from lingvo_pipe.planner.measured.measured_models import plan_measured
+from lingvo_pipe.planner.measured.stored_calibration import machine_device
 from lingvo_pipe.planner.resources.candidate import SCHEDULES
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.training.profiling.step_profile import PlannedStep
 
 AUTO = "auto"
 _PATH = "task.pipeline"
+_FIXED = ("num_replicas", "memory_limit")
 
 
-def extract_auto(pipeline: InstantiableParams) -> set[str]:
+class ResolvedPlan(NamedTuple):
+    """A line for the user about a plan, and a step of it."""
+
+    line: str
+    step: PlannedStep
+
+
+def extract_auto(pipeline: InstantiableParams, path: str = _PATH) -> set[str]:
     """Returns the names of params that are `auto`, without `splits`.
 
     Sets them to values that any pipeline can have, until they are resolved. Raises
@@ -41,7 +51,7 @@ def extract_auto(pipeline: InstantiableParams) -> set[str]:
         return names  # The params may be frozen.
     if problems := _problems(pipeline):
         raise UserValueError(
-            f"{_PATH}: with {', '.join(sorted(names))} auto, {'; '.join(problems)}. "
+            f"{path}: with {', '.join(sorted(names))} auto, {'; '.join(problems)}. "
             "Change these params, or set numbers and names instead of auto."
         )
     number = pipeline.num_replicas if is_count(pipeline.num_replicas) else 1
@@ -57,36 +67,40 @@ def resolve_auto(
     batch_size: int,
     devices: Sequence[str],
     log: Callable[[str], None],
-) -> str:
+    path: str = _PATH,
+) -> ResolvedPlan:
     """Sets the params that were `auto`, and the stages, to the fastest plan's.
 
     `names` are from `extract_auto`, `batch_spec` is of a batch `[B, ...]`, and
     `devices` are full names from `initialize_devices`. `log` is called with a line for
-    the user before the long measurement. Returns a line for the user about the plan.
+    the user before the long measurement, and `path` is the pipeline's in errors.
 
     Raises UserValueError if nothing fits, or other params are invalid or contradict
     each other.
     """
     pipeline = task_params.pipeline
     # Checks come before anything is measured.
-    check_each_param(pipeline, _PATH)
-    count_batch_shards(pipeline, _PATH)
-    tracer = ModelTracer(task_params, batch_spec, devices[0])
+    check_each_param(pipeline, path)
+    count_batch_shards(pipeline, path)
+    tracer = ModelTracer(task_params, batch_spec, devices[0], path)
     log(f"planning {', '.join(sorted(names))}: timing cells may take minutes")
     limit = pipeline.memory_limit
     limited = None if limit is None else int(limit)
     sizes = len(devices), batch_size, tracer.fprop_dtype, limited
-    resources = Resources(calibrated_device(devices), *sizes, uses_all=True)
+    resources = Resources(machine_device(devices), *sizes, uses_all=True)
     given: dict[str, Any] = {x: pipeline.Get(x) for x in PLANNED if x not in names}
     constraints = Constraints(
         pipeline.num_replicas,
         **given,
         has_own_recompute=True if given.get("recompute", AUTO) is None else None,
-        names={name: f"{_PATH}.{name}" for name in ("num_replicas", *PLANNED)},
+        names={name: f"{path}.{name}" for name in (*_FIXED, *PLANNED)},
     )
     best = plan_measured(tracer, devices, resources, constraints).fastest[0]
     candidate = best.candidate
     pipeline.Set(**candidate.params(best.boundaries))
+    if resources.device.hosts is not None:
+        # Neighbors in a pipeline, or in the exchange of weights, are on one host.
+        pipeline.devices = [devices[x] for row in best.placement for x in row]
     line = (
         f"planned: {candidate}, splits={list(best.boundaries)}: "
         f"{seconds_text(best.step_seconds)} a step, idle "
@@ -96,9 +110,9 @@ def resolve_auto(
     if limit is None and not knows_memory(devices):
         line += (
             "; the memory of workers' devices is not known, so there is no limit: set "
-            f"{_PATH}.memory_limit for one"
+            f"{path}.memory_limit for one"
         )
-    return line
+    return ResolvedPlan(line, PlannedStep(best.timeline, best.bytes_by_device))
 
 
 def _problems(pipeline: InstantiableParams) -> list[str]:

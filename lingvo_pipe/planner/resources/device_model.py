@@ -8,14 +8,16 @@ large as in a Transformer or a convolutional network.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.planner.resources.hosts import Hosts, Link
 
-_GB, _TERA = 10**9, 10**12
+_GB, _GIGA, _TERA, _BITS = 10**9, 10**9, 10**12, 8
 _MIB, _GIB = 2**20, 2**30
 
 
@@ -60,6 +62,7 @@ class DeviceModel:
     shares_memory: bool = False  # Whether `memory` shrinks when there are more devices.
     has_replicas: bool = True  # Whether pipelines run side by side; not yet on TPUs.
     in_place: bool = False  # Whether XLA plans all buffers; see `StageMemory`.
+    hosts: Hosts | None = None  # If None, all devices are on one host.
 
     @property
     def usable_bytes(self) -> int:
@@ -78,9 +81,31 @@ class DeviceModel:
             )
         return self.flops[dtype] * self.efficiency
 
+    @property
+    def link(self) -> Link:
+        """The link between devices of one host."""
+        return Link(self.link_bandwidth, self.link_seconds)
+
     def send_seconds(self, num_bytes: int) -> float:
-        """Returns the seconds until a message has arrived."""
-        return self.link_seconds + num_bytes / self.link_bandwidth if num_bytes else 0.0
+        """Returns the seconds until a message has arrived on the same host."""
+        return self.link.seconds(num_bytes)
+
+    def on_hosts(
+        self, devices_per_host: int, network_gbits: float | None = None
+    ) -> DeviceModel:
+        """Returns the same kind on hosts whose network has this bandwidth.
+
+        All devices of a host share it. If None, it is the network of the vendor's
+        server; TPUs have the same links to all neighbors.
+        """
+        if network_gbits is not None:
+            shared = network_gbits * _GIGA / _BITS
+            own = shared
+        else:
+            own, shared = (each * _GB for each in _NETWORKS[self.name])
+        is_same = own == self.link_bandwidth and shared == math.inf
+        link = self.link if is_same else Link(own, _NETWORK_SECONDS)
+        return dataclasses.replace(self, hosts=Hosts(devices_per_host, link, shared))
 
 
 # Name, memory in GiB, reserved MiB, tera-operations per second, and bandwidths in GB/s.
@@ -110,25 +135,50 @@ DEVICES = {
     )
     for name, memory, reserved, teraflops, memory_bandwidth, link_bandwidth in _KNOWN
 }
+# Between hosts, in GB/s: what a device can send, and all devices of a host together.
+# TPUs' own links connect the chips of all hosts. GPUs are as in the vendor's servers of
+# eight: DGX-1 with four InfiniBand ports of 100 Gb/s (P100, V100), DGX A100 with eight
+# of 200 Gb/s, DGX H100 and H200 with eight of 400 Gb/s. A P100 reaches them by PCIe.
+_NETWORKS = {
+    "TPUv2": (62, math.inf),
+    "TPUv3": (70, math.inf),
+    "P100": (12, 50),
+    "V100": (12.5, 50),
+    "A100": (25, 200),
+    "H100": (50, 400),
+    "H200": (50, 400),
+}
+_NETWORK_SECONDS = 14e-6  # Of a message by network, in NCCL's model (tuning.cc).
 MEASURED = "measured"  # The name of this machine's devices, whose speed is measured.
 
 
-def parse_devices(text: str) -> tuple[int, str]:
-    """Reads a number of devices of one kind: `8xTPUv3`, or `TPUv3` for one.
+class DeviceRequest(NamedTuple):
+    """A number of devices of one kind, on hosts of D each if that is given."""
+
+    number: int
+    kind: str
+    devices_per_host: int | None = None
+
+
+def parse_devices(text: str) -> DeviceRequest:
+    """Reads devices of one kind: `8xTPUv3`, `TPUv3` for one, `2x8xV100` on two hosts.
 
     Raises UserValueError if the text has another form, or the kind is unknown.
     """
-    match = re.fullmatch(r"(?:(\d+)x)?(\w+)", text.strip())
+    match = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?(\w+)", text.strip())
     names = [*DEVICES, MEASURED]
-    number, name = (int(match[1] or 1), match[2]) if match else (0, text)
+    hosts, own, name = match.groups() if match else ("0", "0", text)
+    number = int(hosts or 1) * int(own or 1)
     by_lower = {each.lower(): each for each in names}
-    if number < 1 or name.lower() not in by_lower:
+    is_known = name.lower() in by_lower and (not hosts or name.lower() != MEASURED)
+    if number < 1 or not is_known:
         near = "" if name in names else did_you_mean(name, names)
         raise UserValueError(
             path="--devices",
-            expected="a number and a kind of devices, such as 8xTPUv3",
+            expected="a number and a kind of devices, such as 8xTPUv3, or 2x8xV100 on "
+            "two hosts",
             got=text,
-            hint=f"{near} Kinds are {', '.join(names)}; {MEASURED} stands for this "
-            "machine's devices, whose speed is measured.".lstrip(),
+            hint=f"{near} Kinds are {', '.join(names)}; {MEASURED} stands for the "
+            "devices of this machine, one host, whose speed is measured.".lstrip(),
         )
-    return number, by_lower[name.lower()]
+    return DeviceRequest(number, by_lower[name.lower()], int(own) if hosts else None)

@@ -41,11 +41,14 @@ class Resources:
 
     @property
     def limited_device(self) -> DeviceModel:
-        """The kind of devices, with its memory cut to the user's limit."""
-        if self.memory_limit is None:
-            return self.device
-        memory = min(self.device.memory, self.memory_limit + self.device.reserved)
-        return dataclasses.replace(self.device, memory=memory)
+        """The kind of devices, with its memory cut to the user's limit, and H hosts."""
+        device, memory, hosts = self.device, self.device.memory, self.device.hosts
+        if self.memory_limit is not None:
+            memory = min(memory, self.memory_limit + device.reserved)
+        if hosts is not None:
+            number = hosts.count(self.num_devices)
+            hosts = dataclasses.replace(hosts, number=number)
+        return dataclasses.replace(device, memory=memory, hosts=hosts)
 
     def with_contention(self, contention: Contention) -> Resources:
         """Returns the same devices with this contention between them."""
@@ -55,7 +58,10 @@ class Resources:
     def __str__(self) -> str:
         noun = " device" if self.device.name == MEASURED else ""
         plural = "s" if noun and self.num_devices > 1 else ""
-        return f"{self.num_devices} {self.device.name}{noun}{plural}"
+        hosts = self.device.hosts
+        number = 1 if hosts is None else hosts.count(self.num_devices)
+        on_hosts = f" on {number} hosts" if number > 1 else ""
+        return f"{self.num_devices} {self.device.name}{noun}{plural}{on_hosts}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +113,11 @@ class Constraints:
         """The constrained values that are numbers."""
         every = (self.num_replicas, self.num_devices, self.num_micro_batches)
         return [number for number in every if number is not None]
+
+    @property
+    def limit_name(self) -> str:
+        """The user's name of the memory limit."""
+        return self.names.get("memory_limit", "task.pipeline.memory_limit")
 
     def without(self, name: str) -> Constraints:
         """Returns the constraints without one of them."""

@@ -7,10 +7,12 @@ seconds and bytes of cells  ->  the most balanced stages that fit into the memor
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
@@ -22,6 +24,12 @@ from lingvo_pipe.planner.costs.flops_time_model import stage_seconds, update_sec
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.hosts import (
+    Link,
+    Placement,
+    placements,
+    stage_links,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +40,8 @@ class Evaluation:
     boundaries: Sequence[int]
     step_seconds: float  # With the weights' update.
     bytes_by_device: Sequence[int]  # Of one replica.
-    timeline: Timeline  # Of one replica, without the update.
+    timeline: Timeline  # Of the slowest replica, without the update.
+    placement: Placement = ()  # Of its devices on the hosts.
 
 
 def evaluate(
@@ -79,19 +88,48 @@ def evaluate_boundaries(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> Evaluation:
-    """Simulates a step of a candidate with given stages; see `evaluate`."""
+    """Simulates a step of a candidate with given stages; see `evaluate`.
+
+    On several hosts it takes the fastest of some placements.
+    """
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
+    num_replicas, contention = candidate.num_replicas, device.contention
     given = seconds, model.boundary_bytes, boundaries, device
-    timeline = simulate(schedule, step_costs(*given))
-    contention, num_replicas = device.contention, candidate.num_replicas
-    slowdown = contention.slowdown_at(mean_concurrency(timeline) * num_replicas)
-    if slowdown > 1:
-        timeline = simulate(schedule, step_costs(*given, slowdown))
-    after = update_seconds(model, schedule, boundaries, num_replicas, device)
-    after += contention.update_seconds(candidate.total_devices)
-    step_seconds = timeline.step_seconds + after
     num_bytes = needs.by_device(boundaries)
-    return Evaluation(candidate, boundaries, step_seconds, num_bytes, timeline)
+
+    @functools.cache  # Replicas and placements have mostly the same links.
+    def timeline_of(links: tuple[Link, ...]) -> Timeline:
+        timeline = simulate(schedule, step_costs(*given, links=links))
+        busy = mean_concurrency(timeline) * num_replicas
+        slowdown = contention.slowdown_at(busy)
+        if slowdown == 1:
+            return timeline
+        return simulate(schedule, step_costs(*given, slowdown, links))
+
+    def placed(placement: Placement) -> Evaluation:
+        every = _links(placement, schedule, device)
+        slowest = max(map(timeline_of, every), key=lambda each: each.step_seconds)
+        after = update_seconds(
+            model, schedule, boundaries, num_replicas, device, placement
+        )
+        after += contention.update_seconds(candidate.total_devices)
+        total = slowest.step_seconds + after
+        return Evaluation(candidate, boundaries, total, num_bytes, slowest, placement)
+
+    sizes = num_replicas, candidate.num_devices
+    found = map(placed, placements(*sizes, device.hosts))
+    return min(found, key=lambda each: each.step_seconds)
+
+
+def _links(
+    placement: Placement, schedule: Schedule, device: DeviceModel
+) -> list[tuple[Link, ...]]:
+    """Returns the links between consecutive stages, for each replica."""
+    if device.hosts is None:
+        return [(device.link,) * (schedule.num_stages - 1)]
+    device_of_stage = schedule.device_of_stage()
+    order = [device_of_stage[stage] for stage in range(schedule.num_stages)]
+    return stage_links(placement, order, device.link, device.hosts)
 
 
 def step_costs(
@@ -100,24 +138,30 @@ def step_costs(
     boundaries: Sequence[int],
     device: DeviceModel,
     slowdown: float = 1.0,
+    links: Sequence[Link] | None = None,
 ) -> Costs:
     """Returns the costs of a step's operations.
 
     `boundary_bytes` would cross a boundary after each cell. `seconds` of the cells are
-    without contention, whose `slowdown` is a factor.
+    without contention, whose `slowdown` is a factor. The links are those between
+    consecutive stages; if None, all are on one host.
     """
+    between = links or [device.link] * (len(boundaries) - 1)
 
-    def stage_costs(start: int, end: int) -> StageCosts:
+    def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:
         own = stage_seconds(seconds[start:end])
         received = boundary_bytes[start - 1] if start else 0
         return StageCosts(
             forward=own.forward * slowdown,
             backward=own.backward * slowdown,
-            send_forward=device.send_seconds(boundary_bytes[end - 1]),
-            send_backward=device.send_seconds(received),
+            send_forward=after.seconds(boundary_bytes[end - 1]),
+            send_backward=before.seconds(received),
         )
 
-    stages = itertools.starmap(stage_costs, itertools.pairwise([0, *boundaries]))
+    pairs = itertools.pairwise([0, *boundaries])
+    # Nothing is sent before the first stage, and after the last one.
+    around = itertools.pairwise([device.link, *between, device.link])
+    stages = (stage_costs(*a, *b) for a, b in zip(pairs, around, strict=True))
     return Costs(tuple(stages), overhead=device.operation_seconds)
 
 

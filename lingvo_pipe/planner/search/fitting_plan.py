@@ -31,7 +31,6 @@ from lingvo_pipe.planner.search.plan_report import needed_text
 
 _MAX_DEVICES = 4096
 _NUM_DEVICES = "num_devices"
-_MEMORY_LIMIT = "task.pipeline.memory_limit"
 
 
 class NothingFits(UserValueError):
@@ -59,7 +58,7 @@ def plan(
     missing = bytes_text(smallest.needed_bytes - usable)
     offer = f"{resources.device.name} has"
     if usable < resources.device.usable_bytes:
-        offer = f"{_MEMORY_LIMIT}={resources.memory_limit} leaves"
+        offer = f"{constraints.limit_name}={resources.memory_limit} leaves"
     raise NothingFits(
         f"The model does not fit: {offer} {bytes_text(usable)} per device for it, and "
         f"the smallest way on {resources} needs {needed_text(smallest)}, {missing} "
@@ -183,8 +182,8 @@ class _Setting:
 
     def _fewer_limits(self) -> Iterator[_Change]:
         if self.resources.memory_limit is not None:
-            text = f"without {_MEMORY_LIMIT}={self.resources.memory_limit}"
-            yield text, self._with(memory_limit=None)
+            limit = f"{self.constraints.limit_name}={self.resources.memory_limit}"
+            yield f"without {limit}", self._with(memory_limit=None)
         for name in self.constraints.given:
             without = self.constraints.without(name)
             changed = dataclasses.replace(self, constraints=without)

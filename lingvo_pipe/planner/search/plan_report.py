@@ -13,6 +13,7 @@ from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.bubble import split_time
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
+from lingvo_pipe.planner.resources.hosts import Hosts
 from lingvo_pipe.planner.resources.resources import Resources
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
@@ -54,13 +55,19 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
         "",
         "To run the first:",
         "",
-        *run_flags(best, changes),
+        *run_flags(best, changes, resources.device.hosts),
     ]
     return "\n".join(lines)
 
 
-def run_flags(best: Evaluation, changes: str = "") -> list[str]:
-    """Returns the trainer's flags for a candidate, with changes of other params."""
+def run_flags(
+    best: Evaluation, changes: str = "", hosts: Hosts | None = None
+) -> list[str]:
+    """Returns the trainer's flags for a candidate, with changes of other params.
+
+    On several hosts each is a worker, and devices are named unless they are the first
+    ones in order.
+    """
     candidate = best.candidate
     types = {"splits": " (list)", "recompute": " (str)"}
     override = "; ".join(
@@ -68,7 +75,12 @@ def run_flags(best: Evaluation, changes: str = "") -> list[str]:
         for name, value in candidate.params(best.boundaries).items()
     )
     quoted = shlex.quote(f"{changes}; {override}" if changes else override)
-    return [f"--devices={candidate.total_devices}", f"--model_params_override={quoted}"]
+    devices, numbers = str(candidate.total_devices), [*sum(best.placement, ())]
+    if hosts is not None and numbers != [*range(candidate.total_devices)]:
+        devices = ",".join(
+            f"worker:{hosts.host(x)}/gpu:{x % hosts.devices_per_host}" for x in numbers
+        )
+    return [f"--devices={devices}", f"--model_params_override={quoted}"]
 
 
 def time_breakdown(evaluation: Evaluation) -> dict[str, float]:

@@ -23,6 +23,7 @@ from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 with importing_tensorflow():
     import model_registry
+    from lingvo_pipe.cli.inspect_jobs import list_models
     from lingvo_pipe.pipeline.schedules.recompute import POLICIES
     from lingvo_pipe.pipeline.simulation.draw import draw_timelines
     from lingvo_pipe.planner.resources.candidate import SCHEDULES
@@ -51,7 +52,10 @@ def main(arguments: Sequence[str]) -> int:
     """Plans; returns the exit code."""
     options = _options(arguments)
     try:
-        _plan(options)
+        if options.list_models:
+            print("\n".join(list_models(options.model_imports)))
+        else:
+            _plan(options)
     except Exception as error:
         line = str(error) if isinstance(error, ValueError) else user_message(error)
         if line is None:
@@ -63,7 +67,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _plan(options: argparse.Namespace) -> None:
     image = None if options.picture is None else _image_path(options.picture)
-    devices = find_devices(*parse_devices(options.devices))
+    request, network = parse_devices(options.devices), options.network_gbits
+    if network is not None and request.devices_per_host is None:
+        raise ValueError(
+            f"--network_gbits: expected several hosts in --devices, such as 2x8xV100, "
+            f"got {options.devices}. Leave it out, or name the hosts."
+        )
+    devices = find_devices(*request, network)
     model_registry.ImportModels(options.model_imports)
     given = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
     constraints = Constraints(**given, names=_FLAGS)
@@ -122,9 +132,18 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     model.add_argument(
         "--largest", help="prefix of model names; plans the largest that fits"
     )
+    model.add_argument(
+        "--list_models", action="store_true", help="print the names of all models"
+    )
     add("--model_imports", action="append", default=[], help="packages that register")
     add("--model_params_override", default="", help="changes, as in the trainer")
-    add("--devices", required=True, help="number and kind of devices: 8xTPUv3")
+    add("--devices", help="number and kind of devices: 8xTPUv3, 2x8xV100 on 2 hosts")
+    add(
+        "--network_gbits",
+        type=at_least_one,
+        help="gigabits per second between hosts, which a host's devices share; "
+        "default: the vendor's server's",
+    )
     add("--batch", type=at_least_one, help="rows of a mini-batch; default: the model's")
     add("--num_replicas", type=at_least_one, help="number of pipelines side by side")
     add("--num_stages", type=at_least_one, help="number of devices of each pipeline")
@@ -132,7 +151,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--schedule", choices=SCHEDULES, help="schedule to use")
     add("--recompute", choices=POLICIES, help="recomputation policy to use")
     add("--picture", help="file for the timeline of the first: .png, .pdf or .svg")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.devices is None and not options.list_models:
+        parser.error("--devices: expected a number and a kind, such as 8xTPUv3")
+    return options
 
 
 if __name__ == "__main__":

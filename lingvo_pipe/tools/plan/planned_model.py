@@ -11,8 +11,8 @@ import model_registry
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
-from lingvo_pipe.planner.measured.calibration import calibrated_device
 from lingvo_pipe.planner.measured.measured_models import plan_measured
+from lingvo_pipe.planner.measured.stored_calibration import machine_device
 from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
@@ -35,15 +35,24 @@ class Devices:
     names: Sequence[str] = ()
 
 
-def find_devices(number: int, kind: str) -> Devices:
+def find_devices(
+    number: int,
+    kind: str,
+    devices_per_host: int | None = None,
+    network_gbits: float | None = None,
+) -> Devices:
     """Returns devices; initializes and calibrates them if they are this machine's.
 
-    Raises ValueError if this machine has fewer.
+    Others are on one host, or see `DeviceModel.on_hosts`. Raises ValueError if this
+    machine has fewer.
     """
     if kind != MEASURED:
-        return Devices(DEVICES[kind], number)
+        device = DEVICES[kind]
+        if devices_per_host is not None:
+            device = device.on_hosts(devices_per_host, network_gbits)
+        return Devices(device, number)
     names = initialize_devices(number)
-    return Devices(calibrated_device(names), number, names)
+    return Devices(machine_device(names), number, names)
 
 
 class PlannedModel:
@@ -127,10 +136,15 @@ def largest_that_fits(
     every = model_registry.ListModels()
     names = [name for name in every if name.startswith(family)]
     if not names:
+        known = {
+            ".".join(x.split(".")[:n])
+            for x in every
+            for n in range(1, x.count(".") + 2)
+        }
         raise ValueError(
             "--largest: expected a prefix of names of registered models, such as "
-            f"lm.giant, got {family!r}.{did_you_mean(family, every)} --model_imports "
-            "imports other models' packages; the trainer's --list_models lists models."
+            f"lm.giant, got {family!r}.{did_you_mean(family, sorted(known))} "
+            "--model_imports imports other packages; --list_models lists models."
         )
     for model in sorted(map(register, names), key=lambda each: -each.num_parameters):
         log(f"{model.name}, {model.num_parameters:,} parameters:")

@@ -38,9 +38,10 @@ def stash_counts(
 ) -> Iterator[Counter[tuple[int, StashKind]]]:
     """Yields numbers of micro-batches by (stage, stash) after each operation."""
     for op, use, others in stash_moments(schedule, device):
+        held = Counter(others)
         if use.write:
-            others[op.stage, use.write] += 1
-        yield others
+            held[op.stage, use.write] += 1
+        yield held
 
 
 def peak_stash_bytes(

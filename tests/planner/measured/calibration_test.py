@@ -84,6 +84,37 @@ def test_tpus_have_no_replicas(
         assert known.has_replicas != name.startswith("TPU")
 
 
+@pytest.mark.parametrize(
+    ("sizes", "per_host"),
+    [([2, 2], 2), ([3, 3, 3], 3), ([4], None), ([1, 1], None), ([2, 1], None)],
+)
+def test_the_link_between_workers_is_measured_too(
+    sizes: list[int], per_host: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There must be several, with equally many devices, and more than one."""
+
+    def measure(devices: list[str], num_rows: int) -> tuple[float, float]:
+        first, second = devices[:2]
+        slow = 10 if first.split("/device")[0] != second.split("/device")[0] else 1
+        return 1e-3, slow * num_rows / 10**6
+
+    monkeypatch.setattr(calibration, "_measure", measure)
+    monkeypatch.setattr(calibration, "_update_bandwidth", lambda device: 1e9)
+    devices = [
+        f"/job:worker/replica:0/task:{i}/device:CPU:{k}"
+        for i, size in enumerate(sizes)
+        for k in range(size)
+    ]
+    device = calibrated_device(devices)
+    if per_host is None:
+        assert device.hosts is None
+        return
+    assert device.hosts is not None
+    assert device.hosts.devices_per_host == per_host
+    assert device.hosts.link.bandwidth == pytest.approx(device.link_bandwidth / 10)
+    assert device.hosts.bandwidth == device.hosts.link.bandwidth
+
+
 FREE = 8 * 2**30
 V2 = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
 V1 = (

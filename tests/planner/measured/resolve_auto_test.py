@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import re
@@ -19,6 +20,7 @@ from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.measured import resolve_auto as resolve_auto_module
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
+from lingvo_pipe.planner.resources.hosts import Hosts, Link
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.training.task.placement import place_stages
 from tests.planner.made_up_model import made_up_device
@@ -149,7 +151,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[SearchResult]:
         return made_up_device(10**9)
 
     monkeypatch.setattr(measured_models, "measured_seconds", seconds)
-    monkeypatch.setattr(resolve_auto_module, "calibrated_device", device)
+    monkeypatch.setattr(resolve_auto_module, "machine_device", device)
     monkeypatch.setattr(resolve_auto_module, "plan_measured", plan)
     return found
 
@@ -161,7 +163,8 @@ def resolved(*, number: int = 2, **values: Any) -> tuple[InstantiableParams, str
     task.pipeline.Set(splits="auto", devices=stage_devices(None, number), **values)
     names = extract_auto(task.pipeline)
     devices = task.pipeline.devices
-    return task, resolve_auto(task, names, spec, BATCH_SIZE, devices, logged.append)
+    plan = resolve_auto(task, names, spec, BATCH_SIZE, devices, logged.append)
+    return task, plan.line
 
 
 AUTO: dict[str, Any] = dict.fromkeys(NAMES, "auto")
@@ -255,6 +258,25 @@ def test_local_losses_are_reported_before_anything_is_measured(
     assert calibrated == []
 
 
+@pytest.mark.parametrize("by_stage", [False, True])
+def test_devices_are_in_the_order_of_the_placement(
+    by_stage: bool, plans: list[SearchResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas of a stage are on one host where weights are what takes long."""
+    latency, bandwidth = (0.0, 1e3) if by_stage else (1e3, 1e9)
+    hosts = Hosts(2, Link(bandwidth, latency))
+    device = dataclasses.replace(made_up_device(10**9), hosts=hosts)
+    monkeypatch.setattr(resolve_auto_module, "machine_device", lambda _: device)
+    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: Contention())
+    task, _ = resolved(number=4, **{**AUTO, "num_replicas": 2})
+    first, *_ = placement = plans[0].fastest[0].placement
+    assert placement == (((0, 2), (1, 3)) if by_stage else ((0, 1), (2, 3)))
+    devices = stage_devices(None, 4)
+    assert task.pipeline.devices == [devices[x] for row in placement for x in row]
+    replicas = task.Instantiate().pipeline.replicas
+    assert {*replicas[0]} == {devices[x] for x in first}
+
+
 WORKERS = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(2)]
 
 
@@ -271,6 +293,6 @@ def test_unknown_memory_is_reported(
     task = params.task.Copy().Set(name="task")
     task.pipeline.Set(splits="auto", memory_limit=memory_limit, **AUTO)
     names = extract_auto(task.pipeline)
-    line = resolve_auto(task, names, spec, BATCH_SIZE, WORKERS, logged.append)
+    line = resolve_auto(task, names, spec, BATCH_SIZE, WORKERS, logged.append).line
     assert (param in line) == (memory_limit is None)
     assert ("workers" in line) == (param in line)

@@ -6,17 +6,25 @@ import re
 
 import pytest
 
-from lingvo_pipe.planner.resources.device_model import DEVICES, parse_devices
+from lingvo_pipe.planner.resources.device_model import (
+    DEVICES,
+    DeviceRequest,
+    parse_devices,
+)
 
 
 def test_devices_are_a_number_of_a_kind() -> None:
-    assert parse_devices("8xtpuv3") == (8, "TPUv3")
-    assert parse_devices(" H200 ") == (1, "H200")
+    assert parse_devices("8xtpuv3") == DeviceRequest(8, "TPUv3")
+    assert parse_devices(" H200 ") == DeviceRequest(1, "H200")
     for name in DEVICES:
-        assert parse_devices(f"12x{name}") == (12, name)
+        assert parse_devices(f"12x{name}") == DeviceRequest(12, name)
+        assert parse_devices(f"3x4x{name}") == DeviceRequest(12, name, 4)
 
 
-@pytest.mark.parametrize("text", ["0xTPUv3", "8 TPUv3", "", "x8", "-1xA100", "8x"])
+@pytest.mark.parametrize(
+    "text",
+    ["0xTPUv3", "8 TPUv3", "", "x8", "-1xA100", "8x", "0x8xA100", "2x8xmeasured"],
+)
 def test_other_texts_are_refused(text: str) -> None:
     words = f"--devices.*8xTPUv3.*{re.escape(repr(text))}"
     with pytest.raises(ValueError, match=words) as error:

@@ -1,0 +1,142 @@
+"""Params that are `auto` of a PipeliningLayer made by hand, resolved as by the trainer.
+
+Shapes: B examples in a mini-batch, dimension `batch_dim` of each input and target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import pack_present, present, spec_of
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.core.forward_context import row_dim
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.pipelining_rules import problems_of
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
+
+
+def resolve_pipeline(
+    pipeline: InstantiableParams,
+    inputs: Sequence[Any],
+    targets: Any,
+    loss_fn: LossFunction,
+    train: Params | None = None,
+) -> str:
+    """Sets a PipeliningLayer's params that are `auto`, as the trainer does.
+
+    Measures `devices`, which the params name, and takes the fastest plan that uses all
+    of them. `splits=auto` alone only gets `input_shapes`; the layer then chooses the
+    stages. Params without `auto` stay as they are.
+
+    Args:
+        pipeline: the layer's params, not yet instantiated.
+        inputs: sample inputs of the first layer, `[B, ...]`: tensors, arrays or specs.
+        targets: sample targets of the loss, `[B, ...]`.
+        loss_fn: the loss; see `PipeliningLayer.ComputeGradients`.
+        train: params as in `task.train`, whose optimizer's slots count as memory. If
+            None, there are no slots.
+
+    Returns:
+        A line about the plan, or "" if none was needed.
+
+    Raises:
+        UserValueError: if nothing fits, or params are invalid.
+    """
+    path = pipeline.name or "pipeline"
+    names = extract_auto(pipeline, path)
+    structure = tuple(inputs), targets
+    batch_dim = pipeline.batch_dim
+    tensors = [_rows_first(_as_spec(x), batch_dim) for x in present(structure)]
+    batch_size = _batch_size(tensors, path)
+    rows_first = NestedMap(tensors=tensors)
+    task = _task_class(structure, loss_fn, batch_dim).Params()
+    task.Set(name="task", pipeline=pipeline)
+    # Only the slots matter here, and SGD, the default, has none at any rate.
+    task.train = task.train.Set(learning_rate=1.0) if train is None else train
+    line = ""
+    if names:
+        devices = _device_names(pipeline, names, path)
+        line, _ = resolve_auto(
+            task, names, rows_first, batch_size, devices, tf.get_logger().warning, path
+        )
+    configure_inputs(task, SimpleNamespace(element_spec=rows_first))
+    return line
+
+
+def _device_names(
+    pipeline: InstantiableParams, names: Collection[str], path: str
+) -> list[str]:
+    if pipeline.devices is None:
+        raise UserValueError(
+            f"{path}.devices: {' and '.join(sorted(names))}='auto' need devices, got "
+            "None. Set devices to what initialize_devices returns."
+        )
+    with problems_of("devices", path):
+        return stage_devices(pipeline.devices, len(pipeline.devices))
+
+
+def _task_class(
+    structure: Any, loss_fn: LossFunction, batch_dim: int
+) -> type[BaseTask]:
+    """Returns a task whose batches are the tensors of inputs and targets, rows first.
+
+    `structure` is of the inputs and the targets.
+    """
+
+    class SampledTask(BaseTask):
+        """A pipeline and its loss."""
+
+        def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
+            """Returns the given inputs."""
+            return _unpacked(input_batch)[0]
+
+        def LossTargets(self, input_batch: NestedMap) -> Any:
+            """Returns the given targets."""
+            return _unpacked(input_batch)[1]
+
+        def ComputeLoss(self, predictions: Any, targets: Any) -> NestedMap:
+            """Returns the given loss."""
+            return loss_fn(predictions, targets)
+
+    def _unpacked(batch: NestedMap) -> Any:
+        tensors = (_rows_back(x, batch_dim) for x in batch.tensors)
+        return pack_present(structure, tensors)
+
+    return SampledTask
+
+
+def _as_spec(x: Any) -> tf.TensorSpec:
+    return x if isinstance(x, tf.TensorSpec) else spec_of(tf.convert_to_tensor(x))
+
+
+def _batch_size(tensors: Sequence[tf.TensorSpec], path: str) -> int:
+    sizes = {x.shape[0] for x in tensors}
+    if len(sizes) != 1 or None in sizes:
+        raise UserValueError(
+            f"{path}: expected samples with one known number of rows in dimension "
+            f"batch_dim, got {sorted(map(str, sizes))}. Change the samples."
+        )
+    (size,) = sizes
+    return int(size)
+
+
+def _rows_first(x: tf.TensorSpec, batch_dim: int) -> tf.TensorSpec:
+    shape = x.shape.as_list()
+    rows = shape.pop(row_dim(len(shape), batch_dim))
+    return tf.TensorSpec([rows, *shape], x.dtype)
+
+
+def _rows_back(x: tf.Tensor, batch_dim: int) -> tf.Tensor:
+    """Inverts `_rows_first`."""
+    order = list(range(1, x.shape.rank))
+    order.insert(row_dim(x.shape.rank, batch_dim), 0)
+    return tf.transpose(x, order)

@@ -1,0 +1,124 @@
+"""Hosts of devices, the links between devices, and placements that use them well. Pure.
+
+K stages' devices of R replicas on hosts of D = 4 devices, R = 2, K = 4:
+
+          pipeline by pipeline      stage by stage
+host 0    0.0 0.1 0.2 0.3           0.0 1.0 0.1 1.1        r.k: replica r, device k
+host 1    1.0 1.1 1.2 1.3           0.2 1.2 0.3 1.3
+
+The first sends activations within hosts and exchanges weights between them, the second
+one the other way round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+# For each replica the number of each of its K devices, counted over all hosts.
+Placement: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+class Link(NamedTuple):
+    """A link between two devices."""
+
+    bandwidth: float  # Bytes per second.
+    latency: float  # Seconds of a message.
+
+    def seconds(self, num_bytes: float) -> float:
+        """Returns the seconds until a message has arrived; nothing takes no time."""
+        return self.latency + num_bytes / self.bandwidth if num_bytes else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """H hosts of D devices each."""
+
+    devices_per_host: int  # D.
+    link: Link  # Between devices of two hosts.
+    bandwidth: float = math.inf  # Bytes per second of all a host's messages to others.
+    number: int | None = None  # H; if None, as many as all devices need.
+
+    def host(self, device: int) -> int:
+        """Returns the host of a device, by their numbers."""
+        return device // self.devices_per_host
+
+    def count(self, num_devices: int) -> int:
+        """Returns the number of hosts with this many devices."""
+        return -(-num_devices // self.devices_per_host)
+
+
+def placements(
+    num_replicas: int, num_devices: int, hosts: Hosts | None
+) -> list[Placement]:
+    """Returns the placements of R replicas of K devices to compare.
+
+    The first fills the hosts pipeline by pipeline. Others fill them stage by stage, and
+    begin each pipeline, or each stage, on a host with room for it, if there are enough.
+    Pipelines are also dealt to the hosts in turn, since the first replicas own most.
+    """
+    whole = num_replicas * num_devices
+    by_pipeline = _groups(range(0, whole, num_devices), num_devices)
+    if hosts is None or hosts.count(whole) == 1:
+        return [by_pipeline]
+    by_stage = _groups(range(0, whole, num_replicas), num_replicas)
+    found = [by_pipeline, _transposed(by_stage)]
+    if starts := _aligned(num_replicas, num_devices, hosts):
+        found.append(_groups(starts, num_devices))
+        dealt = sorted(starts, key=lambda x: (x % hosts.devices_per_host, x))
+        found.append(_groups(dealt, num_devices))
+    if starts := _aligned(num_devices, num_replicas, hosts):
+        found.append(_transposed(_groups(starts, num_replicas)))
+    return list(dict.fromkeys(found))
+
+
+def stage_links(
+    placement: Placement, device_of_stage: Sequence[int], within: Link, hosts: Hosts
+) -> list[tuple[Link, ...]]:
+    """Returns for each replica the links from each stage to the next one.
+
+    All stages of a host that are next to a stage on another one share its network,
+    since in the middle of a step all of them send.
+    """
+    rows = [[hosts.host(row[k]) for k in device_of_stage] for row in placement]
+    crossing = Counter(
+        host
+        for row in rows
+        for pair in itertools.pairwise(row)
+        if pair[0] != pair[1]
+        for host in pair
+    )
+    share = hosts.bandwidth / max(crossing.values(), default=1)
+    between = hosts.link._replace(bandwidth=min(hosts.link.bandwidth, share))
+    return [
+        tuple(within if a == b else between for a, b in itertools.pairwise(row))
+        for row in rows
+    ]
+
+
+def _groups(starts: Sequence[int], size: int) -> Placement:
+    return tuple(tuple(range(start, start + size)) for start in starts)
+
+
+def _transposed(groups: Placement) -> Placement:
+    return tuple(zip(*groups, strict=True))
+
+
+def _aligned(number: int, size: int, hosts: Hosts) -> list[int]:
+    """Returns the first devices of groups that begin on hosts with room for them.
+
+    Returns none if there are too few hosts.
+    """
+    per_host = hosts.devices_per_host
+    if per_group := per_host // size:
+        starts = [
+            i // per_group * per_host + i % per_group * size for i in range(number)
+        ]
+    else:
+        starts = [i * hosts.count(size) * per_host for i in range(number)]
+    available = hosts.number or hosts.count(number * size)
+    return starts if hosts.count(starts[-1] + size) <= available else []
