@@ -100,6 +100,24 @@ class SliceLayer:
         return own
 
 
+def as_equal_slices(p: InstantiableParams) -> InstantiableParams:
+    """Returns a layer's params with one `begin` for all slices between two others.
+
+    A slice costs the same wherever it begins, so slices of equal sizes are traced once.
+    """
+
+    def set_begin(_: str, value: Any) -> None:
+        is_slice = isinstance(value, InstantiableParams) and issubclass(
+            value.cls, SliceLayer
+        )
+        if is_slice and value.begin and not value.cls.IsLast(value):
+            value.begin = 1
+
+    p = p.Copy()
+    p.Visit(lambda *_: None, exit_fn=set_begin)
+    return p
+
+
 class HiddenSlice(SliceLayer):
     """Mixin of slices whose units are hidden: dropout, then a product with them."""
 

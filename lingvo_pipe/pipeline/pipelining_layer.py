@@ -37,7 +37,7 @@ from lingvo_pipe.pipeline.execution.update_function import sum_tied
 from lingvo_pipe.pipeline.pipelining_params import define_pipelining_params
 from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.slices import make_sliced_layout
+from lingvo_pipe.pipeline.sliced_layout import make_sliced_layout
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
 

@@ -1,10 +1,7 @@
 """The cells of a pipeline whose layers are in slices; see `layers.core.slicing`.
 
-    cell_tpl  [ embedding  encoder  logits ]     slices = {'cells[2]': 3}
-    becomes   [ embedding  encoder  logits>0  logits>1  logits>2 ]
-
-`auto` cuts cells into as few slices as fit into `memory_limit`: weights are cut until
-none is larger than a target, which shrinks from the limit until stages are found.
+cell_tpl  [ embedding  encoder  logits ]     slices = {'cells[2]': 3}
+becomes   [ embedding  encoder  logits>0  logits>1  logits>2 ]
 """
 
 from __future__ import annotations
@@ -16,39 +13,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.slicing import num_units, slice_name, slices_of
-from lingvo_pipe.layers.model_size import parameter_counts, trained_paths
-from lingvo_pipe.pipeline.pipelining_params import Layout, make_layout
-from lingvo_pipe.pipeline.pipelining_rules import check_each_param, count_batch_shards
-from lingvo_pipe.pipeline.splitting.partitioning import is_auto
-from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
-
-# The target shrinks by this factor, and is then refined so often.
-_SHRINK, _REFINEMENTS = 1.25, 3
-# For each device; with more, each slice is small, but their activations remain.
-_MAX_SLICES = 16
-_DEFAULT_BYTES = 4
-
-
-def make_sliced_layout(p: InstantiableParams, path: str) -> Layout:
-    """Cuts the cells of the layer at `path`, changing its params; returns the layout.
-
-    Raises ValueError if params are invalid, or no stages fit into `memory_limit`; then
-    the error names the slices that would, if there are any.
-    """
-    check_each_param(p, path)
-    if is_auto(p.slices):
-        p.slices, layout = _fewest_slices(p, path)
-    if p.slices is None:
-        try:
-            return make_layout(p, path)
-        except DoesNotFitError as error:
-            if not error.has_oversized_cell:
-                raise
-            raise DoesNotFitError(f"{error}{_advice(p, path, error)}") from error
-    sliced = with_slices(p, path)
-    layout = make_layout(sliced, path)
-    p.Set(cell_tpl=sliced.cell_tpl, tied=sliced.tied, slices=None)
-    return layout
+from lingvo_pipe.layers.model_size import trained_paths
 
 
 def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
@@ -63,7 +28,7 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
     cells, ties = [], _Ties(p.tied)
     for i, cell in enumerate(p.cell_tpl):
         cell.name = cell.name or f"cells_{i}"
-        own = _tree(p.slices).get(f"cells[{i}]", 1)
+        own = slices_by_cell(p.slices).get(f"cells[{i}]", 1)
         slices = slices_of(cell, own)
         if own != 1:
             for j, each in enumerate(slices):
@@ -78,16 +43,17 @@ def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
     """Returns the largest number of slices of each cell and of parts within it."""
     found: dict[str, int] = {}
     for i, cell in enumerate(cells):
-        found |= {path: num_units(p) for path, p in _below(f"cells[{i}]", cell)}
+        found |= {path: num_units(p) for path, p in parts_below(f"cells[{i}]", cell)}
     return found
 
 
-def _below(
+def parts_below(
     path: str, p: InstantiableParams
 ) -> Iterator[tuple[str, InstantiableParams]]:
+    """Yields a layer and all its parts that can be cut, with their paths."""
     yield path, p
     for name, part in p.cls.SliceableParts(p).items():
-        yield from _below(f"{path}.{name}", part)
+        yield from parts_below(f"{path}.{name}", part)
 
 
 def _check(p: InstantiableParams, path: str) -> None:
@@ -115,7 +81,7 @@ def _check(p: InstantiableParams, path: str) -> None:
         )
 
 
-def _tree(slices: Mapping[str, int]) -> dict[str, Any]:
+def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
     """Returns slices by cell, as nested maps of parts."""
     tree: dict[str, Any] = {}
     for path, number in slices.items():
@@ -155,85 +121,3 @@ class _Ties:
                 )
             found.update(zip(*ends, strict=True))
         return found
-
-
-def _fewest_slices(
-    p: InstantiableParams, path: str, without: ValueError | None = None
-) -> tuple[dict[str, int], Layout]:
-    """Returns the fewest slices that fit, and the layout, or raises ValueError.
-
-    `without` is the error of the model without slices, if it is known.
-    """
-    if p.memory_limit is None:
-        raise UserValueError(
-            f"{path}.slices: 'auto' cuts what does not fit into memory_limit, which is "
-            "None. Set memory_limit, or list the slices."
-        )
-    error = without
-    tried: dict[str, Any] = {} if without is None else {"{}": None}
-
-    def attempt(target: float) -> tuple[dict[str, int], Layout] | None:
-        nonlocal error
-        slices = _slices_of_size(p, path, target)
-        if (key := repr(slices)) not in tried:
-            try:
-                sliced = with_slices(p.Copy().Set(slices=slices), path)
-                tried[key] = slices, make_layout(sliced, path)
-            except ValueError as problem:
-                tried[key], error = None, error or problem
-                few_cells = len(sliced.cell_tpl) < len(p.devices or ())
-                if not isinstance(problem, DoesNotFitError) and not few_cells:
-                    raise
-        return tried[key]
-
-    below = above = 2.0 * p.memory_limit
-    max_slices = _MAX_SLICES * len(p.devices or ())
-    while not (found := attempt(below)):
-        if sum(_slices_of_size(p, path, below).values()) > max_slices or below < 1:
-            assert error is not None
-            raise error
-        above, below = below, below / _SHRINK
-    for _ in range(_REFINEMENTS):
-        middle = (above + below) / 2
-        if better := attempt(middle):
-            found, below = better, middle
-        else:
-            above = middle
-    return found
-
-
-def _slices_of_size(p: InstantiableParams, path: str, target: float) -> dict[str, int]:
-    """Returns slices with which no weight and its gradient exceed `target` bytes."""
-    slices: dict[str, int] = {}
-    factor = 1 + count_batch_shards(p, path) // p.num_replicas
-    for i, cell in enumerate(p.cell_tpl):
-        leaves = [
-            (name, part)
-            for name, part in _below(f"cells[{i}]", cell)
-            if not part.cls.SliceableParts(part) and num_units(part) > 1
-        ]
-        counts = parameter_counts([cell, *(part for _, part in leaves)])
-        sizes = [factor * _num_bytes(p, cell) * count for count in counts]
-        if sizes[0] <= target:
-            continue
-        slices |= {
-            name: min(max(int(-(-size // target)), 1), num_units(part))
-            for (name, part), size in zip(leaves, sizes[1:], strict=True)
-        }
-    return slices
-
-
-def _num_bytes(p: InstantiableParams, cell: InstantiableParams) -> int:
-    dtype = cell.dtype or p.dtype
-    return dtype.size if dtype is not None else _DEFAULT_BYTES
-
-
-def _advice(p: InstantiableParams, path: str, error: ValueError) -> str:
-    """Returns a sentence about the slices that would fit, if there are any."""
-    try:
-        slices, _ = _fewest_slices(p, path, error)
-    except ValueError:
-        return ""
-    return (
-        f" Or cut layers: with slices={slices} the model fits; so it does with 'auto'."
-    )

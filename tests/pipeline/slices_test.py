@@ -16,6 +16,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.slices import sliceable_paths, with_slices
+from lingvo_pipe.pipeline.stage_choice.traced_cells import trace_cells
 from tests.models.transformer.small_models import translation_task
 
 DIM, HIDDEN, BATCH = 8, 256, 4
@@ -114,6 +115,15 @@ def test_auto_cuts_what_does_not_fit_into_as_few_slices_as_fit() -> None:
     layer = _limited(limit, num_devices=4, slices="auto").Instantiate()
     assert max(_peak_bytes(layer)) <= limit
     assert len(layer.cells) <= 8
+
+
+def test_slices_between_others_are_traced_once() -> None:
+    p = _limited(1e6)
+    sliced = with_slices(p.Copy().Set(slices={"cells[1].body": 8}), "pipe")
+    cells = trace_cells(sliced, p.devices[0])
+    first, *between, last = cells.calls[1:9]
+    assert len({call.functions for call in between}) == 1
+    assert len({call.functions for call in (first, last, *between)}) == 3
 
 
 def test_a_refused_model_names_the_slices_that_fit() -> None:

@@ -152,6 +152,14 @@ class StageMemory:
         most = max(forward, min(whole, max(halves)))
         return self.weights(start, end) + self.accumulators(start, end) + most
 
+    def by_cell(self) -> list[int]:
+        """Returns `minimum` of each cell, if the last call is the loss.
+
+        The loss is with the last cell.
+        """
+        last = len(self._calls) - 2
+        return [self.minimum(i, i + 1 + (i == last)) for i in range(last + 1)]
+
     def _bytes(self, start: int, end: int, saved: int, recomputing: int) -> StashBytes:
         """Returns the bytes, with those before a recomputation and during it."""
         number, values, work = end - start, self._values(start), self._workspaces(start)

@@ -1,6 +1,7 @@
 """Limit on the memory of each device, and the stages that it allows."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from lingvo_pipe.core.errors import UserValueError
@@ -27,9 +28,11 @@ class DoesNotFitError(UserValueError):
 
     Attributes:
         has_oversized_cell: True if a cell by itself does not fit.
+        smallest_limit: the smallest limit into which stages would fit, in bytes.
     """
 
     has_oversized_cell = False
+    smallest_limit = math.inf
 
 
 class MemoryLimit:
@@ -123,6 +126,7 @@ class MemoryLimit:
             + _HINT
         )
         error.has_oversized_cell = bool(too_large)
+        error.smallest_limit = smallest
         raise error
 
     def _stage_text(self, stage: int, start: int, end: int) -> str:

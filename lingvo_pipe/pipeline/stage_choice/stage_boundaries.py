@@ -8,7 +8,14 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.device_names import short_name
-from lingvo_pipe.pipeline.pipelining_rules import MEASURED, problems_of, shown
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
+from lingvo_pipe.pipeline.pipelining_rules import (
+    MEASURED,
+    count_batch_shards,
+    problems_of,
+    shown,
+)
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.splitting.cell_costs import (
     BACKWARD_PER_FORWARD,
@@ -74,6 +81,19 @@ def choose_boundaries(
     if p.cell_costs == MEASURED:
         _log_measured(boundaries, costs, path)
     return boundaries
+
+
+def whole_memory(p: InstantiableParams, path: str) -> StageMemory:
+    """Returns the memory of the cells and of a loss after them, with splits='auto'.
+
+    Raises ValueError if params contradict each other, or a cell cannot be traced.
+    """
+    _check_together(p, path)
+    with problems_of("devices", path):
+        first, *_ = stage_devices(p.devices, len(p.devices))
+    cells = _traced(p, path, first)
+    num_accumulators = count_batch_shards(p, path) // p.num_replicas
+    return cells.memory([True] * len(cells.calls), num_accumulators)
 
 
 def needs_inputs(p: InstantiableParams) -> bool:

@@ -15,6 +15,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import row_dim
+from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.prologue import (
     PrologueFunction,
@@ -109,6 +110,7 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
     """
     with tf.Graph().as_default():
         single_stage = p.Copy().Set(**SINGLE_STAGE).Set(devices=[device])
+        single_stage.cell_tpl = list(map(as_equal_slices, p.cell_tpl))
         pipeline = single_stage.Instantiate()
     inputs = _input_specs(p, pipeline.fprop_dtype)
     if not present(inputs):

@@ -12,7 +12,8 @@ import bisect
 import dataclasses
 import functools
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+import operator
+from collections.abc import Hashable, Sequence
 
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -129,16 +130,13 @@ class DeviceNeeds:
         return end + (end == self.model.num_cells)
 
 
-def min_bytes_by_cell(model: ModelCosts) -> Iterator[int]:
-    """Yields the minimum bytes that a device needs for each cell.
+def min_bytes_by_cell(model: ModelCosts) -> list[int]:
+    """Returns the minimum bytes that a device needs for each cell.
 
     They are its weights, accumulators and slots, and what it needs for one micro-batch,
     the smallest there is.
     """
-    memory, last = model.memory, model.num_cells - 1
-    for cell in range(model.num_cells):
-        calls = cell, cell + 1 + (cell == last)  # The loss is with the last cell.
-        yield model.slot_bytes[cell] + memory.minimum(*calls)
+    return list(map(operator.add, model.slot_bytes, model.memory.by_cell()))
 
 
 @dataclasses.dataclass(frozen=True)

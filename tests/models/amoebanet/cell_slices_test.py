@@ -12,6 +12,9 @@ from lingvo_pipe.layers.core.forward_cost import cost_of, cost_of_sequence
 from lingvo_pipe.layers.core.slicing import num_units, slices_of
 from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.stage_choice.stage_boundaries import whole_memory
 from tests.layers.sliced_layers import assert_same, compute, layers_of, shapes_of
 from tests.support.cases import exhaustive
 
@@ -69,3 +72,22 @@ def test_each_operation_may_be_a_slice() -> None:
     parts = [set(each.cls.Parts(each)) for each in slices_of(p, num_units(p))]
     assert all(len(each) == 1 for each in parts)
     assert set().union(*parts) == set(AmoebaCell.Parts(p))
+
+
+def test_auto_cuts_a_cell_whose_activations_do_not_fit() -> None:
+    cell = AmoebaCell.Params().Set(num_filters=4, num_in=4, num_in_before=4)
+    image = (2, 32, 32, 4)
+    p = PipeliningLayer.Params().Set(
+        name="pipe",
+        cell_tpl=[cell],
+        splits="auto",
+        devices=stage_devices(None, 2),
+        input_shapes=[image, image, None],
+        num_micro_batches=2,
+    )
+    memory = whole_memory(p.Copy().Set(memory_limit=1e9), "pipe")
+    limit = 0.8 * memory.by_cell()[0]
+    assert memory.weights(0, 1) < 0.01 * limit
+    layer = p.Copy().Set(memory_limit=limit, slices="auto").Instantiate()
+    assert layer.num_stages == 2
+    assert len(layer.cells) <= 3

@@ -1,0 +1,178 @@
+"""The fewest slices with which a model fits; see `slices`.
+
+Cells are cut until none needs more than a target, which shrinks from the bytes of a
+device until the model fits:
+
+    needs      4 | 25         | 12       on devices of 10
+    target 10  4 | 9 9 9      | 6 6      does not fit
+    target 8   4 | 7 7 7 7    | 6 6      fits
+
+Parts whose weights are tied are cut into the same number of slices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.slicing import num_units, slices_of
+from lingvo_pipe.layers.model_size import parameter_counts, trained_paths
+from lingvo_pipe.pipeline.slices import parts_below, slices_by_cell
+
+# The target shrinks by this factor, and is then refined so often.
+_SHRINK, _REFINEMENTS = 1.25, 3
+Result = TypeVar("Result")
+
+
+def fewest_slices(
+    p: InstantiableParams,
+    cell_bytes: Sequence[int],
+    limit: float,
+    max_slices: int,
+    attempt: Callable[[dict[str, int]], tuple[Result | None, float]],
+) -> tuple[dict[str, int], Result] | None:
+    """Returns the fewest slices that fit, with the attempt's result; None if none do.
+
+    Args:
+        p: params of a pipeline; its `slices` are ignored.
+        cell_bytes: bytes that a device needs for each cell by itself.
+        limit: bytes of a device.
+        max_slices: largest number of slices of all layers together.
+        attempt: takes slices; returns a result, None if the model does not fit with
+            them, and the bytes that a device needs then.
+    """
+    parts = list(_find_parts(p, cell_bytes))
+    can_be_cut = {part.cell for part in parts}
+    if any(n > limit and i not in can_be_cut for i, n in enumerate(cell_bytes)):
+        return None
+    search = _Search(_tied_groups(p, parts), limit, attempt)
+    above = below = limit
+    while search.num_slices(below) <= max_slices and not search.is_hopeless():
+        if found := search.find(below):
+            break
+        above, below = below, below / _SHRINK
+    else:
+        return None
+    for _ in range(_REFINEMENTS):
+        middle = (above + below) / 2
+        if better := search.find(middle):
+            found, below = better, middle
+        else:
+            above = middle
+    return found
+
+
+class _Search(Generic[Result]):
+    """Attempts with targets of bytes; see `fewest_slices` for the arguments."""
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[_Part]],
+        limit: float,
+        attempt: Callable[[dict[str, int]], tuple[Result | None, float]],
+    ):
+        self._groups, self._limit, self._attempt = groups, limit, attempt
+        self._known: dict[str, tuple[Result | None, float]] = {}
+        self._needed: dict[float, float] = {}  # Bytes by target.
+
+    def find(self, target: float) -> tuple[dict[str, int], Result] | None:
+        """Returns slices of at most `target` bytes with which the model fits."""
+        slices = _slices_below(self._groups, target)
+        if (key := repr(slices)) not in self._known:
+            self._known[key] = self._attempt(slices)
+        result, self._needed[target] = self._known[key]
+        return None if result is None else (slices, result)
+
+    def num_slices(self, target: float) -> int:
+        """Returns the number of slices of at most `target` bytes."""
+        return sum(_slices_below(self._groups, target).values())
+
+    def is_hopeless(self) -> bool:
+        """Returns whether no smaller slices than those attempted will fit.
+
+        As slices get smaller, what a device needs falls in ever smaller steps. So once
+        it has fallen by x from a target to its half, it falls by no more than x again.
+        """
+        if repr(_slices_below(self._groups, 1.0)) in self._known:
+            return True  # Each unit was a slice.
+        last = min(self._needed, default=0.0)
+        before = [n for target, n in self._needed.items() if target >= 2 * last]
+        least = min(self._needed.values(), default=0.0)
+        return bool(before) and least - (min(before) - least) > self._limit
+
+
+@dataclasses.dataclass
+class _Part:
+    """A cell or a part of one that is cut by its units, with its share of the bytes."""
+
+    name: str
+    cell: int
+    num_units: int
+    num_bytes: float
+    cell_bytes: int
+
+    def num_slices(self, target: float) -> int:
+        """Returns the number of slices of at most `target` bytes, if there are."""
+        if self.cell_bytes <= target:
+            return 1
+        return max(int(-(-self.num_bytes // target)), 1)
+
+
+def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_Part]:
+    """Yields all parts that can be cut; they share a cell's bytes by their weights."""
+    found = [
+        (i, name, part)
+        for i, cell in enumerate(p.cell_tpl)
+        for name, part in parts_below(f"cells[{i}]", cell)
+        if not part.cls.SliceableParts(part) and num_units(part) > 1
+    ]
+    counts = parameter_counts([*p.cell_tpl, *(part for _, _, part in found)])
+    own_counts = counts[len(p.cell_tpl) :]
+    for (i, name, part), count in zip(found, own_counts, strict=True):
+        num_bytes = cell_bytes[i] * count / max(counts[i], 1)
+        yield _Part(name, i, num_units(part), num_bytes, cell_bytes[i])
+
+
+def _slices_below(groups: Sequence[Sequence[_Part]], target: float) -> dict[str, int]:
+    """Returns slices with which no part needs more than `target` bytes, if possible."""
+    slices: dict[str, int] = {}
+    for group in groups:
+        number = max(part.num_slices(target) for part in group)
+        number = min(number, *(part.num_units for part in group))
+        slices |= {part.name: number for part in group if number > 1}
+    return slices
+
+
+def _tied_groups(p: InstantiableParams, parts: Sequence[_Part]) -> list[list[_Part]]:
+    """Returns the parts in groups that are cut into the same number of slices.
+
+    A part stays whole if a weight that it would cut is tied to a whole one.
+    """
+    owners = dict(_cut_weights(p, parts))
+    groups = {part.name: [part] for part in parts}
+    for tied in p.tied.items():
+        cut = [owners[path] for path in tied if path in owners]
+        if len(cut) == 1:
+            cut[0].num_units = 1
+        joined = {id(groups[part.name]): groups[part.name] for part in cut}.values()
+        group = list(itertools.chain(*joined))
+        groups |= {part.name: group for part in group}
+    return list({id(group): group for group in groups.values()}.values())
+
+
+def _cut_weights(
+    p: InstantiableParams, parts: Sequence[_Part]
+) -> Iterator[tuple[str, _Part]]:
+    """Yields the tied weights that slices have pieces of, with the part cut."""
+    tied = {*p.tied, *p.tied.values()}
+    for part in parts:
+        name = p.cell_tpl[part.cell].name or f"cells_{part.cell}"
+        if any(path.startswith(f"{name}/") for path in tied):
+            (own,) = slices_by_cell({part.name: 2}).values()
+            slices = slices_of(p.cell_tpl[part.cell], own)
+            found = Counter(path for each in slices for path in trained_paths(each))
+            yield from ((f"{name}/{x}", part) for x, n in found.items() if n > 1)

@@ -1,0 +1,94 @@
+"""The layout of a pipeline whose cells are in slices, by path or as few as fit."""
+
+from __future__ import annotations
+
+import math
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.fewest_slices import fewest_slices
+from lingvo_pipe.pipeline.pipelining_params import Layout, make_layout
+from lingvo_pipe.pipeline.pipelining_rules import check_each_param
+from lingvo_pipe.pipeline.slices import with_slices
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
+from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
+from lingvo_pipe.pipeline.stage_choice.stage_boundaries import whole_memory
+
+# For each device; with more, each slice is small, but their activations remain.
+_MAX_SLICES = 16
+_Sliced = tuple[InstantiableParams, Layout]
+
+
+def make_sliced_layout(p: InstantiableParams, path: str) -> Layout:
+    """Cuts the cells of the layer at `path`, changing its params; returns the layout.
+
+    Raises ValueError if params are invalid, or no stages fit into `memory_limit`; then
+    the error names the slices that would, if there are any.
+    """
+    check_each_param(p, path)
+    if p.slices is None:
+        try:
+            return make_layout(p, path)
+        except DoesNotFitError as error:
+            if not error.has_oversized_cell:
+                raise
+            raise DoesNotFitError(f"{error}{_advice(p, path)}") from error
+    sliced, layout = (_auto if is_auto(p.slices) else _sliced)(p, path)
+    p.Set(cell_tpl=sliced.cell_tpl, tied=sliced.tied, slices=None)
+    return layout
+
+
+def _sliced(p: InstantiableParams, path: str) -> _Sliced:
+    p = with_slices(p, path)
+    return p, make_layout(p, path)
+
+
+def _auto(p: InstantiableParams, path: str) -> _Sliced:
+    if p.memory_limit is None or not is_auto(p.splits):
+        raise UserValueError(
+            f"{path}.slices: 'auto' cuts what does not fit, and needs memory_limit and "
+            f"splits='auto'; got memory_limit={p.memory_limit}, splits={p.splits!r}. "
+            "Set both, or list the slices."
+        )
+    if (found := _fewest_slices(p, path)) is not None:
+        return found[1]
+    try:
+        return _sliced(p.Copy().Set(slices={}), path)
+    except UserValueError as error:
+        raise DoesNotFitError(
+            f"{path}.slices: 'auto' found no slices that fit into "
+            f"memory_limit={p.memory_limit}. And without: {error}"
+        ) from error
+
+
+def _advice(p: InstantiableParams, path: str) -> str:
+    """Returns a sentence about the slices that would fit, if there are any."""
+    if (found := _fewest_slices(p, path)) is None:
+        return ""
+    return (
+        f" Or cut layers: with slices={found[0]} the model fits; so it does with "
+        "'auto'."
+    )
+
+
+def _fewest_slices(
+    p: InstantiableParams, path: str
+) -> tuple[dict[str, int], _Sliced] | None:
+    """Returns the fewest slices that fit into the limit; None if none do."""
+    memory, num_cells = whole_memory(p, path), len(p.cell_tpl)
+    num_devices = len(p.devices) // p.num_replicas
+    held = memory.weights(0, num_cells) + memory.accumulators(0, num_cells)
+    if held > num_devices * p.memory_limit:
+        return None  # However it is cut.
+
+    def attempt(slices: dict[str, int]) -> tuple[_Sliced | None, float]:
+        sliced = with_slices(p.Copy().Set(slices=slices), path)
+        if len(sliced.cell_tpl) < num_devices * p.stages_per_device:
+            return None, math.inf
+        try:
+            return (sliced, make_layout(sliced, path)), p.memory_limit
+        except DoesNotFitError as error:
+            return None, error.smallest_limit
+
+    max_slices = _MAX_SLICES * num_devices
+    return fewest_slices(p, memory.by_cell(), p.memory_limit, max_slices, attempt)
