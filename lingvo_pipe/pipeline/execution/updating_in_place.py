@@ -14,8 +14,27 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
 
 
+class _OnDevices(keras.optimizers.Optimizer):
+    """Updates of each variable on its device."""
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+        return grads_and_vars  # Keras gathers even the only replica's on one device.
+
+    def _distributed_tf_update_step(
+        self, distribution: Any, grads_and_vars: Any, learning_rate: Any
+    ) -> None:
+        for gradient, variable in grads_and_vars:
+            with tf.device(variable.device):
+                self.update_step(gradient, variable, learning_rate)
+
+    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
+        for variable in map(_stored, variables):
+            with tf.device(variable.device):
+                super()._apply_weight_decay([variable])
+
+
 class _State:
-    """What an optimizer knows of its variables, hidden from Keras's tracking."""
+    """Slots by variable, and shared functions, hidden from Keras's tracking."""
 
     def __init__(self) -> None:
         self.slots: defaultdict[Any, list[keras.Variable]] = defaultdict(list)
@@ -23,8 +42,8 @@ class _State:
         self.iterations: tf.Tensor | None = None
 
 
-class _UpdatesInPlace(keras.optimizers.Optimizer):
-    """Updates of each device's variables there, by functions that they share."""
+class _SharesFunctions(_OnDevices):
+    """Updates of each device's variables by functions that alike variables share."""
 
     def add_variable_from_reference(
         self, reference_variable: Any, *args: Any, **kwargs: Any
@@ -36,9 +55,7 @@ class _UpdatesInPlace(keras.optimizers.Optimizer):
 
     def slots_of(self, variable: Any) -> list[keras.Variable]:
         """Returns the list of a variable's slots."""
-        if isinstance(variable, keras.Variable):
-            variable = variable.value
-        return self._state.slots[variable.ref()]
+        return self._state.slots[_stored(variable).ref()]
 
     @property
     def _state(self) -> _State:
@@ -49,9 +66,6 @@ class _UpdatesInPlace(keras.optimizers.Optimizer):
         """The number of updates; within a shared function, its argument."""
         given = self._state.iterations
         return super().iterations if given is None else given
-
-    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        return grads_and_vars  # Keras gathers even the only replica's on one device.
 
     def _distributed_tf_update_step(
         self, distribution: Any, grads_and_vars: Any, learning_rate: Any
@@ -104,11 +118,6 @@ class _UpdatesInPlace(keras.optimizers.Optimizer):
     def _with_slots(self, variable: tf.Variable) -> list[tf.Variable]:
         return [variable, *(slot.value for slot in self.slots_of(variable))]
 
-    def _apply_weight_decay(self, variables: Sequence[tf.Variable]) -> None:
-        for variable in variables:
-            with tf.device(variable.device):
-                super()._apply_weight_decay([variable])
-
 
 @functools.cache
 def updating_in_place(cls: type) -> type:
@@ -117,4 +126,18 @@ def updating_in_place(cls: type) -> type:
     Keras names no devices, so TensorFlow would bring gradients and slots to the first
     device, update there, and send the weights back.
     """
-    return type(cls.__name__, (_UpdatesInPlace, cls), {"__doc__": cls.__doc__})
+    return type(cls.__name__, (_SharesFunctions, cls), {"__doc__": cls.__doc__})
+
+
+def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Returns a built optimizer, with the same variables, that updates in place."""
+    kind = type(optimizer)
+    made: Any = object.__new__(type(kind.__name__, (_OnDevices, kind), {}))
+    vars(made).update(vars(optimizer))
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        vars(made)["inner_optimizer"] = in_place(optimizer.inner_optimizer)
+    return made
+
+
+def _stored(variable: Any) -> tf.Variable:
+    return variable.value if isinstance(variable, keras.Variable) else variable
