@@ -33,6 +33,7 @@ from lingvo_pipe.keras.refusals import check_compilation, check_loss, check_mode
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
+from lingvo_pipe.pipeline.execution.updating_in_place import in_place
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
@@ -294,7 +295,7 @@ class PipelinedModel(keras.Model):
         pairs = [(gradients[v.value.ref()], v) for v in self.trainable_variables]
         if scale is not None:  # The engine has divided by it, with the loss's weight.
             pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
-        self.optimizer.apply_gradients(pairs)
+        in_place(self.optimizer).apply_gradients(pairs)
         return loss
 
     def _move_seeds(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
@@ -77,3 +78,27 @@ def test_weights_are_loaded_to_the_stages_devices(tmp_path: Path) -> None:
     for x, y in zip(model.weights, plain.weights, strict=True):
         np.testing.assert_array_equal(x, y)
     assert len({v.value.device for v in model.weights}) == 2
+
+
+class NotingDevices(keras.optimizers.Adam):
+    """Notes on which device each variable is updated."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        self.found[variable.name] = tf.identity(gradient).device, variable.device
+        super().update_step(gradient, variable, learning_rate)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_each_variable_is_updated_on_its_stages_device(scaled: bool) -> None:
+    """Keras names no device: all gradients went to the first one."""
+    example, optimizer = MODELS["mlp"](), NotingDevices()
+    optimizer.found = {}
+    pipelined = PipelinedModel(example.model, devices=2, num_micro_batches=2)
+    scaling = keras.optimizers.LossScaleOptimizer
+    outer = scaling(optimizer) if scaled else optimizer
+    pipelined.compile(outer, loss=example.loss)
+    pipelined.fit(example.x, example.y, batch_size=8, verbose=0)
+    assert pipelined.optimizer is outer
+    assert len(optimizer.found) == len(pipelined.trainable_variables)
+    assert all(where == device for where, device in optimizer.found.values())
+    assert len(set(optimizer.found.values())) == 2

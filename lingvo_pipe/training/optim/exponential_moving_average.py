@@ -10,6 +10,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.batch_norm import averaging_rate
+from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
 
 
 def define_averaging_params(p: Params) -> None:
@@ -78,6 +79,7 @@ class ExponentialMovingAverage:
         self._variables = dict(variables)
         self._averages = {path: _average_of(v, path) for path, v in variables.items()}
         self._paths = {variable.ref(): path for path, variable in variables.items()}
+        self._updates = SharedUpdates()
 
     def Reset(self) -> None:
         """Makes the averages equal to the variables."""
@@ -93,13 +95,22 @@ class ExponentialMovingAverage:
         """
         with tf.device("/CPU:0"):
             rate = averaging_rate(self._decay, num_steps)
-        for path, average in self._averages.items():
-            if paths is not None and path not in paths:
-                continue
-            with tf.device(average.device):
-                weight = tf.cast(self._variables[path].read_value(), average.dtype)
-                change = weight - average.read_value()
-                average.assign_add(tf.cast(rate, average.dtype) * change)
+        pairs = [
+            (average, self._variables[path])
+            for path, average in self._averages.items()
+            if paths is None or path in paths
+        ]
+        for device, own in by_device([average for average, _ in pairs]).items():
+            variables = [variable for i in own for variable in pairs[i]]
+            with tf.device(device):
+                self._updates.call("all", self._update_all, [rate], variables)
+
+    def _update_all(
+        self, tensors: list[tf.Tensor], variables: list[tf.Variable]
+    ) -> list[tf.Tensor]:
+        for pair in zip(variables[::2], variables[1::2], strict=True):
+            self._updates.call("one", _update_one, tensors, pair)
+        return []
 
     def Value(self, variable: tf.Variable) -> tf.Tensor:
         """Reads a variable's average, or else its value, on its device in its dtype."""
@@ -111,6 +122,13 @@ class ExponentialMovingAverage:
     def State(self) -> dict[str, Any]:
         """Returns the averages by their names in checkpoints."""
         return {average_name(path): a for path, a in self._averages.items()}
+
+
+def _update_one(tensors: list[tf.Tensor], pair: list[tf.Variable]) -> list[tf.Tensor]:
+    (rate,), (average, variable) = tensors, pair
+    change = tf.cast(variable.read_value(), average.dtype) - average.read_value()
+    average.assign_add(tf.cast(rate, average.dtype) * change)
+    return []
 
 
 def _average_of(variable: tf.Variable, path: str) -> tf.Variable:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
+
 
 def global_norm(
     gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
@@ -25,9 +27,30 @@ def global_norm(
 
     `gradients` has one per variable, on the variable's device, in the model's order.
     """
-    sums = on_devices(square_sum, gradients, variables)
+    sums = square_sums(gradients, variables)
     with tf.device("/CPU:0"):
         return tf.sqrt(tf.add_n(sums))
+
+
+def square_sums(
+    gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+) -> list[tf.Tensor]:
+    """Returns each gradient's sum of squares, float64 `[]`, on its device.
+
+    A device's sums are one call, which alike devices share.
+    """
+    found: dict[int, tf.Tensor] = {}
+    shared = SharedUpdates()
+    for device, own in by_device(variables).items():
+        with tf.device(device):
+            sums = shared.call(
+                "sums",
+                lambda given, _: list(map(square_sum, given)),
+                [gradients[i] for i in own],
+                [],
+            )
+        found.update(zip(own, sums, strict=True))
+    return [found[i] for i in range(len(found))]
 
 
 def square_sum(gradient: tf.Tensor) -> tf.Tensor:

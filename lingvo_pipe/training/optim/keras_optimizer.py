@@ -16,6 +16,7 @@ import keras
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.pipeline.execution.updating_in_place import updating_in_place
 from lingvo_pipe.schedule import BaseSchedule
 from lingvo_pipe.training.optim.learning_rate import (
     Floor,
@@ -26,7 +27,6 @@ from lingvo_pipe.training.optim.learning_rate import (
 from lingvo_pipe.training.optim.optimizers import (
     Adafactor,
     RMSpropFromOnes,
-    updating_in_place,
 )
 
 # Names of an optimizer's own variables begin with this.

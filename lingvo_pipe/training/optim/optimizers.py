@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -41,7 +39,8 @@ class Adafactor(keras.optimizers.Adafactor):
         """Creates the slots of all variables, each on the variable's device."""
         # The parent's own method would create its slots.
         keras.optimizers.Optimizer.build(self, var_list)
-        self._slots = [self._create_slots(variable) for variable in var_list]
+        for variable in var_list:
+            self.slots_of(variable).extend(self._create_slots(variable))
 
     def update_step(
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any
@@ -65,7 +64,7 @@ class Adafactor(keras.optimizers.Adafactor):
         """Updates the slots and returns 1/√V, in the gradient's shape."""
         new_share = tf.pow(step, self.beta_2_decay)
         squares = tf.square(gradient) + self.epsilon_1
-        slots = [slot.value for slot in self._slots[self._get_variable_index(variable)]]
+        slots = [slot.value for slot in self.slots_of(variable)]
 
         def updated(slot: tf.Variable, values: tf.Tensor) -> tf.Tensor:
             mean = (1.0 - new_share) * slot.read_value() + new_share * values
@@ -113,35 +112,6 @@ class RMSpropFromOnes(keras.optimizers.RMSprop):
         return super().add_optimizer_variables(
             trainable_variables, name, "ones" if name == "velocity" else initializer
         )
-
-
-class _UpdatesInPlace(keras.optimizers.Optimizer):
-    """Updates of each variable on the variable's device."""
-
-    def update_step(
-        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any
-    ) -> None:
-        """Updates a variable and its slots."""
-        with tf.device(variable.device):
-            super().update_step(gradient, variable, learning_rate)
-
-    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        return grads_and_vars  # Keras gathers even the only replica's on one device.
-
-    def _apply_weight_decay(self, variables: Sequence[tf.Variable]) -> None:
-        for variable in variables:
-            with tf.device(variable.device):
-                super()._apply_weight_decay([variable])
-
-
-@functools.cache
-def updating_in_place(cls: type) -> type:
-    """Returns an optimizer's class that updates each variable on its own device.
-
-    Keras names no devices, so TensorFlow would bring gradients and slots to the first
-    device, update there, and send the weights back.
-    """
-    return type(cls.__name__, (_UpdatesInPlace, cls), {"__doc__": cls.__doc__})
 
 
 def _slot_dtype(variable: tf.Variable) -> tf.DType:

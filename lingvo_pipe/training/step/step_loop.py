@@ -23,7 +23,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.training.optim.gradient_clipping import on_devices, square_sum
+from lingvo_pipe.training.optim.gradient_clipping import square_sums
 from lingvo_pipe.training.optim.learner import counters
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.step.train_step import with_own_metrics
@@ -134,13 +134,11 @@ class StepLoop(TrainState):
         by_path = self.gradients_by_path([cell.vars for cell in cells], gradients)
         ours = {path: x for path, x in by_path.items() if path in self.trained}
         variables = [self.trained[path] for path in ours]
-        squares = on_devices(square_sum, list(ours.values()), variables)
+        squares = square_sums(list(ours.values()), variables)
 
         def update() -> tf.Tensor:
-            # Keras accepts tensors of one graph only: copy all into this branch's.
-            here = {path: tf.identity(x) for path, x in ours.items()}
             if learner:
-                learner.Apply(here)
+                learner.Apply(ours)
             with ForwardContext(step=step):
                 for cell, accumulators in zip(cells, accumulated, strict=True):
                     cell.PostTrainingStepUpdate(accumulators)

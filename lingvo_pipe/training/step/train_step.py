@@ -11,7 +11,7 @@ from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.training.optim.gradient_clipping import global_norm, on_devices
+from lingvo_pipe.training.optim.gradient_clipping import global_norm
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.task.base_task import BaseTask
 
@@ -90,9 +90,7 @@ class TrainStep(TrainState):
             is_finite = tf.reduce_all(tf.math.is_finite(both))
 
         def update() -> tf.Tensor:
-            # Keras accepts tensors of one graph only: copy all into this branch's.
-            copies = on_devices(tf.identity, list(ours.values()), variables)
-            self._learner.Apply(dict(zip(ours, copies, strict=True)))
+            self._learner.Apply(ours)
             with ForwardContext(step=self.global_step.read_value()):
                 task.PostTrainingStepUpdate(result.accumulated)
             num_steps = self.global_step.assign_add(1).read_value()

@@ -1,0 +1,96 @@
+"""Updates of variables by functions that alike variables share.
+
+    variables of a device  --one call-->  a function for all alike devices
+                                            `- a call per variable: a function per shape
+
+So a variable adds nothing to a step's graph but its handle, and what updates alike
+stages is traced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.pipeline.devices.stage_devices import unoptimized_config
+
+# `(tensors, variables) -> tensors`.
+SharedUpdate = Callable[[list[tf.Tensor], list[tf.Variable]], list[tf.Tensor]]
+
+
+class SharedUpdates:
+    """Functions of updates, by what they do and by shapes."""
+
+    def __init__(self) -> None:
+        self._functions: dict[Hashable, tuple[Any, list[Any]]] = {}
+
+    def call(
+        self,
+        name: Hashable,
+        update: SharedUpdate,
+        tensors: Sequence[tf.Tensor],
+        variables: Sequence[tf.Variable],
+    ) -> list[tf.Tensor]:
+        """Calls an update; in a graph, by a function for all alike calls.
+
+        Args:
+            name: name of the update; updates of one name must do the same.
+            update: the update. What it does follows from the shapes and dtypes of its
+                arguments, and from variables that all calls share.
+            tensors: tensors of static shape.
+            variables: variables that belong to this call.
+        """
+        if tf.executing_eagerly():
+            return update(list(tensors), list(variables))
+        tensors = list(map(tf.convert_to_tensor, tensors))
+        key = name, _signature(tensors), _signature(variables)
+        if key not in self._functions:
+            self._functions[key] = _traced(update, tensors, variables)
+        function, captured = self._functions[key]
+        found = tf.raw_ops.StatefulPartitionedCall(
+            args=[
+                *tensors,
+                *(variables[x].handle if isinstance(x, int) else x for x in captured),
+            ],
+            Tout=[x.dtype for x in function.outputs],
+            f=function,
+            config_proto=unoptimized_config(),
+        )
+        results = found if function.outputs else []  # Else it is an operation.
+        for x, of_function in zip(results, function.outputs, strict=True):
+            x.set_shape(of_function.shape)
+        return list(results)
+
+
+def by_device(variables: Sequence[tf.Variable]) -> dict[str, list[int]]:
+    """Returns the positions of the variables on each device."""
+    found: dict[str, list[int]] = {}
+    for i, variable in enumerate(variables):
+        found.setdefault(variable.device, []).append(i)
+    return found
+
+
+def _signature(values: Sequence[Any]) -> tuple[Hashable, ...]:
+    return tuple((x.dtype, tuple(x.shape)) for x in values)
+
+
+def _traced(
+    update: SharedUpdate,
+    tensors: Sequence[tf.Tensor],
+    variables: Sequence[tf.Variable],
+) -> tuple[Any, list[Any]]:
+    """Returns the function, and for each captured tensor its variable's position.
+
+    What is captured but of no own variable stands for itself.
+    """
+    function = tf.function(
+        lambda *flat: update(list(flat), list(variables)),
+        autograph=False,
+        experimental_attributes={"_noinline": True},
+    ).get_concrete_function(*map(spec_of, tensors))
+    positions = {id(variable.handle): i for i, variable in enumerate(variables)}
+    captured = [positions.get(id(x), x) for x in function.captured_inputs]
+    return function, captured

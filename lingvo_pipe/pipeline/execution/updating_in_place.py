@@ -1,0 +1,143 @@
+"""Keras's optimizers, on the devices of the variables they update."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
+
+
+class _OnDevices(keras.optimizers.Optimizer):
+    """Updates of each variable on its device."""
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+        return grads_and_vars  # Keras gathers even the only replica's on one device.
+
+    def _distributed_tf_update_step(
+        self, distribution: Any, grads_and_vars: Any, learning_rate: Any
+    ) -> None:
+        for gradient, variable in grads_and_vars:
+            with tf.device(variable.device):
+                self.update_step(gradient, variable, learning_rate)
+
+    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
+        for variable in map(_stored, variables):
+            with tf.device(variable.device):
+                super()._apply_weight_decay([variable])
+
+
+class _State:
+    """Slots by variable, and shared functions, hidden from Keras's tracking."""
+
+    def __init__(self) -> None:
+        self.slots: defaultdict[Any, list[keras.Variable]] = defaultdict(list)
+        self.updates = SharedUpdates()
+        self.iterations: tf.Tensor | None = None
+
+
+class _SharesFunctions(_OnDevices):
+    """Updates of each device's variables by functions that alike variables share."""
+
+    def add_variable_from_reference(
+        self, reference_variable: Any, *args: Any, **kwargs: Any
+    ) -> keras.Variable:
+        """Creates a slot of a variable."""
+        slot = super().add_variable_from_reference(reference_variable, *args, **kwargs)
+        self.slots_of(reference_variable).append(slot)
+        return slot
+
+    def slots_of(self, variable: Any) -> list[keras.Variable]:
+        """Returns the list of a variable's slots."""
+        return self._state.slots[_stored(variable).ref()]
+
+    @property
+    def _state(self) -> _State:
+        return self.__dict__.setdefault("_state_in_place", _State())
+
+    @property
+    def iterations(self) -> Any:
+        """The number of updates; within a shared function, its argument."""
+        given = self._state.iterations
+        return super().iterations if given is None else given
+
+    def _distributed_tf_update_step(
+        self, distribution: Any, grads_and_vars: Any, learning_rate: Any
+    ) -> None:
+        gradients, variables = zip(*grads_and_vars, strict=True)
+        step = tf.convert_to_tensor(self.iterations)
+        rate = tf.convert_to_tensor(learning_rate)
+        for device, own in by_device(variables).items():
+            groups = [self._with_slots(variables[i]) for i in own]
+            sizes = tuple(map(len, groups))
+            with tf.device(device):
+                self._state.updates.call(
+                    ("all", sizes),
+                    functools.partial(self._update_all, sizes),
+                    [step, rate, *(gradients[i] for i in own)],
+                    [x for group in groups for x in group],
+                )
+
+    def _update_all(
+        self,
+        sizes: Sequence[int],
+        tensors: list[tf.Tensor],
+        variables: list[tf.Variable],
+    ) -> list[tf.Tensor]:
+        step, rate, *gradients = tensors
+        remaining = iter(variables)
+        for size, gradient in zip(sizes, gradients, strict=True):
+            own = [next(remaining) for _ in range(size)]
+            self._state.updates.call(
+                "one", self._update_one, [step, rate, gradient], own
+            )
+        return []
+
+    def _update_one(
+        self, tensors: list[tf.Tensor], variables: list[tf.Variable]
+    ) -> list[tf.Tensor]:
+        step, rate, gradient = tensors
+        with self._counting(step):
+            self.update_step(gradient, variables[0], rate)
+        return []
+
+    @contextlib.contextmanager
+    def _counting(self, step: tf.Tensor) -> Iterator[None]:
+        self._state.iterations = step
+        try:
+            yield
+        finally:
+            self._state.iterations = None
+
+    def _with_slots(self, variable: tf.Variable) -> list[tf.Variable]:
+        return [variable, *(slot.value for slot in self.slots_of(variable))]
+
+
+@functools.cache
+def updating_in_place(cls: type) -> type:
+    """Returns an optimizer's class that updates each variable on its own device.
+
+    Keras names no devices, so TensorFlow would bring gradients and slots to the first
+    device, update there, and send the weights back.
+    """
+    return type(cls.__name__, (_SharesFunctions, cls), {"__doc__": cls.__doc__})
+
+
+def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Returns a built optimizer, with the same variables, that updates in place."""
+    kind = type(optimizer)
+    made: Any = object.__new__(type(kind.__name__, (_OnDevices, kind), {}))
+    vars(made).update(vars(optimizer))
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        vars(made)["inner_optimizer"] = in_place(optimizer.inner_optimizer)
+    return made
+
+
+def _stored(variable: Any) -> tf.Variable:
+    return variable.value if isinstance(variable, keras.Variable) else variable
