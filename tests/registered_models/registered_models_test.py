@@ -43,12 +43,14 @@ UNLIKE = _unlike()
 # Modules whose models have the cells of the digits, or are slow to build.
 _LIKE_DIGITS = {"image.cifar"}
 _SLOW = {"image.imagenet"}
+_WITH_LOCAL_LOSSES = "mt.cldr.TransformerTinyLocal"
 
 
-def _first_of_each_module(without: set[str]) -> list[Any]:
-    """Returns arguments of `parametrize`: all others are exhaustive."""
+def _first_of_each_module(without: set[str], *others: str) -> list[Any]:
+    """Returns arguments of `parametrize`: all but these and `others` are exhaustive."""
     first = {name.rpartition(".")[0]: name for name in reversed(UNLIKE)}
     fast = [name for module, name in first.items() if module not in without]
+    fast += others
     return [name if name in fast else exhaustive(name) for name in UNLIKE]
 
 
@@ -78,7 +80,7 @@ def test_params_of_each_data_set_survive_their_text(name: str) -> None:
         assert again == params
 
 
-@pytest.mark.parametrize("name", UNLIKE)
+@pytest.mark.parametrize("name", _first_of_each_module(set(), _WITH_LOCAL_LOSSES))
 def test_it_can_be_described(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)
