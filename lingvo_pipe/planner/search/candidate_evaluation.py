@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
@@ -50,10 +50,13 @@ def evaluate(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> Evaluation | OversizedCandidate:
-    """Finds a candidate's best stages, and simulates its step; see `step_costs`."""
+    """Finds a candidate's best stages, and simulates its step; see `step_costs`.
+
+    The simulation checks the schedule.
+    """
     c = candidate
     sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
-    schedule = make_schedule(c.schedule, *sizes, c.recompute)
+    schedule = unchecked_schedule(c.schedule, *sizes, c.recompute)
     needs = DeviceNeeds(candidate, model, schedule)
     work = [cell.forward + cell.backward for cell in seconds]
     boundaries = feasible_boundaries(needs, device.usable_bytes, work)
