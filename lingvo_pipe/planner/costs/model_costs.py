@@ -24,6 +24,7 @@ class ModelCosts:
     calls: Sequence[CallBytes]  # Of the cells and the loss.
     value_bytes: Mapping[int, int]  # Between calls, by number, without the batch.
     in_place: bool = False  # See `StageMemory`.
+    weight_shares: Sequence[float] = ()  # See `Phases`, of each cell; if (), halves.
 
     @property
     def num_cells(self) -> int:

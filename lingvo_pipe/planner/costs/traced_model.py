@@ -119,6 +119,9 @@ class ModelTracer:
             [self._trained[i].slot_bytes for i in self._order],
             bytes_of_calls(stage_calls, [True] * len(stage_calls), num_accumulators=1),
             value_bytes(assembly.specs, assembly.inputs),
+            weight_shares=[
+                call.functions.phases.weight_share for call in stage_calls[:-1]
+            ],
         )
         return TracedModel(costs, stage_calls, assembly.specs)
 

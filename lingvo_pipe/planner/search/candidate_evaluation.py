@@ -98,16 +98,16 @@ def evaluate_boundaries(
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
     num_replicas, contention = candidate.num_replicas, device.contention
     given = seconds, model.boundary_bytes, boundaries, device
-    num_bytes = needs.by_device(boundaries)
+    num_bytes, shares = needs.by_device(boundaries), model.weight_shares
 
     @functools.cache  # Replicas and placements have mostly the same links.
     def timeline_of(links: tuple[Link, ...]) -> Timeline:
-        timeline = simulate(schedule, step_costs(*given, links=links))
+        timeline = simulate(schedule, step_costs(*given, links, shares))
         busy = mean_concurrency(timeline) * num_replicas
         slowdown = contention.slowdown_at(busy)
         if slowdown == 1:
             return timeline
-        return simulate(schedule, step_costs(*given, slowdown, links))
+        return simulate(schedule, step_costs(*given, links, shares, slowdown))
 
     def placed(placement: Placement) -> Evaluation:
         every = _links(placement, schedule, device)
@@ -140,15 +140,19 @@ def step_costs(
     boundary_bytes: Sequence[int],
     boundaries: Sequence[int],
     device: DeviceModel,
-    slowdown: float = 1.0,
     links: Sequence[Link] | None = None,
+    weight_shares: Sequence[float] = (),
+    slowdown: float = 1.0,
 ) -> Costs:
     """Returns the costs of a step's operations.
 
     `boundary_bytes` would cross a boundary after each cell. `seconds` of the cells are
     without contention, whose `slowdown` is a factor. The links are those between
-    consecutive stages; if None, all are on one host.
+    consecutive stages; if None, all are on one host. `weight_shares` are the parts of
+    cells' backward passes that compute weights' gradients; if (), they are halves.
     """
+    shares = weight_shares or [0.5] * len(seconds)
+    late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]
     between = links or [device.link] * (len(boundaries) - 1)
 
     def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:
@@ -157,6 +161,8 @@ def step_costs(
         return StageCosts(
             forward=own.forward * slowdown,
             backward=own.backward * slowdown,
+            input_gradient=(own.backward - sum(late[start:end])) * slowdown,
+            weight_gradient=sum(late[start:end]) * slowdown,
             send_forward=after.seconds(boundary_bytes[end - 1]),
             send_backward=before.seconds(received),
         )
