@@ -69,6 +69,24 @@ def make_schedule(
     stages apply, the schedule follows 'always'; a file with RECOMPUTE operations stays
     unchanged. Raises ValueError if an argument or the file is not valid.
     """
+    sizes = num_devices, num_micro_batches, stages_per_device
+    schedule = unchecked_schedule(name, *sizes, recompute, block_boundaries)
+    try:
+        check(schedule)
+    except ValueError as error:
+        raise UserValueError(f"The schedule {name!r}: {error}") from error
+    return schedule
+
+
+def unchecked_schedule(
+    name: str,
+    num_devices: int,
+    num_micro_batches: int,
+    stages_per_device: int = 1,
+    recompute: str | Sequence[int] | None = None,
+    block_boundaries: Collection[int] = (),
+) -> Schedule:
+    """Returns what `make_schedule` checks, for a search among many schedules."""
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if _is_file(name):
         schedule = _from_file(
@@ -90,12 +108,7 @@ def make_schedule(
         policy = recompute if isinstance(recompute, str) else "always"
         schedule = recomputed(schedule, policy)
     boundaries = frozenset(block_boundaries)
-    schedule = dataclasses.replace(schedule, block_boundaries=boundaries)
-    try:
-        check(schedule)
-    except ValueError as error:
-        raise UserValueError(f"The schedule {name!r}: {error}") from error
-    return schedule
+    return dataclasses.replace(schedule, block_boundaries=boundaries)
 
 
 def _is_file(name: str) -> bool:

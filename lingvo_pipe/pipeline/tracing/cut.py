@@ -10,7 +10,7 @@ is stashed between them. The phases run the operations of the uncut graph, so th
 results are the same, bit for bit, however the graph is cut.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -62,6 +62,10 @@ class CutGraph:
         known = self._phases[phase] | self._free
         found = {x.ref(): x for x in used if x.op not in known}
         return [x for ref, x in found.items() if ref not in self._given]
+
+    def operations(self, phase: int) -> Collection[tf.Operation]:
+        """Returns the operations of a phase."""
+        return self._phases[phase]
 
     def is_made_in(self, phase: int, tensor: tf.Tensor) -> bool:
         """Returns whether a phase computes a tensor."""

@@ -13,6 +13,7 @@ A weight that the layer only uses in a narrower dtype is an argument in that dty
 caller casts it once a step, not in each phase of each micro-batch.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from lingvo_pipe.core.nests import present, spec_of
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.tracing.cut import CutGraph
+from lingvo_pipe.pipeline.tracing.product_flops import product_flops
 from lingvo_pipe.pipeline.tracing.trace import Trace
 from lingvo_pipe.pipeline.tracing.views import buffers_of
 
@@ -115,6 +117,17 @@ class Phases:
         self.view_of = [
             next(iter(buffers_of([x], *ends).args), None) for x in trace.made
         ]
+
+    @functools.cached_property
+    def weight_share(self) -> float:
+        """The part of the backward pass's products that its second half computes.
+
+        Without products the halves count as equal, if there are both.
+        """
+        first, second = (product_flops(self._split.operations(i)) for i in (1, 2))
+        if not first + second:
+            first, second = bool(self._dinputs), bool(self._dweights)
+        return second / max(first + second, 1)
 
     def forward(self, stashes: bool) -> Function:
         """Returns `(weights, context, used args) -> made, sums, residuals if asked`."""

@@ -26,6 +26,7 @@ class ModelCosts:
     value_bytes: Mapping[int, int]  # Between calls, by number, without the batch.
     in_place: bool = False  # See `StageMemory`.
     shared_weights: Sequence[SharedWeight] = ()
+    weight_shares: Sequence[float] = ()  # See `Phases`, of each cell; if (), halves.
 
     @property
     def num_cells(self) -> int:

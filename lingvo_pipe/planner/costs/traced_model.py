@@ -124,6 +124,9 @@ class ModelTracer:
             bytes_of_calls(stage_calls, [True] * len(stage_calls), num_accumulators=1),
             value_bytes(assembly.specs, assembly.inputs),
             shared_weights=shared_weights(spec.layers),
+            weight_shares=[
+                call.functions.phases.weight_share for call in stage_calls[:-1]
+            ],
         )
         return TracedModel(costs, stage_calls, assembly.specs)
 

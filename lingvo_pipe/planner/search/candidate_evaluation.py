@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
@@ -50,10 +50,13 @@ def evaluate(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> Evaluation | OversizedCandidate:
-    """Finds a candidate's best stages, and simulates its step; see `step_costs`."""
+    """Finds a candidate's best stages, and simulates its step; see `step_costs`.
+
+    The simulation checks the schedule.
+    """
     c = candidate
     sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
-    schedule = make_schedule(c.schedule, *sizes, c.recompute)
+    schedule = unchecked_schedule(c.schedule, *sizes, c.recompute)
     needs = DeviceNeeds(candidate, model, schedule)
     work = [cell.forward + cell.backward for cell in seconds]
     boundaries = feasible_boundaries(needs, device.usable_bytes, work)
@@ -95,16 +98,16 @@ def evaluate_boundaries(
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
     num_replicas, contention = candidate.num_replicas, device.contention
     given = seconds, model.boundary_bytes, boundaries, device
-    num_bytes = needs.by_device(boundaries)
+    num_bytes, shares = needs.by_device(boundaries), model.weight_shares
 
     @functools.cache  # Replicas and placements have mostly the same links.
     def timeline_of(links: tuple[Link, ...]) -> Timeline:
-        timeline = simulate(schedule, step_costs(*given, links=links))
+        timeline = simulate(schedule, step_costs(*given, links, shares))
         busy = mean_concurrency(timeline) * num_replicas
         slowdown = contention.slowdown_at(busy)
         if slowdown == 1:
             return timeline
-        return simulate(schedule, step_costs(*given, slowdown, links))
+        return simulate(schedule, step_costs(*given, links, shares, slowdown))
 
     def placed(placement: Placement) -> Evaluation:
         every = _links(placement, schedule, device)
@@ -137,15 +140,19 @@ def step_costs(
     boundary_bytes: Sequence[int],
     boundaries: Sequence[int],
     device: DeviceModel,
-    slowdown: float = 1.0,
     links: Sequence[Link] | None = None,
+    weight_shares: Sequence[float] = (),
+    slowdown: float = 1.0,
 ) -> Costs:
     """Returns the costs of a step's operations.
 
     `boundary_bytes` would cross a boundary after each cell. `seconds` of the cells are
     without contention, whose `slowdown` is a factor. The links are those between
-    consecutive stages; if None, all are on one host.
+    consecutive stages; if None, all are on one host. `weight_shares` are the parts of
+    cells' backward passes that compute weights' gradients; if (), they are halves.
     """
+    shares = weight_shares or [0.5] * len(seconds)
+    late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]
     between = links or [device.link] * (len(boundaries) - 1)
 
     def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:
@@ -154,6 +161,8 @@ def step_costs(
         return StageCosts(
             forward=own.forward * slowdown,
             backward=own.backward * slowdown,
+            input_gradient=(own.backward - sum(late[start:end])) * slowdown,
+            weight_gradient=sum(late[start:end]) * slowdown,
             send_forward=after.seconds(boundary_bytes[end - 1]),
             send_backward=before.seconds(received),
         )

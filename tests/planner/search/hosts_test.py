@@ -133,9 +133,7 @@ def test_the_placement_is_the_best_of_all_where_groups_fill_hosts(
 
     @functools.cache
     def simulated(links: Sequence[Link]) -> float:
-        costs = step_costs(
-            seconds, model.boundary_bytes, boundaries, device, 1.0, links
-        )
+        costs = step_costs(seconds, model.boundary_bytes, boundaries, device, links)
         return simulate(schedule, costs).step_seconds
 
     def step_seconds(placement: Placement) -> float:

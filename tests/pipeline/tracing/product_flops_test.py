@@ -1,0 +1,65 @@
+"""Products are counted by their shapes, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.tracing.product_flops import product_flops
+
+B, M, K, N = 2, 3, 5, 7
+H, W, C, D = 4, 6, 3, 8
+
+
+def matmul(transpose_a: bool, transpose_b: bool) -> Callable[..., tf.Tensor]:
+    return lambda a, b: tf.matmul(a, b, transpose_a, transpose_b)
+
+
+def einsum(equation: str) -> Callable[..., tf.Tensor]:
+    return lambda a, b: tf.einsum(equation, a, b)
+
+
+def convolution(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+    return tf.nn.conv2d(x, w, 1, "SAME")
+
+
+def depthwise(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+    return tf.nn.depthwise_conv2d(x, w, [1, 1, 1, 1], "SAME")
+
+
+CASES = [
+    (matmul(False, False), [M, K], [K, N], M * K * N),
+    (matmul(True, False), [K, M], [K, N], M * K * N),
+    (matmul(False, True), [M, K], [N, K], M * K * N),
+    (matmul(True, True), [K, M], [N, K], M * K * N),
+    (matmul(False, False), [B, M, K], [B, K, N], B * M * K * N),
+    (matmul(True, False), [B, 4, K, M], [B, 4, K, N], B * 4 * M * K * N),
+    (einsum("bmk,kn->bmn"), [B, M, K], [K, N], B * M * K * N),
+    (einsum("bmk,bnk->bmn"), [B, M, K], [B, N, K], B * M * K * N),
+    (einsum("...k,kn->...n"), [B, M, K], [K, N], B * M * K * N),
+    (convolution, [B, H, W, C], [3, 3, C, D], B * H * W * 9 * C * D),
+    (depthwise, [B, H, W, C], [3, 3, C, 2], B * H * W * 9 * C * 2),
+]
+
+
+@pytest.mark.parametrize(("product", "x", "y", "expected"), CASES)
+def test_each_gradient_takes_as_many_as_the_product(
+    product: Callable[..., tf.Tensor], x: list[int], y: list[int], expected: int
+) -> None:
+    with tf.Graph().as_default() as graph:
+        a, b = (tf.compat.v1.placeholder(tf.float32, shape) for shape in (x, y))
+        made = product(a, b)
+        assert product_flops(graph.get_operations()) == expected
+        forward = set(graph.get_operations())
+        tf.gradients(made, [a, b])
+        backward = [op for op in graph.get_operations() if op not in forward]
+    assert product_flops(backward) == 2 * expected
+
+
+def test_products_of_unknown_shapes_and_other_operations_do_not_count() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, K])
+        tf.nn.relu(tf.matmul(x, tf.ones([K, N])))
+    assert product_flops(graph.get_operations()) == 0

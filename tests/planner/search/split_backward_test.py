@@ -1,0 +1,66 @@
+"""The halves of a split backward pass take as long as their products."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+from tests.planner.made_up_model import made_up_device, made_up_model, made_up_models
+from tests.registered_models.reduced_models import reduced_params
+
+DEVICE = made_up_device(10**6)
+HALVES = [0.5] * 6
+
+
+def evaluated(schedule: str, shares: list[float]) -> Evaluation:
+    model = dataclasses.replace(made_up_model(1), weight_shares=shares)
+    candidate = Candidate(1, 3, 1, 8, schedule, "never")
+    _, seconds = made_up_models(DEVICE)(1)
+    found = evaluate(candidate, model, seconds, DEVICE)
+    assert isinstance(found, Evaluation)
+    return found
+
+
+def busy(found: Evaluation, kind: Kind, stage: int) -> float:
+    ops = [timed for _, timed in found.timeline.ops()]
+    return sum(x.seconds for x in ops if (x.op.kind, x.op.stage) == (kind, stage))
+
+
+def test_each_half_has_its_cells_shares() -> None:
+    rng = random.Random(0)
+    shares = [rng.random() for _ in range(6)]
+    found = evaluated("zero_bubble", shares)
+    _, seconds = made_up_models(DEVICE)(1)
+    start = 0
+    for stage, end in enumerate(found.boundaries):
+        cells = zip(seconds[start:end], shares[start:end], strict=True)
+        late = sum(cell.backward * share for cell, share in cells)
+        whole = sum(cell.backward for cell in seconds[start:end])
+        assert busy(found, Kind.WEIGHT_GRADIENT, stage) == pytest.approx(8 * late)
+        assert busy(found, Kind.BACKWARD, stage) == pytest.approx(8 * (whole - late))
+        start = end
+
+
+def test_they_matter_only_where_the_pass_is_split() -> None:
+    shares = [1.0, 0.5, 0.3, 0.3, 0.0, 0.5]
+    ways = [evaluated("1f1b", x).step_seconds for x in (shares, HALVES, [])]
+    assert ways[0] == ways[1] == ways[2]
+    split = [evaluated("zero_bubble", x).step_seconds for x in (shares, HALVES, [])]
+    assert split[1] == pytest.approx(split[2], rel=1e-12)
+    assert split[0] != pytest.approx(split[1])
+
+
+def test_shares_of_a_transformer() -> None:
+    """Tokens have no gradient, and products of attention have no weights."""
+    params = reduced_params("lm.text.TransformerTiny")
+    tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
+    first, *layers, last = tracer.trace(2, counts_flops=False).costs.weight_shares
+    assert first == 1
+    assert all(0.3 < share < 0.5 for share in layers), layers
+    assert last == pytest.approx(0.5, abs=0.2)
