@@ -77,8 +77,7 @@ def _fewest_slices(
     """Returns the fewest slices that fit into the limit; None if none do."""
     memory, num_cells = whole_memory(p, path), len(p.cell_tpl)
     num_devices = len(p.devices) // p.num_replicas
-    held = memory.weights(0, num_cells) + memory.accumulators(0, num_cells)
-    if held > num_devices * p.memory_limit:
+    if memory.held(0, num_cells) > num_devices * p.memory_limit:
         return None  # However it is cut.
 
     def attempt(slices: dict[str, int]) -> tuple[_Sliced | None, float]:

@@ -7,6 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+import model_registry
+from lingvo_pipe.pipeline.slices import with_slices
+from lingvo_pipe.planner.costs.device_needs import min_bytes_by_cell
+from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.resources.resources import Constraints
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits
 from lingvo_pipe.tools.plan.plan import main
@@ -20,6 +25,9 @@ from tests.support.cases import exhaustive
 FAMILY = "lm.giant.L1"
 NAMES = ["lm.giant.L13", "lm.giant.L103", "lm.giant.L1663"]
 FOUND = SearchResult([], 0, [])
+DEVICES = find_devices(8, "TPUv3")
+CONSTRAINTS = Constraints(num_micro_batches=4, schedule="1f1b")
+ROWS = 2
 
 
 def up_to(most: int) -> Callable[[PlannedModel], SearchResult]:
@@ -90,3 +98,59 @@ def test_an_error_if_there_is_none(
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert re.search(words, error)
+
+
+def _limited(factor: float, override: str = "") -> tuple[PlannedModel, int]:
+    """Returns a model and a limit, some of what its largest cell needs by itself."""
+    tiny = "lm.text.TransformerTiny"
+    params = model_registry.GetParams(tiny, "Train")
+    tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
+    limit = int(factor * max(min_bytes_by_cell(tracer.trace(ROWS).costs)))
+    override = f"task.pipeline.memory_limit : {limit}; {override}"
+    return PlannedModel(tiny, override, batch_size=4 * ROWS), limit
+
+
+def test_layers_are_cut_where_no_plan_fits_otherwise() -> None:
+    model, limit = _limited(0.7)
+    best = model.plan(DEVICES, CONSTRAINTS).fastest[0]
+    assert max(best.bytes_by_device) <= limit
+    p = model_registry.GetParams(model.name, "Train")
+    p.FromText("; ".join(model.changes()), separator=";")
+    assert all(number > 1 for number in p.task.pipeline.slices.values())
+    sliced = with_slices(p.task.pipeline, "task.pipeline").cell_tpl
+    assert len(sliced) == best.boundaries[-1] > len(p.task.pipeline.cell_tpl)
+
+
+@pytest.mark.parametrize(
+    ("override", "changes"),
+    [
+        ("", []),
+        ("task.pipeline.slices : auto", ["task.pipeline.slices : None"]),
+        exhaustive("task.pipeline.slices : {'cells[1].feed_forward': 2}", []),
+    ],
+)
+def test_a_plan_that_fits_has_the_models_own_slices(
+    override: str, changes: list[str]
+) -> None:
+    model, _ = _limited(4.0, override)
+    model.plan(DEVICES, CONSTRAINTS)
+    assert model.changes() == changes
+
+
+@pytest.mark.parametrize(
+    ("factor", "override", "words"),
+    [
+        (
+            0.7,
+            "task.train.clip_gradient_single_norm_to_value : 1.0",
+            r"single_norm.*1\.0",
+        ),
+        (0.1, "", r"\bslices\b"),
+    ],
+)
+def test_why_slices_do_not_help_is_said(
+    factor: float, override: str, words: str
+) -> None:
+    model, _ = _limited(factor, override)
+    with pytest.raises(NothingFits, match=words):
+        model.plan(DEVICES, CONSTRAINTS)

@@ -127,6 +127,10 @@ class StageMemory:
         """Returns the bytes of the gradient accumulators."""
         return self._accumulators[end] - self._accumulators[start]
 
+    def held(self, start: int, end: int) -> int:
+        """Returns the bytes of the weights and of the gradient accumulators."""
+        return self.weights(start, end) + self.accumulators(start, end)
+
     def _stash(self, start: int, end: int) -> StashBytes:
         """Returns the bytes for a micro-batch."""
         number, values = end - start, self._values(start)
@@ -150,7 +154,7 @@ class StageMemory:
         """Returns the bytes that any schedule needs for one micro-batch alone."""
         _, forward, _, whole, *halves, _, _ = self.lower_bound(start, end).during
         most = max(forward, min(whole, max(halves)))
-        return self.weights(start, end) + self.accumulators(start, end) + most
+        return self.held(start, end) + most
 
     def by_cell(self) -> list[int]:
         """Returns `minimum` of each cell, if the last call is the loss.

@@ -18,6 +18,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
@@ -69,7 +70,9 @@ class ModelTracer:
     ):
         _check_can_be_planned(task_params, path)
         task_params = task_params.Copy()
-        task_params.pipeline = with_slices(task_params.pipeline, path)
+        pipeline = with_slices(task_params.pipeline, path)
+        pipeline.cell_tpl = list(map(as_equal_slices, pipeline.cell_tpl))
+        task_params.pipeline = pipeline
         self._pipeline, self._batch_spec = task_params.pipeline, batch_spec
         self._device = device
         self._distinct, self._order = _distinct_cells(task_params.pipeline)

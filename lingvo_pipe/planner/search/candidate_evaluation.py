@@ -54,15 +54,34 @@ def evaluate(
 
     The simulation checks the schedule.
     """
-    c = candidate
-    sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
-    schedule = unchecked_schedule(c.schedule, *sizes, c.recompute)
-    needs = DeviceNeeds(candidate, model, schedule)
-    work = [cell.forward + cell.backward for cell in seconds]
-    boundaries = feasible_boundaries(needs, device.usable_bytes, work)
+    needs = _needs_of(candidate, model)
+    boundaries = feasible_boundaries(needs, device.usable_bytes, _work(seconds))
     if boundaries is None:
         return OversizedCandidate(needs, device.usable_bytes)
     return evaluate_boundaries(needs, boundaries, seconds, device)
+
+
+def candidate_fits(
+    candidate: Candidate,
+    model: ModelCosts,
+    seconds: Sequence[CellSeconds],
+    device: DeviceModel,
+) -> bool:
+    """Returns whether `evaluate` finds stages that fit."""
+    needs = _needs_of(candidate, model)
+    limit = device.usable_bytes
+    return feasible_boundaries(needs, limit, _work(seconds)) is not None
+
+
+def _needs_of(candidate: Candidate, model: ModelCosts) -> DeviceNeeds:
+    c = candidate
+    sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
+    schedule = make_schedule(c.schedule, *sizes, c.recompute)
+    return DeviceNeeds(candidate, model, schedule)
+
+
+def _work(seconds: Sequence[CellSeconds]) -> list[float]:
+    return [cell.forward + cell.backward for cell in seconds]
 
 
 def feasible_boundaries(

@@ -25,7 +25,7 @@ from lingvo_pipe.planner.resources.resources import (
     Resources,
     allowed_candidates,
 )
-from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.candidate_evaluation import candidate_fits
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult, search
 from lingvo_pipe.planner.search.plan_report import needed_text
 
@@ -76,12 +76,13 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
     num_cells = _count_cells(models, resources, constraints)
     for each in reversed(allowed_candidates(resources, constraints, num_cells)):
         costs, seconds = models(rows // each.num_micro_batches)
-        held = costs.memory.weights(0, num_cells)
-        held += costs.memory.accumulators(0, num_cells)
+        held = costs.memory.held(0, num_cells)
         slots = sum(costs.slot_bytes) / each.num_replicas
         if (held + slots) / each.num_devices > device.usable_bytes:
             continue  # A quick check, sufficient for a model that is far too large.
-        if isinstance(evaluate(each, costs, seconds, device), Evaluation):
+        if max(costs.memory.by_cell()) > device.usable_bytes:
+            continue  # The same for a cell.
+        if candidate_fits(each, costs, seconds, device):
             return True
     return False
 

@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 import model_registry
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
 from lingvo_pipe.planner.measured.measured_models import plan_measured
 from lingvo_pipe.planner.measured.stored_calibration import machine_device
 from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
-from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
+from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits, plan
+from lingvo_pipe.tools.plan.planned_slices import find_slices
 
 # Params of a pipeline that must be None for a plan, and all params that a plan sets.
 _NONE_IN_PLANS = ("micro_batch_size", "num_batch_shards")
@@ -73,6 +75,10 @@ class PlannedModel:
         params = model_registry.GetParams(name, "Train")
         params.FromText(override, separator=";")
         self.name, self._task = name, params.task
+        self._own_slices = params.task.pipeline.slices
+        if is_auto(self._own_slices):  # Plans have slices where needed.
+            self._task.pipeline.slices = None
+        self._slices = self._task.pipeline.slices
         self._batch_spec = params.input.Instantiate().element_spec
         self._batch_size = batch_size or params.input.batch_size
 
@@ -82,15 +88,27 @@ class PlannedModel:
         return self._tracer.num_parameters
 
     def plan(self, devices: Devices, constraints: Constraints) -> SearchResult:
-        """Finds the fastest ways to run it.
+        """Finds the fastest ways to run it; cuts layers into slices if none fits.
 
         Raises ValueError if constraints contradict each other, or nothing fits.
         """
         resources, tracer = self.resources(devices), self._tracer
-        if devices.names:
-            return plan_measured(tracer, devices.names, resources, constraints)
         models = flops_models(tracer, devices.device, tracer.fprop_dtype)
-        return plan(models, resources, constraints)
+        self._slices, why_whole = self._task.pipeline.slices, ""
+        if self._slices is None and not fits(models, resources, constraints):
+            given = (tracer, models), resources, constraints
+            try:
+                self._slices, (tracer, models) = find_slices(
+                    self._task, self._batch_spec, *given
+                )
+            except NothingFits as error:
+                why_whole = f" {error}"
+        try:
+            if devices.names:
+                return plan_measured(tracer, devices.names, resources, constraints)
+            return plan(models, resources, constraints)
+        except NothingFits as error:
+            raise NothingFits(f"{error}{why_whole}") from error
 
     def title(self, devices: Devices) -> str:
         """Returns a line that names the model, its size and its devices."""
@@ -102,8 +120,11 @@ class PlannedModel:
 
     def changes(self) -> list[str]:
         """Returns changes of the model's own params that a plan requires."""
-        given = (x for x in _NONE_IN_PLANS if self._task.pipeline.Get(x) is not None)
-        return [f"task.pipeline.{name} : None" for name in given]
+        p = self._task.pipeline
+        values = {x: None for x in _NONE_IN_PLANS if p.Get(x) is not None}
+        if self._slices != self._own_slices:
+            values["slices"] = self._slices
+        return [f"task.pipeline.{name} : {value}" for name, value in values.items()]
 
     def resources(self, devices: Devices) -> Resources:
         """Returns the resources of a plan."""

@@ -97,13 +97,11 @@ def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
     return joined
 
 
-def check_elementwise(p: Params, layer: Any) -> None:
-    """Raises ValueError if the learner's update of a weight in pieces would differ.
+def problems_with_pieces(p: Params) -> str:
+    """Returns why a learner's update of a weight in pieces would differ, or "".
 
     `p` is `task.train`.
     """
-    if not pieces_by_path(layer):
-        return
     problems = []
     if p.optimizer.name not in _ELEMENTWISE:
         problems.append(
@@ -116,10 +114,18 @@ def check_elementwise(p: Params, layer: Any) -> None:
             f"{p.clip_gradient_single_norm_to_value}; norms of pieces are smaller. Use "
             "clip_gradient_norm_to_value"
         )
-    if problems:
+    return "; ".join(problems)
+
+
+def check_elementwise(p: Params, layer: Any) -> None:
+    """Raises ValueError if the learner's update of a layer's weights would differ.
+
+    `p` is `task.train`.
+    """
+    if pieces_by_path(layer) and (problems := problems_with_pieces(p)):
         raise UserValueError(
-            f"{'; '.join(problems)}. Or set task.pipeline.slices to None, because "
-            "slices train pieces of weights."
+            f"{problems}. Or set task.pipeline.slices to None, because slices train "
+            "pieces of weights."
         )
 
 

@@ -1,0 +1,66 @@
+"""Layers in slices, for a model that does not fit whole on any devices."""
+
+from __future__ import annotations
+
+import math
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.fewest_slices import fewest_slices
+from lingvo_pipe.planner.costs.device_needs import min_bytes_by_cell
+from lingvo_pipe.planner.costs.model_costs import Models
+from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
+from lingvo_pipe.planner.resources.resources import (
+    Constraints,
+    Resources,
+    allowed_candidates,
+)
+from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits
+from lingvo_pipe.training.checkpoint.whole_weights import problems_with_pieces
+
+# For each device; with more, most of a step would be messages.
+_MAX_SLICES = 4
+_Traced = tuple[ModelTracer, Models]
+
+
+def find_slices(
+    task_params: InstantiableParams,
+    batch_spec: NestedMap,
+    whole: _Traced,
+    resources: Resources,
+    constraints: Constraints,
+) -> tuple[dict[str, int], _Traced]:
+    """Returns the fewest slices with which a model fits, and the model in slices.
+
+    Raises NothingFits, with the reason, if there are none, and UserValueError if the
+    constraints contradict each other.
+    """
+    if problems := problems_with_pieces(task_params.train):
+        raise NothingFits(
+            "Layers in slices might fit, but slices train pieces of weights: "
+            f"{problems}."
+        )
+    tracer, models = whole
+    allowed = allowed_candidates(resources, constraints, tracer.num_cells)
+    most_micro_batches = max(each.num_micro_batches for each in allowed)
+    num_rows = resources.batch_size // most_micro_batches
+    costs, usable = models(num_rows)[0], resources.usable_bytes
+    weights = costs.memory.held(0, costs.num_cells) + sum(costs.slot_bytes)
+    if weights > usable * resources.num_devices:
+        raise NothingFits("Nor do layers in slices, by the weights alone.")
+
+    def attempt(slices: dict[str, int]) -> tuple[_Traced | None, float]:
+        p = task_params.Copy()
+        p.pipeline.slices = slices
+        sliced = ModelTracer(p, batch_spec)
+        models = flops_models(sliced, resources.device, sliced.fprop_dtype)
+        if fits(models, resources, constraints):
+            return (sliced, models), usable
+        needed = max(min_bytes_by_cell(models(num_rows)[0]))
+        return None, needed if needed > usable else math.inf
+
+    cell_bytes, most = min_bytes_by_cell(costs), _MAX_SLICES * resources.num_devices
+    found = fewest_slices(task_params.pipeline, cell_bytes, usable, most, attempt)
+    if found is None:
+        raise NothingFits(f"Nor do layers in up to {most:,} slices.")
+    return found
