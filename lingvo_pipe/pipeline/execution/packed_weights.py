@@ -7,7 +7,6 @@
 So a layer costs one node of a step's graph, not several for each of its weights.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,8 @@ import tensorflow as tf
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
+from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates
+from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stash import Handles, PackOfPacks
 
@@ -37,6 +38,7 @@ class PackedWeights:
             (owner, own, PackOfPacks([self._functions[i].weights.handles for i in own]))
             for (_, owner), own in owned.items()
         ]
+        self._readers = SharedUpdates()
         self.handles = [packing.handles for *_, packing in self._groups]
 
     def pack(self, thetas: Sequence[Any]) -> list[Handles]:
@@ -47,8 +49,9 @@ class PackedWeights:
         found = []
         for owner, layers, packing in self._groups:
             with tf.device(owner):
-                packs = [self._packed(i, tf.nest.flatten(thetas[i])) for i in layers]
-                found.append(map_present(tf.stop_gradient, packing.pack(packs)))
+                weights = [tf.nest.flatten(thetas[i]) for i in layers]
+                pack = self._packed(layers, weights, packing)
+                found.append(map_present(tf.stop_gradient, pack))
         return found
 
     def by_replica(self, packs: Sequence[Handles]) -> list[list[list[Handles]]]:
@@ -72,13 +75,25 @@ class PackedWeights:
             for devices in self._replicas
         ]
 
-    def _packed(self, layer: int, weights: list[Any]) -> Handles:
-        functions = self._functions[layer]
-        if weights and all(isinstance(x, tf.Variable) for x in weights):
-            casts = tuple(spec.dtype for spec in functions.phases.cast_weights)
-            read = _reader(tuple(x.dtype for x in weights), casts)
-            return [read(*(x.handle for x in weights))]
-        return functions.cast_and_pack(weights)
+    def _packed(
+        self, layers: Sequence[int], weights: Sequence[list[Any]], packing: PackOfPacks
+    ) -> Handles:
+        """Returns the packs of layers' weights; variables are read by one call."""
+        functions = [self._functions[i] for i in layers]
+
+        def pack(by_layer: Sequence[list[Any]]) -> Handles:
+            pairs = zip(functions, by_layer, strict=True)
+            return packing.pack([own.cast_and_pack(x) for own, x in pairs])
+
+        flat = [x for own in weights for x in own]
+        if not all(isinstance(x, tf.Variable) for x in flat):
+            return pack(weights)
+        sizes = tuple(map(len, weights))
+
+        def read(_: list[tf.Tensor], variables: list[tf.Variable]) -> Handles:
+            return pack(cut_list(list(map(_read, variables)), *sizes)[:-1])
+
+        return self._readers.call((sizes, *functions), read, [], flat)
 
     def _copied(self, layer: int, pack: Handles, device: str) -> Handles:
         """Returns a layer's pack on a device, from its pack on the owner."""
@@ -91,20 +106,6 @@ class PackedWeights:
             return functions.weights.pack(weights)
 
 
-@functools.cache
-def _reader(dtypes: tuple[tf.DType, ...], casts: tuple[tf.DType, ...]) -> Any:
-    """Returns the function from variables' handles to a pack of their cast values."""
-
-    def read(*handles: tf.Tensor) -> tf.Tensor:
-        values = [
-            tf.cast(tf.raw_ops.ReadVariableOp(resource=x, dtype=dtype), cast)
-            for x, dtype, cast in zip(handles, dtypes, casts, strict=True)
-        ]
-        return tf.raw_ops.OptionalFromValue(components=values)
-
-    function = tf.function(
-        read, autograph=False, experimental_attributes={"_noinline": True}
-    )
-    return function.get_concrete_function(
-        *(tf.TensorSpec([], tf.resource),) * len(dtypes)
-    )
+def _read(variable: tf.Variable) -> tf.Tensor:
+    handle, dtype = variable.handle, variable.dtype
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)

@@ -46,7 +46,7 @@ class SharedUpdates:
         if tf.executing_eagerly():
             return update(list(tensors), list(variables))
         tensors = list(map(tf.convert_to_tensor, tensors))
-        key = name, _signature(tensors), _signature(variables)
+        key = name, _signature(tensors), _signature(variables), _aliases(variables)
         if key not in self._functions:
             self._functions[key] = _traced(update, tensors, variables)
         function, captured = self._functions[key]
@@ -75,6 +75,12 @@ def by_device(variables: Sequence[tf.Variable]) -> dict[str, list[int]]:
 
 def _signature(values: Sequence[Any]) -> tuple[Hashable, ...]:
     return tuple((x.dtype, tuple(x.shape)) for x in values)
+
+
+def _aliases(variables: Sequence[tf.Variable]) -> tuple[int, ...]:
+    """Returns the position of each variable's first occurrence."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(x.handle), i) for i, x in enumerate(variables))
 
 
 def _traced(

@@ -11,7 +11,6 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
@@ -76,7 +75,7 @@ def candidate_fits(
 def _needs_of(candidate: Candidate, model: ModelCosts) -> DeviceNeeds:
     c = candidate
     sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
-    schedule = make_schedule(c.schedule, *sizes, c.recompute)
+    schedule = unchecked_schedule(c.schedule, *sizes, c.recompute)
     return DeviceNeeds(candidate, model, schedule)
 
 

@@ -17,6 +17,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
+from lingvo_pipe.pipeline.execution.shared_updates import by_device
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.tools.benchmarks.configuration import (
@@ -160,18 +161,19 @@ def _descend(
     layers: Sequence[BaseLayer], gradients: Sequence[Any], *unused: Any
 ) -> list[tf.Tensor]:
     """Takes a step of SGD; returns no metrics."""
-    for layer, own in zip(layers, gradients, strict=True):
-        variables = tf.nest.flatten(layer.vars)
-        with tf.device(variables[0].device):
-            _descend_layer([x.handle for x in variables], tf.nest.flatten(own))
+    variables = tf.nest.flatten([layer.vars for layer in layers])
+    flat = tf.nest.flatten(list(gradients))
+    for device, own in by_device(variables).items():
+        with tf.device(device):
+            _descend_device([variables[i].handle for i in own], [flat[i] for i in own])
     return []
 
 
 @functools.partial(
     tf.function, autograph=False, experimental_attributes={"_noinline": True}
 )
-def _descend_layer(handles: list[tf.Tensor], gradients: list[tf.Tensor]) -> None:
-    """Updates the variables of a layer, in a node of its own."""
+def _descend_device(handles: list[tf.Tensor], gradients: list[tf.Tensor]) -> None:
+    """Updates the variables of a device, in a node of its own."""
     for handle, gradient in zip(handles, gradients, strict=True):
         tf.raw_ops.ResourceApplyGradientDescent(
             var=handle, alpha=tf.constant(LEARNING_RATE), delta=gradient

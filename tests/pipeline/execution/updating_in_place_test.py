@@ -110,3 +110,19 @@ def test_a_function_is_traced_once_for_alike_variables() -> None:
     assert [float(x) for x in run(tf.constant(1.0))] == [10.0, 21.0, 42.0]
     assert [float(pair[0]) for pair in pairs] == [10.0, 21.0, 42.0]
     assert len(traced) == 1
+
+
+def test_a_tied_variable_does_not_stand_for_two() -> None:
+    """Shapes alone say nothing of it: the second pair would be one variable twice."""
+    tied, left, right = (tf.Variable(x) for x in (1.0, 2.0, 3.0))
+    shared = SharedUpdates()
+
+    def total(_: list[tf.Tensor], own: list[tf.Variable]) -> list[tf.Tensor]:
+        return [own[0] + 10.0 * own[1]]
+
+    @tf.function(autograph=False)
+    def run() -> list[tf.Tensor]:
+        pairs = [tied, tied], [left, right], [right, left]
+        return [shared.call("total", total, [], pair)[0] for pair in pairs]
+
+    assert [float(x) for x in run()] == [11.0, 32.0, 23.0]
