@@ -11,7 +11,6 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
@@ -54,10 +53,7 @@ def evaluate(
 
     The simulation checks the schedule.
     """
-    c = candidate
-    sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
-    schedule = unchecked_schedule(c.schedule, *sizes, c.recompute)
-    needs = DeviceNeeds(candidate, model, schedule)
+    needs = DeviceNeeds(candidate, model)
     work = [cell.forward + cell.backward for cell in seconds]
     boundaries = feasible_boundaries(needs, device.usable_bytes, work)
     if boundaries is None:

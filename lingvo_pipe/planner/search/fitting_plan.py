@@ -76,11 +76,6 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
     num_cells = _count_cells(models, resources, constraints)
     for each in reversed(allowed_candidates(resources, constraints, num_cells)):
         costs, seconds = models(rows // each.num_micro_batches)
-        held = costs.memory.weights(0, num_cells)
-        held += costs.memory.accumulators(0, num_cells)
-        slots = sum(costs.slot_bytes) / each.num_replicas
-        if (held + slots) / each.num_devices > device.usable_bytes:
-            continue  # A quick check, sufficient for a model that is far too large.
         if isinstance(evaluate(each, costs, seconds, device), Evaluation):
             return True
     return False
