@@ -15,7 +15,9 @@ import itertools
 import operator
 from collections.abc import Hashable, Sequence
 
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
+from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import smallest_stages
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
@@ -53,16 +55,45 @@ class OwnerShares:
 
 
 class DeviceNeeds:
-    """The bytes of devices: weights, accumulators, slots, stash and workspace."""
+    """The bytes of devices: weights, accumulators, slots, stash and workspace.
 
-    def __init__(self, candidate: Candidate, model: ModelCosts, schedule: Schedule):
-        self.candidate, self.model, self.schedule = candidate, model, schedule
-        self._slots = OwnerShares(model.slot_bytes, candidate.num_replicas)
-        is_alone = candidate.num_replicas == 1
-        self._memory = model.memory if is_alone else model.replicated_memory
-        self._needs = StageNeeds(self._memory, schedule)
-        # A key for each stage; stages with the same key need the same.
-        self.stage_keys: Sequence[Hashable] = self._needs.stage_keys()
+    Unless it is given, the schedule is made when more than the weights counts.
+    """
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        model: ModelCosts,
+        schedule: Schedule | None = None,
+    ):
+        self.candidate, self.model = candidate, model
+        if schedule is not None:
+            self.schedule = schedule
+
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """The candidate's schedule, not checked yet."""
+        c = self.candidate
+        sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
+        return unchecked_schedule(c.schedule, *sizes, c.recompute)
+
+    @functools.cached_property
+    def stage_keys(self) -> Sequence[Hashable]:
+        """A key for each stage; stages with the same key need the same."""
+        return self._needs.stage_keys()
+
+    @functools.cached_property
+    def _slots(self) -> OwnerShares:
+        return OwnerShares(self.model.slot_bytes, self.candidate.num_replicas)
+
+    @functools.cached_property
+    def _needs(self) -> StageNeeds:
+        return StageNeeds(self._memory, self.schedule)
+
+    @functools.cached_property
+    def _memory(self) -> StageMemory:
+        is_alone = self.candidate.num_replicas == 1
+        return self.model.memory if is_alone else self.model.replicated_memory
 
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
         """Returns each device's bytes, for the replica that needs the most there."""
@@ -103,12 +134,21 @@ class DeviceNeeds:
         Each stage takes as many of the remaining cells as it can. The values from which
         a recomputation starts are left out.
         """
+        if self.weights_share() > limit:
+            return False
         num_cells, end = self.model.num_cells, 0
         for stage in range(self.schedule.num_stages):
             size = functools.partial(self._lower_bound, stage, end)
             while end < num_cells and size(end + 1) <= limit:
                 end += 1
         return end == num_cells
+
+    def weights_share(self) -> float:
+        """Returns a device's bytes without stash if all were shared evenly."""
+        memory, whole = self.model.memory, (0, self.model.num_cells)
+        slots = sum(self.model.slot_bytes) / self.candidate.num_replicas
+        held = memory.weights(*whole) + memory.accumulators(*whole) + slots
+        return held / self.candidate.num_devices
 
     def even_share(self) -> float:
         """Returns the bytes of a device if all were shared evenly."""
@@ -154,6 +194,14 @@ class OversizedCandidate:
     def is_bound(self) -> bool:
         """True if `needed_bytes` is only a lower bound."""
         return self.needs.model.num_cells > _MAX_CELLS
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """A key for roughly the smallest first; last come too large weights alone."""
+        weights = self.needs.weights_share()
+        if weights > self.limit:
+            return True, weights
+        return False, self.needs.even_share()
 
     @functools.cached_property
     def needed_bytes(self) -> int:

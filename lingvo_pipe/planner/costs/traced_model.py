@@ -186,7 +186,9 @@ def _distinct_cells(
     for i, cell in enumerate(cells):
         name = cell.name or f"cells_{i}"
         is_unique = i == len(cells) - 1 or name in tied
-        key = cell.Copy().Set(name="").ToText(), i if is_unique else None
+        lines = cell.ToText().splitlines()  # A copy without a name would take longer.
+        text = "\n".join(x for x in lines if not x.startswith("name : "))
+        key = text, i if is_unique else None
         if key not in indices:
             indices[key] = len(distinct)
             distinct.append(cell.Copy().Set(name=name))

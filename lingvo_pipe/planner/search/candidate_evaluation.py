@@ -11,7 +11,6 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
@@ -54,7 +53,7 @@ def evaluate(
 
     The simulation checks the schedule.
     """
-    needs = _needs_of(candidate, model)
+    needs = DeviceNeeds(candidate, model)
     boundaries = feasible_boundaries(needs, device.usable_bytes, _work(seconds))
     if boundaries is None:
         return OversizedCandidate(needs, device.usable_bytes)
@@ -68,16 +67,9 @@ def candidate_fits(
     device: DeviceModel,
 ) -> bool:
     """Returns whether `evaluate` finds stages that fit."""
-    needs = _needs_of(candidate, model)
+    needs = DeviceNeeds(candidate, model)
     limit = device.usable_bytes
     return feasible_boundaries(needs, limit, _work(seconds)) is not None
-
-
-def _needs_of(candidate: Candidate, model: ModelCosts) -> DeviceNeeds:
-    c = candidate
-    sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
-    schedule = unchecked_schedule(c.schedule, *sizes, c.recompute)
-    return DeviceNeeds(candidate, model, schedule)
 
 
 def _work(seconds: Sequence[CellSeconds]) -> list[float]:

@@ -57,7 +57,7 @@ def search(
     return SearchResult(
         sorted(fastest.values(), key=lambda each: each.step_seconds),
         num_slower,
-        sorted(oversized, key=lambda each: each.needs.even_share()),
+        sorted(oversized, key=lambda each: each.order),
     )
 
 

@@ -76,12 +76,8 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
     num_cells = _count_cells(models, resources, constraints)
     for each in reversed(allowed_candidates(resources, constraints, num_cells)):
         costs, seconds = models(rows // each.num_micro_batches)
-        held = costs.memory.held(0, num_cells)
-        slots = sum(costs.slot_bytes) / each.num_replicas
-        if (held + slots) / each.num_devices > device.usable_bytes:
-            continue  # A quick check, sufficient for a model that is far too large.
         if max(costs.memory.by_cell()) > device.usable_bytes:
-            continue  # The same for a cell.
+            continue  # A quick check, sufficient for a model with far too large cells.
         if candidate_fits(each, costs, seconds, device):
             return True
     return False

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.error_text import user_message
+from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 with importing_tensorflow():
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str]) -> int:
         if options.list_models:
             print("\n".join(list_models(options.model_imports)))
         else:
-            _plan(options)
+            with collected_seldom():
+                _plan(options)
     except Exception as error:
         line = str(error) if isinstance(error, ValueError) else user_message(error)
         if line is None:

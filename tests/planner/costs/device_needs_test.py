@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 from collections.abc import Iterator, Sequence
 
@@ -191,3 +192,17 @@ def test_with_many_cells_the_need_is_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     for each, needed in exact:
         assert each.is_bound
         assert 1 < each.needed_bytes <= needed
+
+
+def test_no_schedule_is_made_where_weights_alone_are_too_large() -> None:
+    """Most candidates of a model of a thousand layers are such ones."""
+    for candidate, model, needs in every_needs():
+        share = needs.weights_share()
+        stages = candidate.num_stages
+        boundaries = [NUM_CELLS * (i + 1) // stages for i in range(stages)]
+        assert share <= max(needs.by_device(boundaries))
+        own = DeviceNeeds(candidate, model)
+        assert not own.can_fit(math.ceil(share) - 1)
+        assert "schedule" not in vars(own)
+        assert OversizedCandidate(own, int(share) - 1).order == (True, share)
+        assert own.schedule == needs.schedule
