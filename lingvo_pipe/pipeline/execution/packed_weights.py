@@ -4,7 +4,7 @@
                        +--> a pack per layer --> a pack per stage and owner
     tensors   --pack--'
 
-So a layer costs one node of a step's graph, not several for each of its weights.
+One call reads all variables of a stage, and alike stages share its function.
 """
 
 from collections.abc import Sequence
