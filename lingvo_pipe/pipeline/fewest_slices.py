@@ -1,4 +1,4 @@
-"""The fewest slices with which a model fits; see `slices`.
+"""A search for the slices with which a model fits; see `slices`.
 
 Cells are cut until none needs more than a target, which shrinks from the bytes of a
 device until the model fits:
@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -23,7 +23,7 @@ from lingvo_pipe.layers.core.slicing import num_units, slices_of
 from lingvo_pipe.layers.model_size import parameter_counts, trained_paths
 from lingvo_pipe.pipeline.slices import parts_below, slices_by_cell
 
-# The target shrinks by this factor, and is then refined so often.
+# The target shrinks by this factor; then it is refined this many times.
 _SHRINK, _REFINEMENTS = 1.25, 3
 Result = TypeVar("Result")
 
@@ -35,7 +35,10 @@ def fewest_slices(
     max_slices: int,
     attempt: Callable[[dict[str, int]], tuple[Result | None, float]],
 ) -> tuple[dict[str, int], Result] | None:
-    """Returns the fewest slices that fit, with the attempt's result; None if none do.
+    """Returns slices that fit, with the attempt's result; None if none do.
+
+    All cells that need more than a target are cut, into as few slices as reach it, and
+    the target is as large as possible.
 
     Args:
         p: params of a pipeline; its `slices` are ignored.
@@ -43,17 +46,19 @@ def fewest_slices(
         limit: bytes of a device.
         max_slices: largest number of slices of all layers together.
         attempt: takes slices; returns a result, None if the model does not fit with
-            them, and the bytes that a device needs then.
+            them, and the bytes that a device needs then, 0 if they are not known.
     """
     parts = list(_find_parts(p, cell_bytes))
     can_be_cut = {part.cell for part in parts}
     if any(n > limit and i not in can_be_cut for i, n in enumerate(cell_bytes)):
         return None
-    search = _Search(_tied_groups(p, parts), limit, attempt)
+    search = _Search(_tied_groups(p, parts), cell_bytes, limit, attempt)
     above = below = limit
-    while search.num_slices(below) <= max_slices and not search.is_hopeless():
-        if found := search.find(below):
+    while search.num_slices(below) <= max_slices:
+        if (found := search.find(below)) is not None:
             break
+        if search.is_hopeless(below):
+            return None
         above, below = below, below / _SHRINK
     else:
         return None
@@ -72,42 +77,50 @@ class _Search(Generic[Result]):
     def __init__(
         self,
         groups: Sequence[Sequence[_Part]],
+        cell_bytes: Sequence[int],
         limit: float,
         attempt: Callable[[dict[str, int]], tuple[Result | None, float]],
     ):
-        self._groups, self._limit, self._attempt = groups, limit, attempt
+        self._groups, self._cell_bytes = groups, cell_bytes
+        self._limit, self._attempt = limit, attempt
         self._known: dict[str, tuple[Result | None, float]] = {}
-        self._needed: dict[float, float] = {}  # Bytes by target.
 
     def find(self, target: float) -> tuple[dict[str, int], Result] | None:
         """Returns slices of at most `target` bytes with which the model fits."""
         slices = _slices_below(self._groups, target)
         if (key := repr(slices)) not in self._known:
             self._known[key] = self._attempt(slices)
-        result, self._needed[target] = self._known[key]
+        result, _ = self._known[key]
         return None if result is None else (slices, result)
 
     def num_slices(self, target: float) -> int:
         """Returns the number of slices of at most `target` bytes."""
         return sum(_slices_below(self._groups, target).values())
 
-    def is_hopeless(self) -> bool:
-        """Returns whether no smaller slices than those attempted will fit.
+    def is_hopeless(self, target: float) -> bool:
+        """Returns whether no smaller slices than those of a failed attempt will fit.
 
-        As slices get smaller, what a device needs falls in ever smaller steps. So once
-        it has fallen by x from a target to its half, it falls by no more than x again.
+        The stages of an attempt are the best ones. If their boundaries were between any
+        two units, each would have at most one slice less, and smaller workspaces.
         """
-        if repr(_slices_below(self._groups, 1.0)) in self._known:
-            return True  # Each unit was a slice.
-        last = min(self._needed, default=0.0)
-        before = [n for target, n in self._needed.items() if target >= 2 * last]
-        least = min(self._needed.values(), default=0.0)
-        return bool(before) and least - (min(before) - least) > self._limit
+        slices = _slices_below(self._groups, target)
+        if slices == _slices_below(self._groups, 1.0):
+            return True  # Each unit is a slice.
+        _, needed = self._known[repr(slices)]
+        return needed - 2 * self._largest(slices) > self._limit
+
+    def _largest(self, slices: Mapping[str, int]) -> float:
+        """Returns the bytes of the largest slice or whole cell."""
+        parts = list(itertools.chain(*self._groups))
+        cut = {part.cell for part in parts if part.name in slices}
+        whole = (n for i, n in enumerate(self._cell_bytes) if i not in cut)
+        pieces = (x.num_bytes / slices.get(x.name, 1) for x in parts if x.cell in cut)
+        return max(itertools.chain(whole, pieces))
 
 
 @dataclasses.dataclass
 class _Part:
-    """A cell or a part of one that is cut by its units, with its share of the bytes."""
+    """A cell, or a part of one, that is cut by its units; `num_bytes` are its own."""
 
     name: str
     cell: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.fewest_slices import fewest_slices
@@ -54,10 +52,10 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
         return found[1]
     try:
         return _sliced(p.Copy().Set(slices={}), path)
-    except UserValueError as error:
+    except DoesNotFitError as error:
         raise DoesNotFitError(
             f"{path}.slices: 'auto' found no slices that fit into "
-            f"memory_limit={p.memory_limit}. And without: {error}"
+            f"memory_limit={p.memory_limit}. Without slices: {error}"
         ) from error
 
 
@@ -66,28 +64,27 @@ def _advice(p: InstantiableParams, path: str) -> str:
     if (found := _fewest_slices(p, path)) is None:
         return ""
     return (
-        f" Or cut layers: with slices={found[0]} the model fits; so it does with "
-        "'auto'."
+        f" Or cut layers: the model fits with slices={found[0]}, which slices='auto' "
+        "finds."
     )
 
 
 def _fewest_slices(
     p: InstantiableParams, path: str
 ) -> tuple[dict[str, int], _Sliced] | None:
-    """Returns the fewest slices that fit into the limit; None if none do."""
+    """Returns slices that fit into the limit; None if none are found."""
     memory, num_cells = whole_memory(p, path), len(p.cell_tpl)
     num_devices = len(p.devices) // p.num_replicas
     if memory.held(0, num_cells) > num_devices * p.memory_limit:
         return None  # However it is cut.
 
     def attempt(slices: dict[str, int]) -> tuple[_Sliced | None, float]:
-        sliced = with_slices(p.Copy().Set(slices=slices), path)
-        if len(sliced.cell_tpl) < num_devices * p.stages_per_device:
-            return None, math.inf
         try:
-            return (sliced, make_layout(sliced, path)), p.memory_limit
+            return _sliced(p.Copy().Set(slices=slices), path), p.memory_limit
         except DoesNotFitError as error:
             return None, error.smallest_limit
+        except UserValueError:  # Fewer cells than stages, or ties across dimensions.
+            return None, 0.0
 
     max_slices = _MAX_SLICES * num_devices
     return fewest_slices(p, memory.by_cell(), p.memory_limit, max_slices, attempt)

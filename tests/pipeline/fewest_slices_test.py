@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import functools
+import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -30,7 +32,7 @@ def _dense(num_cells: int) -> InstantiableParams:
 
 
 def _attempts(
-    p: InstantiableParams, cell_bytes: list[int], limit: float, needed: float = math.inf
+    p: InstantiableParams, cell_bytes: list[int], limit: float, needed: float = 0.0
 ) -> list[dict[str, int]]:
     """Returns the slices of all attempts, if a device needs too much for each."""
     tried: list[dict[str, int]] = []
@@ -70,9 +72,56 @@ def test_the_search_ends_where_cutting_cannot_help() -> None:
         for number in (6, 8, 10)
     ]
     assert not _attempts(_dense(9), [120] * 9 + [1], 10)  # 108 slices, at least.
-    # A device needs the same, however the cell is cut.
-    *_, last = _attempts(_dense(1), [20, 1], 10, needed=11)
-    assert 4 <= last["cells[0]"] <= 6
+    # Smaller slices than four of 5 bytes cannot save more than 10 of 24.
+    *_, last = _attempts(_dense(1), [20, 1], 10, needed=24)
+    assert last["cells[0]"] == 3
+
+
+def _needed(pieces: Sequence[float], num_devices: int) -> float:
+    """Returns the bytes of the largest device, for the best stages."""
+
+    @functools.cache
+    def needed(start: int, devices: int) -> float:
+        if devices == 1:
+            return sum(pieces[start:])
+        ends = range(start + 1, len(pieces) - devices + 2)
+        return min(max(sum(pieces[start:e]), needed(e, devices - 1)) for e in ends)
+
+    return needed(0, num_devices)
+
+
+def test_cuts_between_devices_are_found() -> None:
+    """The search gave up where a device needed the same for slices a bit smaller."""
+    rng = random.Random(0)
+    found_some = 0
+    for _ in range(60):
+        cell_bytes = [rng.choice([40, 60, 100]) for _ in range(rng.randint(3, 5))]
+        num_devices = rng.randint(2, 3)
+        share = sum(cell_bytes) / num_devices
+        limit = share * rng.uniform(1, 1.6)
+
+        def attempt(
+            slices: dict[str, int],
+            own: list[int] = cell_bytes,
+            num_devices: int = num_devices,
+            limit: float = limit,
+        ) -> tuple[bool | None, float]:
+            numbers = [slices.get(f"cells[{i}]", 1) for i in range(len(own))]
+            pieces = [
+                n / x for n, x in zip(own, numbers, strict=True) for _ in range(x)
+            ]
+            needed = _needed(pieces, num_devices)
+            return needed <= limit or None, needed
+
+        dense = _dense(len(cell_bytes))
+        found = fewest_slices(dense, [*cell_bytes, 0], limit, 60, attempt)
+        finest = {f"cells[{i}]": NUM_UNITS for i in range(len(cell_bytes))}
+        if found is None:
+            assert attempt(finest)[0] is None
+        else:
+            assert attempt(found[0])[0]
+            found_some += bool(found[0])
+    assert found_some > 10
 
 
 def test_parts_with_tied_weights_are_always_cut_alike() -> None:

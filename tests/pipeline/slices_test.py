@@ -126,6 +126,31 @@ def test_slices_between_others_are_traced_once() -> None:
     assert len({call.functions for call in (first, last, *between)}) == 3
 
 
+def test_auto_cuts_a_cell_between_two_devices() -> None:
+    """Each of five cells fits, but no two and a half; slices were not tried."""
+    cell = FCLayer.Params().Set(input_dim=HIDDEN, output_dim=HIDDEN)
+    p = PipeliningLayer.Params().Set(
+        name="pipe",
+        cell_tpl=[cell.Copy() for _ in range(5)],
+        num_micro_batches=2,
+        splits="auto",
+        slices="auto",
+        memory_limit=2.2e6,
+        input_shapes=[(2, HIDDEN)],
+        devices=stage_devices(None, 2),
+    )
+    assert len(p.Instantiate().cells) > 5
+
+
+def test_other_weights_are_cut_beside_weights_tied_across_dimensions() -> None:
+    """The search raised the error of slices that nobody set."""
+    ff = FeedForwardLayer.Params().Set(dim=DIM, hidden_dim=DIM, name="ff")
+    out = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM, name="out")
+    p = _limited(100.0).Set(cell_tpl=[ff, out], tied={"out/w": "ff/contract/w"})
+    with pytest.raises(ValueError, match=r"pipe\.memory_limit"):
+        p.Instantiate()
+
+
 def test_a_refused_model_names_the_slices_that_fit() -> None:
     whole = max(_peak_bytes(_params().Instantiate()))
     with pytest.raises(ValueError, match=r"memory_limit:.*slices=\{'cells\[1\]\.body"):

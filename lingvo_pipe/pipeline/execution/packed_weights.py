@@ -91,7 +91,10 @@ class PackedWeights:
         sizes = tuple(map(len, weights))
 
         def read(_: list[tf.Tensor], variables: list[tf.Variable]) -> Handles:
-            return pack(cut_list(list(map(_read, variables)), *sizes)[:-1])
+            # A tied weight is read once: the layers of a stage share its copy.
+            values = {id(x.handle): _read(x) for x in variables}
+            read = [values[id(x.handle)] for x in variables]
+            return pack(cut_list(read, *sizes)[:-1])
 
         return self._readers.call((sizes, *functions), read, [], flat)
 

@@ -111,17 +111,12 @@ class StageMemory:
         self.lower_bound = functools.lru_cache(_MAX_CACHED)(self._lower_bound)
 
     def weights(self, start: int, end: int) -> int:
-        """Returns the bytes of the weights; no more than a longer stage has.
-
-        A shared weight counts once for its first two calls. Others are counted again,
-        because a stage without the first has a copy for each.
-        """
-        shared = sum(
-            x.num_bytes
-            for x in self._shared_weights
-            if start <= x.calls[0] and x.calls[1] < end
-        )
-        return self._weights[end] - self._weights[start] - shared
+        """Returns the bytes of the weights, or of their copies from other devices."""
+        found = self._weights[end] - self._weights[start]
+        for num_bytes, calls in self._shared_weights:
+            users = bisect.bisect_left(calls, end) - bisect.bisect_left(calls, start)
+            found -= num_bytes * max(users - 1, 0)
+        return found
 
     def accumulators(self, start: int, end: int) -> int:
         """Returns the bytes of the gradient accumulators."""
@@ -204,13 +199,13 @@ class StageMemory:
         ]
         devices = schedule.device_of_stage()
         for stage, device in devices.items():
-            start, end = stages[stage]
-            peaks[device] += self._weights[end] - self._weights[start]
-            peaks[device] += self.accumulators(start, end)
-        for weight in self._shared_weights:
-            stages_of = (bisect.bisect_right(boundaries, x) for x in weight.calls)
-            owner, *others = (devices[stage] for stage in stages_of)
-            peaks[owner] -= weight.num_bytes * others.count(owner)
+            peaks[device] += self.held(*stages[stage])
+        for num_bytes, calls in self._shared_weights:
+            owner, *others = dict.fromkeys(
+                bisect.bisect_right(boundaries, x) for x in calls
+            )
+            copies = (devices[stage] for stage in others)  # Elsewhere: one per stage.
+            peaks[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
         return peaks
 
     def _values_from(self, start: int) -> _StashedValues:

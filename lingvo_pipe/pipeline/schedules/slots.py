@@ -124,7 +124,7 @@ class StashMoment(NamedTuple):
     """An operation, its stashes, and what its device stashes of other micro-batches.
 
     `others` has numbers of micro-batches by (stage, stash), without the one that the
-    operation works on. They change once the next moment is asked for.
+    operation works on. They are valid until the next moment is requested.
     """
 
     op: Op

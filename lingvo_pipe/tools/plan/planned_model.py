@@ -94,7 +94,7 @@ class PlannedModel:
         """
         resources, tracer = self.resources(devices), self._tracer
         models = flops_models(tracer, devices.device, tracer.fprop_dtype)
-        self._slices, why_whole = self._task.pipeline.slices, ""
+        self._slices, why_no_slices = self._task.pipeline.slices, ""
         if self._slices is None and not fits(models, resources, constraints):
             given = (tracer, models), resources, constraints
             try:
@@ -102,13 +102,13 @@ class PlannedModel:
                     self._task, self._batch_spec, *given
                 )
             except NothingFits as error:
-                why_whole = f" {error}"
+                why_no_slices = f" {error}"
         try:
             if devices.names:
                 return plan_measured(tracer, devices.names, resources, constraints)
             return plan(models, resources, constraints)
         except NothingFits as error:
-            raise NothingFits(f"{error}{why_whole}") from error
+            raise NothingFits(f"{error}{why_no_slices}") from error
 
     def title(self, devices: Devices) -> str:
         """Returns a line that names the model, its size and its devices."""

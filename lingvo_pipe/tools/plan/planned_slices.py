@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.fewest_slices import fewest_slices
@@ -47,20 +46,29 @@ def find_slices(
     costs, usable = models(num_rows)[0], resources.usable_bytes
     weights = costs.memory.held(0, costs.num_cells) + sum(costs.slot_bytes)
     if weights > usable * resources.num_devices:
-        raise NothingFits("Nor do layers in slices, by the weights alone.")
+        raise NothingFits(
+            f"Slices do not help: weights and optimizer slots alone need {weights:,} "
+            f"bytes, and {resources.num_devices} devices have "
+            f"{usable * resources.num_devices:,}."
+        )
 
     def attempt(slices: dict[str, int]) -> tuple[_Traced | None, float]:
         p = task_params.Copy()
         p.pipeline.slices = slices
-        sliced = ModelTracer(p, batch_spec)
+        try:
+            sliced = ModelTracer(p, batch_spec)
+        except UserValueError:  # Weights are tied across dimensions.
+            return None, 0.0
         models = flops_models(sliced, resources.device, sliced.fprop_dtype)
         if fits(models, resources, constraints):
             return (sliced, models), usable
         needed = max(min_bytes_by_cell(models(num_rows)[0]))
-        return None, needed if needed > usable else math.inf
+        return None, needed if needed > usable else 0.0
 
     cell_bytes, most = min_bytes_by_cell(costs), _MAX_SLICES * resources.num_devices
     found = fewest_slices(task_params.pipeline, cell_bytes, usable, most, attempt)
     if found is None:
-        raise NothingFits(f"Nor do layers in up to {most:,} slices.")
+        raise NothingFits(
+            f"Nor does it fit with up to {most:,} slices, {_MAX_SLICES} per device."
+        )
     return found
