@@ -98,7 +98,7 @@ class _Search(Generic[Result]):
         return sum(_slices_below(self._groups, target).values())
 
     def is_hopeless(self, target: float) -> bool:
-        """Returns whether no smaller slices than those of a failed attempt will fit.
+        """Returns whether no slices will fit that are smaller than in a failed attempt.
 
         The stages of an attempt are the best ones. If their boundaries were between any
         two units, each would have at most one slice less, and smaller workspaces.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.fewest_slices import fewest_slices
@@ -49,7 +51,11 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
             "Set both, or list the slices."
         )
     if (found := _fewest_slices(p, path)) is not None:
-        return found[1]
+        slices, sliced = found
+        if slices:
+            text = "%s.slices: 'auto' cuts %s. To keep these slices, list them."
+            tf.get_logger().warning(text, path, slices)
+        return sliced
     try:
         return _sliced(p.Copy().Set(slices={}), path)
     except DoesNotFitError as error:

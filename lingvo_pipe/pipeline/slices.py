@@ -27,7 +27,7 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
     _check(p, path)
     cells, ties = [], _Ties(p.tied)
     for i, cell in enumerate(p.cell_tpl):
-        cell.name = cell.name or f"cells_{i}"
+        cell = cell.Copy().Set(name=cell.name or f"cells_{i}")  # Cells may be shared.
         own = slices_by_cell(p.slices).get(f"cells[{i}]", 1)
         slices = slices_of(cell, own)
         if own != 1:
@@ -60,7 +60,7 @@ def _check(p: InstantiableParams, path: str) -> None:
     known, problems = sliceable_paths(p.cell_tpl), []
     for name, number in p.slices.items():
         if name not in known:
-            near = did_you_mean(name, [k for k in known if known[k] > 1])
+            near = _did_you_mean(name, p.cell_tpl, known)
             problems.append(
                 f"{name!r} is not a cell, or a part of one, that can be cut.{near}"
             )
@@ -79,6 +79,17 @@ def _check(p: InstantiableParams, path: str) -> None:
         raise UserValueError(
             f"{path}.slices: {' '.join(problems)} These can be cut: {shown or 'none'}."
         )
+
+
+def _did_you_mean(
+    name: str, cells: Sequence[InstantiableParams], known: Mapping[str, int]
+) -> str:
+    """Returns a hint to the path of a layer that is called by its cell's name."""
+    first, dot, rest = name.partition(".")
+    for i, cell in enumerate(cells):
+        if cell.name == first and (path := f"cells[{i}]{dot}{rest}") in known:
+            return f" Did you mean {path!r}?"
+    return did_you_mean(name, [k for k, number in known.items() if number > 1])
 
 
 def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
@@ -117,7 +128,9 @@ class _Ties:
             if len(ends[0]) != len(ends[1]):
                 raise UserValueError(
                     f"{param}: expected the same slices of {tied} and {owner}, which "
-                    f"are tied; got {len(ends[0])} and {len(ends[1])}."
+                    f"are tied; got {len(ends[0])} and {len(ends[1])}. Cut the cells "
+                    f"of {', '.join(sorted({*self._tied, *self._tied.values()}))} "
+                    "alike."
                 )
             found.update(zip(*ends, strict=True))
         return found

@@ -95,6 +95,24 @@ def test_tied_weights_have_the_same_slices() -> None:
     assert layer.cells[-1].vars.w is layer.cells[1].vars.embedding.w
 
 
+def test_cells_may_be_one_params_object() -> None:
+    """All were given the name of the first."""
+    cell = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM)
+    layer = _params(cell_tpl=[cell] * 3, slices={"cells[1]": 2}).Instantiate()
+    names = [each.params.name for each in layer.cells]
+    assert names == ["cells_0", "cells_1>0", "cells_1>1", "cells_2"]
+
+
+def test_names_of_cells_are_no_paths() -> None:
+    p = translation_task().pipeline.Set(
+        name="pipe", slices={"encoder_1.feed_forward": 2}
+    )
+    with pytest.raises(
+        ValueError, match=r"pipe\.slices:.*'cells\[2\]\.feed_forward'\?"
+    ):
+        p.Instantiate()
+
+
 def test_all_that_can_be_cut_is_listed() -> None:
     paths = sliceable_paths(translation_task().pipeline.cell_tpl)
     assert paths["cells[0]"] == paths["cells[6]"] == 11

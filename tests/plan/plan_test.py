@@ -17,7 +17,8 @@ TINY = "--model=lm.text.TransformerTiny"
 def test_it_prints_a_table_and_flags_that_are_accepted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    change = "--model_params_override=task.train.ema_decay : 0.5"
+    change = "task.train.ema_decay : 0.5; task.pipeline.slices : auto"
+    change = f"--model_params_override={change}"  # It is not printed beside the plan's.
     assert main([TINY, "--devices=2xTPUv3", "--batch=32", change]) == 0
     out = capsys.readouterr().out
     title = out.partition("\n")[0]
@@ -30,6 +31,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
     params.FromText(match[1], separator=";")
     assert params.input.batch_size == 32
     assert params.task.train.ema_decay == 0.5
+    assert params.task.pipeline.slices is None
     assert params.task.pipeline.num_replicas == 1
     assert params.task.pipeline.splits[-1] == 6
 

@@ -96,7 +96,7 @@ def _plan(options: argparse.Namespace) -> None:
         )
         print(f"\n{model.title(devices)}\n")
     batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
-    changes = [override.rstrip("; "), batch, *model.changes()]
+    changes = [*_entries_except(model.changes(), override), batch, *model.changes()]
     print(report(found, model.resources(devices), "; ".join(filter(None, changes))))
     if image is not None:
         best = found.fastest[0]
@@ -104,6 +104,13 @@ def _plan(options: argparse.Namespace) -> None:
         which = f", of one of {num_replicas} replicas" if num_replicas > 1 else ""
         draw_timelines({f"{best.candidate}{which}": best.timeline}, image)
         print(f"\nThe timeline of a step{which}, without the update, is {image}.")
+
+
+def _entries_except(changes: Sequence[str], override: str) -> list[str]:
+    """Returns the entries of an override except the changed params."""
+    changed = {change.split()[0] for change in changes}
+    entries = (entry.strip() for entry in override.split(";"))
+    return [x for x in entries if x and x.split()[0].rstrip(":") not in changed]
 
 
 def _image_path(text: str) -> Path:

@@ -47,8 +47,8 @@ def find_slices(
     weights = costs.memory.held(0, costs.num_cells) + sum(costs.slot_bytes)
     if weights > usable * resources.num_devices:
         raise NothingFits(
-            f"Slices do not help: weights and optimizer slots alone need {weights:,} "
-            f"bytes, and {resources.num_devices} devices have "
+            "Cutting layers into slices does not help: weights and optimizer slots "
+            f"alone need {weights:,} bytes, and {resources.num_devices} devices have "
             f"{usable * resources.num_devices:,}."
         )
 

@@ -38,8 +38,8 @@ def place_stages(
         pipeline.num_batch_shards = pipelining_rules.count_batch_shards(pipeline, _PATH)
     named, num_stages = pipeline.devices, None
     if not is_auto(pipeline.splits):
+        splits, num_cells = pipeline.splits, _num_cells(pipeline)
         with pipelining_rules.problems_of("splits", _PATH):
-            splits, num_cells = pipeline.splits, _num_cells(pipeline)
             num_stages = len(resolve_boundaries(splits, num_cells))
     if flag is not None:
         if named is not None:
@@ -81,8 +81,9 @@ def _set_splits(
         )
     number = number // num_replicas * pipeline.stages_per_device
     if not isinstance(splits, (list, tuple)) and not is_auto(pipeline.slices):
+        num_cells = _num_cells(pipeline)
         with pipelining_rules.problems_of("splits", _PATH):  # Before devices are made.
-            resolve_boundaries(number, _num_cells(pipeline))
+            resolve_boundaries(number, num_cells)
     if num_stages in (None, number):
         return ""
     if isinstance(splits, (list, tuple)):
