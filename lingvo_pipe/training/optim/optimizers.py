@@ -71,10 +71,11 @@ class Adafactor(keras.optimizers.Adafactor):
             slot.assign(mean)
             return mean
 
-        if len(slots) == 1:
-            return tf.math.rsqrt(updated(slots[0], squares))
-        row_means = updated(slots[0], tf.reduce_mean(squares, -1))
-        column_means = updated(slots[1], tf.reduce_mean(squares, -2))
+        # Keras's own slots, such as accumulated gradients, come before these.
+        if variable.shape.rank < 2:
+            return tf.math.rsqrt(updated(slots[-1], squares))
+        row_means = updated(slots[-2], tf.reduce_mean(squares, -1))
+        column_means = updated(slots[-1], tf.reduce_mean(squares, -2))
         row_means /= tf.reduce_mean(row_means, -1, keepdims=True)
         rows, columns = tf.math.rsqrt(row_means), tf.math.rsqrt(column_means)
         return rows[..., tf.newaxis] * columns[..., tf.newaxis, :]

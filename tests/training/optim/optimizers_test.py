@@ -62,12 +62,14 @@ def by_formula(
     epsilons: tuple[float, float] = (1e-30, 1e-3),
     clip: float = 1.0,
     decay: float = -0.8,
+    accumulated: int = 1,
 ) -> np.ndarray:
     """Computes the paper's algorithms literally, with sums, in float64."""
     w = w.copy()
     rows = columns = v = 0.0
-    for step, rate in enumerate(rates):
-        g, beta = gradient(w.shape, step), 1 - float(step + 1) ** decay
+    for step, rate in enumerate(rates[: STEPS // accumulated]):
+        first, beta = step * accumulated, 1 - float(step + 1) ** decay
+        g = np.mean([gradient(w.shape, first + i) for i in range(accumulated)], 0)
         squares = g**2 + epsilons[0]
         if w.ndim >= 2:
             rows = beta * rows + (1 - beta) * squares.sum(-1, keepdims=True)
@@ -97,8 +99,10 @@ def falling(rate: float) -> list[float]:
         ({"clip_threshold": 0.3}, {"clip": 0.3}),
         ({"epsilon_1": 0.1, "epsilon_2": 0.7}, {"epsilons": (0.1, 0.7)}),
         ({"beta_2_decay": -0.5}, {"decay": -0.5}),
+        # Keras's accumulators were once taken for slots of Adafactor.
+        ({"gradient_accumulation_steps": 2}, {"accumulated": 2}),
     ],
-    ids=["published", "clipped", "epsilons", "decay"],
+    ids=["published", "clipped", "epsilons", "decay", "accumulated"],
 )
 @pytest.mark.parametrize("rate", [1 / 128, 7 / 8])  # Which float32 has exactly.
 def test_adafactor_is_the_formula(arguments: Any, formula: Any, rate: float) -> None:
