@@ -128,10 +128,21 @@ def test_dropout_does_not_depend_on_the_micro_batches(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["mlp", *map(exhaustive, ["tied_transformer", "vision_transformer"])]
+    ("name", "optimizer"),
+    [
+        ("mlp", "adam"),
+        ("mlp", "muon"),  # It looks at the paths of Keras's variables.
+        exhaustive("tied_transformer", "adam"),
+        exhaustive("vision_transformer", "adam"),
+    ],
 )
-def test_a_model_with_dense_gradients_is_plain_keras_bit_for_bit(name: str) -> None:
-    _assert_same(_trained(name), _train(name, devices=2, num_micro_batches=1))
+def test_a_model_with_dense_gradients_is_plain_keras_bit_for_bit(
+    name: str, optimizer: str
+) -> None:
+    _assert_same(
+        _trained(name, optimizer=optimizer),
+        _train(name, optimizer=optimizer, devices=2, num_micro_batches=1),
+    )
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ class _OnDevices(keras.optimizers.Optimizer):
                 self.update_step(gradient, variable, learning_rate)
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
-        for variable in map(_stored, variables):
-            with tf.device(variable.device):
+        for variable in variables:
+            with tf.device(_stored(variable).device):
                 super()._apply_weight_decay([variable])
 
 
@@ -119,24 +119,35 @@ class _SharesFunctions(_OnDevices):
         return [variable, *(slot.value for slot in self.slots_of(variable))]
 
 
-@functools.cache
 def updating_in_place(cls: type) -> type:
     """Returns an optimizer's class that updates each variable on its own device.
 
     Keras names no devices, so TensorFlow would bring gradients and slots to the first
     device, update there, and send the weights back.
     """
-    return type(cls.__name__, (_SharesFunctions, cls), {"__doc__": cls.__doc__})
+    return _derived(_SharesFunctions, cls)
 
 
 def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns a built optimizer, with the same variables, that updates in place."""
-    kind = type(optimizer)
-    made: Any = object.__new__(type(kind.__name__, (_OnDevices, kind), {}))
-    vars(made).update(vars(optimizer))
+    """Returns a built optimizer, with the same variables, that updates in place.
+
+    It is a shallow copy: attributes that it sets while it updates do not reach the
+    original. Optimizers within `LossScaleOptimizer` and `MultiOptimizer` update in
+    place as well.
+    """
+    made: Any = object.__new__(_derived(_OnDevices, optimizer.__class__))
+    attributes = vars(made)
+    attributes.update(vars(optimizer))
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        vars(made)["inner_optimizer"] = in_place(optimizer.inner_optimizer)
+        attributes["inner_optimizer"] = in_place(optimizer.inner_optimizer)
+    if "_inner_optimizers" in attributes:  # Not all Kerases have MultiOptimizer.
+        attributes["_inner_optimizers"] = [in_place(x) for x in optimizer.optimizers]
     return made
+
+
+@functools.cache
+def _derived(base: type, cls: type) -> type:
+    return type(cls.__name__, (base, cls), {"__doc__": cls.__doc__})
 
 
 def _stored(variable: Any) -> tf.Variable:

@@ -1,4 +1,4 @@
-"""Shared functions update alike variables as Keras updates each of them."""
+"""Variables are updated on their devices, by shared functions too, as Keras does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates
-from lingvo_pipe.pipeline.execution.updating_in_place import updating_in_place
+from lingvo_pipe.pipeline.execution.updating_in_place import (
+    in_place,
+    updating_in_place,
+)
+from lingvo_pipe.training.optim.keras_optimizer import optimizer_classes
+from lingvo_pipe.training.optim.optimizers import RMSpropFromOnes
+from tests.support.cases import exhaustive
 
 SHAPES = [[3, 2], [4], [3, 2]]
 NUM_LAYERS, NUM_DEVICES = 4, 2
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "SGD": {"momentum": 0.9, "nesterov": True},
     "RMSprop": {"momentum": 0.5, "centered": True},
+    "RMSpropFromOnes": {"momentum": 0.5, "centered": True},
     "Adam": {"amsgrad": True},
     "AdamW": {"weight_decay": 0.1},
     "Adadelta": {},
@@ -30,16 +37,17 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "Lamb": {},
     "Muon": {"exclude_embeddings": False},  # Has other slots for vectors.
 }
+CLASSES = {**vars(keras.optimizers), "RMSpropFromOnes": RMSpropFromOnes}
 
 
-def make_variables() -> list[tf.Variable]:
+def make_variables(make: Callable[..., Any] = tf.Variable) -> list[Any]:
     """Returns alike layers, half of them on each of two devices."""
     variables = []
     for i in range(NUM_LAYERS):
         with tf.device(f"CPU:{i * NUM_DEVICES // NUM_LAYERS}"):
             for j, shape in enumerate(SHAPES):
                 initial = tf.random.stateless_uniform(shape, seed=[i, j])
-                variables.append(tf.Variable(initial, name=f"layer_{i}/w_{j}"))
+                variables.append(make(initial, name=f"layer_{i}_w_{j}"))
     return variables
 
 
@@ -65,15 +73,78 @@ def trained(
     return [x.numpy() for x in [*variables, *optimizer.variables]], len(calls)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_bytes_are_those_of_keras(name: str) -> None:
-    cls = getattr(keras.optimizers, name)
-    arguments = {"learning_rate": 0.1, **OPTIMIZERS[name]}
-    expected, _ = trained(lambda: cls(**arguments))
-    found, _ = trained(lambda: updating_in_place(cls)(**arguments))
+def assert_same_bytes(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
     assert len(found) == len(expected)
     for x, y in zip(found, expected, strict=True):
         assert x.tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_bytes_are_those_of_keras(name: str) -> None:
+    cls, arguments = CLASSES[name], {"learning_rate": 0.1, **OPTIMIZERS[name]}
+    expected, _ = trained(lambda: cls(**arguments))
+    found, _ = trained(lambda: updating_in_place(cls)(**arguments))
+    assert_same_bytes(found, expected)
+
+
+def of_keras(name: str) -> Any:
+    """Returns an optimizer of Keras's variables."""
+    if name == "LossScaleOptimizer":
+        return CLASSES[name](of_keras("Muon"))
+    if name == "MultiOptimizer":
+        inner = of_keras("Muon"), of_keras("SGD")
+        return CLASSES[name](lambda variable: inner[len(variable.shape) > 1])
+    arguments = OPTIMIZERS.get(name, {})
+    if name == "Muon":  # These layers are found by their variables' paths.
+        arguments = {"exclude_layers": ["layer_1"]}
+    return CLASSES[name](0.1, **arguments)
+
+
+def updated_elsewhere(graph: Any) -> list[str]:
+    """Returns assignments to arrays of values from other devices than the arrays'."""
+    devices = {inner.op.name: outer.device for outer, inner in graph.captures}
+    assert len(set(devices.values())) == NUM_DEVICES
+    return [
+        x.name
+        for x in graph.get_operations()
+        if x.type.startswith("Assign") and x.inputs[1].shape.rank
+        # A read without a device is where the variable is.
+        if x.inputs[1].op.type != "ReadVariableOp"
+        if x.inputs[1].op.device != devices[x.inputs[0].op.name]
+    ]
+
+
+def trained_by_keras(
+    name: str, place: Callable[[Any], Any]
+) -> tuple[list[np.ndarray], list[str]]:
+    """Returns variables and slots after some steps, and what is updated elsewhere."""
+    optimizer, variables = of_keras(name), make_variables(keras.Variable)
+    optimizer.build(variables)
+
+    @tf.function(autograph=False)
+    def apply(gradients: list[tf.Tensor]) -> None:
+        place(optimizer).apply_gradients(zip(gradients, variables, strict=True))
+
+    for step in range(3):
+        apply(gradients_of(step))
+    graph = apply.get_concrete_function(gradients_of(0)).graph
+    values = [x.numpy() for x in [*variables, *optimizer.variables]]
+    return values, updated_elsewhere(graph)
+
+
+@pytest.mark.parametrize("name", sorted(set(optimizer_classes()) & CLASSES.keys()))
+def test_kerass_variables_are_updated_in_place(name: str) -> None:
+    """Muon looks at their paths: once it was given TensorFlow's, which have none."""
+    expected, _ = trained_by_keras(name, lambda optimizer: optimizer)
+    found, elsewhere = trained_by_keras(name, in_place)
+    assert_same_bytes(found, expected)
+    if name != "Adafactor":  # Keras creates its rows and columns on any device.
+        assert elsewhere == []
+
+
+def test_copies_in_place_have_one_class() -> None:
+    optimizer = keras.optimizers.SGD()
+    assert type(in_place(optimizer)) is type(in_place(optimizer))
 
 
 def test_a_variable_adds_no_node_to_the_graph() -> None:
@@ -83,13 +154,16 @@ def test_a_variable_adds_no_node_to_the_graph() -> None:
     assert shared < NUM_LAYERS * len(SHAPES) < plain / 10
 
 
-def test_accumulated_gradients_are_those_of_keras() -> None:
+@pytest.mark.parametrize(
+    "name",
+    [x if x in ("Adam", "RMSpropFromOnes") else exhaustive(x) for x in OPTIMIZERS],
+)
+def test_accumulated_gradients_are_those_of_keras(name: str) -> None:
     arguments = {"learning_rate": 0.1, "gradient_accumulation_steps": 2}
-    expected, _ = trained(lambda: keras.optimizers.Adam(**arguments), 4)
-    cls = updating_in_place(keras.optimizers.Adam)
-    found, _ = trained(lambda: cls(**arguments), 4)
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(x, y)
+    cls, arguments = CLASSES[name], {**arguments, **OPTIMIZERS[name]}
+    expected, _ = trained(lambda: cls(**arguments), 4)
+    found, _ = trained(lambda: updating_in_place(cls)(**arguments), 4)
+    assert_same_bytes(found, expected)
 
 
 def test_a_function_is_traced_once_for_alike_variables() -> None:
