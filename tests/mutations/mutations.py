@@ -153,8 +153,8 @@ MUTATIONS = (
     Mutation(
         "accumulators left out of the peak memory",
         "lingvo_pipe/pipeline/memory/stage_memory.py",
-        "self.weights(*pair) + self.accumulators(*pair)",
-        "self.weights(*pair)",
+        "return self.weights(start, end) + self.accumulators(start, end)",
+        "return self.weights(start, end)",
         ("tests/pipeline/memory/stage_memory_test.py",),
     ),
     Mutation(
