@@ -69,7 +69,7 @@ def _measured(p: InstantiableParams, inputs: Any) -> tuple[LayerSize, Any]:
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
         outputs = as_args(layer.FProp(theta, *map_present(_placeholder, inputs)))
         operations = tf.compat.v1.get_default_graph().get_operations()
-        size = LayerSize(num_parameters(layer), sum(map(_multiply_adds, operations)))
+        size = LayerSize(num_parameters(layer), sum(map(multiply_adds, operations)))
         return size, map_present(spec_of, outputs)
 
 
@@ -123,7 +123,7 @@ def graph_flops(graph: tf.Graph) -> int:
     Loops and branches count once, as their first output.
     """
     return sum(
-        max(2 * _multiply_adds(op), math.prod(op.outputs[0].shape))
+        max(2 * multiply_adds(op), math.prod(op.outputs[0].shape))
         for op in graph.get_operations()
         if op.inputs and op.outputs and op.outputs[0].shape.is_fully_defined()
     )
@@ -133,7 +133,8 @@ def _placeholder(like: Any) -> tf.Tensor:
     return tf.compat.v1.placeholder(like.dtype, like.shape)
 
 
-def _multiply_adds(op: tf.Operation) -> int:
+def multiply_adds(op: tf.Operation) -> int:
+    """Returns the multiply-adds of a product or convolution; 0 of other operations."""
     if op.type not in _PRODUCTS_PER_ELEMENT:
         return 0
     return _PRODUCTS_PER_ELEMENT[op.type](op) * math.prod(op.outputs[0].shape)
@@ -155,6 +156,9 @@ _PRODUCTS_PER_ELEMENT = {
     "Conv2D": lambda op: math.prod(op.inputs[1].shape[:3]),
     "DepthwiseConv2dNative": lambda op: math.prod(op.inputs[1].shape[:2]),
     "MatMul": lambda op: op.inputs[0].shape[0 if op.get_attr("transpose_a") else 1],
-    "BatchMatMulV2": lambda op: op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1],
+    **dict.fromkeys(
+        ("BatchMatMul", "BatchMatMulV2"),
+        lambda op: op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1],
+    ),
     "Einsum": lambda op: math.prod(_summed(op)),
 }

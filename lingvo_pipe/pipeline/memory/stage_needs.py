@@ -65,7 +65,7 @@ class StageNeeds:
         self, stage: int, start: int, end: int, number: int, each: StashBytes
     ) -> int:
         memory = self._memory
-        idle = memory.weights(start, end) + memory.accumulators(start, end)
+        idle = memory.held(start, end)
         found = idle + _peak(self._moments[stage], each)
         if number > 1:
             found += (number - 1) * (idle + _peak(self._idle[stage], each))

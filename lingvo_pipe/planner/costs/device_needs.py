@@ -145,10 +145,9 @@ class DeviceNeeds:
 
     def weights_share(self) -> float:
         """Returns a device's bytes without stash if all were shared evenly."""
-        memory, whole = self.model.memory, (0, self.model.num_cells)
         slots = sum(self.model.slot_bytes) / self.candidate.num_replicas
-        held = memory.weights(*whole) + memory.accumulators(*whole) + slots
-        return held / self.candidate.num_devices
+        held = self.model.memory.held(0, self.model.num_cells)
+        return (held + slots) / self.candidate.num_devices
 
     def even_share(self) -> float:
         """Returns the bytes of a device if all were shared evenly."""
