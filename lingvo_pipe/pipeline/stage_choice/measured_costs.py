@@ -1,13 +1,24 @@
 """Measured times of cells: forward and backward, one micro-batch at a time.
 
+Cells run after one another, as in a stage, because there they find less in the caches
+than a cell that runs again and again by itself:
+
+    forward     c0 | c1 | c2 | c3
+    backward                   c3 | c2 | c1 | c0
+
 The timed functions are those that a stage's loop calls, stash and gradient accumulators
 included; the clock is the device's. Weights and inputs are synthetic, because times
-rarely depend on them. Cells that share functions are timed once.
+rarely depend on them. Cells that share functions are timed in one run.
 """
 
+from __future__ import annotations
+
+import dataclasses
 import functools
+import itertools
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -20,15 +31,19 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
 )
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
-from lingvo_pipe.pipeline.loops.stash import StashSlot
+from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
 # Short cells run often, for _SECONDS; the times of long cells hardly vary.
 _MIN_RUNS = 5
 _MAX_RUNS = 100
-_SECONDS = 0.3
+_SECONDS = 0.3  # For each cell.
+# Cells that run after one another; weights, gradients and residuals take this much.
+_MAX_CELLS = 16
+_MAX_BYTES = 1 << 30
 
 
 def measured_seconds(
@@ -41,41 +56,81 @@ def measured_seconds(
     """
     disable_graph_optimizer()
     known: dict[PackedPhases, CellSeconds] = {}
-    for i, call in enumerate(calls):
-        if call.functions not in known:
-            with naming(f"measuring cell {i}"):
-                known[call.functions] = _measure(call, specs, loop_device(device))
+    for start, end in _runs(calls):
+        own = calls[start:end]
+        if all(call.functions in known for call in own):
+            continue
+        found = _measure(own, start, specs, loop_device(device))
+        by_functions: dict[PackedPhases, list[CellSeconds]] = {}
+        for call, seconds in zip(own, found, strict=True):
+            by_functions.setdefault(call.functions, []).append(seconds)
+        for functions, every in by_functions.items():
+            median = CellSeconds(*np.median(every, axis=0).tolist())
+            known.setdefault(functions, median)
     return [known[call.functions] for call in calls]
 
 
+def _runs(calls: Sequence[StageCall]) -> Iterator[tuple[int, int]]:
+    """Yields starts and ends of consecutive calls that run after one another."""
+    start, held = 0, 0
+    for i, call in enumerate(calls):
+        phases = call.functions.phases
+        held += num_bytes([*phases.weights, *phases.weights, *phases.residuals])
+        if i > start and (held > _MAX_BYTES or i - start == _MAX_CELLS):
+            yield start, i
+            start, held = i, 0
+    yield start, len(calls)
+
+
 def _measure(
-    call: StageCall, specs: Mapping[int, tf.TensorSpec], device: str
-) -> CellSeconds:
-    differentiable = [v for v in call.call.made if is_differentiable(specs[v])]
+    calls: Sequence[StageCall],
+    first: int,
+    specs: Mapping[int, tf.TensorSpec],
+    device: str,
+) -> list[CellSeconds]:
+    """Times calls after one another; one by one if they cannot run together."""
+    try:
+        if len(calls) > 1:
+            return _measure_run(calls, specs, device)
+        with naming(f"measuring cell {first}"):
+            return _measure_run(calls, specs, device)
+    except tf.errors.OpError:
+        if len(calls) == 1:
+            raise
+    alone = (_measure([x], first + i, specs, device) for i, x in enumerate(calls))
+    return list(itertools.chain.from_iterable(alone))
+
+
+def _measure_run(
+    calls: Sequence[StageCall], specs: Mapping[int, tf.TensorSpec], device: str
+) -> list[CellSeconds]:
+    made = {value for call in calls for value in call.call.made}
+    given = {value for call in calls for value in call.used} - made
+    inner = {value for call in calls for value in call.call.gives}
+    seeds = {v for v in made - inner if is_differentiable(specs[v])}
     with tf.device(device):
-        weights = list(map(_synthetic, call.functions.phases.weights))
-        values = {v: _synthetic(specs[v]) for v in call.used}
-        gradients = {v: _synthetic(specs[v]) for v in differentiable}
-    run = tf.function(functools.partial(_timed, call, device), autograph=False)
+        weights = [list(map(_weight, x.functions.phases.weights)) for x in calls]
+        values = {v: _synthetic(specs[v]) for v in sorted(given)}
+        gradients = {v: _synthetic(specs[v]) for v in sorted(seeds)}
+    run = tf.function(functools.partial(_timed, calls, device), autograph=False)
     run(weights, values, gradients)  # Builds, allocates, and compiles where XLA does.
     times: list[np.ndarray] = []
     start = time.monotonic()
     while len(times) < _MIN_RUNS or (
-        len(times) < _MAX_RUNS and time.monotonic() - start < _SECONDS
+        len(times) < _MAX_RUNS and time.monotonic() - start < _SECONDS * len(calls)
     ):
         times.append(run(weights, values, gradients).numpy())
-    return CellSeconds(*np.median(times, axis=0).tolist())
+    return [CellSeconds(*own) for own in np.median(times, axis=0).tolist()]
 
 
 def _timed(
-    call: StageCall,
+    calls: Sequence[StageCall],
     device: str,
-    weights: list[tf.Tensor],
+    weights: list[list[tf.Tensor]],
     values: Values,
     gradients: Values,
 ) -> tf.Tensor:
-    """Returns `[2]` float64 seconds of a forward pass and of its backward pass."""
-    functions = call.functions
+    """Returns `[cells, 2]` float64 seconds of forward and of backward passes."""
     with tf.device(device):
         context = CallContext(
             step=tf.constant(0, tf.int64),
@@ -83,22 +138,64 @@ def _timed(
             loss_scale=tf.constant(1.0, tf.float64),
         )
         values, gradients = dict(values), dict(gradients)
-        packed = functions.pack_weights(*weights)
-        sums, accumulators = functions.zero_sums(), functions.zero_gradients()
+        cells = [_Cell.empty(*own, context) for own in zip(calls, weights, strict=True)]
+        forward = [_time_after([x for cell in cells for x in cell.state], device)]
+        for cell in cells:
+            with tf.control_dependencies([forward[-1]]):
+                results = cell.forward(values)
+            forward.append(_time_after(results, device))
+        backward = [forward[-1]]
+        for cell in reversed(cells):
+            with tf.control_dependencies([backward[-1]]):
+                results = cell.backward(gradients)
+            backward.append(_time_after(results, device))
+        passes = [
+            [b - a for a, b in itertools.pairwise(x)] for x in (forward, backward)
+        ]
+        return tf.stack([passes[0], passes[1][::-1]], axis=1)
+
+
+@dataclasses.dataclass
+class _Cell:
+    """A cell in the graph being built, with the state that its passes update."""
+
+    call: StageCall
+    given: PhaseInputs
+    sums: Handles
+    accumulators: Handles
+    slot: StashSlot
+
+    @classmethod
+    def empty(
+        cls, call: StageCall, weights: list[tf.Tensor], context: CallContext
+    ) -> _Cell:
+        """Returns a cell before its first micro-batch."""
+        functions = call.functions
         slot = StashSlot(functions.empty_residuals(tf.constant(1)), tf.constant(0))
-        start = _time_after([*packed, *sums, *accumulators, *slot.stash], device)
-        with tf.control_dependencies([start]):
-            inputs = PhaseInputs(packed, context)
-            sums, stash = call.forward(inputs, values, sums, slot)
-        made = [values[v] for v in call.call.made]
-        middle = _time_after([*made, *functions.unpack_sums(*sums), *stash], device)
-        with tf.control_dependencies([middle]):
-            slot = StashSlot(stash, slot.slot)
-            stash, accumulators = call.backward(inputs, slot, gradients, accumulators)
-        given = [gradients[call.call.args[i]] for i in functions.phases.gives]
-        accumulators = functions.unpack_gradients(*accumulators)
-        end = _time_after([*given, *accumulators, *stash], device)
-        return tf.stack([middle - start, end - middle])
+        given = PhaseInputs(functions.pack_weights(*weights), context)
+        return cls(call, given, functions.zero_sums(), functions.zero_gradients(), slot)
+
+    @property
+    def state(self) -> list[tf.Tensor]:
+        """All packs."""
+        packs = self.given.weights, self.sums, self.accumulators, self.slot.stash
+        return list(itertools.chain.from_iterable(packs))
+
+    def forward(self, values: Values) -> list[tf.Tensor]:
+        """Adds the outputs to `values`; returns all that it computes."""
+        self.sums, stash = self.call.forward(self.given, values, self.sums, self.slot)
+        self.slot = StashSlot(stash, self.slot.slot)
+        made = [values[v] for v in self.call.call.made]
+        return [*made, *self.call.functions.unpack_sums(*self.sums), *stash]
+
+    def backward(self, gradients: Values) -> list[tf.Tensor]:
+        """Adds the inputs' gradients to `gradients`; returns all that it computes."""
+        functions = self.call.functions
+        stash, self.accumulators = self.call.backward(
+            self.given, self.slot, gradients, self.accumulators
+        )
+        given = [gradients[self.call.call.args[i]] for i in functions.phases.gives]
+        return [*given, *functions.unpack_gradients(*self.accumulators), *stash]
 
 
 def _time_after(tensors: Iterable[tf.Tensor], device: str) -> tf.Tensor:
@@ -118,6 +215,13 @@ def _time_after(tensors: Iterable[tf.Tensor], device: str) -> tf.Tensor:
 
     with tf.control_dependencies(list(map(computed, tensors))):
         return timestamp(device)
+
+
+def _weight(spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns a synthetic weight; values stay about as large from cell to cell."""
+    num_inputs = math.prod(spec.shape[:-1])
+    scale = 2 / num_inputs if spec.shape.rank > 1 and spec.dtype.is_floating else 1
+    return _synthetic(spec) * tf.cast(scale, spec.dtype)
 
 
 def _synthetic(spec: tf.TensorSpec) -> tf.Tensor:

@@ -1,22 +1,21 @@
 """Measures how well the planner predicts steps on this machine: time and memory.
 
     lingvo_pipe plan_check --model=lm.text.TransformerTiny
+    lingvo_pipe plan_check --every_model --rounds=3
 
-Trains a model on synthetic batches, on one and on two CPU devices, in twelve ways, and
-prints predictions and measurements. The speed of a machine changes within minutes; so
-each round times the cells again, and ratios are formed within a round. Run nothing else
-on the machine at the same time.
+Trains a model on synthetic batches, on one and on two CPU devices, in twelve ways,
+and prints predictions and measurements; or every registered model, in four ways. Run
+nothing else on the machine at the same time.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import multiprocessing
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from statistics import median
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 
@@ -25,131 +24,104 @@ from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tens
 
 count_cpu_memory()
 with importing_tensorflow():
-    import tensorflow as tf
-
     import model_registry
-    from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-    from lingvo_pipe.planner.costs.traced_model import ModelTracer
-    from lingvo_pipe.planner.measured.calibration import calibrated_device
-    from lingvo_pipe.planner.measured.measured_contention import measured_contention
-    from lingvo_pipe.planner.measured.measured_models import MeasuredModels
-    from lingvo_pipe.planner.resources.candidate import Candidate
-    from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+    from lingvo_pipe.tools.plan.measured_ways import Figures, measure_ways, ways
     from lingvo_pipe.tools.plan.plan import at_least_one
     from lingvo_pipe.tools.programs import flag_parser
-    from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
-    from lingvo_pipe.training.step.train_step import TrainStep
 
-_VARIANTS = (("gpipe", "always"), ("gpipe", "never"), ("1f1b", "never"))
-_CANDIDATES = [
-    Candidate(1, num_devices, 1, num_micro_batches, schedule, recompute)
-    for num_devices in (1, 2)
-    for num_micro_batches in (4, 8)
-    for schedule, recompute in _VARIANTS
-]
 _MIB = 2**20
-_STEPS = 5  # Steps of a way in each round; the first one does not count.
+_MICRO_BATCHES = 4, 8
+# Of every model: each with the other's schedule where nothing is recomputed.
+_FEW = [way for way in ways([4]) if (way.schedule, way.recompute) != ("gpipe", "never")]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints a table, and a summary of it."""
     options = _options(arguments)
-    devices = initialize_devices(2)
-    params = model_registry.GetParams(options.model, "Train")
-    params.FromText(options.model_params_override, separator=";")
-    batch_size = options.batch or params.input.batch_size
-    spec = tf.nest.map_structure(
-        lambda s: tf.TensorSpec([batch_size, *s.shape[1:]], s.dtype),
-        params.input.Instantiate().element_spec,
-    )
-    tracer = ModelTracer(params.task, spec, devices[0])
-    batch = tf.nest.map_structure(_synthetic, spec)
-    steps: list[TrainStep] = []
-    # For each round and way: seconds and bytes, predicted and then measured.
-    numbers = np.empty([options.rounds, len(_CANDIDATES), 2, 2])
-    for number in range(options.rounds):
-        models, known = MeasuredModels(tracer, devices[0]), {}
-        calibrated = calibrated_device(devices)
-        for i, candidate in enumerate(_CANDIDATES):
-            num_rows = batch_size // candidate.num_micro_batches
-            if models.measure(num_rows):
-                contention = measured_contention(
-                    tracer, models.trace(num_rows), devices, models(num_rows)[1]
-                )
-                known[num_rows] = dataclasses.replace(calibrated, contention=contention)
-            device = known[num_rows]
-            found = evaluate(candidate, *models(num_rows), device)
-            assert isinstance(found, Evaluation)  # The machine has enough memory.
-            if number == 0:
-                steps.append(_step(params.task, found, devices))
-                steps[i](batch)  # Builds the graph.
-            predicted = found.step_seconds, sum(found.bytes_by_device)
-            numbers[number, i] = predicted, _measure(steps[i], batch, devices)
-        print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    print("\n".join(_report(numbers)))
+    found, left_out = {}, {}
+    if options.every_model:
+        model_registry.ImportAll()
+        for name in model_registry.ListModels():
+            try:
+                found[name] = _in_own_process(name, options.rounds)
+            except (ValueError, BrokenProcessPool) as error:
+                left_out[name] = str(error)
+                _log(f"{name}: left out: {error}")
+    else:
+        found[options.model] = measure_ways(
+            *(options.model, options.model_params_override, options.batch),
+            *(ways(_MICRO_BATCHES), options.rounds, _log),
+        )
+    print("\n".join(_report(found)))
+    for name, why in left_out.items():
+        print(f"- {name} is left out: {why}")
     return 0
 
 
-def _step(task: Any, found: Evaluation, devices: Sequence[str]) -> TrainStep:
-    candidate, p = found.candidate, task.Copy()
-    p.pipeline.Set(devices=list(devices[: candidate.num_devices]))
-    p.pipeline.Set(**candidate.params(found.boundaries))
-    return TrainStep(p.Instantiate())
+def _in_own_process(name: str, num_rounds: int) -> Figures:
+    """Measures a model in a process that ends with it, so that all memory is free."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(_few_ways, name, num_rounds).result()
 
 
-def _synthetic(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns numbers below 1; for integers ones, which most inputs allow."""
-    if spec.dtype.is_floating:
-        return tf.random.stateless_uniform(spec.shape, [0, 0], dtype=spec.dtype)
-    return tf.ones(spec.shape, spec.dtype)
+def _few_ways(name: str, num_rounds: int) -> Figures:
+    model_registry.ImportAll()
+    return measure_ways(name, "", None, _FEW, num_rounds, _log)
 
 
-def _measure(step: TrainStep, batch: Any, devices: Sequence[str]) -> tuple[float, int]:
-    """Returns the median time of steps, and the memory of the last one in bytes."""
-    seconds, watch = [], MemoryWatch(devices, step.State().values())
-    watch.peaks()
-    for _ in range(_STEPS):
-        start = time.perf_counter()
-        step(batch)
-        seconds.append(time.perf_counter() - start)
-        (peak,) = watch.peaks()
-    return median(seconds[1:]), peak.num_bytes
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-def _report(numbers: np.ndarray) -> Iterator[str]:
-    """Yields the table's lines, and the summary; see `main` for the numbers."""
+def _report(found: Mapping[str, Figures]) -> Iterator[str]:
+    """Yields the table's lines, and the summary."""
     columns = ("predicted, s", "measured, s", "error")
     memory_columns = ("predicted, MiB", "measured, MiB", "error")
-    yield from markdown_header(["way", *columns, *memory_columns])
-    errors = np.median(numbers[:, :, 0] / numbers[:, :, 1] - 1, axis=0)
-    medians = np.median(numbers, axis=0)
-    for candidate, pair, error in zip(_CANDIDATES, medians, errors, strict=True):
-        yield markdown_row(
-            candidate,
-            *(f"{seconds:.4f}" for seconds in pair[:, 0]),
-            f"{error[0]:+.1%}",
-            *(f"{num_bytes / _MIB:.1f}" for num_bytes in pair[:, 1]),
-            f"{error[1]:+.1%}",
+    yield from markdown_header(["model", "rows", "way", *columns, *memory_columns])
+    for name, own in found.items():
+        for candidate, pair, error in zip(
+            own.candidates, own.medians, own.errors, strict=True
+        ):
+            yield markdown_row(
+                *(name, own.num_rows, candidate),
+                *(f"{seconds:.4f}" for seconds in pair[:, 0]),
+                f"{error[0]:+.1%}",
+                *(f"{num_bytes / _MIB:.1f}" for num_bytes in pair[:, 1]),
+                f"{error[1]:+.1%}",
+            )
+    errors = np.abs(np.concatenate([own.errors for own in found.values()]))
+    for name, column in zip(("time", "memory"), errors.T, strict=True):
+        yield (
+            f"\nError of the {name}: median {np.median(column):.1%}, largest "
+            f"{np.max(column):.1%}, of {len(column)}."
         )
-    chosen, best = np.argmin(medians[:, :, 0], axis=0)
-    measured = numbers[:, :, 1, 0]
-    behind = np.median(measured[:, chosen] / measured[:, best] - 1)
-    time_error, memory_error = np.median(np.abs(errors), axis=0)
-    yield (
-        f"\nMedian error of the time {time_error:.1%}, of memory {memory_error:.1%}. "
-        f"Chosen: {_CANDIDATES[chosen]}, {behind:.1%} behind the best, "
-        f"{_CANDIDATES[best]}."
-    )
+    yield "\nChosen ways, by predicted time, behind the fastest:\n"
+    for name, own in found.items():
+        yield f"- {name}: {own.candidates[own.chosen]}, {own.behind:.1%}"
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = flag_parser("lingvo_pipe plan_check", __doc__)
     add = parser.add_argument
-    add("--model", required=True, help="name of a registered model")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", help="name of a registered model")
+    which.add_argument(
+        "--every_model",
+        action="store_true",
+        help="all registered models that fit this machine, with few rows",
+    )
     add("--model_params_override", default="", help="changes, as in the trainer")
-    add("--batch", type=at_least_one, help="rows of a mini-batch; default: the model's")
+    add(
+        "--batch",
+        type=at_least_one,
+        help="rows of a mini-batch; default: those of about a second",
+    )
     add("--rounds", type=at_least_one, default=5, help="number of rounds")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.every_model and (options.batch or options.model_params_override):
+        parser.error("--every_model: expected no --batch and --model_params_override")
+    return options
 
 
 if __name__ == "__main__":
