@@ -72,6 +72,13 @@ class StashBytes(NamedTuple):
     during: tuple[int, ...]
 
 
+class OperationBytes(NamedTuple):
+    """Bytes of a device during an operation, and until its next one."""
+
+    during: int
+    after: int
+
+
 class StageMemory:
     """Bytes of stages, each given as the range of its calls from `start` to `end`."""
 
@@ -184,29 +191,44 @@ class StageMemory:
 
     def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:
         """Returns the peak bytes of each device, for a training schedule."""
+        every = self.by_operation(schedule, boundaries)
+        return [max(used.during for used in own) for own in every]
+
+    def by_operation(
+        self, schedule: Schedule, boundaries: Sequence[int]
+    ) -> list[list[OperationBytes]]:
+        """Returns the bytes of each device before its first operation and for each."""
         stages = list(itertools.pairwise([0, *boundaries]))
         stashes = [self.stash(*stage) for stage in stages]
-
-        def stashed(moment: StashMoment) -> int:
-            return stashes[moment.op.stage].during[operation_index(moment)] + sum(
-                number * stashes[stage].held[_KIND[kind]]
-                for (stage, kind), number in moment.others.items()
-            )
-
-        peaks = [
-            max(map(stashed, stash_moments(schedule, device)), default=0)
-            for device in range(schedule.num_devices)
-        ]
         devices = schedule.device_of_stage()
+        fixed = [0] * schedule.num_devices
         for stage, device in devices.items():
-            peaks[device] += self.held(*stages[stage])
+            fixed[device] += self.held(*stages[stage])
         for num_bytes, calls in self._shared_weights:
             owner, *others = dict.fromkeys(
                 bisect.bisect_right(boundaries, x) for x in calls
             )
             copies = (devices[stage] for stage in others)  # Elsewhere: one per stage.
-            peaks[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
-        return peaks
+            fixed[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
+
+        def used(moment: StashMoment, before: int) -> OperationBytes:
+            own = stashes[moment.op.stage]
+            others = before + sum(
+                number * stashes[stage].held[_KIND[kind]]
+                for (stage, kind), number in moment.others.items()
+            )
+            write = moment.use.write
+            written = own.held[_KIND[write]] if write else 0
+            during = own.during[operation_index(moment)]
+            return OperationBytes(others + during, others + written)
+
+        return [
+            [
+                OperationBytes(before, before),
+                *(used(each, before) for each in stash_moments(schedule, device)),
+            ]
+            for device, before in enumerate(fixed)
+        ]
 
     def _values_from(self, start: int) -> _StashedValues:
         """Returns the bytes of the values that a stage from `start` stashes."""

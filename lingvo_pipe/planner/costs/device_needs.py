@@ -19,7 +19,9 @@ from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.allowed_stages import smallest_stages
+from lingvo_pipe.planner.costs.joint_peak import joint_peak
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
 
@@ -107,6 +109,13 @@ class DeviceNeeds:
             slots = zip(*(self._slots.by_replica(*pair) for pair in pairs), strict=True)
             found[device] += max(map(sum, slots))
         return found
+
+    def together(self, boundaries: Sequence[int], timeline: Timeline) -> int:
+        """Returns the most bytes that all devices of one replica have at once."""
+        *inner, last = boundaries
+        ends = [*inner, self._stop(last)]
+        every = self.model.memory.by_operation(self.schedule, ends)
+        return joint_peak(every, timeline) + sum(self.model.slot_bytes)
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of a device if all its stages are like this one."""

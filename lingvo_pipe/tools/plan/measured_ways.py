@@ -119,7 +119,7 @@ def measure_ways(
             if number == 0:
                 steps.append(_step(params.task, found, devices))
                 steps[i](batch)  # Builds the graph.
-            predicted = found.step_seconds, sum(found.bytes_by_device)
+            predicted = found.step_seconds, predict.num_bytes(found)
             numbers[number, i] = predicted, _measure(steps[i], batch, devices)
         log(f"{name}: round {number + 1} of {num_rounds}")
     return Figures(rows, candidates, numbers)
@@ -145,6 +145,12 @@ class _Predictions:
         found = evaluate(candidate, *models(num_rows), self._device)
         assert isinstance(found, Evaluation)  # The machine has enough memory.
         return found
+
+    def num_bytes(self, found: Evaluation) -> int:
+        """Returns the bytes of all devices, which share one memory."""
+        costs, _ = self._models(self._num_rows // found.candidate.num_micro_batches)
+        needs = DeviceNeeds(found.candidate, costs)
+        return needs.together(found.boundaries, found.timeline)
 
 
 def _fitting_rows(

@@ -31,7 +31,7 @@ with importing_tensorflow():
 
 _MIB = 2**20
 _MICRO_BATCHES = 4, 8
-# Of every model: each with the other's schedule where nothing is recomputed.
+# Of every model.
 _FEW = [way for way in ways([4]) if (way.schedule, way.recompute) != ("gpipe", "never")]
 
 

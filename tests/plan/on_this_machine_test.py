@@ -1,0 +1,66 @@
+"""`plan_check` compares predictions with measurements."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.tools.plan import on_this_machine
+from lingvo_pipe.tools.plan.measured_ways import Figures, ways
+
+FEW = ways([4])
+
+
+def figures(rounds: list[list[tuple[float, float]]]) -> Figures:
+    """Returns figures with these seconds by round and way; bytes are 8 and 10 MiB."""
+    numbers = np.array([[[(t, 8e6), (s, 1e7)] for t, s in own] for own in rounds])
+    return Figures(16, FEW, numbers)
+
+
+def test_errors_are_medians_of_ratios_within_rounds() -> None:
+    first, *others = [(1.0, 1.0)] * 6
+    slow = [(2.0, 2.0)] * 6  # The machine is slower in this round: no error.
+    found = figures([[first, *others], slow, [(1.1, 1.0), *others]])
+    assert found.errors[:, 0] == pytest.approx(0)
+    assert found.errors[:, 1] == pytest.approx(-0.2)
+
+
+def test_the_choice_is_compared_with_the_fastest() -> None:
+    found = figures([[(1.0, 1.5), (1.1, 1.2), *[(9.0, 9.0)] * 4]])
+    assert found.chosen == 0
+    assert found.behind == pytest.approx(0.25)
+
+
+def test_every_model_is_listed_or_left_out_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(name: str, _: int) -> Figures:
+        if name.startswith("lm.giant"):
+            raise ValueError("needs 99 GiB")
+        return figures([[(1.0, 1.25)] * 6])
+
+    monkeypatch.setattr(on_this_machine, "_in_own_process", measured)
+    assert on_this_machine.main(["--every_model"]) == 0
+    out = capsys.readouterr().out
+    assert len(re.findall(r"^\| mt\.cldr\.TransformerTiny \|", out, re.M)) == len(FEW)
+    assert re.search(r"^- lm\.giant\.L1663\b.*99 GiB", out, re.M)
+    assert "median 20.0%" in out
+
+
+@pytest.mark.exhaustive
+def test_a_model_is_trained_in_all_ways() -> None:
+    """In a process of its own: devices are made before TensorFlow runs anything."""
+    command = [sys.executable, "-m", on_this_machine.__name__, "--rounds=1"]
+    model = "image.keras_digits.KerasDigits"
+    run = subprocess.run(
+        [*command, f"--model={model}", "--batch=16"], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    rows = [line.split("|") for line in run.stdout.splitlines() if model in line]
+    figures = [[float(row[i]) for i in (4, 5, 7, 8)] for row in rows if len(row) > 8]
+    assert len(figures) == 12
+    assert (np.array(figures) > 0).all()
