@@ -170,7 +170,8 @@ WORDINGS = [
         "[2, 2, 4]",
         "pipe.splits: expected stage boundaries, integers that ascend strictly up to "
         "the number of layers, 4; got [2, 2, 4], where stage 1 is empty, from 2 to 2. "
-        "For each stage give the number of layers up to and including it.",
+        "For each stage give the number of layers, each slice counted, up to and "
+        "including it.",
     ),
     Wording(
         "unknown schedule",

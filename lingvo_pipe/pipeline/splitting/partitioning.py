@@ -87,8 +87,8 @@ def check_boundaries(boundaries: Sequence[Any], num_layers: int) -> None:
         raise UserValueError(
             "splits: expected stage boundaries, integers that ascend strictly up to "
             f"the number of layers, {num_layers}; got {list(boundaries)!r}, where "
-            f"{', '.join(problems)}. For each stage give the number of layers up to "
-            "and including it."
+            f"{', '.join(problems)}. For each stage give the number of layers, "
+            "each slice counted, up to and including it."
         )
 
 
