@@ -35,7 +35,7 @@ def test_the_choice_is_compared_with_the_fastest() -> None:
     assert found.behind == pytest.approx(0.25)
 
 
-def test_every_model_is_listed_or_left_out_with_a_reason(
+def test_each_model_is_listed_or_left_out_with_a_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measured(name: str, _: int) -> Figures:
@@ -44,11 +44,16 @@ def test_every_model_is_listed_or_left_out_with_a_reason(
         return figures([[(1.0, 1.25)] * 6])
 
     monkeypatch.setattr(on_this_machine, "_in_own_process", measured)
-    assert on_this_machine.main(["--every_model"]) == 0
+    assert on_this_machine.main(["--models="]) == 0
     out = capsys.readouterr().out
     assert len(re.findall(r"^\| mt\.cldr\.TransformerTiny \|", out, re.M)) == len(FEW)
     assert re.search(r"^- lm\.giant\.L1663\b.*99 GiB", out, re.M)
     assert "median 20.0%" in out
+
+
+def test_a_prefix_without_models_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"^--models: .*\blm\.tex\b"):
+        on_this_machine.main(["--models=mt,lm.tex_"])
 
 
 @pytest.mark.exhaustive

@@ -1,10 +1,10 @@
 """Measures how well the planner predicts steps on this machine: time and memory.
 
     lingvo_pipe plan_check --model=lm.text.TransformerTiny
-    lingvo_pipe plan_check --every_model --rounds=3
+    lingvo_pipe plan_check --models=lm.text,mt.cldr --rounds=3
 
 Trains a model on synthetic batches, on one and on two CPU devices, in twelve ways,
-and prints predictions and measurements; or every registered model, in four ways. Run
+and prints predictions and measurements; or several models, in four ways. Run
 nothing else on the machine at the same time.
 """
 
@@ -19,6 +19,8 @@ from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.tables import markdown_header, markdown_row
 from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tensorflow
 
@@ -39,9 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     """Prints a table, and a summary of it."""
     options = _options(arguments)
     found, left_out = {}, {}
-    if options.every_model:
-        model_registry.ImportAll()
-        for name in model_registry.ListModels():
+    if options.models is not None:
+        for name in _names(options.models.split(",")):
             try:
                 found[name] = _in_own_process(name, options.rounds)
             except (ValueError, BrokenProcessPool) as error:
@@ -56,6 +57,21 @@ def main(arguments: Sequence[str]) -> int:
     for name, why in left_out.items():
         print(f"- {name} is left out: {why}")
     return 0
+
+
+def _names(prefixes: Sequence[str]) -> list[str]:
+    """Returns the names of registered models that have one of the prefixes."""
+    model_registry.ImportAll()
+    every = model_registry.ListModels()
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in every):
+            raise UserValueError(
+                path="--models",
+                expected="prefixes of names of registered models",
+                got=prefix,
+                hint=did_you_mean(prefix, every).lstrip(),
+            )
+    return [name for name in every if name.startswith(tuple(prefixes))]
 
 
 def _in_own_process(name: str, num_rounds: int) -> Figures:
@@ -107,9 +123,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", help="name of a registered model")
     which.add_argument(
-        "--every_model",
-        action="store_true",
-        help="all registered models that fit this machine, with few rows",
+        "--models",
+        help="prefixes of names of registered models, such as lm.text,mt, each model "
+        "with as many rows as train in about a second; '' for all. Models that need "
+        "more than half of the memory, or a minute a step, are left out",
     )
     add("--model_params_override", default="", help="changes, as in the trainer")
     add(
@@ -119,8 +136,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add("--rounds", type=at_least_one, default=5, help="number of rounds")
     options = parser.parse_args(arguments)
-    if options.every_model and (options.batch or options.model_params_override):
-        parser.error("--every_model: expected no --batch and --model_params_override")
+    if options.models is not None and (options.batch or options.model_params_override):
+        parser.error("--models: expected no --batch and no --model_params_override")
     return options
 
 
