@@ -205,9 +205,7 @@ class StageMemory:
         for stage, device in devices.items():
             fixed[device] += self.held(*stages[stage])
         for num_bytes, calls in self._shared_weights:
-            owner, *others = dict.fromkeys(
-                bisect.bisect_right(boundaries, x) for x in calls
-            )
+            owner, *others = {bisect.bisect_right(boundaries, x): 0 for x in calls}
             copies = (devices[stage] for stage in others)  # Elsewhere: one per stage.
             fixed[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
 
@@ -222,13 +220,12 @@ class StageMemory:
             during = own.during[operation_index(moment)]
             return OperationBytes(others + during, others + written)
 
-        return [
-            [
-                OperationBytes(before, before),
-                *(used(each, before) for each in stash_moments(schedule, device)),
-            ]
-            for device, before in enumerate(fixed)
-        ]
+        found = []
+        for device, before in enumerate(fixed):
+            moments = stash_moments(schedule, device)
+            own = [used(moment, before) for moment in moments]
+            found.append([OperationBytes(before, before), *own])
+        return found
 
     def _values_from(self, start: int) -> _StashedValues:
         """Returns the bytes of the values that a stage from `start` stashes."""

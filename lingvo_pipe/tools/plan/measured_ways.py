@@ -82,7 +82,7 @@ class Figures(NamedTuple):
 
     @property
     def behind(self) -> float:
-        """How much longer the chosen way takes than the fastest."""
+        """The chosen way's time over the fastest one's, less 1."""
         measured = self.numbers[:, :, 1, 0]
         best = np.argmin(self.medians[:, 1, 0])
         return float(np.median(measured[:, self.chosen] / measured[:, best] - 1))

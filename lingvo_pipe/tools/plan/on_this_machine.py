@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
@@ -32,30 +32,39 @@ with importing_tensorflow():
     from lingvo_pipe.tools.programs import flag_parser
 
 _MIB = 2**20
+_COLUMNS = (
+    *("model", "rows", "way", "predicted, s", "measured, s", "error"),
+    *("predicted, MiB", "measured, MiB", "error"),
+)
 _MICRO_BATCHES = 4, 8
 # Of every model.
 _FEW = [way for way in ways([4]) if (way.schedule, way.recompute) != ("gpipe", "never")]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints a table, and a summary of it."""
+    """Prints a table, each model as soon as it is measured, and a summary of it."""
     options = _options(arguments)
     found, left_out = {}, {}
+    names = [options.model]
     if options.models is not None:
-        for name in _names(options.models.split(",")):
-            try:
+        names = _names(options.models.split(","))
+    _print(markdown_header(_COLUMNS))
+    for name in names:
+        try:
+            if options.models is None:
+                found[name] = measure_ways(
+                    *(name, options.model_params_override, options.batch),
+                    *(ways(_MICRO_BATCHES), options.rounds, _log),
+                )
+            else:
                 found[name] = _in_own_process(name, options.rounds)
-            except (ValueError, BrokenProcessPool) as error:
-                left_out[name] = str(error)
-                _log(f"{name}: left out: {error}")
-    else:
-        found[options.model] = measure_ways(
-            *(options.model, options.model_params_override, options.batch),
-            *(ways(_MICRO_BATCHES), options.rounds, _log),
-        )
-    print("\n".join(_report(found)))
-    for name, why in left_out.items():
-        print(f"- {name} is left out: {why}")
+            _print(_rows(name, found[name]))
+        except (ValueError, BrokenProcessPool) as error:
+            if options.models is None:
+                raise
+            left_out[name] = str(error)
+    _print(_summary(found))
+    _print(f"- {name} is left out: {why}" for name, why in left_out.items())
     return 0
 
 
@@ -90,22 +99,29 @@ def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _report(found: Mapping[str, Figures]) -> Iterator[str]:
-    """Yields the table's lines, and the summary."""
-    columns = ("predicted, s", "measured, s", "error")
-    memory_columns = ("predicted, MiB", "measured, MiB", "error")
-    yield from markdown_header(["model", "rows", "way", *columns, *memory_columns])
-    for name, own in found.items():
-        for candidate, pair, error in zip(
-            own.candidates, own.medians, own.errors, strict=True
-        ):
-            yield markdown_row(
-                *(name, own.num_rows, candidate),
-                *(f"{seconds:.4f}" for seconds in pair[:, 0]),
-                f"{error[0]:+.1%}",
-                *(f"{num_bytes / _MIB:.1f}" for num_bytes in pair[:, 1]),
-                f"{error[1]:+.1%}",
-            )
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+def _rows(name: str, own: Figures) -> Iterator[str]:
+    """Yields a model's lines of the table."""
+    for candidate, pair, error in zip(
+        own.candidates, own.medians, own.errors, strict=True
+    ):
+        yield markdown_row(
+            *(name, own.num_rows, candidate),
+            *(f"{seconds:.4f}" for seconds in pair[:, 0]),
+            f"{error[0]:+.1%}",
+            *(f"{num_bytes / _MIB:.1f}" for num_bytes in pair[:, 1]),
+            f"{error[1]:+.1%}",
+        )
+
+
+def _summary(found: Mapping[str, Figures]) -> Iterator[str]:
+    """Yields the errors over all models, and which ways the planner would choose."""
+    if not found:
+        return
     errors = np.abs(np.concatenate([own.errors for own in found.values()]))
     for name, column in zip(("time", "memory"), errors.T, strict=True):
         yield (
