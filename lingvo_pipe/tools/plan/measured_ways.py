@@ -10,6 +10,7 @@ ratios are formed within a round:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -20,13 +21,16 @@ import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.quantities import bytes_text, seconds_text
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.splitting.cell_costs import BACKWARD_PER_FORWARD
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, costs_by_rows
 from lingvo_pipe.planner.measured.calibration import available_memory, calibrated_device
 from lingvo_pipe.planner.measured.measured_contention import measured_contention
 from lingvo_pipe.planner.measured.measured_models import MeasuredModels
 from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
 from lingvo_pipe.training.step.train_step import TrainStep
@@ -52,7 +56,7 @@ def ways(num_micro_batches: Sequence[int]) -> list[Candidate]:
 
 
 class Figures(NamedTuple):
-    """Figures of a model, by round and way; medians unless stated.
+    """Predictions and measurements of a model.
 
     Attributes:
         num_rows: the rows of a mini-batch.
@@ -132,19 +136,23 @@ class _Predictions:
         self._tracer, self._devices, self._num_rows = tracer, devices, num_rows
         self._models = MeasuredModels(tracer, devices[0])
         self._calibrated = calibrated_device(devices)
-        self._device = self._calibrated
+        self._measured = functools.cache(self._measure)
 
     def __call__(self, candidate: Candidate) -> Evaluation:
-        num_rows, models = self._num_rows // candidate.num_micro_batches, self._models
-        if models.measure(num_rows):
-            contention = measured_contention(
-                *(self._tracer, models.trace(num_rows), self._devices),
-                models(num_rows)[1],
-            )
-            self._device = dataclasses.replace(self._calibrated, contention=contention)
-        found = evaluate(candidate, *models(num_rows), self._device)
+        num_rows = self._num_rows // candidate.num_micro_batches
+        device = self._measured(num_rows)
+        found = evaluate(candidate, *self._models(num_rows), device)
         assert isinstance(found, Evaluation)  # The machine has enough memory.
         return found
+
+    def _measure(self, num_rows: int) -> DeviceModel:
+        """Times the cells; returns the devices with the contention between them."""
+        self._models.measure(num_rows)
+        traced, (_, seconds) = self._models.trace(num_rows), self._models(num_rows)
+        given = self._tracer, traced, self._devices, seconds
+        return dataclasses.replace(
+            self._calibrated, contention=measured_contention(*given)
+        )
 
     def num_bytes(self, found: Evaluation) -> int:
         """Returns the bytes of all devices, which share one memory."""
@@ -157,25 +165,23 @@ def _fitting_rows(
     tracer: ModelTracer, batch_size: int, candidates: Sequence[Candidate]
 ) -> int:
     """Returns rows that train in about a second, as many for each micro-batch."""
-    costs_of, least = (
-        costs_by_rows(tracer),
-        max(each.num_micro_batches for each in candidates),
-    )
-    second = 3 * sum(costs_of(1).flops) / _SPEED
-    rows = least
+    costs_of = costs_by_rows(tracer)
+    second = (1 + BACKWARD_PER_FORWARD) * sum(costs_of(1).flops) / _SPEED  # Of a row.
+    rows = max(each.num_micro_batches for each in candidates)
     while 2 * rows <= batch_size and 2 * rows * second <= _SHORT:
         rows *= 2
-    limit = _MAX_MEMORY * available_memory()
     needs = (
         DeviceNeeds(each, costs_of(rows // each.num_micro_batches))
         for each in candidates
         if each.num_devices == 1
     )
     needed = max(sum(each.by_device([tracer.num_cells])) for each in needs)
-    if needed > limit:
-        raise UserValueError(f"needs {needed / 2**30:.1f} GiB for {rows} rows")
+    if needed > _MAX_MEMORY * available_memory():
+        raise UserValueError(f"needs {bytes_text(needed)} for {rows} rows")
     if rows * second > _LONG:
-        raise UserValueError(f"takes about {rows * second:.0f} s for {rows} rows")
+        raise UserValueError(
+            f"takes about {seconds_text(rows * second)} for {rows} rows"
+        )
     return rows
 
 

@@ -11,6 +11,7 @@ nothing else on the machine at the same time.
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +20,6 @@ from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.tables import markdown_header, markdown_row
 from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tensorflow
 
@@ -29,6 +28,7 @@ with importing_tensorflow():
     import model_registry
     from lingvo_pipe.tools.plan.measured_ways import Figures, measure_ways, ways
     from lingvo_pipe.tools.plan.plan import at_least_one
+    from lingvo_pipe.tools.plan.planned_model import models_with_prefix
     from lingvo_pipe.tools.programs import flag_parser
 
 _MIB = 2**20
@@ -37,32 +37,27 @@ _COLUMNS = (
     *("predicted, MiB", "measured, MiB", "error"),
 )
 _MICRO_BATCHES = 4, 8
-# Of every model.
+# Of each of several models.
 _FEW = [way for way in ways([4]) if (way.schedule, way.recompute) != ("gpipe", "never")]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints a table, each model as soon as it is measured, and a summary of it."""
     options = _options(arguments)
+    if options.models is None:
+        given = options.model, options.model_params_override, options.batch
+        own = measure_ways(*given, ways(_MICRO_BATCHES), options.rounds, _log)
+        results: Iterable[tuple[str, Figures | str]] = [(options.model, own)]
+    else:
+        results = _few_of_each(_names(options.models.split(",")), options.rounds)
     found, left_out = {}, {}
-    names = [options.model]
-    if options.models is not None:
-        names = _names(options.models.split(","))
     _print(markdown_header(_COLUMNS))
-    for name in names:
-        try:
-            if options.models is None:
-                found[name] = measure_ways(
-                    *(name, options.model_params_override, options.batch),
-                    *(ways(_MICRO_BATCHES), options.rounds, _log),
-                )
-            else:
-                found[name] = _in_own_process(name, options.rounds)
-            _print(_rows(name, found[name]))
-        except (ValueError, BrokenProcessPool) as error:
-            if options.models is None:
-                raise
-            left_out[name] = str(error)
+    for name, result in results:
+        if isinstance(result, str):
+            left_out[name] = result
+        else:
+            found[name] = result
+            _print(_rows(name, result))
     _print(_summary(found))
     _print(f"- {name} is left out: {why}" for name, why in left_out.items())
     return 0
@@ -70,17 +65,20 @@ def main(arguments: Sequence[str]) -> int:
 
 def _names(prefixes: Sequence[str]) -> list[str]:
     """Returns the names of registered models that have one of the prefixes."""
-    model_registry.ImportAll()
-    every = model_registry.ListModels()
-    for prefix in prefixes:
-        if not any(name.startswith(prefix) for name in every):
-            raise UserValueError(
-                path="--models",
-                expected="prefixes of names of registered models",
-                got=prefix,
-                hint=did_you_mean(prefix, every).lstrip(),
-            )
-    return [name for name in every if name.startswith(tuple(prefixes))]
+    hint = "lingvo_pipe plan --list_models lists models."
+    every = (models_with_prefix(prefix, "--models", hint) for prefix in prefixes)
+    return sorted(set(itertools.chain.from_iterable(every)))
+
+
+def _few_of_each(
+    names: Sequence[str], num_rounds: int
+) -> Iterator[tuple[str, Figures | str]]:
+    """Yields names with figures, or with the reason why a model is left out."""
+    for name in names:
+        try:
+            yield name, _in_own_process(name, num_rounds)
+        except (ValueError, BrokenProcessPool) as error:
+            yield name, str(error)
 
 
 def _in_own_process(name: str, num_rounds: int) -> Figures:
@@ -148,7 +146,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add(
         "--batch",
         type=at_least_one,
-        help="rows of a mini-batch; default: those of about a second",
+        help="rows of a mini-batch; default: as many as train in about a second",
     )
     add("--rounds", type=at_least_one, default=5, help="number of rounds")
     options = parser.parse_args(arguments)

@@ -140,6 +140,24 @@ class PlannedModel:
         return ModelTracer(self._task, self._batch_spec)
 
 
+def models_with_prefix(prefix: str, flag: str, hint: str) -> list[str]:
+    """Returns the names of registered models that begin with a prefix.
+
+    Raises ValueError, which names the flag and ends with the hint, if there are none.
+    """
+    model_registry.ImportAll()
+    every = model_registry.ListModels()
+    if names := [name for name in every if name.startswith(prefix)]:
+        return names
+    known = {
+        ".".join(x.split(".")[:n]) for x in every for n in range(1, x.count(".") + 2)
+    }
+    raise ValueError(
+        f"{flag}: expected a prefix of names of registered models, such as lm.giant, "
+        f"got {prefix!r}.{did_you_mean(prefix, sorted(known))} {hint}"
+    )
+
+
 def largest_that_fits(
     family: str,
     register: Callable[[str], PlannedModel],
@@ -153,20 +171,11 @@ def largest_that_fits(
 
     Raises ValueError if the family has no models, none fits, or one cannot be planned.
     """
-    model_registry.ImportAll()
-    every = model_registry.ListModels()
-    names = [name for name in every if name.startswith(family)]
-    if not names:
-        known = {
-            ".".join(x.split(".")[:n])
-            for x in every
-            for n in range(1, x.count(".") + 2)
-        }
-        raise ValueError(
-            "--largest: expected a prefix of names of registered models, such as "
-            f"lm.giant, got {family!r}.{did_you_mean(family, sorted(known))} "
-            "--model_imports imports other packages; --list_models lists models."
-        )
+    names = models_with_prefix(
+        family,
+        "--largest",
+        "--model_imports imports other packages; --list_models lists models.",
+    )
     for model in sorted(map(register, names), key=lambda each: -each.num_parameters):
         log(f"{model.name}, {model.num_parameters:,} parameters:")
         try:
