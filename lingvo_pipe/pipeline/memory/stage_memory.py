@@ -196,7 +196,7 @@ class StageMemory:
 
     def by_operation(
         self, schedule: Schedule, boundaries: Sequence[int]
-    ) -> list[list[OperationBytes]]:
+    ) -> list[Iterator[OperationBytes]]:
         """Returns the bytes of each device before its first operation and for each."""
         stages = list(itertools.pairwise([0, *boundaries]))
         stashes = [self.stash(*stage) for stage in stages]
@@ -205,27 +205,26 @@ class StageMemory:
         for stage, device in devices.items():
             fixed[device] += self.held(*stages[stage])
         for num_bytes, calls in self._shared_weights:
-            owner, *others = {bisect.bisect_right(boundaries, x): 0 for x in calls}
+            owner, *others = dict.fromkeys(
+                bisect.bisect_right(boundaries, x) for x in calls
+            )
             copies = (devices[stage] for stage in others)  # Elsewhere: one per stage.
             fixed[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
 
-        def used(moment: StashMoment, before: int) -> OperationBytes:
-            own = stashes[moment.op.stage]
-            others = before + sum(
-                number * stashes[stage].held[_KIND[kind]]
-                for (stage, kind), number in moment.others.items()
-            )
-            write = moment.use.write
-            written = own.held[_KIND[write]] if write else 0
-            during = own.during[operation_index(moment)]
-            return OperationBytes(others + during, others + written)
+        def operations(device: int) -> Iterator[OperationBytes]:
+            yield OperationBytes(fixed[device], fixed[device])
+            for moment in stash_moments(schedule, device):
+                own, write = stashes[moment.op.stage], moment.use.write
+                others = fixed[device] + sum(
+                    number * stashes[stage].held[_KIND[kind]]
+                    for (stage, kind), number in moment.others.items()
+                )
+                yield OperationBytes(
+                    during=others + own.during[operation_index(moment)],
+                    after=others + (own.held[_KIND[write]] if write else 0),
+                )
 
-        found = []
-        for device, before in enumerate(fixed):
-            moments = stash_moments(schedule, device)
-            own = [used(moment, before) for moment in moments]
-            found.append([OperationBytes(before, before), *own])
-        return found
+        return list(map(operations, range(schedule.num_devices)))
 
     def _values_from(self, start: int) -> _StashedValues:
         """Returns the bytes of the values that a stage from `start` stashes."""

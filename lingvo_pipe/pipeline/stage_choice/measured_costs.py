@@ -8,7 +8,8 @@ than a cell that runs again and again by itself:
 
 The timed functions are those that a stage's loop calls, stash and gradient accumulators
 included; the clock is the device's. Weights and inputs are synthetic, because times
-rarely depend on them. Cells that share functions are timed in one run.
+rarely depend on them. Cells that share functions have the times
+from the first run with one of them.
 """
 
 from __future__ import annotations
@@ -89,16 +90,14 @@ def _measure(
     device: str,
 ) -> list[CellSeconds]:
     """Times calls after one another; one by one if they cannot run together."""
-    try:
-        if len(calls) > 1:
-            return _measure_run(calls, specs, device)
+    if len(calls) == 1:
         with naming(f"measuring cell {first}"):
             return _measure_run(calls, specs, device)
+    try:
+        return _measure_run(calls, specs, device)
     except tf.errors.OpError:
-        if len(calls) == 1:
-            raise
-    alone = (_measure([x], first + i, specs, device) for i, x in enumerate(calls))
-    return list(itertools.chain.from_iterable(alone))
+        alone = (_measure([x], first + i, specs, device) for i, x in enumerate(calls))
+        return list(itertools.chain.from_iterable(alone))
 
 
 def _measure_run(

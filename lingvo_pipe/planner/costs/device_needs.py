@@ -99,8 +99,7 @@ class DeviceNeeds:
 
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
         """Returns each device's bytes, for the replica that needs the most there."""
-        *inner, last = boundaries
-        found = self._memory.of_devices(self.schedule, [*inner, self._stop(last)])
+        found = self._memory.of_devices(self.schedule, self._ends(boundaries))
         stages: list[list[tuple[int, int]]] = [[] for _ in found]
         device_of_stage = self.schedule.device_of_stage()
         for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
@@ -112,9 +111,7 @@ class DeviceNeeds:
 
     def together(self, boundaries: Sequence[int], timeline: Timeline) -> int:
         """Returns the most bytes that all devices of one replica have at once."""
-        *inner, last = boundaries
-        ends = [*inner, self._stop(last)]
-        every = self.model.memory.by_operation(self.schedule, ends)
+        every = self.model.memory.by_operation(self.schedule, self._ends(boundaries))
         return joint_peak(every, timeline) + sum(self.model.slot_bytes)
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
@@ -172,6 +169,10 @@ class DeviceNeeds:
         number = self.candidate.stages_per_device
         own = self._needs.lower_bound(stage, start, self._stop(end), number)
         return own + self._slots.lower_bound(start, end) * number
+
+    def _ends(self, boundaries: Sequence[int]) -> list[int]:
+        """Returns the ends of the stages' calls."""
+        return list(map(self._stop, boundaries))
 
     def _stop(self, end: int) -> int:
         """Returns the end of a stage's calls; the loss follows the last cell."""

@@ -7,27 +7,27 @@ device 1       |###|  |###|
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lingvo_pipe.pipeline.memory.stage_memory import OperationBytes
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
-def joint_peak(devices: Sequence[Sequence[OperationBytes]], timeline: Timeline) -> int:
+def joint_peak(devices: Sequence[Iterable[OperationBytes]], timeline: Timeline) -> int:
     """Returns the most bytes that all devices have at once.
 
     The first entry of each device is before its first operation.
     """
-    changes: list[tuple[float, int]] = []
+    now, changes = 0, list[tuple[float, int]]()
     for (first, *others), column in zip(devices, timeline.columns, strict=True):
-        before = first.after
+        now, before = now + first.during, first.after
         for used, timed in zip(others, column, strict=True):
             changes += [
                 (timed.start, used.during - before),
                 (timed.end, used.after - used.during),
             ]
             before = used.after
-    now = peak = sum(first.during for first, *_ in devices)
+    peak = now
     for _, change in sorted(changes):  # Of those at one time, first what becomes free.
         now += change
         peak = max(peak, now)
