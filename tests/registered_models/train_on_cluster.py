@@ -12,8 +12,11 @@ import json
 import sys
 from typing import Any
 
+import tensorflow as tf
+
 import model_registry
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
@@ -28,7 +31,9 @@ def _train(model: str, pipeline: dict[str, Any]) -> str:
     configure_inputs(params.task, given)
     step = TrainStep(params.task.Instantiate())
     for batch in itertools.islice(given.TrainBatches(), NUM_STEPS):
-        step(batch)
+        # Each read of a tensor on a worker would take some of its memory.
+        devices = {x.device for x in tf.nest.flatten(step(batch))}
+        assert {device_name(each).worker for each in devices} == {None}, devices
     digest = hashlib.sha256()
     for path, variable in sorted(step.State().items()):
         digest.update(path.encode())

@@ -13,6 +13,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug import diagnosis
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.host_metrics import on_this_host
 from lingvo_pipe.training.task.input_checks import check_weights
 from lingvo_pipe.training.task.protocols import EvalImages
 
@@ -85,7 +86,8 @@ class Evaluation:
 
     def _run(self, input_batch: NestedMap) -> NestedMap:
         with ForwardContext(do_eval=True):
-            return self._task.ComputeMetrics(self._values(), input_batch)
+            metrics = self._task.ComputeMetrics(self._values(), input_batch)
+        return on_this_host(metrics)
 
     def _predict(self, input_batch: NestedMap) -> Any:
         with ForwardContext(do_eval=True):

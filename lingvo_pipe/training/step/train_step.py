@@ -14,6 +14,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.training.optim.gradient_clipping import global_norm
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.host_metrics import on_this_host
 
 LEARNING_RATE = "learning_rate"
 GRADIENT_NORM = "gradient_norm"
@@ -22,14 +23,17 @@ GRADIENT_NORM = "gradient_norm"
 def with_own_metrics(
     metrics: NestedMap, rate: tf.Tensor, norm: tf.Tensor, weight: tf.Tensor
 ) -> NestedMap:
-    """Adds a step's own metrics to the task's; raises ValueError if names are taken."""
+    """Adds a step's own metrics to the task's, and moves all to this process.
+
+    Raises ValueError if names are taken.
+    """
     own = {LEARNING_RATE: (rate, weight), GRADIENT_NORM: (norm, weight)}
     if taken := sorted(own.keys() & metrics.keys()):
         raise UserValueError(
             f"{' and '.join(map(repr, taken))}: each step reports metrics of these "
             "names, so a task must not. Rename the task's in ComputeLoss."
         )
-    return NestedMap(metrics, **own)
+    return on_this_host(NestedMap(metrics, **own))
 
 
 class TrainStep(TrainState):
