@@ -58,7 +58,7 @@ def train_row(
     train_step = TrainStep(task)
     train_step.Trace(batches.element_spec)
     evaluation = Evaluation(task, train_step.EvalValues)
-    test_input = model.test_input()
+    test_batches = model.test_input().EvalBatches()
     similarity = None
     if key.scheme != BACKPROPAGATION:
         plain_key = dataclasses.replace(key, scheme=BACKPROPAGATION)
@@ -71,7 +71,7 @@ def train_row(
     def record(step: int) -> None:
         mean = sum(losses) / len(losses) if losses else None
         losses.clear()
-        records.append(Record(step, mean, evaluation(test_input.EvalBatches())))
+        records.append(Record(step, mean, evaluation(test_batches)))
 
     next_batches = iter(batches)
     for step in range(model.num_steps):

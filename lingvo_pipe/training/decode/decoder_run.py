@@ -63,9 +63,10 @@ def decode(
     """
     decoder = Decoder(task, data.vocabulary)
     check_vocabulary(directory.path, data)
+    batches = data.DecodeBatches()  # Made once: TensorFlow keeps some of each data set.
     for step in steps:
         log(f"Decoding {split} with the checkpoint of step {step}.")
-        found = decoder(data.DecodeBatches())
+        found = decoder(batches)
         bar = tqdm.tqdm(found, unit=" sentences", disable=None, leave=False)
         translations = sorted(bar, key=lambda each: each.position)
         if not translations:

@@ -1,5 +1,6 @@
 """Evaluations of a run, by its trainer or by another process."""
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
@@ -48,9 +49,10 @@ def evaluate_run(
     """
     check_vocabulary(directory.path, data)
     evaluation = Evaluation(task)
-    evaluation.Trace(data.EvalBatches().element_spec)
+    batches = data.EvalBatches()  # Made once: TensorFlow keeps some of each data set.
+    evaluation.Trace(batches.element_spec)
     for step in steps:
-        metrics = evaluation(data.EvalBatches())
+        metrics = evaluation(batches)
         with shared_log(directory.evaler_path) as metrics_log:
             # A repeated evaluation has the same metrics.
             if not metrics_log.contains(step, split, metrics):
@@ -146,8 +148,12 @@ class RunEvaluations:
         for schedule in self.schedules:
             schedule.FollowEvaluations(due)
 
+    @functools.cached_property
+    def _data_set(self) -> Iterable[NestedMap]:
+        return self.test_input.EvalBatches()
+
     def _batches(self) -> Iterator[NestedMap]:
-        for batch in self.test_input.EvalBatches():
+        for batch in self._data_set:
             if self.is_stopping():
                 raise _StoppingError
             yield batch

@@ -6,13 +6,15 @@ import functools
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.eval.run_evaluations import evaluate_run
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.loop.training_loop import train
@@ -78,13 +80,17 @@ class CallingInput(Input):
 
     def __init__(self, call: Callable[[], Any]):
         super().__init__(batch(9))
-        self._call, self._num_calls = call, 0
+        self._call = call
 
     def EvalBatches(self) -> Any:
-        self._num_calls += 1
-        if self._num_calls > 1:  # The first call is for the spec.
+        data_set = super().EvalBatches()
+
+        def batches() -> Iterator[NestedMap]:
             self._call()
-        return super().EvalBatches()
+            yield from data_set
+
+        spec = data_set.element_spec
+        return tf.data.Dataset.from_generator(batches, output_signature=spec)
 
 
 def logged_tests(logdir: Path) -> list[dict[str, Any]]:
@@ -140,6 +146,27 @@ def test_simultaneous_evaluations_lose_nothing(logdir: Path) -> None:
     evaluate_in(directory, data)
     lines = read_metrics(logdir / "evaler")
     assert [line["split"] for line in lines] == ["dev", "test"]
+
+
+def test_each_evaluation_reads_the_same_data_set(tmp_path: Path) -> None:
+    """TensorFlow kept 100 KiB of each that was made."""
+
+    class CountingInput(Input):
+        num_made = 0
+
+        def EvalBatches(self) -> Any:
+            self.num_made += 1
+            return super().EvalBatches()
+
+    test = CountingInput(batch(9))
+    data, directory = (
+        Input(*map(batch, range(STEPS))),
+        RunDirectory(tmp_path, "toy.Toy"),
+    )
+    params = f"task.train.max_steps : {STEPS}\n"
+    train(task(interval_steps=1), data, test, directory, params)
+    assert len(logged_tests(tmp_path)) == STEPS
+    assert test.num_made == 2  # One of them for the specs.
 
 
 def test_nan_is_logged_once(logdir: Path) -> None:
