@@ -128,6 +128,7 @@ def test_predicted_configurations_are_pipelines_of_one_process(
 ) -> None:
     known = sum(standard_configurations(num_devices), [])
     predicted = {c for c in known if c.is_predicted and not c.only_start}
-    assert {c.schedule for c in predicted} == {"gpipe", "1f1b", "zero_bubble"}
+    schedules = {"gpipe", "1f1b", "zero_bubble", "zero_bubble_v"}
+    assert {c.schedule for c in predicted} == schedules
     assert {c.num_devices for c in predicted} == {num_devices}
     assert not {c.on_workers() for c in predicted} & predicted

@@ -51,9 +51,16 @@ def test_each_model_is_listed_or_left_out_with_a_reason(
     assert "median 20.0%" in out
 
 
-def test_a_prefix_without_models_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"^--models: .*\blm\.tex_"):
-        on_this_machine.main(["--models=mt,lm.tex_"])
+@pytest.mark.parametrize(
+    "flag, pattern",
+    [
+        ("--models=mt,lm.tex_", r"^error: --models: .*\blm\.tex_"),
+        ("--model=lm.text.TransformerTyny", r"^error: .*\bTransformerTiny\b"),
+    ],
+)
+def test_unknown_models_are_refused_with_a_line(flag: str, pattern: str) -> None:
+    with pytest.raises(SystemExit, match=pattern):
+        on_this_machine.main([flag])
 
 
 @pytest.mark.exhaustive

@@ -19,7 +19,7 @@ Placement = Literal["in-process", "workers"]
 Recompute = str | tuple[int, ...]
 
 # The schedules whose steps the simulation predicts.
-_PREDICTED = ("gpipe", "1f1b", "zero_bubble")
+_PREDICTED = ("gpipe", "1f1b", "zero_bubble", "zero_bubble_v")
 _LOCAL_STEPS_PER_CALL = 16
 _ZERO_BUBBLE = ("zero_bubble", "interleaved_zero_bubble", "zero_bubble_v")
 _TORCH_SCHEDULES = ("gpipe", "1f1b", "interleaved", *_ZERO_BUBBLE)

@@ -105,9 +105,9 @@ def measure_ways(
     Without a number of rows, takes as many as train in about a second. Raises
     UserValueError if the planner cannot model it, or it needs too much memory or time.
     """
-    devices = initialize_devices(2)
     params = model_registry.GetParams(name, "Train")
     params.FromText(override, separator=";")
+    devices = initialize_devices(2)
     spec = params.input.Instantiate().element_spec
     tracer = ModelTracer(params.task, spec, devices[0])
     rows = num_rows or _fitting_rows(tracer, params.input.batch_size, candidates)

@@ -29,7 +29,7 @@ with importing_tensorflow():
     from lingvo_pipe.tools.plan.measured_ways import Figures, measure_ways, ways
     from lingvo_pipe.tools.plan.plan import at_least_one
     from lingvo_pipe.tools.plan.planned_model import models_with_prefix
-    from lingvo_pipe.tools.programs import flag_parser
+    from lingvo_pipe.tools.programs import flag_parser, program
 
 _MIB = 2**20
 _COLUMNS = (
@@ -44,6 +44,12 @@ _FEW = [way for way in ways([4]) if (way.schedule, way.recompute) != ("gpipe", "
 def main(arguments: Sequence[str]) -> int:
     """Prints a table, each model as soon as it is measured, and a summary of it."""
     options = _options(arguments)
+    with program(("plan_check",)):
+        _measure(options)
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> None:
     if options.models is None:
         given = options.model, options.model_params_override, options.batch
         own = measure_ways(*given, ways(_MICRO_BATCHES), options.rounds, _log)
@@ -60,7 +66,6 @@ def main(arguments: Sequence[str]) -> int:
             _print(_rows(name, result))
     _print(_summary(found))
     _print(f"- {name} is left out: {why}" for name, why in left_out.items())
-    return 0
 
 
 def _names(prefixes: Sequence[str]) -> list[str]:
