@@ -52,7 +52,7 @@ def test_each_model_is_listed_or_left_out_with_a_reason(
 
 
 @pytest.mark.parametrize(
-    "flag, pattern",
+    ("flag", "pattern"),
     [
         ("--models=mt,lm.tex_", r"^error: --models: .*\blm\.tex_"),
         ("--model=lm.text.TransformerTyny", r"^error: .*\bTransformerTiny\b"),

@@ -8,7 +8,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
-from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
     feasible_ends,
@@ -16,11 +16,6 @@ from lingvo_pipe.pipeline.splitting.allowed_stages import (
     smallest_stages,
 )
 from lingvo_pipe.pipeline.stage_choice.traced_cells import TracedCells
-
-_HINT = (
-    "Use more or larger devices, or stash less: recompute='always', schedule='1f1b', "
-    "or more micro-batches of fewer examples each."
-)
 
 
 class DoesNotFitError(UserValueError):
@@ -90,7 +85,7 @@ class MemoryLimit:
             raise DoesNotFitError(
                 f"{self._path}: expected at most {self._limit_text} bytes per device; "
                 f"with splits={list(boundaries)}, {devices}: {stages}. Raise the limit,"
-                f" or set splits='auto', which stays within it. {_HINT}"
+                f" or set splits='auto', which stays within it. {self._advice}"
             )
 
     def _device_bytes(self, stage: int, start: int, end: int) -> int:
@@ -123,7 +118,7 @@ class MemoryLimit:
             f"{smallest:,}, with splits={boundaries}: "
             f"{self._stage_text(largest, *stages[largest][1])}{share}. "
             + (f"Too large by themselves: {too_large}. " if too_large else "")
-            + _HINT
+            + self._advice
         )
         error.has_oversized_cell = bool(too_large)
         error.smallest_limit = smallest
@@ -143,6 +138,20 @@ class MemoryLimit:
         return f"stage {stage}, cells {start}{last}, has " + ", ".join(
             f"{name} {size:,}" for name, size in sizes.items()
         )
+
+    @property
+    def _advice(self) -> str:
+        """A sentence about what is not done yet."""
+        recompute, ways = (
+            self._p.recompute,
+            ["more micro-batches of fewer examples each"],
+        )
+        if self._p.schedule == "gpipe":
+            ways.insert(0, "schedule='1f1b'")
+        by_default = recompute is None and Kind.RECOMPUTE in self._schedule.kinds
+        if recompute != "always" and not by_default:
+            ways.insert(0, "recompute='always'")
+        return f"Use more or larger devices, or stash less: {' or '.join(ways)}."
 
     @property
     def _limit_text(self) -> str:

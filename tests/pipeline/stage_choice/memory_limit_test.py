@@ -197,6 +197,16 @@ def test_cells_that_are_too_large_by_themselves_are_named() -> None:
     assert re.search(rf"{stage}\D*\b{weights:,}\D*\b{weights:,}\b", text)
 
 
+@pytest.mark.parametrize("recompute", ["always", "except_last", "never"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_what_is_already_set_is_not_advised(schedule: str, recompute: str) -> None:
+    with pytest.raises(ValueError, match=r"\bpipe\.memory_limit\b") as error:
+        limited(1, schedule=schedule, recompute=recompute)
+    advised = re.findall(r"\b(recompute|schedule)='", str(error.value))
+    wanted = {"recompute": recompute != "always", "schedule": schedule == "gpipe"}
+    assert advised == [name for name, is_wanted in wanted.items() if is_wanted]
+
+
 class WordsLayer(BaseLayer):
     """A layer of integer inputs and a map."""
 
