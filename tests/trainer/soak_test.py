@@ -105,7 +105,8 @@ class Soak:
         if process is None:
             process = self._command_line.start_fresh_trainer(*command)
             self._running[name] = process
-        # A worker keeps what a trainer that ended left there for some minutes.
+        # A worker keeps what a trainer that ended left there for some minutes; so only
+        # the first trainer's part can show that it grows.
         flat_while = self._running.get("trainer") if name in WORKERS else process
         if flat_while is None:
             return

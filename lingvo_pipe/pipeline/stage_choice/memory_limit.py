@@ -8,7 +8,8 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.by_name import SPLIT_BACKWARD_NAMES
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
     feasible_ends,
@@ -141,18 +142,22 @@ class MemoryLimit:
 
     @property
     def _advice(self) -> str:
-        """A sentence about what is not done yet."""
-        recompute, ways = (
-            self._p.recompute,
-            ["more micro-batches of fewer examples each"],
-        )
-        if self._p.schedule == "gpipe":
-            ways.insert(0, "schedule='1f1b'")
-        by_default = recompute is None and Kind.RECOMPUTE in self._schedule.kinds
-        if recompute != "always" and not by_default:
-            ways.insert(0, "recompute='always'")
+        """Advice that leaves out what is already set."""
+        p, ways = self._p, []
+        if not _recomputes_all(p):
+            ways.append("recompute='always'")
+        if p.schedule == "gpipe":  # Stashes every micro-batch.
+            ways.append("schedule='1f1b'")
+        ways.append("more micro-batches of fewer examples each")
         return f"Use more or larger devices, or stash less: {' or '.join(ways)}."
 
     @property
     def _limit_text(self) -> str:
         return f"{self._p.memory_limit:,.15g}"
+
+
+def _recomputes_all(p: InstantiableParams) -> bool:
+    """Returns whether recompute='always' would change nothing, or is refused."""
+    if p.recompute is None or str(p.schedule).endswith(".csv"):
+        return p.schedule not in SPLIT_BACKWARD_NAMES
+    return bool(p.recompute == "always")

@@ -11,6 +11,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import naming, naming_reads
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.on_this_host import on_this_host
 from lingvo_pipe.training.task.protocols import DecodingTask, Sequences, Vocabulary
 
 
@@ -95,7 +96,7 @@ def decoded_texts(
     with tf.device("/CPU:0"):
         rows = tf.reshape(found.ids, [-1, found.ids.shape[-1]])
         texts = tf.reshape(vocabulary.Detokenize(rows), tf.shape(found.lengths))
-    return texts, found.scores, found.lengths
+    return on_this_host((texts, found.scores, found.lengths))
 
 
 def check_finite(source: str, score: float) -> None:

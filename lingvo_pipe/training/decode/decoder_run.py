@@ -63,7 +63,7 @@ def decode(
     """
     decoder = Decoder(task, data.vocabulary)
     check_vocabulary(directory.path, data)
-    batches = data.DecodeBatches()  # Made once: TensorFlow keeps some of each data set.
+    batches = data.DecodeBatches()  # TensorFlow frees no data set, so one is made.
     for step in steps:
         log(f"Decoding {split} with the checkpoint of step {step}.")
         found = decoder(batches)

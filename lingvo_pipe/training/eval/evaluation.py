@@ -13,8 +13,8 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug import diagnosis
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.host_metrics import on_this_host
 from lingvo_pipe.training.task.input_checks import check_weights
+from lingvo_pipe.training.task.on_this_host import on_this_host
 from lingvo_pipe.training.task.protocols import EvalImages
 
 
@@ -91,4 +91,5 @@ class Evaluation:
 
     def _predict(self, input_batch: NestedMap) -> Any:
         with ForwardContext(do_eval=True):
-            return self._task.ComputePredictions(self._values(), input_batch)
+            found = self._task.ComputePredictions(self._values(), input_batch)
+        return on_this_host(found)

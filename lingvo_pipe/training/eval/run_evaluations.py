@@ -49,7 +49,7 @@ def evaluate_run(
     """
     check_vocabulary(directory.path, data)
     evaluation = Evaluation(task)
-    batches = data.EvalBatches()  # Made once: TensorFlow keeps some of each data set.
+    batches = data.EvalBatches()  # TensorFlow frees no data set, so one is made.
     evaluation.Trace(batches.element_spec)
     for step in steps:
         metrics = evaluation(batches)

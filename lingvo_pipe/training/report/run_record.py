@@ -1,6 +1,7 @@
 """Contents of a run's directory, for its page. A damaged file is a ValueError."""
 
 import contextlib
+import functools
 import importlib.metadata
 import itertools
 import json
@@ -145,9 +146,14 @@ def _read_bytes(path: Path) -> bytes | None:
 
 
 def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
-    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    records = _records(str(path)).as_numpy_iterator()
     while True:
         try:
             yield tf.compat.v1.Event.FromString(next(records))
         except (StopIteration, tf.errors.OpError):
             return
+
+
+@functools.cache  # TensorFlow never frees about 100 KiB of each data set.
+def _records(path: str) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(path)

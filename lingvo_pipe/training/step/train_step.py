@@ -14,7 +14,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.training.optim.gradient_clipping import global_norm
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.host_metrics import on_this_host
+from lingvo_pipe.training.task.on_this_host import on_this_host
 
 LEARNING_RATE = "learning_rate"
 GRADIENT_NORM = "gradient_norm"

@@ -197,14 +197,26 @@ def test_cells_that_are_too_large_by_themselves_are_named() -> None:
     assert re.search(rf"{stage}\D*\b{weights:,}\D*\b{weights:,}\b", text)
 
 
-@pytest.mark.parametrize("recompute", ["always", "except_last", "never"])
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_what_is_already_set_is_not_advised(schedule: str, recompute: str) -> None:
-    with pytest.raises(ValueError, match=r"\bpipe\.memory_limit\b") as error:
-        limited(1, schedule=schedule, recompute=recompute)
-    advised = re.findall(r"\b(recompute|schedule)='", str(error.value))
-    wanted = {"recompute": recompute != "always", "schedule": schedule == "gpipe"}
-    assert advised == [name for name, is_wanted in wanted.items() if is_wanted]
+@pytest.mark.parametrize(
+    ("schedule", "recompute", "advised"),
+    [
+        ("gpipe", "never", ["recompute", "schedule"]),
+        ("gpipe", None, ["schedule"]),
+        ("1f1b", "except_last", ["recompute"]),
+        ("1f1b", [0], ["recompute"]),
+        ("1f1b", None, []),
+        ("1f1b", "always", []),
+        ("zero_bubble", None, ["recompute"]),
+    ],
+)
+def test_what_is_already_set_is_not_advised(
+    schedule: str, recompute: Any, advised: list[str]
+) -> None:
+    for splits in ("auto", 3):
+        with pytest.raises(ValueError, match=r"\bpipe\.memory_limit\b") as error:
+            limited(1, splits, schedule=schedule, recompute=recompute)
+        found = re.findall(r"\b(recompute|schedule)='", str(error.value))
+        assert found == advised
 
 
 class WordsLayer(BaseLayer):

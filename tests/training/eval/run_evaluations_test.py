@@ -167,6 +167,10 @@ def test_each_evaluation_reads_the_same_data_set(tmp_path: Path) -> None:
     train(task(interval_steps=1), data, test, directory, params)
     assert len(logged_tests(tmp_path)) == STEPS
     assert test.num_made == 2  # One of them for the specs.
+    evaluate_run(
+        evaluated_task(), test, directory, "test", range(STEPS), lambda _: None
+    )
+    assert test.num_made == 3
 
 
 def test_nan_is_logged_once(logdir: Path) -> None:
