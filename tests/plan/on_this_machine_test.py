@@ -27,6 +27,7 @@ def test_errors_are_medians_of_ratios_within_rounds() -> None:
     found = figures([[first, *others], slow, [(1.1, 1.0), *others]])
     assert found.errors[:, 0] == pytest.approx(0)
     assert found.errors[:, 1] == pytest.approx(-0.2)
+    assert found.drifts == pytest.approx(np.array([[1.0] * 6, [-0.5] * 6]))
 
 
 def test_the_choice_is_compared_with_the_fastest() -> None:
@@ -41,7 +42,7 @@ def test_each_model_is_listed_or_left_out_with_a_reason(
     def measured(name: str, _: int) -> Figures:
         if name.startswith("lm.giant"):
             raise ValueError("needs 99 GiB")
-        return figures([[(1.0, 1.25)] * 6])
+        return figures([[(1.0, 1.25)] * 6, [(0.8, 1.0)] * 6])
 
     monkeypatch.setattr(on_this_machine, "_in_own_process", measured)
     assert on_this_machine.main(["--models="]) == 0
@@ -49,6 +50,7 @@ def test_each_model_is_listed_or_left_out_with_a_reason(
     assert len(re.findall(r"^\| mt\.cldr\.TransformerTiny \|", out, re.M)) == len(FEW)
     assert re.search(r"^- lm\.giant\.L1663\b.*99 GiB", out, re.M)
     assert "median 20.0%" in out
+    assert "changes by 20.0% in the median" in out
 
 
 @pytest.mark.parametrize(

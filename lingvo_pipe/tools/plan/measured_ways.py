@@ -80,6 +80,12 @@ class Figures(NamedTuple):
         return np.median(ratios, axis=0)
 
     @property
+    def drifts(self) -> np.ndarray:
+        """`[rounds - 1, ways]`: a round's measured time over the last one's, less 1."""
+        measured = self.numbers[:, :, 1, 0]
+        return measured[1:] / measured[:-1] - 1
+
+    @property
     def chosen(self) -> int:
         """The way that is fastest by the predictions."""
         return int(np.argmin(self.medians[:, 0, 0]))

@@ -131,6 +131,12 @@ def _summary(found: Mapping[str, Figures]) -> Iterator[str]:
             f"\nError of the {name}: median {np.median(column):.1%}, largest "
             f"{np.max(column):.1%}, of {len(column)}."
         )
+    drifts = np.abs(np.concatenate([own.drifts.flatten() for own in found.values()]))
+    if drifts.size:
+        yield (
+            "\nFrom round to round the measured time of a way changes by "
+            f"{np.median(drifts):.1%} in the median, {np.max(drifts):.1%} at most."
+        )
     yield "\nChosen ways, by predicted time, behind the fastest:\n"
     for name, own in found.items():
         yield f"- {name}: {own.candidates[own.chosen]}, {own.behind:.1%}"
