@@ -1,4 +1,4 @@
-"""What is read often is in this process, wherever the stages are.
+"""Results that are read often are in this process, wherever the stages are.
 
 Each read of a tensor on a worker took 2 KiB of it: a step's metrics 10 KiB a step.
 """
