@@ -1,7 +1,8 @@
 """Ten minutes of training on workers, with followers, and a full disk halfway.
 
-The memory of every process stays flat; that of a worker, while the same trainer runs.
-The trainer ends on the full disk with a line, and resumes when there is space again.
+The memory of every process stays flat. A worker's is compared only with what it was
+while the same trainer ran. The trainer ends on the full disk with a line, and resumes
+when there is space again.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def unchecked_schedule(
 ) -> Schedule:
     """Returns what `make_schedule` checks, for a search among many schedules."""
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
-    if _is_file(name):
+    if is_file(name):
         schedule = _from_file(
             name, num_devices, num_devices * stages_per_device, num_micro_batches
         )
@@ -101,7 +101,7 @@ def unchecked_schedule(
         rules = _ONE_STAGE_PER_DEVICE | _TWO_STAGES_PER_DEVICE
         schedule = rules[name](num_devices, num_micro_batches)
     if recompute is None:
-        recomputes = not _is_file(name) and name not in SPLIT_BACKWARD_NAMES
+        recomputes = recomputes_by_default(name)
     else:
         recomputes = isinstance(recompute, str) or Kind.RECOMPUTE not in schedule.kinds
     if recomputes:
@@ -111,14 +111,20 @@ def unchecked_schedule(
     return dataclasses.replace(schedule, block_boundaries=boundaries)
 
 
-def _is_file(name: str) -> bool:
+def recomputes_by_default(name: str) -> bool:
+    """Returns whether a schedule is recomputed if `recompute` is None."""
+    return not is_file(name) and name not in SPLIT_BACKWARD_NAMES
+
+
+def is_file(name: str) -> bool:
+    """Returns whether a schedule is named by the path of its file."""
     return str(name).endswith(".csv")
 
 
 def _check_arguments(
     name: str, num_devices: int, num_micro_batches: int, stages_per_device: int
 ) -> None:
-    if not _is_file(name) and name not in SCHEDULE_NAMES:
+    if not is_file(name) and name not in SCHEDULE_NAMES:
         raise UserValueError(
             f"Unknown schedule {name!r}. Expected "
             f"{', '.join(map(repr, SCHEDULE_NAMES))} or a path ending in '.csv'."

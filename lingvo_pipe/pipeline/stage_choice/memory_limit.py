@@ -8,7 +8,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
-from lingvo_pipe.pipeline.schedules.by_name import SPLIT_BACKWARD_NAMES
+from lingvo_pipe.pipeline.schedules.by_name import is_file, recomputes_by_default
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
@@ -158,6 +158,8 @@ class MemoryLimit:
 
 def _recomputes_all(p: InstantiableParams) -> bool:
     """Returns whether recompute='always' would change nothing, or is refused."""
-    if p.recompute is None or str(p.schedule).endswith(".csv"):
-        return p.schedule not in SPLIT_BACKWARD_NAMES
+    if is_file(p.schedule):
+        return True
+    if p.recompute is None:
+        return recomputes_by_default(p.schedule)
     return bool(p.recompute == "always")

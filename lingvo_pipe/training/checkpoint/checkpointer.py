@@ -15,7 +15,9 @@ from absl import logging
 
 from lingvo_pipe.core.atomic_file import sync, write_atomically
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.core.regular_file import remove
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import check_names
 
@@ -44,7 +46,11 @@ class Checkpointer:
         self._directory = Path(directory)
         self._scratch = self._directory / "incomplete"
         self._variables = dict(variables)
-        self._elsewhere = {k: v for k, v in variables.items() if not _is_here(v.device)}
+        self._elsewhere = {
+            name: variable
+            for name, variable in variables.items()
+            if device_name(variable.device).worker is not None
+        }
         self._read_elsewhere = tf.function(self._values_elsewhere, autograph=False)
         self._keep = keep
         self._log = log
@@ -145,13 +151,8 @@ class Checkpointer:
                 remove(path)
 
     def _values_elsewhere(self) -> dict[str, tf.Tensor]:
-        """Returns the values of other processes' variables, by one call for all.
-
-        Each read by itself would be a message to and fro, and would take 2 KiB of the
-        worker until the trainer ends.
-        """
-        with tf.device("/CPU:0"):
-            return {k: tf.identity(v.value()) for k, v in self._elsewhere.items()}
+        """Returns the values of workers' variables; as a function it is one call."""
+        return on_this_host({k: v.value() for k, v in self._elsewhere.items()})
 
     def _delete(self, step: int) -> None:
         # The index first: without it the data files are not a checkpoint.
@@ -161,10 +162,7 @@ class Checkpointer:
 
 
 def _in_memory(value: tf.Tensor) -> tf.Tensor:
-    if _is_in_memory(value.device):
-        return value
-    with tf.device(_local_cpu()):
-        return tf.identity(value)
+    return value if _is_in_memory(value.device) else on_this_host(value)
 
 
 def _read(variable: Any) -> tf.Tensor:
@@ -177,13 +175,8 @@ def _read(variable: Any) -> tf.Tensor:
 
 @functools.cache
 def _is_in_memory(device: str) -> bool:
-    return _is_here(device) and tf.DeviceSpec.from_string(device).device_type == "CPU"
-
-
-@functools.cache
-def _is_here(device: str) -> bool:
-    there, here = map(tf.DeviceSpec.from_string, (device, _local_cpu()))
-    return (there.job, there.task) == (here.job, here.task)
+    name = device_name(device)
+    return name.worker is None and name.kind == "CPU"
 
 
 def _local_cpu() -> str:

@@ -7,11 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import naming, naming_reads
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.on_this_host import on_this_host
 from lingvo_pipe.training.task.protocols import DecodingTask, Sequences, Vocabulary
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug import diagnosis
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.input_checks import check_weights
-from lingvo_pipe.training.task.on_this_host import on_this_host
 from lingvo_pipe.training.task.protocols import EvalImages
 
 

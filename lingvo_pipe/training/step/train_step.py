@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.garbage import collected_seldom
+from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.training.optim.gradient_clipping import global_norm
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.on_this_host import on_this_host
 
 LEARNING_RATE = "learning_rate"
 GRADIENT_NORM = "gradient_norm"

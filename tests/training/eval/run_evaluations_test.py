@@ -36,8 +36,8 @@ def task(**eval_params: Any) -> BaseTask:
 evaluated_task = functools.cache(task)  # Its weights are read before each evaluation.
 
 
-def train_toy(logdir: Path, **eval_params: Any) -> None:
-    data, test = Input(*map(batch, range(STEPS))), Input(batch(9))
+def train_toy(logdir: Path, test: Input | None = None, **eval_params: Any) -> None:
+    data, test = Input(*map(batch, range(STEPS))), test or Input(batch(9))
     directory = RunDirectory(logdir, "toy.Toy")
     params = f"task.train.max_steps : {STEPS}\n"
     train(task(**eval_params), data, test, directory, params, lambda _: None)
@@ -159,17 +159,11 @@ def test_each_evaluation_reads_the_same_data_set(tmp_path: Path) -> None:
             return super().EvalBatches()
 
     test = CountingInput(batch(9))
-    data, directory = (
-        Input(*map(batch, range(STEPS))),
-        RunDirectory(tmp_path, "toy.Toy"),
-    )
-    params = f"task.train.max_steps : {STEPS}\n"
-    train(task(interval_steps=1), data, test, directory, params)
+    train_toy(tmp_path, test, interval_steps=1)
     assert len(logged_tests(tmp_path)) == STEPS
     assert test.num_made == 2  # One of them for the specs.
-    evaluate_run(
-        evaluated_task(), test, directory, "test", range(STEPS), lambda _: None
-    )
+    directory, log = RunDirectory(tmp_path, "toy.Toy"), lambda _: None
+    evaluate_run(evaluated_task(), test, directory, "test", range(STEPS), log)
     assert test.num_made == 3
 
 
