@@ -13,6 +13,7 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
 from lingvo_pipe.planner.resources.resources import Constraints
+from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.tools.plan import planned_model
 from lingvo_pipe.tools.plan.plan import main
 from lingvo_pipe.tools.plan.planned_model import (
@@ -38,6 +39,7 @@ def measured_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return dataclasses.replace(DEVICES["H100"], name=MEASURED)
 
     monkeypatch.setattr(measured_models, "measured_seconds", timed)
+    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())
     monkeypatch.setattr(planned_model, "machine_device", calibrated)
     return found
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, spec_of
-from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
@@ -59,6 +59,11 @@ class ModelTracer:
     The task's batches are `[B, ...]`. Cells are compiled if the device, given by its
     full name, requires XLA. Raises UserValueError if the pipeline, whose path is given,
     has layers before its cells, or its blocks have losses of their own.
+
+    Attributes:
+        task_params, batch_spec: what was given.
+        num_cells, num_parameters: of the whole model.
+        fprop_dtype: the name of the dtype that it computes in.
     """
 
     def __init__(
@@ -69,12 +74,12 @@ class ModelTracer:
         path: str = "task.pipeline",
     ):
         _check_can_be_planned(task_params, path)
+        self.task_params, self.batch_spec = task_params.Copy(), batch_spec
         task_params = task_params.Copy()
         pipeline = with_slices(task_params.pipeline, path)
         pipeline.cell_tpl = list(map(as_equal_slices, pipeline.cell_tpl))
         task_params.pipeline = pipeline
-        self._pipeline, self._batch_spec = task_params.pipeline, batch_spec
-        self._device = device
+        self._pipeline, self._device = task_params.pipeline, device
         self._distinct, self._order = _distinct_cells(task_params.pipeline)
         self._graph = tf.Graph()
         p = task_params.Copy().Set(name="planned")
@@ -88,10 +93,6 @@ class ModelTracer:
         trained = [self._trained[i] for i in self._order]
         self.num_cells = len(self._order)
         self.num_parameters = sum(own.num_parameters for own in trained)
-        self.num_variables = sum(own.num_variables for own in trained)
-        # The paths of trained variables; equal cells count once.
-        self.trained_paths = list(self._task.TrainedVariables())
-        self.train_params: Params = self._task.params.train
         self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
@@ -101,7 +102,7 @@ class ModelTracer:
         """
         task = self._task
         with self._graph.as_default():
-            inputs, targets = _micro_batch_specs(task, self._batch_spec, num_rows)
+            inputs, targets = _micro_batch_specs(task, self.batch_spec, num_rows)
         spec = dataclasses.replace(
             task.pipeline.spec,
             layers=[task.pipeline.cells[i] for i in self._order],
@@ -212,7 +213,6 @@ class _TrainedWeights(NamedTuple):
     """The trained weights that a cell owns, and the bytes of their optimizer state."""
 
     num_parameters: int
-    num_variables: int
     slot_bytes: int
 
 
@@ -230,6 +230,6 @@ def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
         averages = make_averages(p, own, {**every, **own})
         if averages is not None:
             slots += averages.State().values()
-        numbers = [v.shape.num_elements() for v in own.values()]
-        found.append(_TrainedWeights(sum(numbers), len(numbers), num_bytes(slots)))
+        number = sum(v.shape.num_elements() for v in own.values())
+        found.append(_TrainedWeights(number, num_bytes(slots)))
     return found

@@ -7,44 +7,15 @@ can hold, and the host that launches their operations.
 from __future__ import annotations
 
 import functools
-import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
-
-import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
-from lingvo_pipe.planner.costs.traced_model import ModelTracer, TracedModel
-from lingvo_pipe.planner.measured.calibration import median_seconds
-from lingvo_pipe.planner.resources.device_model import Contention
-from lingvo_pipe.training.optim.exponential_moving_average import make_averages
-from lingvo_pipe.training.optim.gradient_clipping import global_norm
-from lingvo_pipe.training.optim.learner import Learner
-
-_MAX_VARIABLES = 64  # The update of more variables is extrapolated.
-_NUM_UPDATES = 9
-_VARIABLE_SIZE = 8  # Numbers of each variable.
-
-
-def measured_contention(
-    tracer: ModelTracer,
-    traced: TracedModel,
-    devices: Sequence[str],
-    seconds: Sequence[CellSeconds],
-) -> Contention:
-    """Times cells on all devices at once, and updates of small variables.
-
-    The seconds of the cells and the loss are without contention.
-    """
-    update = _update_seconds(tracer, devices[:1])
-    if len(devices) == 1:
-        return Contention(update_on_one=update, update_on_all=update)
-    slowdown = measured_slowdown(traced, devices, seconds)
-    return Contention(len(devices), slowdown, update, _update_seconds(tracer, devices))
+from lingvo_pipe.planner.costs.traced_model import TracedModel
 
 
 def measured_slowdown(
@@ -64,34 +35,3 @@ def measured_slowdown(
 
 def _total(cells: Sequence[CellSeconds]) -> float:
     return sum(cell.forward + cell.backward for cell in cells)
-
-
-def _update_seconds(tracer: ModelTracer, devices: Sequence[str]) -> float:
-    """Returns the seconds to launch the updates of all variables, over the devices."""
-    paths = tracer.trained_paths[:_MAX_VARIABLES]
-    update = _make_update(tracer, paths, devices)
-    update()  # Builds the graph.
-    seconds = median_seconds(update, _NUM_UPDATES)
-    return seconds * tracer.num_variables / len(paths)
-
-
-def _make_update(
-    tracer: ModelTracer, paths: Sequence[str], devices: Sequence[str]
-) -> Callable[[], tf.Tensor]:
-    """Returns a function that applies gradients like a step and returns their norm."""
-    train, variables = tracer.train_params, {}
-    for path, device in zip(paths, itertools.cycle(devices), strict=False):
-        with tf.device(device):
-            variables[path] = tf.Variable(tf.zeros([_VARIABLE_SIZE]))
-    learner = Learner(train, variables, tracer.trained_paths)
-    averages = make_averages(train, variables, variables)
-
-    def update() -> tf.Tensor:
-        gradients = {path: x.read_value() for path, x in variables.items()}
-        norm = global_norm(list(gradients.values()), list(variables.values()))
-        learner.Apply(gradients)
-        if averages is not None:
-            averages.Update(tf.constant(1, tf.int64))
-        return norm
-
-    return tf.function(update, autograph=False)

@@ -30,13 +30,13 @@ from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.planner.costs.flops_time_model import stage_seconds
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, at_rows
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, TracedModel
-from lingvo_pipe.planner.measured.measured_contention import measured_contention
-from lingvo_pipe.planner.resources.device_model import Contention
+from lingvo_pipe.planner.measured.real_steps import measured_correction
 from lingvo_pipe.planner.resources.resources import (
     Constraints,
     Resources,
     allowed_candidates,
 )
+from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 
@@ -57,6 +57,7 @@ class MeasuredModels:
         self._traced: dict[int, TracedModel] = {}
         self._seconds: dict[int, Sequence[CellSeconds]] = {}
         self._min_oversized = math.inf  # This many rows or more are ruled out.
+        self._correction = Correction()
         self.out_of_memory = ""  # A sentence for errors, if memory ran out.
 
     def __call__(self, num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
@@ -69,7 +70,7 @@ class MeasuredModels:
                 for each in costs.calls
             ]
             costs = dataclasses.replace(costs, calls=calls)
-        return costs, self._seconds_of(num_rows)
+        return costs, self._correction.corrected(self._seconds_of(num_rows))
 
     def trace(self, num_rows: int) -> TracedModel:
         """Returns the model for micro-batches of b rows."""
@@ -109,17 +110,23 @@ class MeasuredModels:
             self._rule_out(num_rows, error)
             return True
 
-    def contention(self, devices: Sequence[str]) -> Contention:
-        """Measures the contention for the middle of the measured sizes that fit."""
+    def correct(self, devices: Sequence[str], resources: Resources) -> Resources:
+        """Corrects the cells' seconds by real steps; returns devices with contention.
+
+        The steps have micro-batches of the middle of the measured sizes that fit.
+        """
         while self._seconds:
             sizes = sorted(self._seconds)
             middle = sizes[len(sizes) // 2]
-            traced, seconds = self.trace(middle), self._seconds[middle]
+            given = self._costs(middle), self._seconds[middle], resources.limited_device
             try:
-                return measured_contention(self._tracer, traced, devices, seconds)
+                self._correction = measured_correction(
+                    self._tracer, devices, *given, resources.uses_all
+                )
+                break
             except tf.errors.ResourceExhaustedError as error:
                 self._rule_out(middle, error)
-        return Contention()
+        return resources.with_contention(self._correction.contention)
 
     def _rule_out(self, num_rows: int, error: tf.errors.OpError | None = None) -> None:
         self._min_oversized = num_rows
@@ -168,7 +175,7 @@ def plan_measured(
     if fitting := [size for size in sizes if models.cells_fit(size)]:
         for size in sorted({fitting[0], fitting[len(fitting) // 2], fitting[-1]}):
             models.measure_or_rule_out(size)
-    resources = resources.with_contention(models.contention(devices))
+    resources = models.correct(devices, resources)
     while True:
         try:
             found = plan(models, resources, constraints)

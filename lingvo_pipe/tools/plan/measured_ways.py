@@ -1,23 +1,22 @@
 """Ways to train a model on this machine's CPU devices, predicted and measured.
 
-The speed of a machine changes within minutes; so each round times the cells again, and
-ratios are formed within a round:
+The speed of a machine changes within seconds. So in each round the ways run in turns
+with the real steps that correct predictions, and ratios are formed within a round:
 
-    round 1    cells timed | way 1: predicted, measured | way 2: ... | ...
-    round 2    cells timed | ...
+    round 1    cells alone | real steps, way 1, way 2, ... | real steps, way 1, ...
+    round 2    cells alone | real steps, way 1, way 2, ... | real steps, way 1, ...
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.core.errors import UserValueError
@@ -27,16 +26,24 @@ from lingvo_pipe.pipeline.splitting.cell_costs import BACKWARD_PER_FORWARD
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, costs_by_rows
 from lingvo_pipe.planner.measured.calibration import available_memory, calibrated_device
-from lingvo_pipe.planner.measured.measured_contention import measured_contention
 from lingvo_pipe.planner.measured.measured_models import MeasuredModels
+from lingvo_pipe.planner.measured.real_steps import (
+    RealStep,
+    is_enough,
+    real_step,
+    synthetic_batch,
+)
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
-from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.candidate_evaluation import (
+    Evaluation,
+    evaluate,
+    evaluate_boundaries,
+)
+from lingvo_pipe.planner.search.correction import Correction, correction
 from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
 from lingvo_pipe.training.step.train_step import TrainStep
 
-_STEPS = 5  # Steps of a way in each round; the first one does not count.
-_ENOUGH_SECONDS = 10.0  # Of these steps, at least two, no more begin after this time.
 # To choose the number of rows: operations per second of two cores, roughly, and the
 # seconds that a step should take, and may take at most.
 _SPEED = 5e10
@@ -117,54 +124,110 @@ def measure_ways(
     spec = params.input.Instantiate().element_spec
     tracer = ModelTracer(params.task, spec, devices[0])
     rows = num_rows or _fitting_rows(tracer, params.input.batch_size, candidates)
-    batch = tf.nest.map_structure(
-        lambda s: _synthetic(tf.TensorSpec([rows, *s.shape[1:]], s.dtype)), spec
-    )
-    steps: list[TrainStep] = []
+    device = calibrated_device(devices)
+    sizes = {rows // each.num_micro_batches for each in candidates}
+    real: dict[int, list[RealStep | None]] = {}
+    trained: list[_Way] = []
     numbers = np.empty([num_rounds, len(candidates), 2, 2])
     for number in range(num_rounds):
-        predict = _Predictions(tracer, devices, rows)
-        for i, candidate in enumerate(candidates):
-            found = predict(candidate)
-            if number == 0:
-                steps.append(_step(params.task, found, devices))
-                steps[i](batch)  # Builds the graph.
-            predicted = found.step_seconds, predict.num_bytes(found)
-            numbers[number, i] = predicted, _measure(steps[i], batch, devices)
+        models = MeasuredModels(tracer, devices[0])
+        for size in sizes:
+            models.measure(size)
+        if number == 0:
+            real = {
+                size: [
+                    real_step(tracer, devices[:count], *models(size), device)
+                    for count in (1, 2)
+                ]
+                for size in sizes
+            }
+            trained = [
+                _Way(tracer, devices, rows, each, models, device) for each in candidates
+            ]
+        _run_in_turns([*itertools.chain(*real.values()), *trained])
+        corrections = {
+            size: _correction(steps, models, size, device)
+            for size, steps in real.items()
+        }
+        for i, way in enumerate(trained):
+            predicted = way.predicted(models, corrections[way.size], device)
+            numbers[number, i] = predicted, way.measured()
         log(f"{name}: round {number + 1} of {num_rounds}")
     return Figures(rows, candidates, numbers)
 
 
-class _Predictions:
-    """Predictions for ways to train batches of B rows, by cells timed in this round."""
+class _Way:
+    """A way to train batches of B rows, built once; `size` is of a micro-batch."""
 
-    def __init__(self, tracer: ModelTracer, devices: Sequence[str], num_rows: int):
-        self._tracer, self._devices, self._num_rows = tracer, devices, num_rows
-        self._models = MeasuredModels(tracer, devices[0])
-        self._calibrated = calibrated_device(devices)
-        self._measured = functools.cache(self._measure)
-
-    def __call__(self, candidate: Candidate) -> Evaluation:
-        num_rows = self._num_rows // candidate.num_micro_batches
-        device = self._measured(num_rows)
-        found = evaluate(candidate, *self._models(num_rows), device)
+    def __init__(
+        self,
+        tracer: ModelTracer,
+        devices: Sequence[str],
+        num_rows: int,
+        candidate: Candidate,
+        models: MeasuredModels,
+        device: DeviceModel,
+    ):
+        self.size = num_rows // candidate.num_micro_batches
+        costs, seconds = models(self.size)
+        found = evaluate(candidate, costs, seconds, device)
         assert isinstance(found, Evaluation)  # The machine has enough memory.
-        return found
+        self._needs, self._boundaries = DeviceNeeds(candidate, costs), found.boundaries
+        p = tracer.task_params.Copy()
+        p.pipeline.Set(devices=list(devices[: candidate.num_devices]))
+        p.pipeline.Set(**candidate.params(found.boundaries))
+        self._step = TrainStep(p.Instantiate())
+        self._batch = synthetic_batch(tracer.batch_spec, num_rows)
+        self._step(self._batch)  # Builds the graph.
+        self._watch = MemoryWatch(devices, self._step.State().values())
+        self.seconds: list[float] = []
+        self._peak = 0
 
-    def _measure(self, num_rows: int) -> DeviceModel:
-        """Times the cells; returns the devices with the contention between them."""
-        self._models.measure(num_rows)
-        traced, (_, seconds) = self._models.trace(num_rows), self._models(num_rows)
-        given = self._tracer, traced, self._devices, seconds
-        return dataclasses.replace(
-            self._calibrated, contention=measured_contention(*given)
-        )
+    def run(self) -> None:
+        """Times a step, and measures its memory."""
+        self._watch.peaks()
+        start = time.perf_counter()
+        self._step(self._batch)
+        self.seconds.append(time.perf_counter() - start)
+        (peak,) = self._watch.peaks()
+        self._peak = peak.num_bytes
 
-    def num_bytes(self, found: Evaluation) -> int:
-        """Returns the bytes of all devices, which share one memory."""
-        costs, _ = self._models(self._num_rows // found.candidate.num_micro_batches)
-        needs = DeviceNeeds(found.candidate, costs)
-        return needs.together(found.boundaries, found.timeline)
+    def measured(self) -> tuple[float, int]:
+        """Returns the median time of steps but the first, and memory in bytes."""
+        seconds, self.seconds = self.seconds[1:], []
+        return median(seconds), self._peak
+
+    def predicted(
+        self, models: MeasuredModels, found: Correction, device: DeviceModel
+    ) -> tuple[float, int]:
+        """Returns seconds, and bytes of all devices, which share one memory."""
+        device = dataclasses.replace(device, contention=found.contention)
+        _, alone = models(self.size)
+        given = self._boundaries, found.corrected(alone), device
+        step = evaluate_boundaries(self._needs, *given)
+        num_bytes = self._needs.together(self._boundaries, step.timeline)
+        return step.step_seconds, num_bytes
+
+
+def _correction(
+    steps: Sequence[RealStep | None],
+    models: MeasuredModels,
+    size: int,
+    device: DeviceModel,
+) -> Correction:
+    """Compares a step on one device, and one on two, with cells alone."""
+    on_one, on_two = (
+        None if step is None else step.compare(*models(size), device) for step in steps
+    )
+    return correction(on_one, on_two, 2)
+
+
+def _run_in_turns(steps: Iterable[RealStep | _Way | None]) -> None:
+    """Runs steps one after another, until each has run often enough."""
+    every = [step for step in steps if step is not None]
+    while not all(is_enough(step.seconds) for step in every):
+        for step in every:
+            step.run()
 
 
 def _fitting_rows(
@@ -189,32 +252,3 @@ def _fitting_rows(
             f"takes about {seconds_text(rows * second)} for {rows} rows"
         )
     return rows
-
-
-def _step(task: Any, found: Evaluation, devices: Sequence[str]) -> TrainStep:
-    candidate, p = found.candidate, task.Copy()
-    p.pipeline.Set(devices=list(devices[: candidate.num_devices]))
-    p.pipeline.Set(**candidate.params(found.boundaries))
-    return TrainStep(p.Instantiate())
-
-
-def _synthetic(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns numbers below 1; for integers ones, which most inputs allow."""
-    if spec.dtype.is_floating:
-        return tf.random.stateless_uniform(spec.shape, [0, 0], dtype=spec.dtype)
-    return tf.ones(spec.shape, spec.dtype)
-
-
-def _measure(step: TrainStep, batch: Any, devices: Sequence[str]) -> tuple[float, int]:
-    """Returns the median time of steps, and the memory of the last one in bytes."""
-    seconds: list[float] = []
-    watch = MemoryWatch(devices, step.State().values())
-    watch.peaks()
-    while len(seconds) < 2 or (
-        len(seconds) < _STEPS and sum(seconds) < _ENOUGH_SECONDS
-    ):
-        start = time.perf_counter()
-        step(batch)
-        seconds.append(time.perf_counter() - start)
-        (peak,) = watch.peaks()
-    return median(seconds[1:]), peak.num_bytes

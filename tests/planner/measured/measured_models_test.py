@@ -22,6 +22,7 @@ from lingvo_pipe.planner.search.candidate_evaluation import (
     evaluate,
     mean_concurrency,
 )
+from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 from tests.planner.made_up_model import (
@@ -91,7 +92,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def installed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Replaces the real machine by this one; returns it."""
     monkeypatch.setattr(measured_models, "measured_seconds", machine.time)
-    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: Contention())
+    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())
     return machine
 
 
@@ -190,8 +191,8 @@ def test_only_allowed_sizes_are_measured(machine: Machine) -> None:
 def test_contention_slows_down_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that computes alone is not slowed down."""
     machine = installed(Machine(), monkeypatch)
-    slowed = Contention(2, 3.0)
-    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: slowed)
+    slowed = Correction(contention=Contention(2, 3.0))
+    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: slowed)
     seconds = {}
     for number in (1, 2):
         constraints = Constraints(
@@ -211,6 +212,31 @@ def test_contention_slows_down_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         seconds[number] = slower / (1 + 2 * (mean_concurrency(alone.timeline) - 1))
         assert (slower > 1) == (number > 1)
     assert seconds == {1: pytest.approx(1.0), 2: pytest.approx(1.0)}
+
+
+def test_times_are_corrected_by_real_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both passes of each cell, and what a step takes outside of them."""
+    machine = installed(Machine(), monkeypatch)
+    rest = Contention(2, 1.0, 100.0, 100.0)
+    found = {}
+    for name, given in {
+        "alone": Correction(),
+        "in a step": Correction(2.0, 2.0, rest),
+    }.items():
+        monkeypatch.setattr(
+            measured_models, "measured_correction", lambda *_, x=given: x
+        )
+        constraints = Constraints(
+            num_devices=1, num_replicas=1, num_micro_batches=16, schedule="1f1b"
+        )
+        found[name] = planned(machine, 10**9, constraints, number=1).fastest[0]
+    before, after = found["alone"], found["in a step"]
+    assert after.timeline.busy_seconds(0) == pytest.approx(
+        2 * before.timeline.busy_seconds(0)
+    )
+    assert after.step_seconds - after.timeline.step_seconds == pytest.approx(
+        100 + before.step_seconds - before.timeline.step_seconds
+    )
 
 
 def machine_costs(
@@ -311,20 +337,18 @@ def test_suggestions_know_the_needs_of_sizes_that_are_not_allowed(
     assert set(machine.timed) <= {BATCH_SIZE}
 
 
-def test_memory_may_run_out_with_contention(
+def test_memory_may_run_out_in_a_real_step(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 
-    def contention(
-        tracer: Any, traced: Any, devices: Sequence[str], _: Any
-    ) -> Contention:
-        asked.append(traced.stage_calls)
-        if traced.stage_calls > 1:
+    def correct(tracer: Any, devices: Any, model: ModelCosts, *_: Any) -> Correction:
+        asked.append(model.num_rows)
+        if model.num_rows > 1:
             raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-        return Contention()
+        return Correction()
 
-    monkeypatch.setattr(measured_models, "measured_contention", contention)
+    monkeypatch.setattr(measured_models, "measured_correction", correct)
     found = planned(machine, 10**9)
     assert asked[0] > 1
     assert asked[-1] == 1

@@ -19,8 +19,9 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.measured import resolve_auto as resolve_auto_module
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
-from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
+from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts, Link
+from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.training.task.placement import place_stages
 from tests.planner.made_up_model import made_up_device
@@ -151,6 +152,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[SearchResult]:
         return made_up_device(10**9)
 
     monkeypatch.setattr(measured_models, "measured_seconds", seconds)
+    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())
     monkeypatch.setattr(resolve_auto_module, "machine_device", device)
     monkeypatch.setattr(resolve_auto_module, "plan_measured", plan)
     return found
@@ -267,7 +269,6 @@ def test_devices_are_in_the_order_of_the_placement(
     hosts = Hosts(2, Link(bandwidth, latency))
     device = dataclasses.replace(made_up_device(10**9), hosts=hosts)
     monkeypatch.setattr(resolve_auto_module, "machine_device", lambda _: device)
-    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: Contention())
     task, _ = resolved(number=4, **{**AUTO, "num_replicas": 2})
     first, *_ = placement = plans[0].fastest[0].placement
     assert placement == (((0, 2), (1, 3)) if by_stage else ((0, 1), (2, 3)))
@@ -282,10 +283,9 @@ WORKERS = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(2)]
 
 @pytest.mark.parametrize("memory_limit", [None, 10**8])
 def test_unknown_memory_is_reported(
-    memory_limit: int | None, plans: list[SearchResult], monkeypatch: pytest.MonkeyPatch
+    memory_limit: int | None, plans: list[SearchResult]
 ) -> None:
     """It is reported unless the user limits it."""
-    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: Contention())
     param = "task.pipeline.memory_limit"
     _, line = resolved(**AUTO, memory_limit=memory_limit)
     assert param not in line

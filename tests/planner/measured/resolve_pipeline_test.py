@@ -19,7 +19,8 @@ from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.measured import resolve_auto as resolve_auto_module
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
 from lingvo_pipe.planner.measured.resolve_pipeline import resolve_pipeline
-from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.training.task.pipeline_inputs import (
     batch_placeholders,
     configure_inputs,
@@ -47,7 +48,7 @@ def device(names: Sequence[str]) -> DeviceModel:
 def not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measures no devices."""
     monkeypatch.setattr(measured_models, "measured_seconds", seconds)
-    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: Contention())
+    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())
     monkeypatch.setattr(resolve_auto_module, "machine_device", device)
 
 

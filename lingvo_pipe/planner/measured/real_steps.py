@@ -1,0 +1,153 @@
+"""Real training steps, timed to correct what cells take alone; see `correction`."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.flops_time_model import update_seconds
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
+from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.correction import (
+    Correction,
+    InStep,
+    correction,
+    in_step,
+)
+from lingvo_pipe.training.profiling.step_profile import measured_timeline
+from lingvo_pipe.training.step.train_step import TrainStep
+
+# Short steps run often; the first one does not count.
+_MIN_STEPS, _MIN_SECONDS = 5, 2.0
+_ENOUGH_SECONDS = 10.0  # Of two steps or more.
+# Of the real steps, whichever fits first.
+_VARIANTS = ("1f1b", "never"), ("gpipe", "always")
+
+
+class RealStep:
+    """A training step on K devices, built once and timed often.
+
+    Micro-batches have b rows. Raises tf.errors.OpError if the step does not run, such
+    as for lack of memory, and FloatingPointError if its loss is not finite.
+
+    Attributes:
+        seconds: the times of the steps since the last comparison.
+    """
+
+    def __init__(
+        self,
+        tracer: ModelTracer,
+        devices: Sequence[str],
+        num_rows: int,
+        planned: Evaluation,
+    ):
+        candidate, self._boundaries = planned.candidate, planned.boundaries
+        p = tracer.task_params.Copy()
+        p.pipeline.Set(devices=list(devices), memory_limit=None)
+        p.pipeline.Set(micro_batch_size=None, num_batch_shards=None)
+        p.pipeline.Set(**candidate.params(planned.boundaries))
+        self._step = TrainStep(p.Instantiate())
+        size = num_rows * candidate.num_micro_batches
+        self._batch = synthetic_batch(tracer.batch_spec, size)
+        self._step(self._batch)  # Builds the graph.
+        self.seconds: list[float] = []
+        self._timelines: list[Timeline] = []
+
+    def run(self) -> None:
+        """Times a step."""
+        start = time.perf_counter()
+        self._step(self._batch)
+        self.seconds.append(time.perf_counter() - start)
+        times = self._step.Times()
+        self._timelines.append(measured_timeline(self._step.schedule, times))
+
+    def compare(
+        self, model: ModelCosts, alone: Sequence[CellSeconds], device: DeviceModel
+    ) -> InStep:
+        """Compares all steps but the first with cells alone, and forgets them."""
+        walls, timelines = self.seconds[1:], self._timelines[1:]
+        self.seconds, self._timelines = [], []
+        schedule = timelines[0].schedule
+        update = update_seconds(model, schedule, self._boundaries, 1, device)
+        return in_step(walls, timelines, alone, update)
+
+
+def is_enough(seconds: Sequence[float]) -> bool:
+    """Returns whether steps of these seconds are enough for a median."""
+    number, total = len(seconds), sum(seconds)
+    is_long = number >= _MIN_STEPS and total >= _MIN_SECONDS
+    return number >= 2 and (is_long or total >= _ENOUGH_SECONDS)
+
+
+def real_step(
+    tracer: ModelTracer,
+    devices: Sequence[str],
+    model: ModelCosts,
+    alone: Sequence[CellSeconds],
+    device: DeviceModel,
+) -> RealStep | None:
+    """Returns a step with a stage on each device.
+
+    Returns None if none fits, or a synthetic batch is invalid or makes it overflow.
+    """
+    number = len(devices)
+    if number > len(alone):
+        return None
+    for variant in _VARIANTS:
+        candidate = Candidate(1, number, 1, 2 * number, *variant)
+        planned = evaluate(candidate, model, alone, device)
+        if isinstance(planned, Evaluation):
+            try:
+                return RealStep(tracer, devices, model.num_rows, planned)
+            except (FloatingPointError, tf.errors.InvalidArgumentError):
+                return None
+    return None
+
+
+def measured_correction(
+    tracer: ModelTracer,
+    devices: Sequence[str],
+    model: ModelCosts,
+    alone: Sequence[CellSeconds],
+    device: DeviceModel,
+    uses_all: bool = False,
+) -> Correction:
+    """Times a step on one device and one on all; with `uses_all` only this one."""
+
+    def found(number: int) -> InStep | None:
+        given = model, alone, device
+        step = real_step(tracer, devices[:number], *given)
+        if step is None:
+            return None
+        while not is_enough(step.seconds):
+            step.run()
+        return step.compare(*given)
+
+    is_alone = len(devices) == 1
+    on_one = None if uses_all and not is_alone else found(1)
+    gc.collect()  # Frees the weights.
+    on_all = None if is_alone else found(len(devices))
+    gc.collect()
+    return correction(on_one, on_all, len(devices))
+
+
+def synthetic_batch(spec: NestedMap, num_rows: int) -> Any:
+    """Returns a batch of numbers below 1; of integers ones, which most inputs allow."""
+
+    def synthetic(each: tf.TensorSpec) -> tf.Tensor:
+        shape = [num_rows, *each.shape[1:]]
+        if each.dtype.is_floating:
+            return tf.random.stateless_uniform(shape, [0, 0], dtype=each.dtype)
+        return tf.ones(shape, each.dtype)
+
+    return tf.nest.map_structure(synthetic, spec)

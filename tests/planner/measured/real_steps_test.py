@@ -1,0 +1,150 @@
+"""Real steps correct what cells take alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.measured import real_steps
+from lingvo_pipe.planner.measured.real_steps import (
+    is_enough,
+    measured_correction,
+    real_step,
+    synthetic_batch,
+)
+from lingvo_pipe.planner.resources.resources import Resources
+from lingvo_pipe.planner.search.correction import Correction, InStep
+from tests.planner.made_up_model import NUM_CELLS, made_up_device, made_up_model
+from tests.registered_models.reduced_models import reduced_params
+
+MODEL = made_up_model(4)
+SECONDS = [CellSeconds(1.0, 2.0)] * NUM_CELLS
+DEVICES = [f"cpu:{i}" for i in range(3)]
+RICH = made_up_device(10**9)
+
+
+class FakeStep:
+    """A step that takes twice the cells' time on one device, thrice on several."""
+
+    def __init__(self, number: int):
+        self._factor = 2.0 if number == 1 else 3.0
+        self.seconds: list[float] = []
+
+    def run(self) -> None:
+        self.seconds.append(1.0)
+
+    def compare(self, *unused: Any) -> InStep:
+        assert is_enough(self.seconds)
+        return InStep(self._factor, self._factor, self._factor, self._factor - 1)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """Returns the devices of the steps that were made."""
+    found: list[Sequence[str]] = []
+
+    def make(tracer: Any, devices: Sequence[str], *unused: Any) -> FakeStep:
+        found.append(devices)
+        return FakeStep(len(devices))
+
+    monkeypatch.setattr(real_steps, "RealStep", make)
+    return found
+
+
+def corrected(devices: Sequence[str], **options: bool) -> Correction:
+    tracer: Any = None
+    return measured_correction(tracer, devices, MODEL, SECONDS, RICH, **options)
+
+
+def test_a_step_on_one_device_and_one_on_all_are_timed(
+    asked: list[Sequence[str]],
+) -> None:
+    """Only the one on all if there is no other way to use the devices."""
+    found = corrected(DEVICES)
+    assert asked == [DEVICES[:1], DEVICES]
+    # Thrice with one of two other devices busy: four times with both.
+    assert found.forward == 2.0
+    assert found.contention == pytest.approx((3, 2.0, 2.0, 3.0))
+    found = corrected(DEVICES, uses_all=True)
+    assert asked[2:] == [DEVICES]
+    assert (found.forward, found.contention.slowdown) == (3.0, 1.0)
+    assert corrected(DEVICES[:1], uses_all=True).forward == 2.0
+    assert asked[3:] == [DEVICES[:1]]
+
+
+def test_there_are_no_more_stages_than_cells(asked: list[Sequence[str]]) -> None:
+    many = [f"cpu:{i}" for i in range(NUM_CELLS + 1)]
+    assert corrected(many).forward == 2.0
+    assert asked == [many[:1]]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_step_that_does_not_fit_recomputes_or_is_left_out(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(tracer: Any, devices: Any, num_rows: int, planned: Any) -> Any:
+        return planned.candidate.recompute
+
+    monkeypatch.setattr(real_steps, "RealStep", make)
+    found: list[Any] = []
+    for memory in range(1000, 60_000, 500):
+        given: Any = (None, DEVICES[:number], MODEL, SECONDS, made_up_device(memory))
+        found.append(real_step(*given))
+    assert list(dict.fromkeys(found)) == [None, "always", "never"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [FloatingPointError(), tf.errors.InvalidArgumentError(None, None, "index")],
+)
+def test_a_step_that_takes_no_synthetic_batch_is_left_out(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*unused: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(real_steps, "RealStep", make)
+    given: Any = (None, DEVICES[:1], MODEL, SECONDS, RICH)
+    assert real_step(*given) is None
+
+
+def test_short_steps_run_often_and_long_ones_twice() -> None:
+    assert not is_enough([])
+    assert not is_enough([30.0])
+    assert is_enough([30.0, 30.0])
+    assert not is_enough([0.1] * 19)
+    assert is_enough([0.1] * 21)
+    assert not is_enough([0.6] * 4)
+    assert is_enough([0.6] * 5)
+
+
+def test_batches_are_valid_for_most_inputs() -> None:
+    spec = {
+        "ids": tf.TensorSpec([None, 3], tf.int32),
+        "image": tf.TensorSpec([None, 2, 2], tf.float32),
+    }
+    batch = synthetic_batch(spec, 5)  # type: ignore[arg-type]
+    assert batch["ids"].shape == [5, 3]
+    assert set(batch["ids"].numpy().flat) == {1}
+    assert 0 <= batch["image"].numpy().min() < batch["image"].numpy().max() < 1
+
+
+def test_a_real_step_is_timed_with_its_update() -> None:
+    params = reduced_params("lm.giant.L3")
+    tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
+    traced = tracer.trace(2)
+    alone = [CellSeconds(1e-3, 2e-3)] * tracer.num_cells
+    resources = Resources(made_up_device(10**12), 2, 8)
+    found = measured_correction(
+        tracer, stage_devices(None, 2), traced.costs, alone, resources.device
+    )
+    assert found.forward > 0
+    assert found.backward > 0
+    assert found.contention.slowdown >= 1
+    assert min(found.contention[2:]) + 1 > 0

@@ -1,0 +1,88 @@
+"""Corrected predictions are those of the steps that corrected them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.correction import (
+    Correction,
+    InStep,
+    correction,
+    in_step,
+)
+from tests.planner.made_up_model import (
+    NUM_CELLS,
+    NUM_DEVICES,
+    made_up_device,
+    made_up_model,
+)
+
+MODEL = made_up_model(4)
+ALONE = [CellSeconds(0.01 + i % 3 / 100, 0.03 - i % 2 / 100) for i in range(NUM_CELLS)]
+DEVICE = dataclasses.replace(
+    made_up_device(10**9), link_seconds=0.0, link_bandwidth=1e12, operation_seconds=0.0
+)
+
+
+def step_of(
+    number: int, seconds: Sequence[CellSeconds], device: DeviceModel
+) -> Evaluation:
+    """Predicts a step on this many devices."""
+    candidate = Candidate(1, number, 1, 2 * number, "1f1b", "never")
+    found = evaluate(candidate, MODEL, seconds, device)
+    assert isinstance(found, Evaluation)
+    return found
+
+
+def found_in(step: Evaluation, rest: float) -> InStep:
+    """Compares a step with the cells alone, as if it were a real one."""
+    update = step.step_seconds - step.timeline.step_seconds
+    walls = [step.step_seconds + rest]
+    return in_step(walls, [step.timeline], ALONE, update)
+
+
+@pytest.mark.parametrize("number", range(2, NUM_DEVICES + 1))
+@pytest.mark.parametrize(("forward", "backward"), [(1.0, 1.0), (0.8, 1.3)])
+@pytest.mark.parametrize("slowdown", [1.0, 1.6])
+def test_what_makes_real_steps_slower_is_found(
+    number: int, forward: float, backward: float, slowdown: float
+) -> None:
+    """Real steps are predictions with other times of cells, and with contention."""
+    real = Correction(forward, backward, Contention(number, slowdown, 0.25, 0.75))
+    seconds = real.corrected(ALONE)
+    without_rest = Contention(number, slowdown)
+    device = dataclasses.replace(DEVICE, contention=without_rest)
+    one, all_ = (step_of(n, seconds, device) for n in (1, number))
+    found = correction(found_in(one, 0.25), found_in(all_, 0.75), number)
+    assert found.forward == pytest.approx(forward)
+    assert found.backward == pytest.approx(backward)
+    assert found.contention == pytest.approx(real.contention, rel=0.02)
+    device = dataclasses.replace(DEVICE, contention=found.contention)
+    for each, count, rest in ((one, 1, 0.25), (all_, number, 0.75)):
+        again = step_of(count, found.corrected(ALONE), device)
+        assert again.step_seconds == pytest.approx(each.step_seconds + rest, rel=0.02)
+
+
+def test_with_one_step_all_is_as_in_it() -> None:
+    step = InStep(0.9, 1.2, 0.5, 1.8)
+    for on_one, on_all in ((step, None), (None, step)):
+        found = correction(on_one, on_all, 2)
+        assert found == Correction(0.9, 1.2, Contention(2, 1.0, 0.5, 0.5))
+
+
+def test_without_steps_nothing_is_corrected() -> None:
+    found = correction(None, None, 2)
+    assert found == Correction()
+    assert found.corrected(ALONE) == ALONE
+
+
+def test_contention_makes_no_device_faster() -> None:
+    found = correction(InStep(), InStep(0.5, 0.5, concurrency=2.0), 2)
+    assert found.contention.slowdown == 1.0
