@@ -57,7 +57,7 @@ _MAX_CACHED = 1 << 17
 # TensorFlow's allocator splits a free chunk only if it is twice as large as what is
 # asked for. So tensors that come and go with each operation take up to twice their
 # size; measured, about a fifth more in all.
-_LOSS_NUMERATOR, _LOSS_DENOMINATOR = 6, 5
+ALLOCATOR_LOSS = 0.2
 
 
 class StashBytes(NamedTuple):
@@ -88,16 +88,18 @@ class StageMemory:
         value_bytes: Mapping[int, int],
         in_place: bool = False,
         shared_weights: Sequence[SharedWeight] = (),
+        allocator_loss: float = ALLOCATOR_LOSS,
     ):
         """Initializes the memory of all calls of a model, in order.
 
         `value_bytes` are of the values between calls, for one micro-batch, without the
         mini-batch's inputs, which are not stashed. With `in_place`, gradients are
         accumulated in place and an allocator loses nothing, as if XLA compiled a step.
-        `shared_weights` count among the weights of each of their calls.
+        `shared_weights` count among the weights of each of their calls. Tensors that
+        come and go take `allocator_loss` more than their size, as a fraction.
         """
         self._shared_weights = shared_weights
-        self._in_place = in_place
+        self._loss = 0.0 if in_place else allocator_loss
         self._calls = calls
         self._value_bytes = value_bytes
         self._weights = _running_sums(call.weights for call in calls)
@@ -183,10 +185,7 @@ class StageMemory:
             0,
             0,
         )
-        if not self._in_place:
-            during = tuple(
-                each * _LOSS_NUMERATOR // _LOSS_DENOMINATOR for each in during
-            )
+        during = tuple(each + int(each * self._loss) for each in during)
         return StashBytes((saved, residuals, late), during)
 
     def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
-from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
+from lingvo_pipe.pipeline.memory.stage_memory import ALLOCATOR_LOSS, StageMemory
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, boundary_bytes
 
 
@@ -27,6 +27,7 @@ class ModelCosts:
     in_place: bool = False  # See `StageMemory`.
     shared_weights: Sequence[SharedWeight] = ()
     weight_shares: Sequence[float] = ()  # See `Phases`, of each cell; if (), halves.
+    allocator_loss: float = ALLOCATOR_LOSS  # See `StageMemory`.
 
     @property
     def num_cells(self) -> int:
@@ -37,12 +38,13 @@ class ModelCosts:
     def memory(self) -> StageMemory:
         """The memory of consecutive calls, without slots, in a single replica."""
         given = self.calls, self.value_bytes, self.in_place
-        return StageMemory(*given, self.shared_weights)
+        return StageMemory(*given, self.shared_weights, self.allocator_loss)
 
     @functools.cached_property
     def replicated_memory(self) -> StageMemory:
         """The same in one of several replicas, which have copies of shared weights."""
-        return StageMemory(self.calls, self.value_bytes, self.in_place)
+        given = self.calls, self.value_bytes, self.in_place
+        return StageMemory(*given, allocator_loss=self.allocator_loss)
 
     @functools.cached_property
     def boundary_bytes(self) -> list[int]:

@@ -20,6 +20,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -58,19 +59,14 @@ class MeasuredModels:
         self._seconds: dict[int, Sequence[CellSeconds]] = {}
         self._min_oversized = math.inf  # This many rows or more are ruled out.
         self._correction = Correction()
+        self._known: dict[Any, ModelCosts] = {}
         self.out_of_memory = ""  # A sentence for errors, if memory ran out.
 
     def __call__(self, num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
-        """Returns costs and seconds; see `Models`."""
-        costs = self._costs(num_rows)
-        if num_rows >= self._min_oversized:
-            above = self._limit + 1
-            calls = [
-                each._replace(workspace=Workspace(forward=(above,)))
-                for each in costs.calls
-            ]
-            costs = dataclasses.replace(costs, calls=calls)
-        return costs, self._correction.corrected(self._seconds_of(num_rows))
+        """Returns costs and seconds, corrected; see `Models`."""
+        return self._corrected_costs(num_rows), self._correction.corrected(
+            self._seconds_of(num_rows)
+        )
 
     def trace(self, num_rows: int) -> TracedModel:
         """Returns the model for micro-batches of b rows."""
@@ -136,6 +132,18 @@ class MeasuredModels:
                 f" Micro-batches of {num_rows} rows count as too large, because memory "
                 f"ran out while they were measured: {error.message}"
             )
+
+    def _corrected_costs(self, num_rows: int) -> ModelCosts:
+        is_oversized = num_rows >= self._min_oversized
+        costs, loss = self._costs(num_rows), self._correction.allocator_loss
+        key = num_rows, is_oversized, loss, len(self._traced)
+        if key not in self._known:  # A search asks again and again.
+            if is_oversized:
+                above = Workspace(forward=(self._limit + 1,))
+                calls = [each._replace(workspace=above) for each in costs.calls]
+                costs = dataclasses.replace(costs, calls=calls)
+            self._known[key] = dataclasses.replace(costs, allocator_loss=loss)
+        return self._known[key]
 
     def _costs(self, num_rows: int) -> ModelCosts:
         """Returns traced costs, or costs interpolated between two traced sizes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import tensorflow as tf
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.flops_time_model import update_seconds
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
@@ -21,10 +23,12 @@ from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 from lingvo_pipe.planner.search.correction import (
     Correction,
     InStep,
+    allocator_loss,
     correction,
     in_step,
 )
-from lingvo_pipe.training.profiling.step_profile import measured_timeline
+from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
+from lingvo_pipe.training.profiling.step_profile import MemoryPeak, measured_timeline
 from lingvo_pipe.training.step.train_step import TrainStep
 
 # Short steps run often; the first one does not count.
@@ -51,7 +55,7 @@ class RealStep:
         num_rows: int,
         planned: Evaluation,
     ):
-        candidate, self._boundaries = planned.candidate, planned.boundaries
+        candidate, self._planned = planned.candidate, planned
         p = tracer.task_params.Copy()
         p.pipeline.Set(devices=list(devices), memory_limit=None)
         p.pipeline.Set(micro_batch_size=None, num_batch_shards=None)
@@ -60,14 +64,18 @@ class RealStep:
         size = num_rows * candidate.num_micro_batches
         self._batch = synthetic_batch(tracer.batch_spec, size)
         self._step(self._batch)  # Builds the graph.
+        self._watch = MemoryWatch(devices, self._step.State().values())
+        self._peaks: list[MemoryPeak] = []
         self.seconds: list[float] = []
         self._timelines: list[Timeline] = []
 
     def run(self) -> None:
-        """Times a step."""
+        """Times a step, and measures its memory."""
+        self._watch.peaks()
         start = time.perf_counter()
         self._step(self._batch)
         self.seconds.append(time.perf_counter() - start)
+        self._peaks = self._watch.peaks()
         times = self._step.Times()
         self._timelines.append(measured_timeline(self._step.schedule, times))
 
@@ -77,9 +85,25 @@ class RealStep:
         """Compares all steps but the first with cells alone, and forgets them."""
         walls, timelines = self.seconds[1:], self._timelines[1:]
         self.seconds, self._timelines = [], []
-        schedule = timelines[0].schedule
-        update = update_seconds(model, schedule, self._boundaries, 1, device)
-        return in_step(walls, timelines, alone, update)
+        schedule, boundaries = timelines[0].schedule, self._planned.boundaries
+        update = update_seconds(model, schedule, boundaries, 1, device)
+        return in_step(walls, timelines, alone, update, self._loss(model))
+
+    def _loss(self, model: ModelCosts) -> float | None:
+        """Returns what allocators lose; None if some device's memory is not known."""
+        planned, peaks = self._planned, self._peaks
+        number = planned.candidate.num_devices
+        if sum(len(peak.devices) for peak in peaks) < number:
+            return None
+
+        def predicted(loss: float) -> int:
+            costs = dataclasses.replace(model, allocator_loss=loss)
+            needs = DeviceNeeds(planned.candidate, costs)
+            if len(peaks) < number:  # They share one memory.
+                return needs.together(planned.boundaries, planned.timeline)
+            return sum(needs.by_device(planned.boundaries))
+
+        return allocator_loss(sum(peak.num_bytes for peak in peaks), predicted)
 
 
 def is_enough(seconds: Sequence[float]) -> bool:

@@ -5,15 +5,17 @@
                     the operations      the rest
 
 Among others, and beside other devices, a cell takes more or less time than alone. The
-rest is a step's time outside the pipeline's operations.
+rest is a step's time outside the pipeline's operations. How much an allocator loses
+depends on the sizes of a model's tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from lingvo_pipe.pipeline.memory.stage_memory import ALLOCATOR_LOSS
 from lingvo_pipe.pipeline.simulation.costs import fitted_costs, median_costs
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
@@ -28,20 +30,23 @@ class InStep(NamedTuple):
         forward, backward: the time of operations over that of their cells.
         rest: seconds outside the operations, without those predicted by bytes.
         concurrency: the mean number of busy devices.
+        allocator_loss: see `StageMemory`; None if memory is not measured.
     """
 
     forward: float = 1.0
     backward: float = 1.0
     rest: float = 0.0
     concurrency: float = 1.0
+    allocator_loss: float | None = None
 
 
 class Correction(NamedTuple):
-    """Factors of the time of cells alone, and the contention between devices."""
+    """Factors of the time of cells alone, contention, and what the allocator loses."""
 
     forward: float = 1.0
     backward: float = 1.0
     contention: Contention = Contention()
+    allocator_loss: float = ALLOCATOR_LOSS
 
     def corrected(self, seconds: Sequence[CellSeconds]) -> list[CellSeconds]:
         """Returns the seconds of cells in a step without contention."""
@@ -56,6 +61,7 @@ def in_step(
     timelines: Sequence[Timeline],
     alone: Sequence[CellSeconds],
     update: float,
+    loss: float | None = None,
 ) -> InStep:
     """Compares real steps with all cells alone, and with the predicted update."""
     stages = median_costs(list(map(fitted_costs, timelines))).stages
@@ -66,6 +72,7 @@ def in_step(
         sum(x.backward for x in stages) / sum(x.backward for x in alone),
         outside - update,
         median(map(mean_concurrency, timelines)),
+        loss,
     )
 
 
@@ -85,4 +92,14 @@ def correction(
         others = min((beside.concurrency - 1) / (num_devices - 1), 1.0)
         slowdown = max(1 + (slower - 1) / others, 1.0)
     contention = Contention(max(num_devices, 2), slowdown, known.rest, beside.rest)
-    return Correction(known.forward, known.backward, contention)
+    loss = ALLOCATOR_LOSS if known.allocator_loss is None else known.allocator_loss
+    return Correction(known.forward, known.backward, contention, loss)
+
+
+def allocator_loss(measured: int, predicted: Callable[[float], int]) -> float:
+    """Returns the loss with which the predicted bytes are the measured ones.
+
+    They are linear in the loss, which is a fraction from 0 to 1.
+    """
+    low, high = predicted(0.0), predicted(1.0)
+    return min(max((measured - low) / (high - low), 0.0), 1.0) if high > low else 0.0

@@ -49,6 +49,7 @@ from lingvo_pipe.training.step.train_step import TrainStep
 _SPEED = 5e10
 _SHORT, _LONG = 1.0, 60.0
 _MAX_MEMORY = 0.5  # Fraction of the machine's memory.
+_ON_END = 3
 
 
 def ways(num_micro_batches: Sequence[int]) -> list[Candidate]:
@@ -172,7 +173,7 @@ class _Way:
         costs, seconds = models(self.size)
         found = evaluate(candidate, costs, seconds, device)
         assert isinstance(found, Evaluation)  # The machine has enough memory.
-        self._needs, self._boundaries = DeviceNeeds(candidate, costs), found.boundaries
+        self._candidate, self._boundaries = candidate, found.boundaries
         p = tracer.task_params.Copy()
         p.pipeline.Set(devices=list(devices[: candidate.num_devices]))
         p.pipeline.Set(**candidate.params(found.boundaries))
@@ -193,7 +194,7 @@ class _Way:
         self._peak = peak.num_bytes
 
     def measured(self) -> tuple[float, int]:
-        """Returns the median time of steps but the first, and memory in bytes."""
+        """Returns the median time of steps but the first, and the last one's bytes."""
         seconds, self.seconds = self.seconds[1:], []
         return median(seconds), self._peak
 
@@ -202,11 +203,12 @@ class _Way:
     ) -> tuple[float, int]:
         """Returns seconds, and bytes of all devices, which share one memory."""
         device = dataclasses.replace(device, contention=found.contention)
-        _, alone = models(self.size)
+        costs, alone = models(self.size)
+        costs = dataclasses.replace(costs, allocator_loss=found.allocator_loss)
+        needs = DeviceNeeds(self._candidate, costs)
         given = self._boundaries, found.corrected(alone), device
-        step = evaluate_boundaries(self._needs, *given)
-        num_bytes = self._needs.together(self._boundaries, step.timeline)
-        return step.step_seconds, num_bytes
+        step = evaluate_boundaries(needs, *given)
+        return step.step_seconds, needs.together(self._boundaries, step.timeline)
 
 
 def _correction(
@@ -223,10 +225,17 @@ def _correction(
 
 
 def _run_in_turns(steps: Iterable[RealStep | _Way | None]) -> None:
-    """Runs steps one after another, until each has run often enough."""
+    """Runs steps one after another, until each has run often enough.
+
+    At last each runs some times on end, because the memory of a step depends on what
+    the one before it has freed.
+    """
     every = [step for step in steps if step is not None]
     while not all(is_enough(step.seconds) for step in every):
         for step in every:
+            step.run()
+    for step in every:
+        for _ in range(_ON_END):
             step.run()
 
 
