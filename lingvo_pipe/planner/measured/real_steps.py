@@ -34,8 +34,8 @@ from lingvo_pipe.training.step.train_step import TrainStep
 # Short steps run often; the first one does not count.
 _MIN_STEPS, _MIN_SECONDS = 5, 2.0
 _ENOUGH_SECONDS = 10.0  # Of two steps or more.
-# Of the real steps, whichever fits first.
-_VARIANTS = ("1f1b", "never"), ("gpipe", "always")
+# Of the real step, whichever fits first.
+_RECOMPUTE = "never", "always"
 
 
 class RealStep:
@@ -45,7 +45,7 @@ class RealStep:
     as for lack of memory, and FloatingPointError if its loss is not finite.
 
     Attributes:
-        seconds: the times of the steps since the last comparison.
+        seconds: the times of steps that are not taken yet.
     """
 
     def __init__(
@@ -79,15 +79,13 @@ class RealStep:
         times = self._step.Times()
         self._timelines.append(measured_timeline(self._step.schedule, times))
 
-    def compare(
-        self, model: ModelCosts, alone: Sequence[CellSeconds], device: DeviceModel
-    ) -> InStep:
-        """Compares all steps but the first with cells alone, and forgets them."""
+    def take(self, model: ModelCosts, device: DeviceModel) -> InStep:
+        """Returns the medians of all steps but the first, and forgets the steps."""
         walls, timelines = self.seconds[1:], self._timelines[1:]
         self.seconds, self._timelines = [], []
         schedule, boundaries = timelines[0].schedule, self._planned.boundaries
         update = update_seconds(model, schedule, boundaries, 1, device)
-        return in_step(walls, timelines, alone, update, self._loss(model))
+        return in_step(walls, timelines, update, self._loss(model))
 
     def _loss(self, model: ModelCosts) -> float | None:
         """Returns what allocators lose; None if some device's memory is not known."""
@@ -127,8 +125,8 @@ def real_step(
     number = len(devices)
     if number > len(alone):
         return None
-    for variant in _VARIANTS:
-        candidate = Candidate(1, number, 1, 2 * number, *variant)
+    for recompute in _RECOMPUTE:
+        candidate = Candidate(1, number, 1, 2 * number, "1f1b", recompute)
         planned = evaluate(candidate, model, alone, device)
         if isinstance(planned, Evaluation):
             try:
@@ -149,20 +147,19 @@ def measured_correction(
     """Times a step on one device and one on all; with `uses_all` only this one."""
 
     def found(number: int) -> InStep | None:
-        given = model, alone, device
-        step = real_step(tracer, devices[:number], *given)
+        step = real_step(tracer, devices[:number], model, alone, device)
         if step is None:
             return None
         while not is_enough(step.seconds):
             step.run()
-        return step.compare(*given)
+        return step.take(model, device)
 
     is_alone = len(devices) == 1
     on_one = None if uses_all and not is_alone else found(1)
     gc.collect()  # Frees the weights.
     on_all = None if is_alone else found(len(devices))
     gc.collect()
-    return correction(on_one, on_all, len(devices))
+    return correction(alone, on_one, on_all, len(devices))
 
 
 def synthetic_batch(spec: NestedMap, num_rows: int) -> Any:

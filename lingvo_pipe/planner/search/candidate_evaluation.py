@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Sequence
 
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.simulation.contention import simulate_with_contention
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
@@ -111,14 +112,15 @@ def evaluate_boundaries(
     given = seconds, model.boundary_bytes, boundaries, device
     num_bytes, shares = needs.by_device(boundaries), model.weight_shares
 
+    def slowdown(num_busy: int) -> float:
+        return contention.slowdown_at(num_busy * num_replicas)
+
     @functools.cache  # Replicas and placements have mostly the same links.
     def timeline_of(links: tuple[Link, ...]) -> Timeline:
-        timeline = simulate(schedule, step_costs(*given, links, shares))
-        busy = mean_concurrency(timeline) * num_replicas
-        slowdown = contention.slowdown_at(busy)
-        if slowdown == 1:
-            return timeline
-        return simulate(schedule, step_costs(*given, links, shares, slowdown))
+        costs = step_costs(*given, links, shares)
+        if contention.slowdown == 1:
+            return simulate(schedule, costs)
+        return simulate_with_contention(schedule, costs, slowdown)
 
     def placed(placement: Placement) -> Evaluation:
         every = _links(placement, schedule, device)
@@ -153,12 +155,10 @@ def step_costs(
     device: DeviceModel,
     links: Sequence[Link] | None = None,
     weight_shares: Sequence[float] = (),
-    slowdown: float = 1.0,
 ) -> Costs:
-    """Returns the costs of a step's operations.
+    """Returns the costs of a step's operations, without contention.
 
-    `boundary_bytes` would cross a boundary after each cell. `seconds` of the cells are
-    without contention, whose `slowdown` is a factor. The links are those between
+    `boundary_bytes` would cross a boundary after each cell. The links are those between
     consecutive stages; if None, all are on one host. `weight_shares` are the parts of
     cells' backward passes that compute weights' gradients; if (), they are halves.
     """
@@ -170,10 +170,10 @@ def step_costs(
         own = stage_seconds(seconds[start:end])
         received = boundary_bytes[start - 1] if start else 0
         return StageCosts(
-            forward=own.forward * slowdown,
-            backward=own.backward * slowdown,
-            input_gradient=(own.backward - sum(late[start:end])) * slowdown,
-            weight_gradient=sum(late[start:end]) * slowdown,
+            forward=own.forward,
+            backward=own.backward,
+            input_gradient=own.backward - sum(late[start:end]),
+            weight_gradient=sum(late[start:end]),
             send_forward=after.seconds(boundary_bytes[end - 1]),
             send_backward=before.seconds(received),
         )
@@ -183,23 +183,3 @@ def step_costs(
     around = itertools.pairwise([device.link, *between, device.link])
     stages = (stage_costs(*a, *b) for a, b in zip(pairs, around, strict=True))
     return Costs(tuple(stages), overhead=device.operation_seconds)
-
-
-def mean_concurrency(timeline: Timeline) -> float:
-    """Returns the number of busy devices, averaged over busy device seconds.
-
-    device 0   ##########
-    device 1      ##########
-    1  2      1      devices, for 3, 7 and 3 seconds
-
-    Here 2 devices compute in 14 of 20 device seconds, so the mean is 1.7. It is at
-    least 1.
-    """
-    ops = [timed for _, timed in timeline.ops()]
-    changes = sorted([(x.start, 1) for x in ops] + [(x.end, -1) for x in ops])
-    busy, once, squared = 0, 0.0, 0.0
-    for (time, change), (later, _) in itertools.pairwise(changes):
-        busy += change
-        once += busy * (later - time)
-        squared += busy**2 * (later - time)
-    return squared / once if once else 1.0

@@ -16,27 +16,30 @@ from statistics import median
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.memory.stage_memory import ALLOCATOR_LOSS
+from lingvo_pipe.pipeline.simulation.contention import busy_shares
 from lingvo_pipe.pipeline.simulation.costs import fitted_costs, median_costs
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.resources.device_model import Contention
-from lingvo_pipe.planner.search.candidate_evaluation import mean_concurrency
+
+_MAX_SLOWDOWN = 64.0
+_PRECISION = 1e-4
 
 
 class InStep(NamedTuple):
-    """What a real step takes, over what its cells take alone.
+    """What a real step takes.
 
     Attributes:
-        forward, backward: the time of operations over that of their cells.
+        forward, backward: seconds of all stages' passes for a micro-batch.
         rest: seconds outside the operations, without those predicted by bytes.
-        concurrency: the mean number of busy devices.
+        busy: shares of devices' busy time by how many are busy, from one.
         allocator_loss: see `StageMemory`; None if memory is not measured.
     """
 
-    forward: float = 1.0
-    backward: float = 1.0
-    rest: float = 0.0
-    concurrency: float = 1.0
+    forward: float
+    backward: float
+    rest: float
+    busy: Sequence[float]
     allocator_loss: float | None = None
 
 
@@ -59,41 +62,67 @@ class Correction(NamedTuple):
 def in_step(
     step_seconds: Sequence[float],
     timelines: Sequence[Timeline],
-    alone: Sequence[CellSeconds],
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Compares real steps with all cells alone, and with the predicted update."""
+    """Returns the medians of real steps; `update` is the predicted seconds of one."""
     stages = median_costs(list(map(fitted_costs, timelines))).stages
     pairs = zip(step_seconds, timelines, strict=True)
     outside = median(whole - timeline.step_seconds for whole, timeline in pairs)
     return InStep(
-        sum(x.forward for x in stages) / sum(x.forward for x in alone),
-        sum(x.backward for x in stages) / sum(x.backward for x in alone),
+        sum(stage.forward for stage in stages),
+        sum(stage.backward for stage in stages),
         outside - update,
-        median(map(mean_concurrency, timelines)),
+        [median(shares) for shares in zip(*map(busy_shares, timelines), strict=True)],
         loss,
     )
 
 
 def correction(
-    on_one: InStep | None, on_all: InStep | None, num_devices: int
+    alone: Sequence[CellSeconds],
+    on_one: InStep | None,
+    on_all: InStep | None,
+    num_devices: int,
 ) -> Correction:
-    """Returns what corrects predictions, from steps on one and on all devices.
+    """Returns what corrects the seconds of cells alone, from steps on one and all.
 
-    Contention slows down devices in proportion to how many others are busy. If one of
-    the steps is None, devices are as in the other one.
+    If one of the steps is None, devices are as in the other one.
     """
-    known = on_one or on_all or InStep()
+    known = on_one or on_all
+    if known is None:
+        return Correction()
     beside = on_all or known
     slowdown = 1.0
-    if on_one and beside.concurrency > 1:
-        slower = (beside.forward + beside.backward) / (on_one.forward + on_one.backward)
-        others = min((beside.concurrency - 1) / (num_devices - 1), 1.0)
-        slowdown = max(1 + (slower - 1) / others, 1.0)
+    if on_one and on_all:
+        slower = (on_all.forward + on_all.backward) / (on_one.forward + on_one.backward)
+        slowdown = _slowdown(slower, on_all.busy)
     contention = Contention(max(num_devices, 2), slowdown, known.rest, beside.rest)
     loss = ALLOCATOR_LOSS if known.allocator_loss is None else known.allocator_loss
-    return Correction(known.forward, known.backward, contention, loss)
+    return Correction(
+        known.forward / sum(cell.forward for cell in alone),
+        known.backward / sum(cell.backward for cell in alone),
+        contention,
+        loss,
+    )
+
+
+def _slowdown(slower: float, busy: Sequence[float]) -> float:
+    """Returns the slowdown while all devices are busy, by the mean one of a step.
+
+    In proportion to the number of others, devices work more slowly beside them. So the
+    share of a step's work that is done in its busy time falls as the slowdown grows.
+    """
+
+    def work(most: float) -> float:
+        contention = Contention(max(len(busy), 2), most)
+        factors = (contention.slowdown_at(n) for n in range(1, len(busy) + 1))
+        return sum(x / factor for x, factor in zip(busy, factors, strict=True))
+
+    low, high = 1.0, _MAX_SLOWDOWN
+    while high - low > _PRECISION:
+        middle = (low + high) / 2
+        low, high = (middle, high) if work(middle) * slower > 1 else (low, middle)
+    return low
 
 
 def allocator_loss(measured: int, predicted: Callable[[float], int]) -> float:

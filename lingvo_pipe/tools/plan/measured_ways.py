@@ -218,10 +218,9 @@ def _correction(
     device: DeviceModel,
 ) -> Correction:
     """Compares a step on one device, and one on two, with cells alone."""
-    on_one, on_two = (
-        None if step is None else step.compare(*models(size), device) for step in steps
-    )
-    return correction(on_one, on_two, 2)
+    costs, alone = models(size)
+    found = [None if step is None else step.take(costs, device) for step in steps]
+    return correction(alone, found[0], found[1], 2)
 
 
 def _run_in_turns(steps: Iterable[RealStep | _Way | None]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.simulation.contention import busy_shares
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
@@ -17,11 +18,7 @@ from lingvo_pipe.planner.measured.measured_models import MeasuredModels, plan_me
 from lingvo_pipe.planner.resources.candidate import candidates
 from lingvo_pipe.planner.resources.device_model import Contention
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
-from lingvo_pipe.planner.search.candidate_evaluation import (
-    Evaluation,
-    evaluate,
-    mean_concurrency,
-)
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
@@ -208,9 +205,13 @@ def test_contention_slows_down_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = BATCH_SIZE // 16
         alone = evaluate(best.candidate, *machine_costs(machine, rows), RICH)
         assert isinstance(alone, Evaluation)
-        slower = best.timeline.busy_seconds(0) / alone.timeline.busy_seconds(0)
-        seconds[number] = slower / (1 + 2 * (mean_concurrency(alone.timeline) - 1))
-        assert (slower > 1) == (number > 1)
+        before, after = (
+            sum(map(each.timeline.busy_seconds, range(number)))
+            for each in (alone, best)
+        )
+        factors = zip(busy_shares(best.timeline), (1.0, 3.0), strict=False)
+        seconds[number] = after * sum(x / y for x, y in factors) / before
+        assert (after > before) == (number > 1)
     assert seconds == {1: pytest.approx(1.0), 2: pytest.approx(1.0)}
 
 

@@ -33,15 +33,18 @@ class FakeStep:
     """A step that takes twice the cells' time on one device, thrice on several."""
 
     def __init__(self, number: int):
-        self._factor = 2.0 if number == 1 else 3.0
+        self._number, factor = number, 2.0 if number == 1 else 3.0
+        self._sums = [factor * sum(own) for own in zip(*SECONDS, strict=True)]
         self.seconds: list[float] = []
 
     def run(self) -> None:
         self.seconds.append(1.0)
 
-    def compare(self, *unused: Any) -> InStep:
+    def take(self, *unused: Any) -> InStep:
         assert is_enough(self.seconds)
-        return InStep(self._factor, self._factor, self._factor, self._factor - 1)
+        busy = [1.0] if self._number == 1 else [0.0, 1.0, *[0.0] * (self._number - 2)]
+        forward, backward = self._sums
+        return InStep(forward, backward, 1.0 + self._number, busy)
 
 
 @pytest.fixture
@@ -68,9 +71,9 @@ def test_a_step_on_one_device_and_one_on_all_are_timed(
     """Only the one on all if there is no other way to use the devices."""
     found = corrected(DEVICES)
     assert asked == [DEVICES[:1], DEVICES]
-    # Thrice with one of two other devices busy: four times with both.
+    # Half as much more time with one of two other devices busy: twice with both.
     assert found.forward == 2.0
-    assert found.contention == pytest.approx((3, 2.0, 2.0, 3.0))
+    assert found.contention == pytest.approx((3, 2.0, 2.0, 4.0), rel=1e-3)
     found = corrected(DEVICES, uses_all=True)
     assert asked[2:] == [DEVICES]
     assert (found.forward, found.contention.slowdown) == (3.0, 1.0)
@@ -85,7 +88,7 @@ def test_there_are_no_more_stages_than_cells(asked: list[Sequence[str]]) -> None
 
 
 @pytest.mark.parametrize(
-    ("number", "steps"), [(1, [None, "never"]), (2, [None, "always", "never"])]
+    ("number", "steps"), [(1, [None, "never"]), (4, [None, "always", "never"])]
 )
 def test_a_step_that_does_not_fit_recomputes_or_is_left_out(
     number: int, steps: list[Any], monkeypatch: pytest.MonkeyPatch
@@ -97,8 +100,9 @@ def test_a_step_that_does_not_fit_recomputes_or_is_left_out(
 
     monkeypatch.setattr(real_steps, "RealStep", make)
     found: list[Any] = []
-    for memory in range(1000, 60_000, 500):
-        given: Any = (None, DEVICES[:number], MODEL, SECONDS, made_up_device(memory))
+    for memory in range(1000, 60_000, 100):
+        devices = [f"cpu:{i}" for i in range(number)]
+        given: Any = (None, devices, MODEL, SECONDS, made_up_device(memory))
         found.append(real_step(*given))
     assert list(dict.fromkeys(found)) == steps
 

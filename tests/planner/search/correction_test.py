@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 from lingvo_pipe.planner.search.correction import (
     Correction,
     InStep,
+    allocator_loss,
     correction,
     in_step,
 )
@@ -42,10 +44,10 @@ def step_of(
 
 
 def found_in(step: Evaluation, rest: float) -> InStep:
-    """Compares a step with the cells alone, as if it were a real one."""
+    """Returns what a step takes, as if it were a real one."""
     update = step.step_seconds - step.timeline.step_seconds
     walls = [step.step_seconds + rest]
-    return in_step(walls, [step.timeline], ALONE, update)
+    return in_step(walls, [step.timeline], update)
 
 
 @pytest.mark.parametrize("number", range(2, NUM_DEVICES + 1))
@@ -60,29 +62,56 @@ def test_what_makes_real_steps_slower_is_found(
     without_rest = Contention(number, slowdown)
     device = dataclasses.replace(DEVICE, contention=without_rest)
     one, all_ = (step_of(n, seconds, device) for n in (1, number))
-    found = correction(found_in(one, 0.25), found_in(all_, 0.75), number)
+    found = correction(ALONE, found_in(one, 0.25), found_in(all_, 0.75), number)
     assert found.forward == pytest.approx(forward)
     assert found.backward == pytest.approx(backward)
-    assert found.contention == pytest.approx(real.contention, rel=0.02)
+    assert found.contention == pytest.approx(real.contention, rel=1e-3)
     device = dataclasses.replace(DEVICE, contention=found.contention)
     for each, count, rest in ((one, 1, 0.25), (all_, number, 0.75)):
         again = step_of(count, found.corrected(ALONE), device)
-        assert again.step_seconds == pytest.approx(each.step_seconds + rest, rel=0.02)
+        assert again.step_seconds == pytest.approx(each.step_seconds + rest, rel=1e-3)
+
+
+FORWARD, BACKWARD = (sum(own) for own in zip(*ALONE, strict=True))
 
 
 def test_with_one_step_all_is_as_in_it() -> None:
-    step = InStep(0.9, 1.2, 0.5, 1.8)
+    step = InStep(0.9 * FORWARD, 1.2 * BACKWARD, 0.5, [0.2, 0.8], 0.1)
     for on_one, on_all in ((step, None), (None, step)):
-        found = correction(on_one, on_all, 2)
-        assert found == Correction(0.9, 1.2, Contention(2, 1.0, 0.5, 0.5))
+        found = correction(ALONE, on_one, on_all, 2)
+        assert found[:2] == pytest.approx((0.9, 1.2))
+        assert found[2:] == (Contention(2, 1.0, 0.5, 0.5), 0.1)
 
 
 def test_without_steps_nothing_is_corrected() -> None:
-    found = correction(None, None, 2)
+    found = correction(ALONE, None, None, 2)
     assert found == Correction()
     assert found.corrected(ALONE) == ALONE
 
 
 def test_contention_makes_no_device_faster() -> None:
-    found = correction(InStep(), InStep(0.5, 0.5, concurrency=2.0), 2)
-    assert found.contention.slowdown == 1.0
+    on_one, on_all = (InStep(x, x, 0.0, [0.0, 1.0]) for x in (1.0, 0.5))
+    assert correction(ALONE, on_one, on_all, 2).contention.slowdown == 1.0
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("loss", [0.0, 0.07, 0.2, 1.0])
+def test_what_an_allocator_loses_is_found(number: int, loss: float) -> None:
+    needs = needs_of(number)
+    measured = needs(loss)
+    found = allocator_loss(measured, needs)
+    assert found == pytest.approx(loss, abs=0.01)
+    assert allocator_loss(2 * needs(1.0), needs) == 1.0
+    assert allocator_loss(0, needs) == 0.0
+
+
+def needs_of(number: int) -> Callable[[float], int]:
+    """Returns a function from the loss to the bytes of all devices."""
+    candidate = Candidate(1, number, 1, 2 * number, "1f1b", "never")
+    boundaries = step_of(number, ALONE, DEVICE).boundaries
+
+    def needs(loss: float) -> int:
+        model = dataclasses.replace(MODEL, allocator_loss=loss)
+        return sum(DeviceNeeds(candidate, model).by_device(boundaries))
+
+    return needs
