@@ -24,8 +24,8 @@ def simulate_with_contention(
 ) -> Timeline:
     """Returns the predicted timeline of a schedule; see `simulate`.
 
-    The costs are those of a device alone, and `slowdown` is the factor by which
-    operations take longer while a number of devices compute.
+    Operations cost what they do while no other device computes; `slowdown` is the
+    factor by which they take longer while a number of devices compute.
 
     Raises ValueError if the schedule can't run.
     """

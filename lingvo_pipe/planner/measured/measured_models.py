@@ -109,19 +109,22 @@ class MeasuredModels:
     def correct(self, devices: Sequence[str], resources: Resources) -> Resources:
         """Corrects the cells' seconds by real steps; returns devices with contention.
 
-        The steps have micro-batches of the middle of the measured sizes that fit.
+        The steps have micro-batches of the middle of the measured sizes, or of the
+        largest below it with which a step fits.
         """
-        while self._seconds:
-            sizes = sorted(self._seconds)
-            middle = sizes[len(sizes) // 2]
-            given = self._costs(middle), self._seconds[middle], resources.limited_device
+        sizes = sorted(self._seconds)
+        for size in reversed(sizes[: len(sizes) // 2 + 1]):
+            given = self._costs(size), self._seconds[size], resources.limited_device
             try:
-                self._correction = measured_correction(
+                found = measured_correction(
                     self._tracer, devices, *given, resources.uses_all
                 )
-                break
             except tf.errors.ResourceExhaustedError as error:
-                self._rule_out(middle, error)
+                self._rule_out(size, error)
+                continue
+            if found is not None:
+                self._correction = found
+                break
         return resources.with_contention(self._correction.contention)
 
     def _rule_out(self, num_rows: int, error: tf.errors.OpError | None = None) -> None:

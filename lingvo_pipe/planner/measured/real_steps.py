@@ -143,8 +143,12 @@ def measured_correction(
     alone: Sequence[CellSeconds],
     device: DeviceModel,
     uses_all: bool = False,
-) -> Correction:
-    """Times a step on one device and one on all; with `uses_all` only this one."""
+) -> Correction | None:
+    """Times a step on one device and one on all; with `uses_all` only this one.
+
+    Returns None if `real_step` does for both. Raises tf.errors.OpError if one does not
+    run.
+    """
 
     def found(number: int) -> InStep | None:
         step = real_step(tracer, devices[:number], model, alone, device)

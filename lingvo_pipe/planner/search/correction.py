@@ -27,7 +27,7 @@ _PRECISION = 1e-4
 
 
 class InStep(NamedTuple):
-    """What a real step takes.
+    """The times of a real step, and its memory.
 
     Attributes:
         forward, backward: seconds of all stages' passes for a micro-batch.
@@ -83,14 +83,15 @@ def correction(
     on_one: InStep | None,
     on_all: InStep | None,
     num_devices: int,
-) -> Correction:
+) -> Correction | None:
     """Returns what corrects the seconds of cells alone, from steps on one and all.
 
-    If one of the steps is None, devices are as in the other one.
+    If one of the steps is None, devices are as in the other one; if both are, returns
+    None.
     """
     known = on_one or on_all
     if known is None:
-        return Correction()
+        return None
     beside = on_all or known
     slowdown = 1.0
     if on_one and on_all:

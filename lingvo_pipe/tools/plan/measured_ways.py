@@ -220,7 +220,7 @@ def _correction(
     """Compares a step on one device, and one on two, with cells alone."""
     costs, alone = models(size)
     found = [None if step is None else step.take(costs, device) for step in steps]
-    return correction(alone, found[0], found[1], 2)
+    return correction(alone, found[0], found[1], 2) or Correction()
 
 
 def _run_in_turns(steps: Iterable[RealStep | _Way | None]) -> None:

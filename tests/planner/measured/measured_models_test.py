@@ -142,12 +142,7 @@ def test_the_best_size_is_measured(
 ) -> None:
     """So its time is not interpolated."""
     machine = installed(Machine(fixed, slow), monkeypatch)
-    found = plan_measured(
-        machine,  # type: ignore[arg-type]
-        ["cpu:0"],
-        Resources(RICH, 4, BATCH_SIZE),
-        Constraints(),
-    )
+    found = planned(machine, 10**9)
     best = found.fastest[0]
     rows = BATCH_SIZE // best.candidate.num_micro_batches
     assert rows in machine.timed
@@ -164,24 +159,14 @@ def test_a_size_that_is_slower_than_interpolated_is_dropped(
     for slow in ([], [2, 4, 8, 16]):
         machine = installed(Machine(1.0, slow), monkeypatch)
         constraints = Constraints(num_replicas=1, num_devices=4, schedule="1f1b")
-        found = plan_measured(
-            machine,  # type: ignore[arg-type]
-            ["cpu:0"],
-            Resources(RICH, 4, BATCH_SIZE),
-            constraints,
-        )
+        found = planned(machine, 10**9, constraints)
         rows.append(BATCH_SIZE // found.fastest[0].candidate.num_micro_batches)
     assert rows[0] in (2, 4, 8, 16)
     assert rows[1] not in (2, 4, 8, 16)
 
 
 def test_only_allowed_sizes_are_measured(machine: Machine) -> None:
-    plan_measured(
-        machine,  # type: ignore[arg-type]
-        ["cpu:0"],
-        Resources(RICH, 4, BATCH_SIZE),
-        Constraints(num_micro_batches=8),
-    )
+    planned(machine, 10**9, Constraints(num_micro_batches=8))
     assert machine.timed == [BATCH_SIZE // 8]
 
 
@@ -338,20 +323,21 @@ def test_suggestions_know_the_needs_of_sizes_that_are_not_allowed(
     assert set(machine.timed) <= {BATCH_SIZE}
 
 
-def test_memory_may_run_out_in_a_real_step(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("runs_out", [True, False])
+def test_a_smaller_real_step_may_fit(
+    runs_out: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    """A size with which memory runs out is not planned either."""
+    machine, asked = installed(Machine(), monkeypatch), []
 
-    def correct(tracer: Any, devices: Any, model: ModelCosts, *_: Any) -> Correction:
+    def correct(_: Any, devices: Any, model: ModelCosts, *others: Any) -> Any:
         asked.append(model.num_rows)
-        if model.num_rows > 1:
+        if runs_out and model.num_rows > 1:
             raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-        return Correction()
+        return Correction() if model.num_rows == 1 else None
 
     monkeypatch.setattr(measured_models, "measured_correction", correct)
-    found = planned(machine, 10**9)
-    assert asked[0] > 1
-    assert asked[-1] == 1
-    best = found.fastest[0].candidate
-    assert BATCH_SIZE // best.num_micro_batches < asked[0]
+    best = planned(machine, 10**9).fastest[0].candidate
+    assert asked == sorted(asked, reverse=True)
+    assert asked[-1] == 1 < asked[0] < BATCH_SIZE
+    assert not runs_out or BATCH_SIZE // best.num_micro_batches < asked[0]

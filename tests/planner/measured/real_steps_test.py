@@ -62,7 +62,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
 def corrected(devices: Sequence[str], **options: bool) -> Correction:
     tracer: Any = None
-    return measured_correction(tracer, devices, MODEL, SECONDS, RICH, **options)
+    found = measured_correction(tracer, devices, MODEL, SECONDS, RICH, **options)
+    assert found is not None
+    return found
 
 
 def test_a_step_on_one_device_and_one_on_all_are_timed(
@@ -152,6 +154,7 @@ def test_a_real_step_is_timed_with_its_update() -> None:
     found = measured_correction(
         tracer, stage_devices(None, 2), traced.costs, alone, resources.device
     )
+    assert found is not None
     assert found.forward > 0
     assert found.backward > 0
     assert found.contention.slowdown >= 1
