@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.memory.call_bytes import Workspace
+from lingvo_pipe.pipeline.memory.stage_memory import ALLOCATOR_LOSS
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.planner.costs.flops_time_model import stage_seconds
@@ -123,6 +124,8 @@ class MeasuredModels:
                 self._rule_out(size, error)
                 continue
             if found is not None:
+                if resources.memory_limit is not None:  # PeakBytes knows no other loss.
+                    found = found._replace(allocator_loss=ALLOCATOR_LOSS)
                 self._correction = found
                 break
         return resources.with_contention(self._correction.contention)

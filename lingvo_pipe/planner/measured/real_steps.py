@@ -34,6 +34,7 @@ from lingvo_pipe.training.step.train_step import TrainStep
 # Short steps run often; the first one does not count.
 _MIN_STEPS, _MIN_SECONDS = 5, 2.0
 _ENOUGH_SECONDS = 10.0  # Of two steps or more.
+_TINY = 1e-9  # A learning rate.
 # Of the real step, whichever fits first.
 _RECOMPUTE = "never", "always"
 
@@ -56,11 +57,7 @@ class RealStep:
         planned: Evaluation,
     ):
         candidate, self._planned = planned.candidate, planned
-        p = tracer.task_params.Copy()
-        p.pipeline.Set(devices=list(devices), memory_limit=None)
-        p.pipeline.Set(micro_batch_size=None, num_batch_shards=None)
-        p.pipeline.Set(**candidate.params(planned.boundaries))
-        self._step = TrainStep(p.Instantiate())
+        self._step = train_step(tracer, devices, candidate, planned.boundaries)
         size = num_rows * candidate.num_micro_batches
         self._batch = synthetic_batch(tracer.batch_spec, size)
         self._step(self._batch)  # Builds the graph.
@@ -102,6 +99,25 @@ class RealStep:
             return sum(needs.by_device(planned.boundaries))
 
         return allocator_loss(sum(peak.num_bytes for peak in peaks), predicted)
+
+
+def train_step(
+    tracer: ModelTracer,
+    devices: Sequence[str],
+    candidate: Candidate,
+    boundaries: Sequence[int],
+) -> TrainStep:
+    """Returns a way to train the model, at a rate at which no loss overflows."""
+    p = tracer.task_params.Copy()
+    p.train.learning_rate = _TINY
+    p.pipeline.Set(
+        devices=list(devices),
+        memory_limit=None,
+        micro_batch_size=None,
+        num_batch_shards=None,
+        **candidate.params(boundaries),
+    )
+    return TrainStep(p.Instantiate())
 
 
 def is_enough(seconds: Sequence[float]) -> bool:

@@ -32,6 +32,7 @@ from lingvo_pipe.planner.measured.real_steps import (
     is_enough,
     real_step,
     synthetic_batch,
+    train_step,
 )
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
@@ -42,7 +43,6 @@ from lingvo_pipe.planner.search.candidate_evaluation import (
 )
 from lingvo_pipe.planner.search.correction import Correction, correction
 from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
-from lingvo_pipe.training.step.train_step import TrainStep
 
 # To choose the number of rows: operations per second of two cores, roughly, and the
 # seconds that a step should take, and may take at most.
@@ -174,10 +174,8 @@ class _Way:
         found = evaluate(candidate, costs, seconds, device)
         assert isinstance(found, Evaluation)  # The machine has enough memory.
         self._candidate, self._boundaries = candidate, found.boundaries
-        p = tracer.task_params.Copy()
-        p.pipeline.Set(devices=list(devices[: candidate.num_devices]))
-        p.pipeline.Set(**candidate.params(found.boundaries))
-        self._step = TrainStep(p.Instantiate())
+        own = devices[: candidate.num_devices]
+        self._step = train_step(tracer, own, candidate, found.boundaries)
         self._batch = synthetic_batch(tracer.batch_spec, num_rows)
         self._step(self._batch)  # Builds the graph.
         self._watch = MemoryWatch(devices, self._step.State().values())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
+from tests.planner.made_up_machine import BATCH_SIZE, Machine, installed
 from tests.planner.made_up_model import (
     NUM_CELLS,
     made_up_device,
@@ -29,68 +29,13 @@ from tests.planner.made_up_model import (
     schedule_of,
 )
 
-BATCH_SIZE = 64
 RICH = made_up_device(10**9)
-
-
-class Machine:
-    """A machine that traces and times the cells of a made-up model.
-
-    Attributes:
-        traced: numbers of rows traced so far.
-        timed: numbers of rows timed so far.
-
-    Args:
-        fixed: seconds of a cell for any number of rows.
-        slow: numbers of rows that take longer than the line through others.
-        most: most rows with which its memory does not run out.
-    """
-
-    num_cells = NUM_CELLS
-
-    def __init__(
-        self, fixed: float = 0.5, slow: Sequence[int] = (), most: int = BATCH_SIZE
-    ):
-        self._most = most
-        self.traced: list[int] = []
-        self.timed: list[int] = []
-        self._fixed, self._slow = fixed, slow
-
-    def trace(self, num_rows: int, counts_flops: bool) -> Any:
-        self.traced.append(num_rows)
-        costs = made_up_model(num_rows)
-        return SimpleNamespace(costs=costs, stage_calls=num_rows, specs={})
-
-    def time(self, num_rows: int, specs: Mapping[int, Any], device: str) -> Any:
-        self.timed.append(num_rows)
-        if num_rows > self._most:
-            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
-        return [self._of(i, num_rows) for i in range(NUM_CELLS + 1)]
-
-    def seconds(self, num_rows: int) -> list[CellSeconds]:
-        """Returns the seconds of cells; the loss is part of the last."""
-        *cells, last, loss = [self._of(i, num_rows) for i in range(NUM_CELLS + 1)]
-        both = CellSeconds(last.forward + loss.forward, last.backward + loss.backward)
-        return [*cells, both]
-
-    def _of(self, cell: int, num_rows: int) -> CellSeconds:
-        seconds = self._fixed + (1 + cell % 3) * num_rows
-        if num_rows in self._slow:
-            seconds *= 10
-        return CellSeconds(seconds, 2 * seconds)
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Returns a machine on which the seconds of all sizes lie on a line."""
     return installed(Machine(), monkeypatch)
-
-
-def installed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Replaces the real machine by this one; returns it."""
-    monkeypatch.setattr(measured_models, "measured_seconds", machine.time)
-    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())
-    return machine
 
 
 @pytest.mark.parametrize("sizes", [(1, 64), (2, 8), (64, 4, 1)])
@@ -198,6 +143,21 @@ def test_contention_slows_down_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         seconds[number] = after * sum(x / y for x, y in factors) / before
         assert (after > before) == (number > 1)
     assert seconds == {1: pytest.approx(1.0), 2: pytest.approx(1.0)}
+
+
+@pytest.mark.parametrize("limit", [None, 10**8])
+def test_a_plan_within_a_limit_is_within_it_by_peak_bytes(
+    limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the trainer takes it, however little the allocator lost in a real step."""
+    machine = installed(Machine(), monkeypatch)
+    found = Correction(allocator_loss=0.0)
+    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: found)
+    models = MeasuredModels(machine, "cpu:0")  # type: ignore[arg-type]
+    models.measure(4)
+    models.correct(["cpu:0"], Resources(RICH, 1, BATCH_SIZE, memory_limit=limit))
+    least = made_up_model(4).memory.minimum(0, NUM_CELLS)
+    assert (models(4)[0].memory.minimum(0, NUM_CELLS) == least) == (limit is not None)
 
 
 def test_times_are_corrected_by_real_steps(monkeypatch: pytest.MonkeyPatch) -> None:
