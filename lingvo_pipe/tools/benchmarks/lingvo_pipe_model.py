@@ -174,10 +174,9 @@ def _descend(
 )
 def _descend_device(handles: list[tf.Tensor], gradients: list[tf.Tensor]) -> None:
     """Updates the variables of a device, in a node of its own."""
+    rate = tf.constant(LEARNING_RATE)
     for handle, gradient in zip(handles, gradients, strict=True):
-        tf.raw_ops.ResourceApplyGradientDescent(
-            var=handle, alpha=tf.constant(LEARNING_RATE), delta=gradient
-        )
+        tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=rate, delta=gradient)
 
 
 def inputs_of(batch: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
