@@ -22,24 +22,25 @@ _MIB, _GIB = 2**20, 2**30
 
 
 class Contention(NamedTuple):
-    """Slowdown from contention between devices of one machine.
+    """The time of a step beyond its operations' costs, on devices of one machine.
 
     Linear between one device and all that it was measured on, and constant beyond.
     """
 
     num_devices: int = 2  # At least 2.
     slowdown: float = 1.0  # Time of cells with contention over their time without.
-    update_on_one: float = 0.0  # Seconds to launch the updates of all weights.
-    update_on_all: float = 0.0  # The same, spread over all devices.
+    # Seconds of a step outside operations, beyond an update's bytes over bandwidth.
+    rest_on_one: float = 0.0
+    rest_on_all: float = 0.0
 
     def slowdown_at(self, num_busy: float) -> float:
         """Returns the slowdown of cells while this many devices compute."""
         return 1 + self._fraction(num_busy) * (self.slowdown - 1)
 
-    def update_seconds(self, num_devices: int) -> float:
-        """Returns the seconds to launch the updates of weights on this many devices."""
-        more = self.update_on_all - self.update_on_one
-        return self.update_on_one + self._fraction(num_devices) * more
+    def rest_seconds(self, num_devices: int) -> float:
+        """Returns the rest's seconds for a step on this many devices."""
+        more = self.rest_on_all - self.rest_on_one
+        return self.rest_on_one + self._fraction(num_devices) * more
 
     def _fraction(self, number: float) -> float:
         return min((number - 1) / (self.num_devices - 1), 1.0)

@@ -128,7 +128,7 @@ def evaluate_boundaries(
         after = update_seconds(
             model, schedule, boundaries, num_replicas, device, placement
         )
-        after += contention.update_seconds(candidate.total_devices)
+        after += contention.rest_seconds(candidate.total_devices)
         total = slowest.step_seconds + after
         return Evaluation(candidate, boundaries, total, num_bytes, slowest, placement)
 

@@ -49,7 +49,7 @@ def test_each_busy_device_adds_equal_slowdown(
     ("num_replicas", "num_devices", "more"),
     [(1, 1, 2.0), (1, 2, 3.0), (1, 3, 4.0), (2, 2, 5.0), (1, 5, 6.0), (2, 3, 6.0)],
 )
-def test_each_device_adds_equal_update_seconds(
+def test_each_device_adds_equal_seconds_to_the_rest(
     num_replicas: int, num_devices: int, more: float
 ) -> None:
     alone = evaluated(num_replicas, num_devices, ALONE)
