@@ -245,12 +245,16 @@ def _fitting_rows(
     rows = max(each.num_micro_batches for each in candidates)
     while 2 * rows <= batch_size and 2 * rows * second <= _SHORT:
         rows *= 2
-    needs = (
+    needs = [
         DeviceNeeds(each, costs_of(rows // each.num_micro_batches))
         for each in candidates
         if each.num_devices == 1
-    )
+    ]
     needed = max(sum(each.by_device([tracer.num_cells])) for each in needs)
+    # All ways, and two real steps of each size, have weights at the same time.
+    sizes = {each.num_micro_batches for each in candidates}
+    others = len(candidates) + 2 * len(sizes) - 1
+    needed += int(others * needs[0].weights_share())
     if needed > _MAX_MEMORY * available_memory():
         raise UserValueError(f"needs {bytes_text(needed)} for {rows} rows")
     if rows * second > _LONG:
