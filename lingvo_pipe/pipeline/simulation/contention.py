@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.schedule import Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs
+from lingvo_pipe.pipeline.simulation.simulate import Progress
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 
@@ -27,74 +27,52 @@ def simulate_with_contention(
     Operations cost what they do while no other device computes; `slowdown` is the
     factor by which they take longer while a number of devices compute.
 
-    Raises ValueError if the schedule can't run.
+    Raises ValueError as `simulate` does.
     """
-    check(schedule)
-    return _Simulation(schedule, costs, slowdown).run()
+    return _Simulation(Progress(schedule, costs), slowdown).run(schedule.num_devices)
 
 
 class _Simulation:
-    """A step in progress: what has run, and what each device runs now."""
+    """A step in progress, and what each device runs now."""
 
-    def __init__(
-        self, schedule: Schedule, costs: Costs, slowdown: Callable[[int], float]
-    ):
-        self._schedule, self._costs, self._slowdown = schedule, costs, slowdown
-        self._devices = schedule.device_of_stage()
-        self._ends: dict[Op, float] = {}
-        self._columns: list[list[TimedOp]] = [[] for _ in schedule.columns]
+    def __init__(self, progress: Progress, slowdown: Callable[[int], float]):
+        self._progress, self._slowdown = progress, slowdown
         # By device: the operation that runs, or will run, and its work left.
         self._next: dict[int, TimedOp] = {}
         self._left: dict[int, float] = {}
         self._now = 0.0
 
-    def run(self) -> Timeline:
-        every = range(len(self._columns))
-        changed: Sequence[int] = every  # Devices that have ended an operation.
+    def run(self, num_devices: int) -> Timeline:
+        has_ended = True  # Other operations may start only after one has ended.
         while True:
-            for device in every if changed else ():
+            for device in range(num_devices) if has_ended else ():
                 self._find_next(device)
             if not self._next:
-                columns = tuple(map(tuple, self._columns))
-                return Timeline(columns, self._schedule.block_boundaries)
-            changed = self._advance()
+                return self._progress.timeline()
+            has_ended = self._advance()
 
     def _find_next(self, device: int) -> None:
-        """Finds when a device starts its next operation, if that is known yet."""
-        ran, column = self._columns[device], self._schedule.columns[device]
-        if device in self._next or len(ran) == len(column):
-            return
-        op = column[len(ran)]
-        needs = self._schedule.dependencies(op)
-        if all(need in self._ends for need in needs):
-            wait_start = (ran[-1].end if ran else 0.0) + self._costs.overhead
-            arrivals = (self._arrival(need, device) for need in needs)
-            start = max([wait_start, *arrivals])
-            self._next[device] = TimedOp(op, wait_start, start, math.inf)
-            self._left[device] = self._costs.seconds(self._schedule, op)
+        """Finds when an idle device starts its next operation, if that is known yet."""
+        if device not in self._next and (timed := self._progress.next_op(device)):
+            self._next[device], self._left[device] = timed, timed.seconds
 
-    def _arrival(self, need: Op, device: int) -> float:
-        is_sent = self._devices[need.stage] != device
-        return self._ends[need] + (self._costs.send_seconds(need) if is_sent else 0.0)
-
-    def _advance(self) -> list[int]:
-        """Runs until an operation starts or ends; returns devices where one ends."""
+    def _advance(self) -> bool:
+        """Runs until an operation starts or ends; returns whether one has ended."""
         running = [d for d, timed in self._next.items() if timed.start <= self._now]
         starts = [t.start for t in self._next.values() if t.start > self._now]
         factor = self._slowdown(len(running)) if running else 1.0
         least = min((self._left[device] for device in running), default=math.inf)
         until = min([self._now + least * factor, *starts])
-        ended = []
+        has_ended = False
         for device in running:
             if until < self._now + self._left[device] * factor:
                 self._left[device] -= (until - self._now) / factor
-                continue
-            timed = self._next.pop(device)._replace(end=until)
-            self._columns[device].append(timed)
-            self._ends[timed.op] = until
-            ended.append(device)
+            else:
+                timed = self._next.pop(device)
+                self._progress.end(device, timed._replace(end=until))
+                has_ended = True
         self._now = until
-        return ended
+        return has_ended
 
 
 def busy_shares(timeline: Timeline) -> list[float]:

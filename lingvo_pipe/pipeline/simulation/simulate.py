@@ -16,33 +16,66 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     Raises ValueError if the schedule can't run, or the costs have a different number of
     stages.
     """
-    check(schedule)
-    if len(costs.stages) != schedule.num_stages:
-        raise UserValueError(
-            f"costs: expected the costs of {schedule.num_stages} stages, as in the "
-            f"schedule, got {len(costs.stages)!r}."
-        )
-    devices = schedule.device_of_stage()
-    ends: dict[Op, float] = {}
-    columns: list[list[TimedOp]] = [[] for _ in schedule.columns]
-
-    def arrival(need: Op, device: int) -> float:
-        is_sent = devices[need.stage] != device
-        return ends[need] + (costs.send_seconds(need) if is_sent else 0.0)
-
-    def run_ready_ops(device: int) -> None:
-        ran = columns[device]
-        for op in schedule.columns[device][len(ran) :]:
-            needs = schedule.dependencies(op)
-            if not all(need in ends for need in needs):
-                return
-            wait_start = (ran[-1].end if ran else 0.0) + costs.overhead
-            start = max([wait_start, *(arrival(need, device) for need in needs)])
-            ends[op] = start + costs.seconds(schedule, op)
-            ran.append(TimedOp(op, wait_start, start, ends[op]))
-
+    progress = Progress(schedule, costs)
     num_ops = sum(map(len, schedule.columns))
-    while len(ends) < num_ops:
+    while progress.num_ended < num_ops:
         for device in range(schedule.num_devices):
-            run_ready_ops(device)
-    return Timeline(tuple(map(tuple, columns)), schedule.block_boundaries)
+            while timed := progress.next_op(device):
+                progress.end(device, timed)
+    return progress.timeline()
+
+
+class Progress:
+    """The operations of a step that have ended, and what each device runs next.
+
+    Raises ValueError if the schedule can't run, or the costs have a different number of
+    stages.
+    """
+
+    def __init__(self, schedule: Schedule, costs: Costs):
+        check(schedule)
+        if len(costs.stages) != schedule.num_stages:
+            raise UserValueError(
+                f"costs: expected the costs of {schedule.num_stages} stages, as in the "
+                f"schedule, got {len(costs.stages)!r}."
+            )
+        self._schedule, self._costs = schedule, costs
+        self._devices = schedule.device_of_stage()
+        self._ends: dict[Op, float] = {}
+        self._columns: list[list[TimedOp]] = [[] for _ in schedule.columns]
+
+    @property
+    def num_ended(self) -> int:
+        """Number of operations that have ended, of all devices."""
+        return len(self._ends)
+
+    def next_op(self, device: int) -> TimedOp | None:
+        """Returns a device's next operation in time.
+
+        Returns None if it has none, or the end of one of its inputs is not known.
+        """
+        ran, column = self._columns[device], self._schedule.columns[device]
+        if len(ran) == len(column):
+            return None
+        op = column[len(ran)]
+        needs = self._schedule.dependencies(op)
+        if not all(need in self._ends for need in needs):
+            return None
+        wait_start = (ran[-1].end if ran else 0.0) + self._costs.overhead
+        start = max([wait_start, *(self._arrival(need, device) for need in needs)])
+        end = start + self._costs.seconds(self._schedule, op)
+        return TimedOp(op, wait_start, start, end)
+
+    def end(self, device: int, timed: TimedOp) -> None:
+        """Adds a device's next operation, with its end."""
+        self._columns[device].append(timed)
+        self._ends[timed.op] = timed.end
+
+    def timeline(self) -> Timeline:
+        """Returns the operations that have ended."""
+        columns = tuple(map(tuple, self._columns))
+        return Timeline(columns, self._schedule.block_boundaries)
+
+    def _arrival(self, need: Op, device: int) -> float:
+        is_sent = self._devices[need.stage] != device
+        return self._ends[need] + (self._costs.send_seconds(need) if is_sent else 0.0)

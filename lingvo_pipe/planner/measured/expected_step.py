@@ -49,7 +49,7 @@ def expected_step(
     num_devices = len(devices) // p.num_replicas
     sizes = p.num_replicas, num_devices, p.stages_per_device, p.num_micro_batches
     candidate = Candidate(*sizes, p.schedule, str(p.recompute))
-    # The expected step has no update, so the update's contention is not measured.
+    # The expected step has no update, so the rest of a step is not measured.
     slowdown = measured_slowdown(models.trace(num_rows), devices, seconds)
     contention = Contention(max(len(devices), 2), slowdown)
     device = dataclasses.replace(machine_device(devices), contention=contention)

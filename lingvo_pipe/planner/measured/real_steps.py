@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import time
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import tensorflow as tf
@@ -46,6 +47,8 @@ class RealStep:
     as for lack of memory, and FloatingPointError if its loss is not finite.
 
     Attributes:
+        planned: what was planned of the step.
+        num_rows: b.
         seconds: the times of steps that are not taken yet.
     """
 
@@ -56,9 +59,18 @@ class RealStep:
         num_rows: int,
         planned: Evaluation,
     ):
-        candidate, self._planned = planned.candidate, planned
-        self._step = train_step(tracer, devices, candidate, planned.boundaries)
-        size = num_rows * candidate.num_micro_batches
+        self.planned, self.num_rows = planned, num_rows
+        p = tracer.task_params.Copy()
+        p.train.learning_rate = _TINY  # No loss overflows.
+        p.pipeline.Set(
+            devices=list(devices),
+            memory_limit=None,
+            micro_batch_size=None,
+            num_batch_shards=None,
+            **planned.candidate.params(planned.boundaries),
+        )
+        self._step = TrainStep(p.Instantiate())
+        size = num_rows * planned.candidate.num_micro_batches
         self._batch = synthetic_batch(tracer.batch_spec, size)
         self._step(self._batch)  # Builds the graph.
         self._watch = MemoryWatch(devices, self._step.State().values())
@@ -78,15 +90,29 @@ class RealStep:
 
     def take(self, model: ModelCosts, device: DeviceModel) -> InStep:
         """Returns the medians of all steps but the first, and forgets the steps."""
-        walls, timelines = self.seconds[1:], self._timelines[1:]
-        self.seconds, self._timelines = [], []
-        schedule, boundaries = timelines[0].schedule, self._planned.boundaries
+        walls, timelines = self._take()
+        schedule, boundaries = timelines[0].schedule, self.planned.boundaries
         update = update_seconds(model, schedule, boundaries, 1, device)
         return in_step(walls, timelines, update, self._loss(model))
 
+    def take_total(self) -> tuple[float, int]:
+        """Returns the median seconds of these steps instead, and the last one's bytes.
+
+        The bytes are 0 if no device's memory is known.
+        """
+        return median(self._take()[0]), self._num_bytes()
+
+    def _take(self) -> tuple[list[float], list[Timeline]]:
+        taken = self.seconds[1:], self._timelines[1:]
+        self.seconds, self._timelines = [], []
+        return taken
+
+    def _num_bytes(self) -> int:
+        return sum(peak.num_bytes for peak in self._peaks)
+
     def _loss(self, model: ModelCosts) -> float | None:
         """Returns what allocators lose; None if some device's memory is not known."""
-        planned, peaks = self._planned, self._peaks
+        planned, peaks = self.planned, self._peaks
         number = planned.candidate.num_devices
         if sum(len(peak.devices) for peak in peaks) < number:
             return None
@@ -98,26 +124,7 @@ class RealStep:
                 return needs.together(planned.boundaries, planned.timeline)
             return sum(needs.by_device(planned.boundaries))
 
-        return allocator_loss(sum(peak.num_bytes for peak in peaks), predicted)
-
-
-def train_step(
-    tracer: ModelTracer,
-    devices: Sequence[str],
-    candidate: Candidate,
-    boundaries: Sequence[int],
-) -> TrainStep:
-    """Returns a way to train the model, at a rate at which no loss overflows."""
-    p = tracer.task_params.Copy()
-    p.train.learning_rate = _TINY
-    p.pipeline.Set(
-        devices=list(devices),
-        memory_limit=None,
-        micro_batch_size=None,
-        num_batch_shards=None,
-        **candidate.params(boundaries),
-    )
-    return TrainStep(p.Instantiate())
+        return allocator_loss(self._num_bytes(), predicted)
 
 
 def is_enough(seconds: Sequence[float]) -> bool:

@@ -118,7 +118,7 @@ def evaluate_boundaries(
     @functools.cache  # Replicas and placements have mostly the same links.
     def timeline_of(links: tuple[Link, ...]) -> Timeline:
         costs = step_costs(*given, links, shares)
-        if contention.slowdown == 1:
+        if slowdown(schedule.num_devices) == 1:
             return simulate(schedule, costs)
         return simulate_with_contention(schedule, costs, slowdown)
 

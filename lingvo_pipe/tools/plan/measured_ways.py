@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Callable, Iterable, Sequence
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +29,6 @@ from lingvo_pipe.planner.measured.real_steps import (
     RealStep,
     is_enough,
     real_step,
-    synthetic_batch,
-    train_step,
 )
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
@@ -42,7 +38,6 @@ from lingvo_pipe.planner.search.candidate_evaluation import (
     evaluate_boundaries,
 )
 from lingvo_pipe.planner.search.correction import Correction, correction
-from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
 
 # To choose the number of rows: operations per second of two cores, roughly, and the
 # seconds that a step should take, and may take at most.
@@ -128,7 +123,7 @@ def measure_ways(
     device = calibrated_device(devices)
     sizes = {rows // each.num_micro_batches for each in candidates}
     real: dict[int, list[RealStep | None]] = {}
-    trained: list[_Way] = []
+    trained: list[RealStep] = []
     numbers = np.empty([num_rounds, len(candidates), 2, 2])
     for number in range(num_rounds):
         models = MeasuredModels(tracer, devices[0])
@@ -143,7 +138,7 @@ def measure_ways(
                 for size in sizes
             }
             trained = [
-                _Way(tracer, devices, rows, each, models, device) for each in candidates
+                _way(tracer, devices, rows, each, models, device) for each in candidates
             ]
         _run_in_turns([*itertools.chain(*real.values()), *trained])
         corrections = {
@@ -151,62 +146,38 @@ def measure_ways(
             for size, steps in real.items()
         }
         for i, way in enumerate(trained):
-            predicted = way.predicted(models, corrections[way.size], device)
-            numbers[number, i] = predicted, way.measured()
+            predicted = _predicted(way, models, corrections[way.num_rows], device)
+            numbers[number, i] = predicted, way.take_total()
         log(f"{name}: round {number + 1} of {num_rounds}")
     return Figures(rows, candidates, numbers)
 
 
-class _Way:
-    """A way to train batches of B rows, built once; `size` is of a micro-batch."""
+def _way(
+    tracer: ModelTracer,
+    devices: Sequence[str],
+    num_rows: int,
+    candidate: Candidate,
+    models: MeasuredModels,
+    device: DeviceModel,
+) -> RealStep:
+    """Returns a way to train batches of B rows, built."""
+    size = num_rows // candidate.num_micro_batches
+    planned = evaluate(candidate, *models(size), device)
+    assert isinstance(planned, Evaluation)  # The machine has enough memory.
+    return RealStep(tracer, devices[: candidate.num_devices], size, planned)
 
-    def __init__(
-        self,
-        tracer: ModelTracer,
-        devices: Sequence[str],
-        num_rows: int,
-        candidate: Candidate,
-        models: MeasuredModels,
-        device: DeviceModel,
-    ):
-        self.size = num_rows // candidate.num_micro_batches
-        costs, seconds = models(self.size)
-        found = evaluate(candidate, costs, seconds, device)
-        assert isinstance(found, Evaluation)  # The machine has enough memory.
-        self._candidate, self._boundaries = candidate, found.boundaries
-        own = devices[: candidate.num_devices]
-        self._step = train_step(tracer, own, candidate, found.boundaries)
-        self._batch = synthetic_batch(tracer.batch_spec, num_rows)
-        self._step(self._batch)  # Builds the graph.
-        self._watch = MemoryWatch(devices, self._step.State().values())
-        self.seconds: list[float] = []
-        self._peak = 0
 
-    def run(self) -> None:
-        """Times a step, and measures its memory."""
-        self._watch.peaks()
-        start = time.perf_counter()
-        self._step(self._batch)
-        self.seconds.append(time.perf_counter() - start)
-        (peak,) = self._watch.peaks()
-        self._peak = peak.num_bytes
-
-    def measured(self) -> tuple[float, int]:
-        """Returns the median time of steps but the first, and the last one's bytes."""
-        seconds, self.seconds = self.seconds[1:], []
-        return median(seconds), self._peak
-
-    def predicted(
-        self, models: MeasuredModels, found: Correction, device: DeviceModel
-    ) -> tuple[float, int]:
-        """Returns seconds, and bytes of all devices, which share one memory."""
-        device = dataclasses.replace(device, contention=found.contention)
-        costs, alone = models(self.size)
-        costs = dataclasses.replace(costs, allocator_loss=found.allocator_loss)
-        needs = DeviceNeeds(self._candidate, costs)
-        given = self._boundaries, found.corrected(alone), device
-        step = evaluate_boundaries(needs, *given)
-        return step.step_seconds, needs.together(self._boundaries, step.timeline)
+def _predicted(
+    way: RealStep, models: MeasuredModels, found: Correction, device: DeviceModel
+) -> tuple[float, int]:
+    """Returns seconds, and bytes of all devices, which share one memory."""
+    device = dataclasses.replace(device, contention=found.contention)
+    costs, alone = models(way.num_rows)
+    costs = dataclasses.replace(costs, allocator_loss=found.allocator_loss)
+    needs = DeviceNeeds(way.planned.candidate, costs)
+    boundaries = way.planned.boundaries
+    step = evaluate_boundaries(needs, boundaries, found.corrected(alone), device)
+    return step.step_seconds, needs.together(boundaries, step.timeline)
 
 
 def _correction(
@@ -221,7 +192,7 @@ def _correction(
     return correction(alone, found[0], found[1], 2) or Correction()
 
 
-def _run_in_turns(steps: Iterable[RealStep | _Way | None]) -> None:
+def _run_in_turns(steps: Iterable[RealStep | None]) -> None:
     """Runs steps one after another, until each has run often enough.
 
     At last each runs some times on end, because the memory of a step depends on what

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.simulation.contention import (
     busy_shares,
     simulate_with_contention,
@@ -30,29 +30,27 @@ def moments(timeline: Timeline) -> list[list[float]]:
     return [[x.wait_start, x.start, x.end] for _, x in timeline.ops()]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_without_slowdown_it_is_the_plain_simulation(seed: int) -> None:
+def drawn(seed: int) -> tuple[Schedule, Costs]:
     rng = random.Random(seed)
     schedule = random_schedule(rng)
-    costs = random_costs(rng, schedule.num_stages)
-    found = simulate_with_contention(schedule, costs, lambda _: 1.0)
+    return schedule, random_costs(rng, schedule.num_stages)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_if_all_is_slowed_down_alike_operations_cost_more(
+    factor: float, seed: int
+) -> None:
+    """Without slowdown it is the plain simulation."""
+    schedule, costs = drawn(seed)
+    found = simulate_with_contention(schedule, costs, lambda _: factor)
     assert found.schedule == schedule
-    expected = moments(simulate(schedule, costs))
+    expected = moments(simulate(schedule, slower(costs, factor)))
     assert moments(found) == [pytest.approx(each) for each in expected]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_if_all_is_slowed_down_alike_operations_cost_more(seed: int) -> None:
-    rng = random.Random(seed)
-    schedule = random_schedule(rng)
-    costs = random_costs(rng, schedule.num_stages)
-    found = simulate_with_contention(schedule, costs, lambda _: 3.0)
-    expected = moments(simulate(schedule, thrice(costs)))
-    assert moments(found) == [pytest.approx(each) for each in expected]
-
-
-def thrice(costs: Costs) -> Costs:
-    """Returns costs with operations three times as long; messages stay."""
+def slower(costs: Costs, factor: float) -> Costs:
+    """Returns costs with longer operations; messages stay."""
     sends = ("send_forward", "send_backward")
     stages = []
     for stage in costs.stages:
@@ -61,7 +59,7 @@ def thrice(costs: Costs) -> Costs:
             for name, value in vars(stage).items()
             if value is not None and name not in sends
         }
-        more = {name: 3 * value for name, value in values.items()}
+        more = {name: factor * value for name, value in values.items()}
         stages.append(dataclasses.replace(stage, **more))
     return Costs(tuple(stages), costs.overhead)
 
@@ -69,9 +67,7 @@ def thrice(costs: Costs) -> Costs:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_operation_does_its_work(seed: int) -> None:
     """Brute force over the moments at which the number of busy devices changes."""
-    rng = random.Random(seed)
-    schedule = random_schedule(rng)
-    costs = random_costs(rng, schedule.num_stages)
+    schedule, costs = drawn(seed)
     found = simulate_with_contention(schedule, costs, slowdown)
     ops = [timed for _, timed in found.ops()]
     times = sorted({t for timed in ops for t in (timed.start, timed.end)})

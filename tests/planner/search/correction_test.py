@@ -1,4 +1,4 @@
-"""Corrected predictions are those of the steps that corrected them."""
+"""Corrected predictions agree with the real steps."""
 
 from __future__ import annotations
 
