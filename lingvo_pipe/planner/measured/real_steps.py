@@ -29,7 +29,7 @@ from lingvo_pipe.planner.search.correction import (
     in_step,
 )
 from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
-from lingvo_pipe.training.profiling.step_profile import MemoryPeak, measured_timeline
+from lingvo_pipe.training.profiling.step_profile import measured_timeline
 from lingvo_pipe.training.step.train_step import TrainStep
 
 # Short steps run often; the first one does not count.
@@ -49,7 +49,7 @@ class RealStep:
     Attributes:
         planned: what was planned of the step.
         num_rows: b.
-        seconds: the times of steps that are not taken yet.
+        seconds: the times of steps that are not taken or forgotten yet.
     """
 
     def __init__(
@@ -74,17 +74,31 @@ class RealStep:
         self._batch = synthetic_batch(tracer.batch_spec, size)
         self._step(self._batch)  # Builds the graph.
         self._watch = MemoryWatch(devices, self._step.State().values())
-        self._peaks: list[MemoryPeak] = []
+        self._num_bytes = 0
+        self._memories: list[Sequence[int]] = []  # Devices that share one.
         self.seconds: list[float] = []
         self._timelines: list[Timeline] = []
 
+    def run_on_end(self) -> None:
+        """Times steps on end until they are enough, and measures their memory.
+
+        What devices hold at once differs from step to step by a tenth, and what the
+        step before has freed matters. What fits must hold the most of all these steps.
+        """
+        self.forget_times()
+        self._num_bytes = 0
+        while not is_enough(self.seconds):
+            self._watch.peaks()
+            self.run()
+            peaks = self._watch.peaks()
+            self._num_bytes = max(self._num_bytes, sum(x.num_bytes for x in peaks))
+            self._memories = [peak.devices for peak in peaks]
+
     def run(self) -> None:
-        """Times a step, and measures its memory."""
-        self._watch.peaks()
+        """Times a step."""
         start = time.perf_counter()
         self._step(self._batch)
         self.seconds.append(time.perf_counter() - start)
-        self._peaks = self._watch.peaks()
         times = self._step.Times()
         self._timelines.append(measured_timeline(self._step.schedule, times))
 
@@ -96,35 +110,34 @@ class RealStep:
         return in_step(walls, timelines, update, self._loss(model))
 
     def take_total(self) -> tuple[float, int]:
-        """Returns the median seconds of these steps instead, and the last one's bytes.
+        """Returns the median seconds instead, and the most bytes of steps on end.
 
         The bytes are 0 if no device's memory is known.
         """
-        return median(self._take()[0]), self._num_bytes()
+        return median(self._take()[0]), self._num_bytes
+
+    def forget_times(self) -> None:
+        self.seconds, self._timelines = [], []
 
     def _take(self) -> tuple[list[float], list[Timeline]]:
         taken = self.seconds[1:], self._timelines[1:]
-        self.seconds, self._timelines = [], []
+        self.forget_times()
         return taken
-
-    def _num_bytes(self) -> int:
-        return sum(peak.num_bytes for peak in self._peaks)
 
     def _loss(self, model: ModelCosts) -> float | None:
         """Returns what allocators lose; None if some device's memory is not known."""
-        planned, peaks = self.planned, self._peaks
-        number = planned.candidate.num_devices
-        if sum(len(peak.devices) for peak in peaks) < number:
+        planned, number = self.planned, self.planned.candidate.num_devices
+        if sum(map(len, self._memories)) < number:
             return None
 
         def predicted(loss: float) -> int:
             costs = dataclasses.replace(model, allocator_loss=loss)
             needs = DeviceNeeds(planned.candidate, costs)
-            if len(peaks) < number:  # They share one memory.
+            if len(self._memories) < number:  # They share one memory.
                 return needs.together(planned.boundaries, planned.timeline)
             return sum(needs.by_device(planned.boundaries))
 
-        return allocator_loss(self._num_bytes(), predicted)
+        return allocator_loss(self._num_bytes, predicted)
 
 
 def is_enough(seconds: Sequence[float]) -> bool:
@@ -177,8 +190,7 @@ def measured_correction(
         step = real_step(tracer, devices[:number], model, alone, device)
         if step is None:
             return None
-        while not is_enough(step.seconds):
-            step.run()
+        step.run_on_end()
         return step.take(model, device)
 
     is_alone = len(devices) == 1

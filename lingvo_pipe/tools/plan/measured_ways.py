@@ -44,7 +44,6 @@ from lingvo_pipe.planner.search.correction import Correction, correction
 _SPEED = 5e10
 _SHORT, _LONG = 1.0, 60.0
 _MAX_MEMORY = 0.5  # Fraction of the machine's memory.
-_ON_END = 3
 
 
 def ways(num_micro_batches: Sequence[int]) -> list[Candidate]:
@@ -195,15 +194,14 @@ def _correction(
 def _run_in_turns(steps: Iterable[RealStep | None]) -> None:
     """Runs steps one after another, until each has run often enough.
 
-    At last each runs some times on end, because the memory of a step depends on what
-    the one before it has freed.
+    Before, each runs on end, for its memory.
     """
     every = [step for step in steps if step is not None]
+    for step in every:
+        step.run_on_end()
+        step.forget_times()
     while not all(is_enough(step.seconds) for step in every):
         for step in every:
-            step.run()
-    for step in every:
-        for _ in range(_ON_END):
             step.run()
 
 
