@@ -130,6 +130,23 @@ def saved_by_call(
         yield needed
 
 
+def are_used_again(
+    calls: Sequence[tuple[Sequence[int], Sequence[int], bool]],
+) -> list[bool]:
+    """Returns for each call whether a recomputed one after it uses a value it makes.
+
+    Args:
+        calls: as for `saved_by_call`.
+    """
+    needed: set[int] = set()
+    found = []
+    for used, made, is_recomputed in reversed(calls):
+        found.append(not needed.isdisjoint(made))
+        if is_recomputed:
+            needed.update(used)
+    return found[::-1]
+
+
 def _stages(uses: Iterable[tuple[int, Iterable[int]]]) -> dict[int, set[int]]:
     """Returns the stages of each value, from pairs of a stage and some values."""
     found: dict[int, set[int]] = collections.defaultdict(set)

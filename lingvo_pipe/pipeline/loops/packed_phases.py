@@ -104,6 +104,11 @@ class PackedPhases:
             self._forward(stashes=True, adds=False),
             *(*given, phases.args, [], *into_stash),
         )
+        # weights, context, args, stash, slot -> [], [], stash
+        self.recompute_residuals = out_of_line(
+            self._forward(stashes=True, adds=False, makes=False),
+            *(*given, phases.args, [], *into_stash),
+        )
         # weights, context, stash, slot, doutputs, accumulators
         # -> dinputs, stash, accumulators
         self.backward = out_of_line(
@@ -135,7 +140,7 @@ class PackedPhases:
 
         return move
 
-    def _forward(self, stashes: bool, adds: bool) -> Callable:
+    def _forward(self, stashes: bool, adds: bool, makes: bool = True) -> Callable:
         phases = self.phases
 
         def forward(
@@ -149,7 +154,7 @@ class PackedPhases:
                 added = map(tf.add, self.sums.unpack(before), sums)
                 sums = self.sums.pack(list(added))
             stashed = self.residuals.put(slot[0], slot[1], residuals) if stashes else []
-            return made, sums if adds else [], stashed
+            return made if makes else [], sums if adds else [], stashed
 
         return forward
 

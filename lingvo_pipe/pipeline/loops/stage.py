@@ -7,12 +7,13 @@ A layer's residuals come from the forward pass or from a recomputation; the back
 pass is the same for both.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
+from lingvo_pipe.pipeline.loops.dataflow import are_used_again, saved_by_call
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
 from lingvo_pipe.pipeline.loops.stash import Handles, Packing, PackOfPacks, StashSlot
@@ -89,11 +90,7 @@ class Stage:
     @property
     def saved(self) -> list[int]:
         """The values from which the recomputation starts."""
-        calls = [
-            (call.used, call.call.made, is_recomputed)
-            for call, is_recomputed in zip(self.calls, self.recomputed, strict=True)
-        ]
-        return [value for values in saved_by_call(calls) for value in values]
+        return list(itertools.chain.from_iterable(saved_by_call(self._values())))
 
     def forward(
         self,
@@ -132,21 +129,25 @@ class Stage:
         stashed: StashSlot,
         residuals: StashSlot,
     ) -> tuple[Handles, Handles]:
-        """Collects residuals, computed or stashed before; returns both stashes."""
+        """Collects residuals, computed or stashed before; returns both stashes.
+
+        A layer computes its outputs again only if another one's residuals need them.
+        """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
         results = []
-        for call, own, before, into, is_recomputed in zip(
+        for call, own, before, into, is_recomputed, is_used in zip(
             self.calls,
             self._inputs_of_calls(given),
             source.unpack(stashed),
             target.unpack(residuals),
             self.recomputed,
+            are_used_again(self._values()),
             strict=True,
         ):
             result = before.stash, into.stash
             if is_recomputed:
-                result = before.stash, call.recompute(own, values, into)
+                result = before.stash, call.recompute(own, values, into, is_used)
             elif into.stash:
                 result = call.functions.move(before, into)
             results.append(result)
@@ -202,6 +203,13 @@ class Stage:
         made = zip(*results[::step], strict=True)
         return [
             packing.pack(new) for (packing, _), new in zip(packs, made, strict=True)
+        ]
+
+    def _values(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:
+        """Returns the calls' values, as `saved_by_call` takes them."""
+        return [
+            (call.used, call.call.made, is_recomputed)
+            for call, is_recomputed in zip(self.calls, self.recomputed, strict=True)
         ]
 
     def _of_calls(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:

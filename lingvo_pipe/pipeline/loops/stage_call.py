@@ -5,8 +5,7 @@ line. Values and their gradients are in dicts by the numbers that `dataflow` use
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -61,11 +60,20 @@ class StageCall:
             The new sums and stash.
         """
         run = self.functions.forward if slot is None else self.functions.forward_stash
-        return self._forward(run, given, values, sums, slot)
+        made, new_sums, stash = run(*self._inputs(given, values), sums, slot)
+        self._add(made, values)
+        return new_sums, stash
 
-    def recompute(self, given: PhaseInputs, values: Values, slot: StashSlot) -> Handles:
-        """Adds the layer's outputs to `values`; returns the stash with residuals."""
-        return self._forward(self.functions.recompute, given, values, [], slot)[1]
+    def recompute(
+        self, given: PhaseInputs, values: Values, slot: StashSlot, makes_outputs: bool
+    ) -> Handles:
+        """Returns the stash with residuals; may add the outputs to `values`."""
+        inputs = self._inputs(given, values)
+        if not makes_outputs:
+            return self.functions.recompute_residuals(*inputs, [], slot)[2]
+        made, _, stash = self.functions.recompute(*inputs, [], slot)
+        self._add(made, values)
+        return stash
 
     def backward(
         self,
@@ -91,14 +99,11 @@ class StageCall:
         """Returns the new late stash, and accumulators with the weights' gradients."""
         return self.functions.weight_backward(self._flat(given), late, accumulators)
 
-    def _forward(
-        self, run: Callable, given: PhaseInputs, values: Values, *more: Any
-    ) -> tuple[Handles, Handles]:
-        """Adds the layer's outputs to `values`; returns the sums and stash."""
-        args = self._flat(given), [values[v] for v in self.used]
-        made, sums, stash = run(*args, *more)
+    def _inputs(self, given: PhaseInputs, values: Values) -> tuple[Handles, Handles]:
+        return self._flat(given), [values[v] for v in self.used]
+
+    def _add(self, made: list[tf.Tensor], values: Values) -> None:
         values.update(zip(self.call.made, made, strict=True))
-        return sums, stash
 
     def _seeds(self, gradients: Values) -> list[tf.Tensor]:
         """Returns the gradients of the layer's outputs; 0 where there is none."""

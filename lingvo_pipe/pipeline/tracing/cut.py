@@ -67,6 +67,13 @@ class CutGraph:
         """Returns the operations of a phase."""
         return self._phases[phase]
 
+    def operations_for(
+        self, phase: int, results: Iterable[tf.Tensor]
+    ) -> Collection[tf.Operation]:
+        """Returns the operations of a phase that these results need."""
+        given = {x.op for x in self._given.values()}
+        return self._phases[phase] & _ancestors((x.op for x in results), given)
+
     def is_made_in(self, phase: int, tensor: tf.Tensor) -> bool:
         """Returns whether a phase computes a tensor."""
         return tensor.op in self._phases[phase]

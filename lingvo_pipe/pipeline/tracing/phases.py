@@ -129,6 +129,15 @@ class Phases:
             first, second = bool(self._dinputs), bool(self._dweights)
         return second / max(first + second, 1)
 
+    @functools.cached_property
+    def output_share(self) -> float:
+        """The part of the forward pass's products that its residuals do not need."""
+        if self.compilation.by_xla:
+            return 0.0  # A function compiled as a whole computes all.
+        whole = product_flops(self._whole.operations(0))
+        needed = self._whole.operations_for(0, self._residuals)
+        return 1 - product_flops(needed) / whole if whole else 0.0
+
     def forward(self, stashes: bool) -> Function:
         """Returns `(weights, context, used args) -> made, sums, residuals if asked`."""
         args = [self._trace.args[i] for i in self.used]

@@ -27,6 +27,7 @@ class ModelCosts:
     in_place: bool = False  # See `StageMemory`.
     shared_weights: Sequence[SharedWeight] = ()
     weight_shares: Sequence[float] = ()  # See `Phases`, of each cell; if (), halves.
+    output_shares: Sequence[float] = ()  # The same; if (), 0.
     allocator_loss: float = ALLOCATOR_LOSS  # See `StageMemory`.
 
     @property

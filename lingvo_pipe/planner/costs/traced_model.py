@@ -120,6 +120,7 @@ class ModelTracer:
         if counts_flops:
             shapes = map_present(lambda x: tuple(x.shape), inputs)
             flops = cell_costs([self._distinct[i] for i in self._order], *shapes).flops
+        phases = [call.functions.phases for call in stage_calls[:-1]]
         costs = ModelCosts(
             num_rows,
             flops,
@@ -128,9 +129,9 @@ class ModelTracer:
             bytes_of_calls(stage_calls, [True] * len(stage_calls), num_accumulators=1),
             value_bytes(assembly.specs, assembly.inputs),
             shared_weights=shared_weights(spec.layers),
-            weight_shares=[
-                call.functions.phases.weight_share for call in stage_calls[:-1]
-            ],
+            weight_shares=[each.weight_share for each in phases],
+            # The loss always needs the last cell's outputs.
+            output_shares=[*(each.output_share for each in phases[:-1]), 0.0],
         )
         return TracedModel(costs, stage_calls, assembly.specs)
 
@@ -148,6 +149,8 @@ def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
         costs = dataclasses.replace(costs_of(num_rows), in_place=device.in_place)
+        if device.in_place:  # Layers that XLA compiles compute all again.
+            costs = dataclasses.replace(costs, output_shares=())
         return costs, flops_time(costs, device, dtype)
 
     return models

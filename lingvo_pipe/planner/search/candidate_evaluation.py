@@ -110,14 +110,15 @@ def evaluate_boundaries(
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
     num_replicas, contention = candidate.num_replicas, device.contention
     given = seconds, model.boundary_bytes, boundaries, device
-    num_bytes, shares = needs.by_device(boundaries), model.weight_shares
+    num_bytes = needs.by_device(boundaries)
+    shares = model.weight_shares, model.output_shares
 
     def slowdown(num_busy: int) -> float:
         return contention.slowdown_at(num_busy * num_replicas)
 
     @functools.cache  # Replicas and placements have mostly the same links.
     def timeline_of(links: tuple[Link, ...]) -> Timeline:
-        costs = step_costs(*given, links, shares)
+        costs = step_costs(*given, links, *shares)
         if slowdown(schedule.num_devices) == 1:
             return simulate(schedule, costs)
         return simulate_with_contention(schedule, costs, slowdown)
@@ -155,15 +156,19 @@ def step_costs(
     device: DeviceModel,
     links: Sequence[Link] | None = None,
     weight_shares: Sequence[float] = (),
+    output_shares: Sequence[float] = (),
 ) -> Costs:
     """Returns the costs of a step's operations, without contention.
 
     `boundary_bytes` would cross a boundary after each cell. The links are those between
     consecutive stages; if None, all are on one host. `weight_shares` are the parts of
     cells' backward passes that compute weights' gradients; if (), they are halves.
+    `output_shares` are the parts of forward passes that a recomputation leaves out in a
+    stage's last cell; if (), it leaves out nothing.
     """
     shares = weight_shares or [0.5] * len(seconds)
     late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]
+    left_out = output_shares or [0.0] * len(seconds)
     between = links or [device.link] * (len(boundaries) - 1)
 
     def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:
@@ -172,6 +177,7 @@ def step_costs(
         return StageCosts(
             forward=own.forward,
             backward=own.backward,
+            recompute=own.forward - seconds[end - 1].forward * left_out[end - 1],
             input_gradient=own.backward - sum(late[start:end]),
             weight_gradient=sum(late[start:end]),
             send_forward=after.seconds(boundary_bytes[end - 1]),

@@ -12,6 +12,7 @@ from lingvo_pipe.pipeline.loops.dataflow import (
     Call,
     Dataflow,
     Hop,
+    are_used_again,
     needs_gradient,
     saved_by_call,
 )
@@ -159,6 +160,20 @@ def test_from_what_is_saved_all_can_be_computed_again(seed: int) -> None:
         assert not _can_be_computed(given, set(saved) - {value})
     for end in range(len(given)):
         assert list(saved_by_call(given[:end])) == by_call[:end]
+
+
+@pytest.mark.parametrize("seed", MODELS)
+def test_without_outputs_that_are_used_again_not_all_can_be_computed(seed: int) -> None:
+    """Without any others it can."""
+    calls, _ = _model(seed)
+    draw = random.Random(seed)
+    given = [(tuple(c.uses), c.made, draw.random() < 0.6) for c in calls]
+    saved = set(itertools.chain.from_iterable(saved_by_call(given)))
+    for i, is_used in enumerate(are_used_again(given)):
+        used, _, again = given[i]
+        less = [*given[:i], (used, (), again), *given[i + 1 :]]
+        if again:
+            assert _can_be_computed(less, saved) != is_used
 
 
 def _can_be_computed(

@@ -253,6 +253,16 @@ def test_nothing_is_stashed_where_nothing_is_needed() -> None:
     assert Run(lambda w, x: x[0] + x[1]).phases.residuals == []
 
 
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("dense", 0.5), ("lookup", 0.0), ("gradient made forward", 1.0), ("loop", 0.0)],
+)
+def test_residuals_do_not_need_all_products(name: str, share: float) -> None:
+    trace = _trace(BODIES[name])
+    assert Phases(trace, [True, True], NOT_COMPILED).output_share == share
+    assert Phases(trace, [True, True], Compilation(True, "cpu:0")).output_share == 0
+
+
 def test_what_must_run_runs_in_the_forward_pass_alone() -> None:
     """So it runs a second time only where the forward pass does."""
     phases = Run(BODIES["assertion"]).phases

@@ -37,11 +37,11 @@ class FakeStep:
         self._sums = [factor * sum(own) for own in zip(*SECONDS, strict=True)]
         self.seconds: list[float] = []
 
-    def run(self) -> None:
+    def run_on_end(self) -> None:
         self.seconds.append(1.0)
 
     def take(self, *unused: Any) -> InStep:
-        assert is_enough(self.seconds)
+        assert self.seconds
         busy = [1.0] if self._number == 1 else [0.0, 1.0, *[0.0] * (self._number - 2)]
         forward, backward = self._sums
         return InStep(forward, backward, 1.0 + self._number, busy)

@@ -1,4 +1,4 @@
-"""The halves of a split backward pass take as long as their products."""
+"""Parts of forward and backward passes take as long as their products."""
 
 from __future__ import annotations
 
@@ -18,9 +18,16 @@ DEVICE = made_up_device(10**6)
 HALVES = [0.5] * 6
 
 
-def evaluated(schedule: str, shares: list[float]) -> Evaluation:
-    model = dataclasses.replace(made_up_model(1), weight_shares=shares)
-    candidate = Candidate(1, 3, 1, 8, schedule, "never")
+def evaluated(
+    schedule: str,
+    shares: list[float],
+    output_shares: list[float] | None = None,
+    recompute: str = "never",
+) -> Evaluation:
+    model = dataclasses.replace(
+        made_up_model(1), weight_shares=shares, output_shares=output_shares or []
+    )
+    candidate = Candidate(1, 3, 1, 8, schedule, recompute)
     _, seconds = made_up_models(DEVICE)(1)
     found = evaluate(candidate, model, seconds, DEVICE)
     assert isinstance(found, Evaluation)
@@ -47,6 +54,18 @@ def test_each_half_has_its_cells_shares() -> None:
         start = end
 
 
+def test_a_recomputation_leaves_out_what_only_the_stages_outputs_need() -> None:
+    shares = [0.1, 0.2, 0.3, 0.4, 0.5, 0.0]
+    found = evaluated("gpipe", HALVES, shares, "always")
+    _, seconds = made_up_models(DEVICE)(1)
+    start = 0
+    for stage, end in enumerate(found.boundaries):
+        whole = sum(cell.forward for cell in seconds[start:end])
+        recomputed = whole - shares[end - 1] * seconds[end - 1].forward
+        assert busy(found, Kind.RECOMPUTE, stage) == pytest.approx(8 * recomputed)
+        start = end
+
+
 def test_they_matter_only_where_the_pass_is_split() -> None:
     shares = [1.0, 0.5, 0.3, 0.3, 0.0, 0.5]
     ways = [evaluated("1f1b", x).step_seconds for x in (shares, HALVES, [])]
@@ -60,7 +79,9 @@ def test_shares_of_a_transformer() -> None:
     """Tokens have no gradient, and products of attention have no weights."""
     params = reduced_params("lm.text.TransformerTiny")
     tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
-    first, *layers, last = tracer.trace(2, counts_flops=False).costs.weight_shares
+    costs = tracer.trace(2, counts_flops=False).costs
+    first, *layers, last = costs.weight_shares
     assert first == 1
     assert all(0.3 < share < 0.5 for share in layers), layers
     assert last == pytest.approx(0.5, abs=0.2)
+    assert costs.output_shares[-1] == 0  # The loss needs the logits.
