@@ -59,11 +59,9 @@ def test_the_throughput_of_table_3() -> None:
 def test_half_layers_are_simulated_like_layers(number: int) -> None:
     row = TRANSFORMER_24
     device = DEVICES[row.device]
-    costs = row.model.costs(32)
-    cells = flops_time(costs, device, "float32")
+    cells = flops_time(row.model.costs(32), device, "float32")
     whole = row.model.evenly(row.device, number, 32).timeline.step_seconds
-    ours = step_seconds(row, cells, costs.output_shares, number)
-    assert ours == pytest.approx(whole, rel=1e-3)
+    assert step_seconds(row, cells, number) == pytest.approx(whole, rel=1e-3)
 
 
 def test_the_largest_model(monkeypatch: pytest.MonkeyPatch) -> None:

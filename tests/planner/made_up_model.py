@@ -48,6 +48,7 @@ def made_up_model(num_rows: int, seed: int = 0) -> ModelCosts:
         slot_bytes=[200 * each for each in numbers],
         calls=calls,
         value_bytes={i: rng.randrange(1, 30) * num_rows for i in range(1, 7)},
+        output_shares=[*(rng.random() for _ in range(NUM_CELLS - 1)), 0.0],
     )
 
 

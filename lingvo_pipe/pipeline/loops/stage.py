@@ -90,7 +90,9 @@ class Stage:
     @property
     def saved(self) -> list[int]:
         """The values from which the recomputation starts."""
-        return list(itertools.chain.from_iterable(saved_by_call(self._values())))
+        return list(
+            itertools.chain.from_iterable(saved_by_call(self._uses_and_outputs()))
+        )
 
     def forward(
         self,
@@ -131,7 +133,7 @@ class Stage:
     ) -> tuple[Handles, Handles]:
         """Collects residuals, computed or stashed before; returns both stashes.
 
-        A layer computes its outputs again only if another one's residuals need them.
+        A layer computes its outputs again only if a recomputed one after it uses them.
         """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
@@ -142,7 +144,7 @@ class Stage:
             source.unpack(stashed),
             target.unpack(residuals),
             self.recomputed,
-            are_used_again(self._values()),
+            are_used_again(self._uses_and_outputs()),
             strict=True,
         ):
             result = before.stash, into.stash
@@ -205,7 +207,7 @@ class Stage:
             packing.pack(new) for (packing, _), new in zip(packs, made, strict=True)
         ]
 
-    def _values(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:
+    def _uses_and_outputs(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:
         """Returns the calls' values, as `saved_by_call` takes them."""
         return [
             (call.used, call.call.made, is_recomputed)

@@ -67,9 +67,12 @@ class StageCall:
     def recompute(
         self, given: PhaseInputs, values: Values, slot: StashSlot, makes_outputs: bool
     ) -> Handles:
-        """Returns the stash with residuals; may add the outputs to `values`."""
+        """Returns the stash with residuals; may add the outputs to `values`.
+
+        XLA compiles a layer as a whole, so there leaving out outputs saves nothing.
+        """
         inputs = self._inputs(given, values)
-        if not makes_outputs:
+        if not (makes_outputs or self.functions.phases.compilation.by_xla):
             return self.functions.recompute_residuals(*inputs, [], slot)[2]
         made, _, stash = self.functions.recompute(*inputs, [], slot)
         self._add(made, values)

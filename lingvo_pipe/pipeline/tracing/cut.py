@@ -10,7 +10,7 @@ is stashed between them. The phases run the operations of the uncut graph, so th
 results are the same, bit for bit, however the graph is cut.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,8 +48,7 @@ class CutGraph:
         self._phases: list[set[tf.Operation]] = []
         done: set[tf.Operation] = {x.op for x in given} | self._free
         for own in targets:
-            operations = (x if isinstance(x, tf.Operation) else x.op for x in own)
-            phase = _ancestors(operations, done)
+            phase = _ancestors(_operations(own), done)
             self._phases.append({op for op in phase if op.type != "Placeholder"})
             done |= phase
 
@@ -68,11 +67,11 @@ class CutGraph:
         return self._phases[phase]
 
     def operations_for(
-        self, phase: int, results: Iterable[tf.Tensor]
+        self, phase: int, results: Iterable[Any]
     ) -> Collection[tf.Operation]:
-        """Returns the operations of a phase that these results need."""
+        """Returns the operations of a phase that tensors or operations need."""
         given = {x.op for x in self._given.values()}
-        return self._phases[phase] & _ancestors((x.op for x in results), given)
+        return self._phases[phase] & _ancestors(_operations(results), given)
 
     def is_made_in(self, phase: int, tensor: tf.Tensor) -> bool:
         """Returns whether a phase computes a tensor."""
@@ -157,6 +156,10 @@ def _constant_node(name: str, value: tf.Tensor) -> Any:
     """Returns a node_def."""
     with tf.Graph().as_default():
         return tf.constant(value.numpy(), value.dtype, name=name).op.node_def
+
+
+def _operations(results: Iterable[Any]) -> Iterator[tf.Operation]:
+    return (x if isinstance(x, tf.Operation) else x.op for x in results)
 
 
 def _ancestors(

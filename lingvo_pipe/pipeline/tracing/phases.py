@@ -23,7 +23,7 @@ from lingvo_pipe.core.nests import present, spec_of
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.tracing.cut import CutGraph
-from lingvo_pipe.pipeline.tracing.product_flops import product_flops
+from lingvo_pipe.pipeline.tracing.product_flops import calls_functions, product_flops
 from lingvo_pipe.pipeline.tracing.trace import Trace
 from lingvo_pipe.pipeline.tracing.views import buffers_of
 
@@ -131,12 +131,17 @@ class Phases:
 
     @functools.cached_property
     def output_share(self) -> float:
-        """The part of the forward pass's products that its residuals do not need."""
-        if self.compilation.by_xla:
-            return 0.0  # A function compiled as a whole computes all.
-        whole = product_flops(self._whole.operations(0))
-        needed = self._whole.operations_for(0, self._residuals)
-        return 1 - product_flops(needed) / whole if whole else 0.0
+        """The part of the forward pass's products that its residuals do not need.
+
+        0 if XLA compiles it as a whole, or it calls functions, whose products are not
+        counted.
+        """
+        every = self._whole.operations(0)
+        whole = product_flops(every)
+        if self.compilation.by_xla or calls_functions(every) or not whole:
+            return 0.0
+        results = [*self._residuals, *self._trace.must_run]
+        return 1 - product_flops(self._whole.operations_for(0, results)) / whole
 
     def forward(self, stashes: bool) -> Function:
         """Returns `(weights, context, used args) -> made, sums, residuals if asked`."""

@@ -1,9 +1,11 @@
 """Multiply-adds of matrix products and convolutions, and of their gradients.
 
-They decide how long the two halves of a backward pass take. Operations within other
-functions, such as the bodies of loops, are not counted.
+They decide how long the two halves of a backward pass take, and what a recomputation
+leaves out. Operations within other functions, such as the bodies of loops, are not
+counted.
 """
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -19,6 +21,12 @@ def product_flops(operations: Iterable[tf.Operation]) -> int:
         for op in operations
         if all(x.shape.is_fully_defined() for x in (*op.inputs, *op.outputs))
     )
+
+
+def calls_functions(operations: Iterable[tf.Operation]) -> bool:
+    """Returns whether some have operations of their own, such as loops."""
+    attributes = itertools.chain.from_iterable(op.op_def.attr for op in operations)
+    return any(each.type in ("func", "list(func)") for each in attributes)
 
 
 def _of_convolution(op: tf.Operation, kernel: tf.Tensor) -> int:

@@ -35,6 +35,15 @@ class ModelCosts:
         """L."""
         return len(self.flops)
 
+    @property
+    def left_out(self) -> Sequence[float]:
+        """The parts of forward passes that a recomputation at a stage's end leaves out.
+
+        Layers that XLA compiles compute all again.
+        """
+        none = [0.0] * self.num_cells
+        return none if self.in_place else self.output_shares or none
+
     @functools.cached_property
     def memory(self) -> StageMemory:
         """The memory of consecutive calls, without slots, in a single replica."""

@@ -149,8 +149,6 @@ def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
         costs = dataclasses.replace(costs_of(num_rows), in_place=device.in_place)
-        if device.in_place:  # Layers that XLA compiles compute all again.
-            costs = dataclasses.replace(costs, output_shares=())
         return costs, flops_time(costs, device, dtype)
 
     return models

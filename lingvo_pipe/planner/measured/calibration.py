@@ -187,10 +187,10 @@ def _update_bandwidth(device: str) -> float:
         variable.assign_add(change)
         return variable[0]
 
-    return 3 * _UPDATED / median_seconds(update, _NUM_STEPS)
+    return 3 * _UPDATED / _median_seconds(update, _NUM_STEPS)
 
 
-def median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
+def _median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
     """Returns the median of the seconds until a result is on the host."""
     seconds = []
     for _ in range(num_runs):

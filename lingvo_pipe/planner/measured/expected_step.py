@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
@@ -33,15 +33,8 @@ def expected_step(
     if a cell does not run on synthetic inputs.
     """
     p = pipeline.params
-    num_rows, rest = divmod(batch_size, p.num_micro_batches)
-    shards = p.num_batch_shards
-    for feature, is_used in {
-        "a list of cells to recompute": isinstance(p.recompute, (list, tuple)),
-        "micro-batches of different sizes": p.micro_batch_size is not None or rest,
-        "more batch shards than replicas": shards not in (None, p.num_replicas),
-    }.items():
-        if is_used:
-            raise UserValueError(f"the planner does not model {feature}")
+    _check(p, batch_size)
+    num_rows = batch_size // p.num_micro_batches
     tracer = ModelTracer(task_params, batch_spec, devices[0])
     models = MeasuredModels(tracer, devices[0])
     models.measure(num_rows)
@@ -56,3 +49,30 @@ def expected_step(
     needs = DeviceNeeds(candidate, costs, pipeline.schedule)
     found = evaluate_boundaries(needs, pipeline.boundaries, seconds, device)
     return PlannedStep(found.timeline, found.bytes_by_device)
+
+
+def _check(p: Params, batch_size: int) -> None:
+    checks = [
+        ("recompute", "a policy", isinstance(p.recompute, (list, tuple))),
+        ("micro_batch_size", "None", p.micro_batch_size is not None),
+        (
+            "num_micro_batches",
+            f"a divisor of {batch_size} rows",
+            p.micro_batch_size is None and batch_size % p.num_micro_batches,
+        ),
+        (
+            "num_batch_shards",
+            "as many as replicas",
+            p.num_batch_shards not in (None, p.num_replicas),
+        ),
+    ]
+    problems = [
+        f"task.pipeline.{name}: expected {expected}, got {p.Get(name)!r}"
+        for name, expected, is_wrong in checks
+        if is_wrong
+    ]
+    if problems:
+        raise UserValueError(
+            f"The planner does not model this. {'; '.join(problems)}. Change it to see "
+            "a prediction."
+        )

@@ -79,8 +79,8 @@ class RealStep:
         self.seconds: list[float] = []
         self._timelines: list[Timeline] = []
 
-    def run_on_end(self) -> None:
-        """Times steps on end until they are enough, and measures their memory.
+    def run_in_a_row(self) -> None:
+        """Times steps in a row until they are enough, and measures their memory.
 
         What devices hold at once differs from step to step by a tenth, and what the
         step before has freed matters. What fits must hold the most of all these steps.
@@ -110,7 +110,7 @@ class RealStep:
         return in_step(walls, timelines, update, self._loss(model))
 
     def take_total(self) -> tuple[float, int]:
-        """Returns the median seconds instead, and the most bytes of steps on end.
+        """Returns the median seconds instead, and the most bytes of steps in a row.
 
         The bytes are 0 if no device's memory is known.
         """
@@ -180,7 +180,7 @@ def measured_correction(
     device: DeviceModel,
     uses_all: bool = False,
 ) -> Correction | None:
-    """Times a step on one device and one on all; with `uses_all` only this one.
+    """Times a step on all devices and one on one; with `uses_all` this one rather not.
 
     Returns None if `real_step` does for both. Raises tf.errors.OpError if one does not
     run.
@@ -190,13 +190,12 @@ def measured_correction(
         step = real_step(tracer, devices[:number], model, alone, device)
         if step is None:
             return None
-        step.run_on_end()
+        step.run_in_a_row()
         return step.take(model, device)
 
-    is_alone = len(devices) == 1
-    on_one = None if uses_all and not is_alone else found(1)
+    on_all = found(len(devices)) if len(devices) > 1 else None
     gc.collect()  # Frees the weights.
-    on_all = None if is_alone else found(len(devices))
+    on_one = None if uses_all and on_all else found(1)
     gc.collect()
     return correction(alone, on_one, on_all, len(devices))
 

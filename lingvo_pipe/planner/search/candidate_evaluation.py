@@ -111,7 +111,7 @@ def evaluate_boundaries(
     num_replicas, contention = candidate.num_replicas, device.contention
     given = seconds, model.boundary_bytes, boundaries, device
     num_bytes = needs.by_device(boundaries)
-    shares = model.weight_shares, model.output_shares
+    shares = model.weight_shares, model.left_out
 
     def slowdown(num_busy: int) -> float:
         return contention.slowdown_at(num_busy * num_replicas)
@@ -156,19 +156,19 @@ def step_costs(
     device: DeviceModel,
     links: Sequence[Link] | None = None,
     weight_shares: Sequence[float] = (),
-    output_shares: Sequence[float] = (),
+    left_out: Sequence[float] = (),
 ) -> Costs:
     """Returns the costs of a step's operations, without contention.
 
     `boundary_bytes` would cross a boundary after each cell. The links are those between
     consecutive stages; if None, all are on one host. `weight_shares` are the parts of
     cells' backward passes that compute weights' gradients; if (), they are halves.
-    `output_shares` are the parts of forward passes that a recomputation leaves out in a
-    stage's last cell; if (), it leaves out nothing.
+    `left_out` are the parts of forward passes that a recomputation leaves out in a
+    stage's last cell; if (), nothing.
     """
     shares = weight_shares or [0.5] * len(seconds)
     late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]
-    left_out = output_shares or [0.0] * len(seconds)
+    left_out = left_out or [0.0] * len(seconds)
     between = links or [device.link] * (len(boundaries) - 1)
 
     def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:

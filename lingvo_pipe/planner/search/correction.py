@@ -22,7 +22,6 @@ from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.resources.device_model import Contention
 
-_MAX_SLOWDOWN = 64.0
 _PRECISION = 1e-4
 
 
@@ -111,7 +110,8 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
     """Returns the slowdown while all devices are busy, by the mean one of a step.
 
     In proportion to the number of others, devices work more slowly beside them. So the
-    share of a step's work that is done in its busy time falls as the slowdown grows.
+    share of a step's work that is done in its busy time falls as the slowdown grows. No
+    more than if devices took turns.
     """
 
     def work(most: float) -> float:
@@ -119,7 +119,7 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
         factors = (contention.slowdown_at(n) for n in range(1, len(busy) + 1))
         return sum(x / factor for x, factor in zip(busy, factors, strict=True))
 
-    low, high = 1.0, _MAX_SLOWDOWN
+    low, high = 1.0, float(len(busy))
     while high - low > _PRECISION:
         middle = (low + high) / 2
         low, high = (middle, high) if work(middle) * slower > 1 else (low, middle)

@@ -38,8 +38,9 @@ def search(
     oversized: list[OversizedCandidate] = []
     bounds, num_slower = [], 0
     for each in candidates:
-        _, seconds = models(batch_size // each.num_micro_batches)
-        bound = step_time_lower_bound(each, seconds, device.operation_seconds)
+        costs, seconds = models(batch_size // each.num_micro_batches)
+        overhead = device.operation_seconds
+        bound = step_time_lower_bound(each, seconds, overhead, costs.left_out)
         bounds.append((bound, each))
     for bound, candidate in sorted(bounds, key=lambda pair: pair[0]):
         best = fastest.get(candidate.variant)
@@ -62,7 +63,10 @@ def search(
 
 
 def step_time_lower_bound(
-    candidate: Candidate, cells: Sequence[CellSeconds], overhead: float = 0.0
+    candidate: Candidate,
+    cells: Sequence[CellSeconds],
+    overhead: float = 0.0,
+    left_out: Sequence[float] = (),
 ) -> float:
     """Returns a lower bound on step time, computed before stages are chosen.
 
@@ -71,14 +75,16 @@ def step_time_lower_bound(
 
     A device computes all micro-batches between the arrival of the first one and the
     return of the last one. So later stages have less time, and the best stages get
-    shorter from one to the next.
+    shorter from one to the next. For `left_out` see `step_costs`.
     """
     num_micro_batches = candidate.micro_batches_per_replica
     once = [cell.forward + cell.backward for cell in cells]
     work = [each * num_micro_batches for each in once]
     if candidate.recompute == "always" and candidate.schedule == "gpipe":
         # At least all but one: none if a backward pass follows its own forward pass.
-        recomputation = [cell.forward * (num_micro_batches - 1) for cell in cells]
+        pairs = zip(cells, left_out or [0.0] * len(cells), strict=True)
+        once_more = [cell.forward * (1 - share) for cell, share in pairs]
+        recomputation = [each * (num_micro_batches - 1) for each in once_more]
         work = list(map(float.__add__, work, recomputation))
     # A device runs each of its stages forward and backward.
     num_operations = 2 * candidate.stages_per_device * num_micro_batches

@@ -3,8 +3,11 @@
 The speed of a machine changes within seconds. So in each round the ways run in turns
 with the real steps that correct predictions, and ratios are formed within a round:
 
-    round 1    cells alone | real steps, way 1, way 2, ... | real steps, way 1, ...
-    round 2    cells alone | real steps, way 1, way 2, ... | real steps, way 1, ...
+    round 1    cells alone | memory | real steps, way 1, ... | real steps, way 1, ...
+    round 2    cells alone | memory | real steps, way 1, ... | real steps, way 1, ...
+
+The memory of a step depends on what the one before it has freed, so for it each step
+runs in a row with its like.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.core.errors import UserValueError
@@ -25,11 +29,7 @@ from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, costs_by_rows
 from lingvo_pipe.planner.measured.calibration import available_memory, calibrated_device
 from lingvo_pipe.planner.measured.measured_models import MeasuredModels
-from lingvo_pipe.planner.measured.real_steps import (
-    RealStep,
-    is_enough,
-    real_step,
-)
+from lingvo_pipe.planner.measured.real_steps import RealStep, is_enough, real_step
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.search.candidate_evaluation import (
@@ -111,14 +111,15 @@ def measure_ways(
     """Trains a registered model on synthetic batches in all ways.
 
     Without a number of rows, takes as many as train in about a second. Raises
-    UserValueError if the planner cannot model it, or it needs too much memory or time.
+    UserValueError if the planner cannot model it, it needs too much memory or time, or
+    does not run on synthetic batches.
     """
     params = model_registry.GetParams(name, "Train")
     params.FromText(override, separator=";")
     devices = initialize_devices(2)
     spec = params.input.Instantiate().element_spec
     tracer = ModelTracer(params.task, spec, devices[0])
-    rows = num_rows or _fitting_rows(tracer, params.input.batch_size, candidates)
+    rows = _fitting_rows(tracer, params.input.batch_size, candidates, num_rows)
     device = calibrated_device(devices)
     sizes = {rows // each.num_micro_batches for each in candidates}
     real: dict[int, list[RealStep | None]] = {}
@@ -163,7 +164,10 @@ def _way(
     size = num_rows // candidate.num_micro_batches
     planned = evaluate(candidate, *models(size), device)
     assert isinstance(planned, Evaluation)  # The machine has enough memory.
-    return RealStep(tracer, devices[: candidate.num_devices], size, planned)
+    try:
+        return RealStep(tracer, devices[: candidate.num_devices], size, planned)
+    except (FloatingPointError, tf.errors.OpError) as error:
+        raise UserValueError(f"does not run on synthetic batches: {error}") from error
 
 
 def _predicted(
@@ -194,11 +198,11 @@ def _correction(
 def _run_in_turns(steps: Iterable[RealStep | None]) -> None:
     """Runs steps one after another, until each has run often enough.
 
-    Before, each runs on end, for its memory.
+    Before, each runs in a row, for its memory.
     """
     every = [step for step in steps if step is not None]
     for step in every:
-        step.run_on_end()
+        step.run_in_a_row()
         step.forget_times()
     while not all(is_enough(step.seconds) for step in every):
         for step in every:
@@ -206,13 +210,22 @@ def _run_in_turns(steps: Iterable[RealStep | None]) -> None:
 
 
 def _fitting_rows(
-    tracer: ModelTracer, batch_size: int, candidates: Sequence[Candidate]
+    tracer: ModelTracer,
+    batch_size: int,
+    candidates: Sequence[Candidate],
+    given: int | None,
 ) -> int:
-    """Returns rows that train in about a second, as many for each micro-batch."""
+    """Returns rows that train in about a second, as many for each micro-batch.
+
+    If rows are `given`, only checks these.
+    """
     costs_of = costs_by_rows(tracer)
     second = (1 + BACKWARD_PER_FORWARD) * sum(costs_of(1).flops) / _SPEED  # Of a row.
-    rows = max(each.num_micro_batches for each in candidates)
-    while 2 * rows <= batch_size and 2 * rows * second <= _SHORT:
+    least = max(each.num_micro_batches for each in candidates)
+    rows = given or least
+    if rows % least:
+        raise UserValueError(f"--batch: expected a multiple of {least}, got {rows}")
+    while not given and 2 * rows <= batch_size and 2 * rows * second <= _SHORT:
         rows *= 2
     needs = [
         DeviceNeeds(each, costs_of(rows // each.num_micro_batches))

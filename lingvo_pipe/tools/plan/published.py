@@ -91,7 +91,7 @@ def in_half_layers(row: Throughput) -> list[float]:
     """Predicts a row of table 3 with attention and feed-forward as separate cells.
 
     Attention takes 4·D² + 2·T·D multiplications per token and feed-forward 2·D·F, with
-    D = 2048, F = 8192 and T = 1024. Outputs alone need D² and D·F of them.
+    D = 2048, F = 8192 and T = 1024.
     """
     attention = 4 * 2048**2 + 2 * 1024 * 2048
     share = attention / (attention + 2 * 2048 * 8192)
@@ -100,26 +100,20 @@ def in_half_layers(row: Throughput) -> list[float]:
     halves = itertools.product(layers, (share, 1 - share))
     cells = [CellSeconds(part * x.forward, part * x.backward) for x, part in halves]
     every = [first, *cells, last]
-    of_outputs = [0.0, *(2048**2 / attention, 0.5) * len(layers), 0.0]
-    steps = [step_seconds(row, every, of_outputs, number) for number in _NUM_DEVICES]
+    steps = [step_seconds(row, every, number) for number in _NUM_DEVICES]
     return [steps[0] / seconds for seconds in steps]
 
 
 def step_seconds(
-    row: Throughput,
-    cells: Sequence[CellSeconds],
-    output_shares: Sequence[float],
-    num_devices: int,
+    row: Throughput, cells: Sequence[CellSeconds], num_devices: int
 ) -> float:
     """Returns the seconds of a step with the most even stages, without the update.
 
-    The cells are layers, or parts of layers, which all send equally many bytes. For
-    `output_shares` see `step_costs`.
+    The cells are layers, or parts of layers, which all send equally many bytes.
     """
     sent = row.model.costs(_NUM_MICRO_BATCHES).boundary_bytes[1]
     boundaries = balanced_boundaries(list(map(sum, cells)), num_devices)
-    given = cells, [sent] * len(cells), boundaries, DEVICES[row.device]
-    costs = step_costs(*given, output_shares=output_shares)
+    costs = step_costs(cells, [sent] * len(cells), boundaries, DEVICES[row.device])
     schedule = make_schedule("gpipe", num_devices, _NUM_MICRO_BATCHES, 1, "always")
     return simulate(schedule, costs).step_seconds
 

@@ -12,6 +12,8 @@ from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs
+from lingvo_pipe.pipeline.loops.stash import StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import Compilation
@@ -25,6 +27,12 @@ from tests.pipeline.small_transformer import (
 
 NUM_CELLS = 8
 NOT_COMPILED = Compilation(by_xla=False, device=None)
+CONTEXT = CallContext(
+    path_hash=tf.TensorSpec([], tf.uint64),
+    step=tf.TensorSpec([], tf.int64),
+    first_example=tf.TensorSpec([], tf.int64),
+    loss_scale=tf.TensorSpec([]),
+)
 
 
 def _assembly() -> Assembly:
@@ -33,18 +41,17 @@ def _assembly() -> Assembly:
     return Assembly(
         layer.cells,
         [map_present(spec_of, cell.vars) for cell in layer.cells],
-        CallContext(
-            path_hash=tf.TensorSpec([], tf.uint64),
-            step=tf.TensorSpec([], tf.int64),
-            first_example=tf.TensorSpec([], tf.int64),
-            loss_scale=tf.TensorSpec([]),
-        ),
+        CONTEXT,
         (batch.words, batch.mask),
         NestedMap(label=batch.label, mask=batch.mask),
         word_loss,
         LayerFunctions(do_eval=False, trains=True),
         input_gradients=False,
     )
+
+
+def _zeros(spec: tf.TensorSpec) -> tf.Tensor:
+    return tf.zeros(spec.shape, spec.dtype)
 
 
 class StashingStage(Stage):
@@ -55,6 +62,7 @@ class StashingStage(Stage):
         calls = assembly.stage_calls([NOT_COMPILED] * (NUM_CELLS + 1))[first:end]
         super().__init__(calls, [i in recomputed for i in range(first, end)])
         made = {value for call in calls for value in call.call.made}
+        self.specs = assembly.specs
         self.incoming = {v for call in calls for v in call.used} - made
         residuals = [
             spec
@@ -98,6 +106,31 @@ def test_each_recomputed_cell_shrinks_the_stash(first: int, end: int) -> None:
     ]
     assert all(more > less for more, less in itertools.pairwise(sizes[1:]))
     assert sizes[-1] < sizes[0] / 4
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 4), (2, 6), (4, NUM_CELLS + 1)])
+def test_a_recomputation_leaves_out_the_stages_own_outputs(
+    first: int, end: int
+) -> None:
+    """In a stage with the loss, those are the loss's."""
+    stage = StashingStage(first, end, range(first, end))
+    with tf.Graph().as_default():
+        values = {v: _zeros(stage.specs[v]) for v in stage.saved}
+        weights = [list(map(_zeros, x.functions.phases.weights)) for x in stage.calls]
+        given = PhaseInputs(
+            stage.pack_weights(weights),
+            map_present(_zeros, CONTEXT)._replace(path_hash=None),
+            stage.pack_path_hashes(),
+        )
+        kinds = StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS
+        stashes = [
+            StashSlot(stage.empty_stash(kind, tf.constant(1)), tf.constant(0))
+            for kind in kinds
+        ]
+        stage.recompute(given, values, *stashes)
+    *others, last = [set(call.call.made) for call in stage.calls]
+    assert all(made <= set(values) for made in others)
+    assert last.isdisjoint(values)
 
 
 def test_a_recomputation_starts_from_the_outputs_of_cells_before() -> None:

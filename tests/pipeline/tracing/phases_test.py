@@ -255,10 +255,21 @@ def test_nothing_is_stashed_where_nothing_is_needed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("dense", 0.5), ("lookup", 0.0), ("gradient made forward", 1.0), ("loop", 0.0)],
+    [
+        ("dense", 0.5),
+        ("lookup", 0.0),
+        ("gradient made forward", 1.0),
+        ("loop", 0.0),
+        ("loop and dense", 0.0),  # The loop's products are not known.
+        ("checked dense", 0.0),
+    ],
 )
 def test_residuals_do_not_need_all_products(name: str, share: float) -> None:
-    trace = _trace(BODIES[name])
+    bodies = BODIES | {
+        "loop and dense": lambda w, x: _loop(w, x) @ w[1],
+        "checked dense": lambda w, x: _checked(w, [x[0] @ w[0], x[1]]),
+    }
+    trace = _trace(bodies[name])
     assert Phases(trace, [True, True], NOT_COMPILED).output_share == share
     assert Phases(trace, [True, True], Compilation(True, "cpu:0")).output_share == 0
 

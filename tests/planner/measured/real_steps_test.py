@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from lingvo_pipe.planner.measured.real_steps import (
 )
 from lingvo_pipe.planner.resources.resources import Resources
 from lingvo_pipe.planner.search.correction import Correction, InStep
+from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
+from lingvo_pipe.training.profiling.step_profile import MemoryPeak
 from tests.planner.made_up_model import NUM_CELLS, made_up_device, made_up_model
 from tests.registered_models.reduced_models import reduced_params
 
@@ -37,7 +40,7 @@ class FakeStep:
         self._sums = [factor * sum(own) for own in zip(*SECONDS, strict=True)]
         self.seconds: list[float] = []
 
-    def run_on_end(self) -> None:
+    def run_in_a_row(self) -> None:
         self.seconds.append(1.0)
 
     def take(self, *unused: Any) -> InStep:
@@ -72,7 +75,7 @@ def test_a_step_on_one_device_and_one_on_all_are_timed(
 ) -> None:
     """Only the one on all if there is no other way to use the devices."""
     found = corrected(DEVICES)
-    assert asked == [DEVICES[:1], DEVICES]
+    assert asked == [DEVICES, DEVICES[:1]]
     # Half as much more time with one of two other devices busy: twice with both.
     assert found.forward == 2.0
     assert found.contention == pytest.approx((3, 2.0, 2.0, 4.0), rel=1e-3)
@@ -87,6 +90,7 @@ def test_there_are_no_more_stages_than_cells(asked: list[Sequence[str]]) -> None
     many = [f"cpu:{i}" for i in range(NUM_CELLS + 1)]
     assert corrected(many).forward == 2.0
     assert asked == [many[:1]]
+    assert corrected(many, uses_all=True).forward == 2.0
 
 
 @pytest.mark.parametrize(
@@ -158,4 +162,27 @@ def test_a_real_step_is_timed_with_its_update() -> None:
     assert found.forward > 0
     assert found.backward > 0
     assert found.contention.slowdown >= 1
-    assert min(found.contention[2:]) + 1 > 0
+
+
+def test_a_step_needs_the_most_memory_of_some_in_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peaks = itertools.chain([3, 5, 4], itertools.repeat(2))
+
+    class FakeWatch(MemoryWatch):
+        def peaks(self) -> list[MemoryPeak]:
+            """Counts every other call, since a step begins with one."""
+            self._ends = not getattr(self, "_ends", True)
+            return [MemoryPeak([0], next(peaks))] if self._ends else []
+
+    monkeypatch.setattr(real_steps, "MemoryWatch", FakeWatch)
+    params = reduced_params("image.keras_digits.KerasDigits")
+    tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
+    model = tracer.trace(2).costs
+    alone = [CellSeconds(1e-3, 2e-3)] * tracer.num_cells
+    step = real_step(
+        tracer, stage_devices(None, 1), model, alone, made_up_device(10**12)
+    )
+    assert step is not None
+    step.run_in_a_row()
+    assert step.take_total()[1] == 5

@@ -97,6 +97,14 @@ def test_contention_makes_no_device_faster() -> None:
     assert found.contention.slowdown == 1.0
 
 
+def test_contention_is_no_slower_than_taking_turns() -> None:
+    """Devices that are hardly busy at once cannot explain a much slower step."""
+    on_one, on_all = (InStep(x, x, 0.0, [0.9, 0.1]) for x in (1.0, 1.3))
+    found = correction(ALONE, on_one, on_all, 2)
+    assert found is not None
+    assert found.contention.slowdown == pytest.approx(2, abs=1e-3)
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("loss", [0.0, 0.07, 0.2, 1.0])
 def test_what_an_allocator_loses_is_found(number: int, loss: float) -> None:

@@ -51,8 +51,9 @@ def test_it_finds_the_fastest_that_fit(share: float) -> None:
         assert [0, *each.boundaries] == sorted({0, *each.boundaries})
         assert each.boundaries[-1] == NUM_CELLS
         assert len(each.boundaries) == each.candidate.num_stages
-        _, cells = models(BATCH_SIZE // each.candidate.num_micro_batches)
-        bound = step_time_lower_bound(each.candidate, cells, device.operation_seconds)
+        costs, cells = models(BATCH_SIZE // each.candidate.num_micro_batches)
+        given = each.candidate, cells, device.operation_seconds, costs.left_out
+        bound = step_time_lower_bound(*given)
         assert bound <= each.step_seconds * (1 + 1e-9)  # Sums are rounded.
     others = [each for each in every if isinstance(each, OversizedCandidate)]
     assert all(each.needed_bytes > device.usable_bytes for each in others)
@@ -91,7 +92,7 @@ def test_no_step_takes_less_than_the_bound(num_devices: int, overhead: float) ->
         model, cells = models(12 // candidate.num_micro_batches)
         step = evaluate(candidate, model, cells, device)
         assert isinstance(step, Evaluation)
-        bound = step_time_lower_bound(candidate, cells, overhead)
+        bound = step_time_lower_bound(candidate, cells, overhead, model.left_out)
         assert bound <= step.timeline.step_seconds * (1 + 1e-9)  # Sums are rounded.
 
 
