@@ -36,7 +36,7 @@ def measured_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     def calibrated(names: Sequence[str]) -> DeviceModel:
         assert len(names) == 2
-        return dataclasses.replace(DEVICES["H100"], name=MEASURED)
+        return dataclasses.replace(DEVICES["H100"], name=MEASURED, flops={})
 
     monkeypatch.setattr(measured_models, "measured_seconds", timed)
     monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())

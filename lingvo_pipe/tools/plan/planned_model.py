@@ -93,7 +93,11 @@ class PlannedModel:
         Raises ValueError if constraints contradict each other, or nothing fits.
         """
         resources, tracer = self.resources(devices), self._tracer
-        models = flops_models(tracer, devices.device, tracer.fprop_dtype)
+        dtype = tracer.fprop_dtype
+        if devices.names:  # Only relative times count until cells are measured.
+            device = dataclasses.replace(devices.device, flops={dtype: 1.0})
+            resources = dataclasses.replace(resources, device=device)
+        models = flops_models(tracer, resources.device, dtype)
         self._slices, why_no_slices = self._task.pipeline.slices, ""
         if self._slices is None and not fits(models, resources, constraints):
             given = (tracer, models), resources, constraints
