@@ -133,5 +133,5 @@ def planned_for_profile(
             model.task, pipeline, data.element_spec, batch_size, devices
         )
     except (ValueError, tf.errors.OpError) as error:
-        log(f"The step is profiled without a plan: {error}")
+        log(f"The step is profiled without the planner's prediction: {error}")
         return None

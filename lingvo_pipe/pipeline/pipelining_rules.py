@@ -260,7 +260,8 @@ _RULES = {
     "recompute": _Rule(
         f"None, one of {', '.join(map(repr, POLICIES))}, or a list of indices of cells",
         _or_none(_is_recompute),
-        "List each cell once, counted from 0; or leave it None for the schedule's own.",
+        "List each cell once, counted from 0 (in an override: 'recompute (list) : "
+        "[0, 2]'); or leave it None for the schedule's own.",
         POLICIES,
     ),
     "jit_compile": _Rule(

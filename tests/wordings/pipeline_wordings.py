@@ -190,7 +190,8 @@ WORDINGS = [
         "'allways'",
         "pipe.recompute: expected None, one of 'always', 'except_last', 'never', or a "
         "list of indices of cells, got 'allways'. Did you mean 'always'? List each "
-        "cell once, counted from 0; or leave it None for the schedule's own.",
+        "cell once, counted from 0 (in an override: 'recompute (list) : [0, 2]'); or "
+        "leave it None for the schedule's own.",
     ),
     Wording(
         "fewer devices than stages",

@@ -9,6 +9,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
 from lingvo_pipe.planner.measured.measured_contention import measured_slowdown
@@ -53,7 +54,11 @@ def expected_step(
 
 def _check(p: Params, batch_size: int) -> None:
     checks = [
-        ("recompute", "a policy", isinstance(p.recompute, (list, tuple))),
+        (
+            "recompute",
+            f"one of {', '.join(POLICIES)}",
+            isinstance(p.recompute, (list, tuple)),
+        ),
         ("micro_batch_size", "None", p.micro_batch_size is not None),
         (
             "num_micro_batches",
@@ -73,6 +78,6 @@ def _check(p: Params, batch_size: int) -> None:
     ]
     if problems:
         raise UserValueError(
-            f"The planner does not model this. {'; '.join(problems)}. Change it to see "
-            "a prediction."
+            f"It predicts no step with these. {'; '.join(problems)}. The simulation "
+            "from steps before does."
         )

@@ -224,7 +224,11 @@ def _fitting_rows(
     least = max(each.num_micro_batches for each in candidates)
     rows = given or least
     if rows % least:
-        raise UserValueError(f"--batch: expected a multiple of {least}, got {rows}")
+        near = max(rows // least, 1) * least
+        raise UserValueError(
+            f"--batch: expected a multiple of {least}, the most micro-batches, got "
+            f"{rows}. {near} is near."
+        )
     while not given and 2 * rows <= batch_size and 2 * rows * second <= _SHORT:
         rows *= 2
     needs = [
