@@ -39,10 +39,9 @@ class ModelCosts:
     def left_out(self) -> Sequence[float]:
         """The parts of forward passes that a recomputation at a stage's end leaves out.
 
-        Layers that XLA compiles compute all again.
+        () if nothing is: layers that XLA compiles compute all again.
         """
-        none = [0.0] * self.num_cells
-        return none if self.in_place else self.output_shares or none
+        return () if self.in_place else self.output_shares
 
     @functools.cached_property
     def memory(self) -> StageMemory:

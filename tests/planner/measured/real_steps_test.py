@@ -41,10 +41,11 @@ class FakeStep:
         self.seconds: list[float] = []
 
     def run_in_a_row(self) -> None:
-        self.seconds.append(1.0)
+        while not is_enough(self.seconds):
+            self.seconds.append(1.0)
 
     def take(self, *unused: Any) -> InStep:
-        assert self.seconds
+        assert is_enough(self.seconds)
         busy = [1.0] if self._number == 1 else [0.0, 1.0, *[0.0] * (self._number - 2)]
         forward, backward = self._sums
         return InStep(forward, backward, 1.0 + self._number, busy)
@@ -162,6 +163,7 @@ def test_a_real_step_is_timed_with_its_update() -> None:
     assert found.forward > 0
     assert found.backward > 0
     assert found.contention.slowdown >= 1
+    assert min(found.contention[2:]) + 1 > 0
 
 
 def test_a_step_needs_the_most_memory_of_some_in_a_row(
