@@ -132,7 +132,8 @@ class StepLoop(TrainState):
         learner = self.learners.get(self._stage_of_cell[cells[0]])
         rate = [tf.identity(learner.learning_rate)] if learner else []
         by_path = self.gradients_by_path([cell.vars for cell in cells], gradients)
-        ours = {path: x for path, x in by_path.items() if path in self.trained}
+        # In the model's order, in which TrainStep adds the sums of squares.
+        ours = {path: by_path[path] for path in self.trained if path in by_path}
         variables = [self.trained[path] for path in ours]
         squares = square_sums(list(ours.values()), variables)
 
