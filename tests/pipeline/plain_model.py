@@ -1,13 +1,22 @@
-"""The plain model: the cells one after another under an ordinary gradient tape."""
+"""The plain model: the cells one after another under an ordinary gradient tape.
+
+A pipeline computes the bytes of the plain model that accumulates gradients over the
+same micro-batches. On the mini-batch as a whole the plain model's results are the same
+up to rounding: some processors add a row of a product in an order that depends on the
+number of rows.
+
+Shapes: B examples, M micro-batches.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -35,11 +44,7 @@ def plain_gradients(
     """
     inputs, targets = batch
     trained = {k: v for k, v in layer.VariablePaths().items() if v.trainable}
-    context = ForwardContext(
-        step=tf.constant(step, tf.int64),
-        first_example=tf.constant(first_example, tf.int64),
-        batch_dim=layer.params.batch_dim,
-    )
+    context = _context(step, first_example, batch_dim=layer.params.batch_dim)
     with context, tf.GradientTape() as tape:
         metrics = loss(plain_outputs(layer, inputs), targets)
         total = metrics.loss[0]
@@ -52,6 +57,63 @@ def plain_gradients(
         metrics=metrics,
         gradients=dict(zip(trained, arrays, strict=True)),
         context=context,
+    )
+
+
+def accumulated_gradients(
+    layer: PipeliningLayer, batch: Any, loss: Any = loss_fn, step: int = 3
+) -> dict[str, np.ndarray]:
+    """Returns the gradients of M micro-batches, added in their order, by path.
+
+    M divides B.
+    """
+    num_micro_batches = layer.params.num_micro_batches
+    trained = {k: v for k, v in layer.VariablePaths().items() if v.trainable}
+    gradient_sums, weight_sum = [tf.zeros_like(v) for v in trained.values()], 0.0
+    for (inputs, targets), first in micro_batches(batch, num_micro_batches):
+        with _context(step, first), tf.GradientTape() as tape:
+            mean, weight = loss(plain_outputs(layer, inputs), targets).loss
+            total = mean * weight
+        gradients = tape.gradient(
+            total, list(trained.values()), unconnected_gradients="zero"
+        )
+        weight_sum += weight
+        gradient_sums = [
+            total + gradient
+            for total, gradient in zip(gradient_sums, gradients, strict=True)
+        ]
+    return {
+        path: (total / tf.cast(weight_sum, total.dtype)).numpy()
+        for path, total in zip(trained, gradient_sums, strict=True)
+    }
+
+
+def micro_batched_outputs(
+    layer: PipeliningLayer, inputs: Any, step: int = 3, do_eval: bool = False
+) -> Any:
+    """Returns the cells' outputs for M micro-batches in their order. M divides B."""
+    outputs = []
+    for part, first in micro_batches(inputs, layer.params.num_micro_batches):
+        with _context(step, first, do_eval=do_eval):
+            outputs.append(plain_outputs(layer, part))
+    return tf.nest.map_structure(
+        lambda *parts: None if parts[0] is None else tf.concat(parts, 0), *outputs
+    )
+
+
+def micro_batches(batch: Any, num_micro_batches: int) -> Iterator[tuple[Any, int]]:
+    """Yields each micro-batch and the index of its first example. M divides B."""
+    num_rows, rest = divmod(len(present(batch)[0]), num_micro_batches)
+    assert not rest
+    for first in range(0, num_rows * num_micro_batches, num_rows):
+        yield map_present(lambda x, i=first: x[i : i + num_rows], batch), first
+
+
+def _context(step: int, first_example: int, **options: Any) -> ForwardContext:
+    return ForwardContext(
+        step=tf.constant(step, tf.int64),
+        first_example=tf.constant(first_example, tf.int64),
+        **options,
     )
 
 
@@ -98,6 +160,13 @@ def by_path(layer: PipeliningLayer, tree: NestedMap) -> dict[str, Any]:
     paths = {v.ref(): path for path, v in layer.VariablePaths().items()}
     pairs = zip(tf.nest.flatten(layer.vars), tf.nest.flatten(tree), strict=True)
     return {paths[v.ref()]: g.numpy() for v, g in pairs if g is not None}
+
+
+def assert_same_bytes(got: dict[str, Any], want: dict[str, Any]) -> None:
+    """Asserts that arrays are equal, by path."""
+    assert got.keys() == want.keys()
+    for path, value in want.items():
+        np.testing.assert_array_equal(got[path], value, err_msg=path)
 
 
 def assert_close(

@@ -28,9 +28,12 @@ from tests.pipeline.example_layers import (
     state_cells,
 )
 from tests.pipeline.plain_model import (
+    accumulated_gradients,
+    assert_same_bytes,
     assert_same_up_to_rounding,
     by_path,
     gradient_magnitudes,
+    micro_batched_outputs,
     plain_gradients,
 )
 from tests.pipeline.small_transformer import (
@@ -63,7 +66,11 @@ def _pipeline(model: str, dtype: tf.DType, num_micro_batches: int) -> Pipelining
 
 @pytest.mark.parametrize(
     *pairwise_params(
-        {"sizes": SIZES, "dtype": list(TOLERANCES), "model": ["transformer", "image"]}
+        {
+            "sizes": [(8, 4), (30, 4)],
+            "dtype": list(TOLERANCES),
+            "model": ["transformer", "image"],
+        }
     )
 )
 def test_gradients_are_those_of_the_plain_model(
@@ -84,6 +91,27 @@ def test_gradients_are_those_of_the_plain_model(
         plain.gradients,
         gradient_magnitudes(layer, batch, loss),
         TOLERANCES[dtype],
+    )
+
+
+@pytest.mark.parametrize(
+    *pairwise_params(
+        {
+            "num_micro_batches": [1, 2, 4, 8],
+            "dtype": list(TOLERANCES),
+            "model": [*MODELS],
+        }
+    )
+)
+def test_gradients_are_the_bytes_of_gradient_accumulation(
+    num_micro_batches: int, dtype: str, model: str
+) -> None:
+    layer = _pipeline(model, tf.as_dtype(dtype), num_micro_batches)
+    _, make_batch, loss = MODELS[model]
+    batch = make_batch(8)
+    assert_same_bytes(
+        by_path(layer, gradients(layer, batch, loss=loss).gradients),
+        accumulated_gradients(layer, batch, loss),
     )
 
 
@@ -157,22 +185,22 @@ def test_masks_are_those_of_the_plain_model(
 @pytest.mark.parametrize("do_eval", [True, False])
 def test_outputs_are_those_of_the_cells(do_eval: bool) -> None:
     layer, (inputs, _) = pipeline(image_cells(batch_norm=do_eval), 3, 2), image_batch(6)
-    step, first = tf.constant(5, tf.int64), tf.constant(0, tf.int64)
-    with ForwardContext(do_eval=do_eval, step=step, first_example=first):
+    with ForwardContext(do_eval=do_eval, step=tf.constant(5, tf.int64)):
         got = layer.FProp(layer.theta, *inputs)
-        want = plain_outputs(layer, inputs)
-    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+    want = micro_batched_outputs(layer, inputs, step=5, do_eval=do_eval)
+    np.testing.assert_array_equal(got, want)
 
 
 def test_structured_outputs_are_returned_whole() -> None:
     layer, (inputs, _) = pipeline(state_cells()[:3], 3, 2), state_batch(4)
     with ForwardContext(do_eval=True):
-        got, want = layer.FProp(layer.theta, *inputs), plain_outputs(layer, inputs)
+        got = layer.FProp(layer.theta, *inputs)
+    want = micro_batched_outputs(layer, inputs, do_eval=True)
     assert isinstance(got, NestedMap)
     assert got.absent is None
     assert got.mask.dtype == tf.int32
     for name in ("hidden", "skipped", "mask"):
-        np.testing.assert_allclose(got[name], want[name], rtol=1e-6)
+        np.testing.assert_array_equal(got[name], want[name])
 
 
 @pytest.mark.parametrize(("batch_size", "num_micro_batches"), [(9, 3), (7, 3)])

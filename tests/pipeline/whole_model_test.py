@@ -17,6 +17,7 @@ from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, loss_fn, state_batch
+from tests.pipeline.plain_model import micro_batches
 
 DIM = 6
 
@@ -145,15 +146,17 @@ def test_cells_pass_on_the_state_dtype() -> None:
     """All but the last, so results do not depend on the number of stages."""
     results = []
     for num_stages in (1, 4):
-        layer = _pipeline(num_stages, state_dtype=tf.bfloat16)
+        layer, batch = _pipeline(num_stages, state_dtype=tf.bfloat16), _batch()
         with ForwardContext(do_eval=True):
-            outputs = layer.FProp(layer.theta, *_batch()[0])
-            plain: Any = _batch()[0][0]
-            for i, cell in enumerate(layer.cells):
-                plain = cell.FProp(cell.theta, plain)
-                plain = tf.cast(plain, tf.bfloat16) if i < 3 else plain
+            outputs = layer.FProp(layer.theta, *batch[0])
+            plain = []
+            for (x,), _ in micro_batches(batch[0], layer.params.num_micro_batches):
+                for i, cell in enumerate(layer.cells):
+                    x = cell.FProp(cell.theta, x)
+                    x = tf.cast(x, tf.bfloat16) if i < 3 else x
+                plain.append(x)
         assert outputs.dtype == tf.float32
-        np.testing.assert_array_equal(outputs, plain)
+        np.testing.assert_array_equal(outputs, tf.concat(plain, 0))
         results.append(gradients(layer, _batch()).gradients)
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
