@@ -74,7 +74,7 @@ class Letters(SingleTaskModelParams):
             cell_tpl=translation_model(
                 num_layers=1,
                 hidden_dim=64,
-                num_heads=2,
+                num_heads=4,
                 num_tokens=_NUM_TOKENS,
                 model_dim=32,
                 dropout_prob=0.0,
