@@ -1,6 +1,27 @@
 """A Bazel test that runs pytest."""
 
-def pytest_test(name, srcs, deps = [], data = [], exhaustive_shards = 0, **kwargs):
+# Environments in which TensorFlow rounds as on other processors. The order in which
+# oneDNN adds up a product depends on the instruction set, of which this is the largest
+# that it uses. Without AVX-512 VNNI and AMX, TensorFlow leaves all but products to
+# Eigen, which rounds alike everywhere.
+_PROCESSORS = {
+    name: {"ONEDNN_MAX_CPU_ISA": instructions, "TF_ENABLE_ONEDNN_OPTS": "0"}
+    for name, instructions in [
+        ("sse41", "SSE41"),
+        ("avx2", "AVX2"),
+        ("avx512", "AVX512_CORE"),
+    ]
+}
+
+def pytest_test(
+        name,
+        srcs,
+        deps = [],
+        data = [],
+        exhaustive_shards = 0,
+        on_processors = False,
+        avx2_sample = "",
+        **kwargs):
     """Declares a test target that runs the tests in `srcs` with pytest.
 
     Third-party packages come with the Python environment and are no dependencies.
@@ -16,6 +37,10 @@ def pytest_test(name, srcs, deps = [], data = [], exhaustive_shards = 0, **kwarg
       data: Files that the tests read.
       exhaustive_shards: Number of processes for the tests marked `exhaustive`; 0 if
         there are none.
+      on_processors: Whether to declare NAME_processors, a suite that repeats the tests
+        as they run on other processors, which `//...` does not include.
+      avx2_sample: Expression of pytest's `-k`. If there is one, `//...` repeats the
+        tests that it selects as they run on a processor without AVX-512.
       **kwargs: As for py_test: size, timeout, tags, shard_count and so on.
     """
     arguments = ["$(rootpaths %s)" % src for src in srcs]
@@ -28,12 +53,31 @@ def pytest_test(name, srcs, deps = [], data = [], exhaustive_shards = 0, **kwarg
         deps = deps + ["//tests/support:cases"],
     )
     native.py_test(name = name, args = arguments, **kwargs)
-    if exhaustive_shards:
-        kwargs.update(
-            size = "enormous",
-            shard_count = exhaustive_shards,
-            tags = kwargs.get("tags", []) + ["manual"],
+    if avx2_sample:
+        sample = dict(kwargs, shard_count = 1)
+        native.py_test(
+            name = name + "_avx2_sample",
+            args = arguments + ["'-k=%s'" % avx2_sample],
+            env = _PROCESSORS["avx2"],
+            **sample
         )
+    kwargs["tags"] = kwargs.get("tags", []) + ["manual"]
+    if on_processors:
+        for processor, env in _PROCESSORS.items():
+            native.py_test(
+                name = "%s_%s" % (name, processor),
+                args = arguments,
+                env = env,
+                **kwargs
+            )
+        native.test_suite(
+            name = name + "_processors",
+            tags = ["manual"],
+            tests = [":%s_%s" % (name, processor) for processor in _PROCESSORS],
+            visibility = ["//tests:__pkg__"],
+        )
+    if exhaustive_shards:
+        kwargs.update(size = "enormous", shard_count = exhaustive_shards)
         native.py_test(
             name = name + "_exhaustive",
             args = arguments + ["-m=exhaustive"],

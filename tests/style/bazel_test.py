@@ -33,8 +33,15 @@ def test_the_exhaustive_suite_has_every_test() -> None:
         for label, target in builds.tests.items()
         if target.get("exhaustive_shards")
     }
+    processors = "//tests:processors"
     suite = builds.suites["//tests:exhaustive"]
-    assert Counter(suite) == Counter({*builds.tests, *parts})
+    assert Counter(suite) == Counter({*builds.tests, *parts, processors})
+    parts = {
+        f"{label}_processors"
+        for label, target in builds.tests.items()
+        if target.get("on_processors")
+    }
+    assert Counter(builds.suites[processors]) == Counter(parts)
 
 
 def test_tests_that_are_marked_exhaustive_have_a_target() -> None:
