@@ -10,7 +10,7 @@ trainer's address is the given one, or else the one that workers see.
 import contextlib
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
@@ -21,7 +21,16 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_sources,
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
-from lingvo_pipe.pipeline.devices.device_names import LOCAL_JOB, WORKER_JOB
+from lingvo_pipe.pipeline.devices.device_kind import (
+    DeviceKind,
+    kinds_by_type,
+    num_threads,
+)
+from lingvo_pipe.pipeline.devices.device_names import (
+    LOCAL_JOB,
+    WORKER_JOB,
+    device_name,
+)
 from lingvo_pipe.pipeline.devices.handshake import (
     ANSWER_SECONDS,
     FINISH_SECONDS,
@@ -61,6 +70,7 @@ class _Connection:
     """The cluster of this process; as in TensorFlow, a process has at most one."""
 
     workers: list[str] = field(default_factory=list)  # Their addresses.
+    descriptions: Sequence[WorkerDescription] = ()
     note: str = ""  # For the user.
     incarnations: dict[str, int] = field(default_factory=dict)  # By full name.
 
@@ -137,7 +147,7 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
     is_filtered = bool(addresses) and restrict_listeners(port, addresses, sources.ips)
     answered = answered_note(cluster, sources, is_filtered)
     _connection.note = f"{ready.note(cluster)}; the trainer {answered}"
-    _connection.workers = workers
+    _connection.workers, _connection.descriptions = workers, ready.workers
     _connection.incarnations = _incarnations(f"{host}:{port}")
 
 
@@ -149,6 +159,19 @@ def workers_note() -> str:
 def incarnation(device: str) -> int:
     """Returns a device's incarnation, which differs by process; 0 without workers."""
     return _connection.incarnations.get(device, 0)
+
+
+def device_kinds(devices: Iterable[str]) -> list[DeviceKind]:
+    """Returns the distinct kinds of devices, which are given by their full names."""
+    found: list[DeviceKind] = []
+    own = kinds_by_type(num_threads())
+    for name in map(device_name, devices):
+        described = _connection.descriptions
+        by_type = own if name.worker is None else described[name.worker].device_kinds
+        kind = by_type.get(name.kind, {"type": name.kind})
+        if kind not in found:
+            found.append(kind)
+    return found
 
 
 def _reach(workers: Sequence[str]) -> str:

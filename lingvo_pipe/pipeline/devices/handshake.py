@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kinds_by_type
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 from lingvo_pipe.version import VERSION
 
@@ -33,6 +34,7 @@ class WorkerDescription:
     task: int
     workers: tuple[str, ...]  # Addresses of all workers.
     kinds: tuple[str, ...]  # Kind of each of its devices: CPU, CPU, GPU, ...
+    device_kinds: dict[str, DeviceKind]  # By the kinds above.
     host: str
     pid: int
 
@@ -57,8 +59,9 @@ def parse_description(text: str) -> WorkerDescription | None:
             return None
         for name in ("workers", "kinds"):
             values[name] = tuple(map(str, values[name]))
+        values["device_kinds"] = {k: {**v} for k, v in values["device_kinds"].items()}
         return WorkerDescription(**values)
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         return None
 
 
@@ -96,6 +99,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
                 for device in session.list_devices()
                 if f"/job:{WORKER_JOB}/replica:0/task:{task}/" in device.name
             ),
+            device_kinds=kinds_by_type(num_threads=1),
             host=socket.gethostname(),
             pid=os.getpid(),
         )

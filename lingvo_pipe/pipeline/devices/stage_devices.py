@@ -11,6 +11,7 @@ stage runs on its host, and calls functions on the TPU. This follows TensorFlow'
 documentation and was never run on a TPU.
 """
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,7 @@ from lingvo_pipe.pipeline.devices.cluster import (
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.device_choice import TaskDevices, choose_devices
+from lingvo_pipe.pipeline.devices.device_kind import num_threads
 from lingvo_pipe.pipeline.devices.device_names import (
     KINDS,
     WORKER_JOB,
@@ -104,7 +106,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
                 f"stages_per_device stages), but there are {len(local)} {kind}s. Call "
                 f"initialize_devices({num_devices}) first, or use fewer stages."
             )
-        return [name.full for name in local[:num_devices]]
+        return _checked_threads(local[:num_devices])
     if not isinstance(names, (list, tuple)):
         raise UserValueError(
             path="devices", expected="a list of names or None", got=names
@@ -117,7 +119,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
         )
     found = device_names(names)
     _check_present(found)
-    return [name.full for name in found]
+    return _checked_threads(found)
 
 
 def unused_note(used: Sequence[str]) -> str:
@@ -252,6 +254,24 @@ def _present(kinds: Sequence[str]) -> list[DeviceName]:
         for kind in kinds
         for device in tf.config.list_logical_devices(kind)
     ]
+
+
+def _checked_threads(names: Sequence[DeviceName]) -> list[str]:
+    """Returns full names; warns if one is of a CPU device with several threads."""
+    if any(name.kind == "CPU" and name.worker is None for name in names):
+        _warn_of_threads(num_threads())
+    return [name.full for name in names]
+
+
+@functools.cache  # Once is enough.
+def _warn_of_threads(number: int) -> None:
+    if number != 1:
+        tf.get_logger().warning(
+            "A CPU device of this process has %s threads. They share sums, so the "
+            "bytes of results depend on their number. Call "
+            "lingvo_pipe.initialize_devices first, which gives each device one thread.",
+            number,
+        )
 
 
 def _configure(local: Sequence[DeviceName]) -> None:

@@ -4,12 +4,17 @@ import dataclasses
 import platform
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.devices.device_kind import (
+    CPU_INFO,
+    DRIVER,
+    first_line,
+    gpu_model,
+)
 from lingvo_pipe.pipeline.devices.device_names import (
     DeviceName,
     device_name,
@@ -22,8 +27,6 @@ from lingvo_pipe.tools.benchmarks.configuration import Configuration, Workload
 from lingvo_pipe.tools.benchmarks.plain_tensorflow import plain_step
 from lingvo_pipe.version import VERSION
 
-_DRIVER = Path("/proc/driver/nvidia/version")
-_CPU_INFO = Path("/proc/cpuinfo")
 _UNLIMITED = 1 << 50
 _LOSS_TOLERANCE = 1e-3
 
@@ -38,7 +41,7 @@ def versions() -> dict[str, str]:
         "system": platform.platform(),
         "cuda": build.get("cuda_version"),
         "cudnn": build.get("cudnn_version"),
-        "nvidia driver": _line(_DRIVER, "NVRM version:"),
+        "nvidia driver": first_line(DRIVER, "NVRM version:"),
     }
     return {name: str(value) for name, value in found.items() if value}
 
@@ -113,16 +116,5 @@ def _model(name: DeviceName) -> str:
     if name.worker is not None:
         return f"of worker {name.worker}"
     if name.kind == "GPU":
-        gpus = tf.config.list_physical_devices("GPU")
-        # Logical devices of one GPU have no physical device of their number.
-        gpu = gpus[min(name.index, len(gpus) - 1)]
-        details = tf.config.experimental.get_device_details(gpu)
-        return f"{details.get('device_name', '')} {details.get('compute_capability')}"
-    return _line(_CPU_INFO, "model name") or platform.machine()
-
-
-def _line(path: Path, start: str) -> str:
-    """Returns the rest of a file's first line with this start; "" if there is none."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    lines = (line for line in text.splitlines() if line.startswith(start))
-    return next(lines, "").removeprefix(start).strip(" \t:")
+        return gpu_model(name.index)
+    return first_line(CPU_INFO, "model name") or platform.machine()

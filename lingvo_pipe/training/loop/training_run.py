@@ -13,6 +13,7 @@ stops
 - on a failure.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.signals import TerminationSignals, announcing_signals
+from lingvo_pipe.pipeline.devices.cluster import device_kinds
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
@@ -41,7 +43,7 @@ from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.progress import Progress
 from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.run.run_parts import RunPart, read_parts
+from lingvo_pipe.training.run.run_parts import RunPart, kinds_note, read_parts
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.step.step_loop import StepLoop
@@ -80,7 +82,8 @@ class TrainingRun:
         self._directory, self._log = directory, log
         self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
-        read_parts(directory.parts_path)  # Raises ValueError if it is damaged.
+        self._parts = read_parts(directory.parts_path)
+        self._device_kinds = device_kinds(itertools.chain(*task.pipeline.replicas))
         self._record = ResumeRecord(directory, self._failures.skipped_batches)
         self._position = InputPosition(train_input)
         state = {
@@ -142,6 +145,8 @@ class TrainingRun:
             is_last = self._start == self._max_steps
             note = ", the last: raise --max_steps to train on" if is_last else ""
             self._log(f"Resumed from step {self._start}{note}.")
+            if line := kinds_note(self._parts, self._start, self._device_kinds):
+                self._log(line)
 
     def train(
         self, profile_step: int | None, planned: PlannedStep | None
@@ -202,7 +207,12 @@ class TrainingRun:
             batch_size = self._train_input.params.batch_size
             progress = Progress(self._max_steps, batch_size, self._start)
             predicted = self._predicted and self._predicted.bubble_fraction
-            part = RunPart(self._start, describe_run(self._task), predicted)
+            part = RunPart(
+                self._start,
+                describe_run(self._task),
+                predicted,
+                device_kinds=self._device_kinds,
+            )
             segment = _Segment(
                 metrics_log, saver, evaluations, reports, signals, progress, part
             )

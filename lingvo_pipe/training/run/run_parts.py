@@ -5,11 +5,12 @@ import dataclasses
 import datetime
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.regular_file import MALFORMED, damaged, read_json
+from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, differences
 
 
 @dataclasses.dataclass
@@ -25,6 +26,7 @@ class RunPart:
     train_seconds: float = 0.0  # Of calls that train, except the first, which builds.
     examples_per_second: float | None = None
     stages_busy: float | None = None  # Fraction of the devices' time in the last step.
+    device_kinds: list[DeviceKind] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._begin, self._is_built = time.monotonic() - self.seconds, False
@@ -73,6 +75,23 @@ def read_parts(path: Path) -> list[RunPart]:
         parts = [RunPart(**record) for record in records or []]
         for part in parts:  # Values of wrong types cannot be formatted.
             f"{part.after_step:d} {part.last_step:d} {part.text()}"
+            for kind in part.device_kinds:
+                " ".join({**kind}.values())
     except MALFORMED as error:
         raise damaged(path, "a list of a run's parts", error, hint) from error
     return parts
+
+
+def kinds_note(parts: Sequence[RunPart], step: int, now: Sequence[DeviceKind]) -> str:
+    """Returns a line if the part that ends in `step` used other kinds of devices.
+
+    Otherwise, or if the part is too old to tell, returns "".
+    """
+    before = [part.device_kinds for part in parts if part.after_step < step][-1:]
+    texts = differences(before[0], now) if before and before[0] else []
+    if not texts:
+        return ""
+    return (
+        "Another kind of device, so bytes may differ from here on from an "
+        f"uninterrupted run's: {'; '.join(texts)}."
+    )

@@ -263,7 +263,8 @@ def test_only_a_cluster_that_says_so_listens_on_all_addresses(
 
 WORKERS = ("a:1", "b:1")
 OURS = {"lingvo_pipe": "1", "tensorflow": "2"}
-WORKER = WorkerDescription("1", "2", 1, WORKERS, ("CPU", "CPU", "GPU"), "h", 7)
+KINDS = {"CPU": {"TensorFlow": "2", "threads": "1"}, "GPU": {"TensorFlow": "2"}}
+WORKER = WorkerDescription("1", "2", 1, WORKERS, ("CPU", "CPU", "GPU"), KINDS, "h", 7)
 
 
 def test_a_description_is_parsed_as_it_was_written() -> None:
@@ -281,7 +282,8 @@ def test_other_texts_are_no_descriptions(text: str) -> None:
 def test_descriptions_of_other_versions_are_not_parsed() -> None:
     values = json.loads(WORKER.to_json())
     assert parse_description(json.dumps({**values, "more": 1})) is None
-    assert parse_description(json.dumps({**values, "workers": 1})) is None
+    for name in ("workers", "device_kinds"):
+        assert parse_description(json.dumps({**values, name: 1})) is None
     del values["pid"]
     assert parse_description(json.dumps(values)) is None
 

@@ -11,9 +11,9 @@ import pytest
 
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_parts import RunPart, read_parts
-from tests.training.toy_run import STEPS, Input, batch, make_task, run
+from tests.training.toy_run import STEPS, Input, batch, make_task, resumed_steps, run
 
-DATA = Input(*map(batch, range(STEPS)))
+DATA = Input(*map(batch, range(STEPS + 1)))
 
 
 def steps(path: Path) -> list[tuple[int, int]]:
@@ -30,6 +30,34 @@ def test_each_start_is_a_part_and_one_without_steps_is_none(tmp_path: Path) -> N
     assert 0 < second.train_seconds < second.seconds
     assert second.num_steps == STEPS - 2
     assert second.place.startswith("parameters: 32; stages: 2 (cpu:0, cpu:1)")
+
+
+def test_a_resume_on_another_kind_of_device_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the part before was on this kind, and the one before that was not."""
+    found = []
+    for last, setting in enumerate(["0", "0", "1", "0"], 1):
+        monkeypatch.setenv("TF_CUDNN_DETERMINISTIC", setting)
+        logged: list[str] = []
+        run(make_task(max_steps=last), DATA, tmp_path, logged.append)
+        found.append([x for x in logged if "TF_CUDNN_DETERMINISTIC" in x])
+    assert list(map(len, found)) == [0, 0, 1, 1]
+    assert re.search(r"=0 before, \w+=1 now\.$", found[2][0])
+    kinds = [part.device_kinds for part in read_parts(tmp_path / "parts.json")]
+    assert [kind["threads"] for own in kinds for kind in own] == ["1"] * 4
+
+
+def test_a_part_of_an_old_run_is_of_an_unknown_kind(tmp_path: Path) -> None:
+    path = tmp_path / "parts.json"
+    logged: list[str] = []
+    run(make_task(max_steps=1), DATA, tmp_path)
+    (record,) = json.loads(path.read_text())
+    del record["device_kinds"]
+    path.write_text(json.dumps([record]))
+    run(make_task(max_steps=2), DATA, tmp_path, logged.append)
+    assert resumed_steps(logged) == [1]
+    assert not any("kind of device" in line for line in logged)
 
 
 def test_a_part_that_goes_back_cuts_earlier_ones(tmp_path: Path) -> None:
@@ -70,6 +98,9 @@ def test_speed_is_of_all_calls_but_the_first() -> None:
         b'[{"after_step": 0, "place": "", "seconds": 1e300}]',
         b'[{"after_step": 0, "place": "", "stages_busy": "all"}]',
         b'[{"after_step": 0, "place": 1}]',
+        b'[{"after_step": 0, "place": "", "device_kinds": 1}]',
+        b'[{"after_step": 0, "place": "", "device_kinds": [[1]]}]',
+        b'[{"after_step": 0, "place": "", "device_kinds": [{"threads": 1}]}]',
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
