@@ -3,13 +3,14 @@
     position   0 .. n-1   values that the cell is given
                n ..       values that its calls make, in their order
 
-Cells are alike if their configurations apart from names, positions and kinds of
-variables are equal.
+Cells are alike if they make equal calls, apart from names, with variables of equal
+shapes and kinds. Calls of two layers are equal if Keras's own code and the layers'
+configurations alone determine them; other layers are equal only to themselves. The
+pipeline still lets them share a trace if it finds equal graphs.
 """
 
 import json
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,8 +23,8 @@ from lingvo_pipe.keras.calls import Call, Cell, Value
 from lingvo_pipe.keras.private_names import flat_layers
 from lingvo_pipe.keras.state import Kind
 
-# Layers of these packages are what their configuration says, and nothing else.
-_CONFIGURED = ("keras.", "keras_hub.")
+# Values of a configuration that mean what they say.
+_PLAIN = (type(None), bool, int, float, str)
 
 
 class Position(int):
@@ -120,24 +121,53 @@ def local_values(
 
 def _key(call: LocalCall) -> Any:
     operation = call.operation
-    given = tree.map_structure(_argument_key, (call.args, call.kwargs))
-    own = type(operation).__module__.startswith(_CONFIGURED)
-    if not own or _holds_tensors(operation):
-        return id(operation), given
-    try:
-        config = json.dumps(operation.get_config(), default=repr, sort_keys=True)
-    except (NotImplementedError, TypeError, ValueError):
-        return id(operation), given
-    config = re.sub(r'"name": "[^"]*"', "", config)
-    return type(operation).__qualname__, config, given
+    arguments = tree.map_structure(_argument_key, (call.args, call.kwargs))
+    settings = _settings(operation)
+    if settings is None:
+        return id(operation), arguments
+    return type(operation).__qualname__, settings, arguments
 
 
-def _holds_tensors(operation: Any) -> bool:
-    """Returns True if layers keep values that their configuration does not say."""
+def _settings(operation: Any) -> str | None:
+    """Returns the settings of an operation if it depends on nothing else, or None."""
     layers = flat_layers(operation) if isinstance(operation, keras.Layer) else []
-    return any(
-        isinstance(x, (tf.Tensor, np.ndarray)) for y in layers for x in vars(y).values()
+    if not all(map(_is_by_keras, [operation, *layers])):
+        return None
+    try:
+        return json.dumps(_plain(operation.get_config()), sort_keys=True)
+    except Exception:  # Whatever a configuration raises.
+        return None
+
+
+def _is_by_keras(operation: Any) -> bool:
+    """Returns True if an operation holds no tensors, and runs code of Keras alone."""
+    values = tree.flatten(list(vars(operation).values()))
+    code = [type(operation), *(x for x in values if callable(x))]
+    return not any(isinstance(x, (tf.Tensor, np.ndarray)) for x in values) and all(
+        str(x.__module__).startswith("keras.") for x in code
     )
+
+
+def _plain(config: Any, keeps_names: bool = False) -> Any:
+    """Returns a configuration without the names of layers.
+
+    Raises TypeError if it holds anything but numbers, texts and objects of Keras.
+    """
+    if isinstance(config, (list, tuple)):
+        return [_plain(x) for x in config]
+    if isinstance(config, Mapping):
+        if not str(config.get("module", "keras")).startswith("keras"):
+            raise TypeError(f"{config} is not of Keras")
+        # A policy's name is what it does.
+        is_policy = "DTypePolicy" in str(config.get("class_name"))
+        return {
+            key: _plain(value, keeps_names=is_policy)
+            for key, value in config.items()
+            if keeps_names or key != "name"
+        }
+    if not isinstance(config, _PLAIN):
+        raise TypeError(f"{config!r} is no setting")
+    return config
 
 
 def _argument_key(x: Any) -> str:

@@ -20,7 +20,7 @@ from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 from lingvo_pipe.layers.core.place_reads import PlaceReads
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity, same_traces
+from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity, graph_key
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, loss_sums
 from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
 from lingvo_pipe.pipeline.tracing.padding_rows import check_padding_rows_left_out
@@ -59,6 +59,7 @@ class LayerFunctions:
     _known: list[tuple[LayerIdentity, Trace]] = dataclasses.field(
         default_factory=list, init=False
     )
+    _by_graph: dict[str, Trace] = dataclasses.field(default_factory=dict, init=False)
 
     def context(self, call_context: CallContext, root_path: str = "") -> ForwardContext:
         """Returns the context of a forward pass."""
@@ -126,8 +127,9 @@ class LayerFunctions:
             body = functools.partial(self._forward, layer, dtype, identity.reads)
             with named_errors(self.location(layer), args, self.row_change):
                 traced = Trace(body, theta, trained, call_context, args, self.trains)
-            # The position may have been read without any effect.
-            trace = next((t for _, t in same if same_traces(t, traced)), traced)
+            # The layers may differ without any effect.
+            key = graph_key(traced)
+            trace = self._by_graph.setdefault(key, traced) if key else traced
             self._known.append((identity, trace))
         _close_functions(layer)
         self._note_row_change(layer, present(trace.result.outputs))

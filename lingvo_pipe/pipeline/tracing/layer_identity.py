@@ -9,6 +9,7 @@ in a list outside the layer, because this is not detected.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,19 +95,15 @@ _NAMING = ("_gradient_op_type", "_class")
 _FLAGS = ("uses", "wants")
 
 
-def same_traces(one: Trace, other: Trace) -> bool:
-    """Returns whether two traces have the same operations in the same order.
+def graph_key(trace: Trace) -> str | None:
+    """Returns a digest that two traces have if their graphs compute the same.
 
-    Names do not count. Operations that call functions of their own, such as branches,
-    count as different, and so do captured values.
+    Their operations are then the same in the same order; names do not count. Returns
+    None if values are captured, since they may differ. Operations that call functions
+    of their own, such as branches, make digests differ.
     """
-    if captured_constants(one.graph) or captured_constants(other.graph):
-        return False
-    return _without_names(one) == _without_names(other)
-
-
-def _without_names(trace: Trace) -> tuple[list[Any], list[Any]]:
-    """Returns the operations, and the positions in them of the trace's tensors."""
+    if captured_constants(trace.graph):
+        return None
     operations = trace.graph.get_operations()
     numbers = {op: number for number, op in enumerate(operations)}
 
@@ -115,23 +112,22 @@ def _without_names(trace: Trace) -> tuple[list[Any], list[Any]]:
             return numbers[x], -1
         return numbers[x.op], x.value_index
 
-    return (
-        [
-            (
-                op.type,
-                op.device,
-                _graph_attributes(op),
-                [position(x) for x in op.inputs],
-                [numbers[before] for before in op.control_inputs],
-            )
-            for op in operations
-        ],
-        [
-            (name, value if name in _FLAGS else map_present(position, value))
-            for name, value in vars(trace).items()
-            if name != "graph"
-        ],
-    )
+    of_operations = [
+        (
+            op.type,
+            op.device,
+            sorted(_graph_attributes(op).items()),
+            [position(x) for x in op.inputs],
+            [numbers[before] for before in op.control_inputs],
+        )
+        for op in operations
+    ]
+    of_tensors = [
+        (name, value if name in _FLAGS else map_present(position, value))
+        for name, value in vars(trace).items()
+        if name != "graph"
+    ]
+    return hashlib.sha256(repr((of_operations, of_tensors)).encode()).hexdigest()
 
 
 def _graph_attributes(op: tf.Operation) -> dict[str, bytes]:
