@@ -23,7 +23,7 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
 from lingvo_pipe.pipeline.devices.device_kind import (
     DeviceKind,
-    kinds_by_type,
+    local_kind,
     num_threads,
 )
 from lingvo_pipe.pipeline.devices.device_names import (
@@ -35,6 +35,7 @@ from lingvo_pipe.pipeline.devices.handshake import (
     ANSWER_SECONDS,
     FINISH_SECONDS,
     WorkerDescription,
+    device_kind_key,
     differences,
     is_busy,
     read_worker,
@@ -163,15 +164,17 @@ def incarnation(device: str) -> int:
 
 def device_kinds(devices: Iterable[str]) -> list[DeviceKind]:
     """Returns the distinct kinds of devices, which are given by their full names."""
-    found: list[DeviceKind] = []
-    own = kinds_by_type(num_threads())
+    by_key: dict[tuple[int | None, str], DeviceKind] = {}
     for name in map(device_name, devices):
-        described = _connection.descriptions
-        by_type = own if name.worker is None else described[name.worker].device_kinds
-        kind = by_type.get(name.kind, {"type": name.kind})
-        if kind not in found:
-            found.append(kind)
-    return found
+        key = device_kind_key(name)
+        if (name.worker, key) not in by_key:
+            by_key[name.worker, key] = (
+                local_kind(name, num_threads())
+                if name.worker is None
+                else _connection.descriptions[name.worker].device_kinds[key]
+            )
+    distinct = {tuple(sorted(kind.items())): kind for kind in by_key.values()}
+    return list(distinct.values())
 
 
 def _reach(workers: Sequence[str]) -> str:

@@ -1,12 +1,13 @@
-"""The kind of a device: all that the bytes of its results depend on, as text.
+"""The kind of a device: what is known to change the bytes of its results, as text.
 
-    CPU  TensorFlow, instruction sets, caches, threads, settings
+    CPU  TensorFlow, processor, instruction sets, caches, threads, settings
     GPU  TensorFlow, model, driver, TensorFloat-32, settings
+    TPU  TensorFlow, settings
 
-The same model has the same bytes on all devices of one kind, and others on most other
-kinds. oneDNN and XLA choose kernels by the processor's instruction sets; Eigen and
-oneDNN cut products into blocks that fit into its caches; the threads of a device share
-sums. Names and number of cores, memory and operating system do not matter.
+The same model has the same bytes on devices of one kind. oneDNN and XLA choose kernels
+by the processor and its instruction sets. Eigen and oneDNN cut products into blocks
+that fit into its caches. The threads of a device share sums. The number of cores and
+the size of the memory do not matter.
 """
 
 import os
@@ -15,73 +16,97 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.devices.device_names import DeviceName
+
 DeviceKind = dict[str, str]
+
+# Threads of a pipeline's CPU device.
+NUM_THREADS = 1
 
 CPU_INFO = Path("/proc/cpuinfo")
 DRIVER = Path("/proc/driver/nvidia/version")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-# What the processor's list of features has besides instructions for floats.
-_FLOATS = ("amx", "asimd", "avx", "bf16", "f16c", "fma", "i8mm", "sse4_", "sve")
+# Lines of CPU_INFO that name a processor: of x86, and of Arm.
+_PROCESSOR = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
+# Prefixes of the features that compute with floats.
+_FLOATS = ("amx", "asimd", "avx", "bf16", "f16c", "fma", "i8mm", "sme", "sse4_", "sve")
+_THREADS = "TF_NUM_INTRAOP_THREADS"
 # Variables of the environment that TensorFlow and its libraries read.
 SETTINGS = (
     "TF_ENABLE_ONEDNN_OPTS",
     "TF_SET_ONEDNN_FPMATH_MODE",
+    "ONEDNN_CPU_ISA_HINTS",
     "ONEDNN_DEFAULT_FPMATH_MODE",
     "ONEDNN_MAX_CPU_ISA",
+    "DNNL_CPU_ISA_HINTS",
     "DNNL_DEFAULT_FPMATH_MODE",
     "DNNL_MAX_CPU_ISA",
+    "CUBLAS_WORKSPACE_CONFIG",
     "NVIDIA_TF32_OVERRIDE",
     "TF_CUDNN_DETERMINISTIC",
+    "TF_CUDNN_USE_AUTOTUNE",
     "TF_DETERMINISTIC_OPS",
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
 )
+# Attributes that are lists, of which only the items that differ are shown.
+_LISTS = ("instruction sets", "settings")
 
 
-def kinds_by_type(num_threads: int) -> dict[str, DeviceKind]:
-    """Returns the kinds of this process's devices by their type, such as CPU.
-
-    Args:
-        num_threads: number of threads of a CPU device.
-    """
-    settings = [f"{x}={os.environ[x]}" for x in SETTINGS if x in os.environ]
-    everywhere = {"TensorFlow": tf.__version__, "settings": " ".join(settings)}
-    kinds = {"CPU": everywhere | _processor() | {"threads": str(num_threads)}}
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        models = dict.fromkeys(gpu_model(i) for i in range(len(gpus)))
+def local_kind(device: DeviceName, threads: int) -> DeviceKind:
+    """Returns the kind of a device of this process; CPU devices have `threads`."""
+    settings = " ".join(f"{x}={os.environ[x]}" for x in SETTINGS if x in os.environ)
+    kind = {"type": device.kind, "TensorFlow": tf.__version__, "settings": settings}
+    if device.kind == "CPU":
+        return kind | _processor() | {"threads": str(threads)}
+    if device.kind == "GPU":
         has_tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
-        kinds["GPU"] = everywhere | {
-            "model": ", ".join(models),
+        return kind | {
+            "model": gpu_model(device.index),
             "driver": first_line(DRIVER, "NVRM version:"),
             "TensorFloat-32": "on" if has_tf32 else "off",
         }
-    return kinds
+    return kind
 
 
 def num_threads() -> int:
-    """Returns the number of threads of a CPU device of this process."""
+    """Returns the number of threads of each CPU device of this process."""
     number = tf.config.threading.get_intra_op_parallelism_threads()
-    return number or len(os.sched_getaffinity(0))
+    setting = os.environ.get(_THREADS, "")
+    by_setting = int(setting) if setting.isdecimal() else 0
+    return number or by_setting or len(os.sched_getaffinity(0))
 
 
-def differences(before: Sequence[DeviceKind], now: Sequence[DeviceKind]) -> list[str]:
-    """Returns what differs between the kinds of devices of two runs, a text each.
+def kind_differences(
+    before: Sequence[DeviceKind], now: Sequence[DeviceKind]
+) -> list[str]:
+    """Returns what differs between the kinds of devices of two parts of a run.
 
-    Of an attribute that is a list of words, a text names only the words that differ.
+    Attributes that one of them does not know are left out.
     """
-    if all(x in now for x in before) and all(x in before for x in now):
-        return []
+    if len(before) != 1 or len(now) != 1:
+        is_same = all(x in now for x in before) and all(x in before for x in now)
+        text = f"{len(before)} kinds of devices before, {len(now)} other ones now"
+        return [] if is_same else [text]
+    (old,), (new,) = before, now
+    if old.get("type") != new.get("type"):
+        return [f"{old.get('type')} before, {new.get('type')} now"]
     texts = []
-    for name in dict.fromkeys(name for kind in (*before, *now) for name in kind):
-        old, new = (
-            {word for kind in kinds for word in kind.get(name, "").split()}
-            for kinds in (before, now)
-        )
-        if old != new:
-            words = [" ".join(sorted(x)) or "none" for x in (old - new, new - old)]
-            texts.append(f"{name}: {words[0]} before, {words[1]} now")
-    return texts or [f"{len(before)} kinds of devices before, {len(now)} now"]
+    for name in old.keys() & new.keys():
+        is_known = bool(old[name] and new[name]) or name == "settings"
+        if is_known and old[name] != new[name]:
+            texts.append(f"{name}: {_changed(name, old[name], new[name])}")
+    return sorted(texts)
+
+
+def _changed(name: str, old: str, new: str) -> str:
+    if name in _LISTS:
+        items = old.split(), new.split()
+        gone = " ".join(x for x in items[0] if x not in items[1])
+        added = " ".join(x for x in items[1] if x not in items[0])
+        if gone or added:
+            old, new = gone, added
+    return f"{old or 'none'} before, {new or 'none'} now"
 
 
 def gpu_model(index: int) -> str:
@@ -95,16 +120,24 @@ def gpu_model(index: int) -> str:
 
 def first_line(path: Path, start: str) -> str:
     """Returns the rest of a file's first line with this start; "" if there is none."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    lines = (line for line in text.splitlines() if line.startswith(start))
+    lines = (line for line in _text(path).splitlines() if line.startswith(start))
     return next(lines, "").removeprefix(start).strip(" \t:")
 
 
 def _processor() -> DeviceKind:
     features = first_line(CPU_INFO, "flags") or first_line(CPU_INFO, "Features")
     floats = sorted(x for x in features.split() if x.startswith(_FLOATS))
-    sizes = [
-        (folder / "size").read_text(encoding="utf-8").strip()
-        for folder in sorted(_CACHES.glob("index*"))
-    ]
-    return {"instruction sets": " ".join(floats), "caches": " ".join(sizes)}
+    sizes = (_text(folder / "size") for folder in sorted(_CACHES.glob("index*")))
+    return {
+        "processor": " ".join(first_line(CPU_INFO, x) for x in _PROCESSOR).strip(),
+        "instruction sets": " ".join(floats),
+        "caches": " ".join("".join(sizes).split()),
+    }
+
+
+def _text(path: Path) -> str:
+    """Returns a file's text; "" where the system does not show it."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

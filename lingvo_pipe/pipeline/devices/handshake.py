@@ -15,8 +15,16 @@ from dataclasses import asdict, dataclass, fields
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kinds_by_type
-from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
+from lingvo_pipe.pipeline.devices.device_kind import (
+    NUM_THREADS,
+    DeviceKind,
+    local_kind,
+)
+from lingvo_pipe.pipeline.devices.device_names import (
+    WORKER_JOB,
+    DeviceName,
+    device_name,
+)
 from lingvo_pipe.version import VERSION
 
 ANSWER_SECONDS = 5.0
@@ -34,7 +42,7 @@ class WorkerDescription:
     task: int
     workers: tuple[str, ...]  # Addresses of all workers.
     kinds: tuple[str, ...]  # Kind of each of its devices: CPU, CPU, GPU, ...
-    device_kinds: dict[str, DeviceKind]  # By the kinds above.
+    device_kinds: dict[str, DeviceKind]  # By the names of `device_kind_key`.
     host: str
     pid: int
 
@@ -59,9 +67,12 @@ def parse_description(text: str) -> WorkerDescription | None:
             return None
         for name in ("workers", "kinds"):
             values[name] = tuple(map(str, values[name]))
-        values["device_kinds"] = {k: {**v} for k, v in values["device_kinds"].items()}
+        values["device_kinds"] = {
+            name: {str(k): str(v) for k, v in dict(kind).items()}
+            for name, kind in dict(values["device_kinds"]).items()
+        }
         return WorkerDescription(**values)
-    except (AttributeError, TypeError, ValueError):
+    except (TypeError, ValueError):
         return None
 
 
@@ -82,6 +93,11 @@ def differences(
     return wrong
 
 
+def device_kind_key(name: DeviceName) -> str:
+    """Returns a name for all of a task's devices that are surely of one kind."""
+    return "CPU" if name.kind == "CPU" else f"{name.kind}:{name.index}"
+
+
 def versions() -> dict[str, str]:
     """Returns the versions that must be the same in all tasks."""
     return {"lingvo_pipe": VERSION, "tensorflow": tf.__version__}
@@ -90,16 +106,19 @@ def versions() -> dict[str, str]:
 def describe_worker(target: str, cluster: Cluster, task: int) -> None:
     """Writes this worker's description to its own server, at `target`."""
     with tf.Graph().as_default(), server_session(target) as session:
+        names = [
+            device_name(device.name)
+            for device in session.list_devices()
+            if f"/job:{WORKER_JOB}/replica:0/task:{task}/" in device.name
+        ]
         description = WorkerDescription(
             **versions(),
             task=task,
             workers=cluster.workers,
-            kinds=tuple(
-                device.device_type
-                for device in session.list_devices()
-                if f"/job:{WORKER_JOB}/replica:0/task:{task}/" in device.name
-            ),
-            device_kinds=kinds_by_type(num_threads=1),
+            kinds=tuple(name.kind for name in names),
+            device_kinds={
+                device_kind_key(name): local_kind(name, NUM_THREADS) for name in names
+            },
             host=socket.gethostname(),
             pid=os.getpid(),
         )

@@ -27,7 +27,7 @@ from lingvo_pipe.pipeline.devices.cluster import (
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.device_choice import TaskDevices, choose_devices
-from lingvo_pipe.pipeline.devices.device_kind import num_threads
+from lingvo_pipe.pipeline.devices.device_kind import NUM_THREADS, num_threads
 from lingvo_pipe.pipeline.devices.device_names import (
     KINDS,
     WORKER_JOB,
@@ -106,7 +106,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
                 f"stages_per_device stages), but there are {len(local)} {kind}s. Call "
                 f"initialize_devices({num_devices}) first, or use fewer stages."
             )
-        return _checked_threads(local[:num_devices])
+        return _full_names(local[:num_devices])
     if not isinstance(names, (list, tuple)):
         raise UserValueError(
             path="devices", expected="a list of names or None", got=names
@@ -119,7 +119,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
         )
     found = device_names(names)
     _check_present(found)
-    return _checked_threads(found)
+    return _full_names(found)
 
 
 def unused_note(used: Sequence[str]) -> str:
@@ -256,8 +256,8 @@ def _present(kinds: Sequence[str]) -> list[DeviceName]:
     ]
 
 
-def _checked_threads(names: Sequence[DeviceName]) -> list[str]:
-    """Returns full names; warns if one is of a CPU device with several threads."""
+def _full_names(names: Sequence[DeviceName]) -> list[str]:
+    """Returns full names; logs a warning if a CPU device has several threads."""
     if any(name.kind == "CPU" and name.worker is None for name in names):
         _warn_of_threads(num_threads())
     return [name.full for name in names]
@@ -265,7 +265,7 @@ def _checked_threads(names: Sequence[DeviceName]) -> list[str]:
 
 @functools.cache  # Once is enough.
 def _warn_of_threads(number: int) -> None:
-    if number != 1:
+    if number != NUM_THREADS:
         tf.get_logger().warning(
             "A CPU device of this process has %s threads. They share sums, so the "
             "bytes of results depend on their number. Call "
@@ -277,7 +277,7 @@ def _warn_of_threads(number: int) -> None:
 def _configure(local: Sequence[DeviceName]) -> None:
     num_cpus = 1 + max((n.index for n in local if n.kind == "CPU"), default=0)
     try:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_intra_op_parallelism_threads(NUM_THREADS)
         # With more threads than loops, a loop would jump from thread to thread.
         tf.config.threading.set_inter_op_parallelism_threads(max(1, len(local)))
         disable_graph_optimizer()

@@ -12,6 +12,7 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_note,
     answered_sources,
 )
+from lingvo_pipe.pipeline.devices.device_kind import NUM_THREADS
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 from lingvo_pipe.pipeline.devices.handshake import ShutdownNotice, describe_worker
 from lingvo_pipe.pipeline.devices.listener_restriction import (
@@ -103,7 +104,7 @@ def _config() -> tf.compat.v1.ConfigProto:
     num_cores = os.cpu_count() or 1
     config = tf.compat.v1.ConfigProto(
         device_count={"CPU": num_cores},
-        intra_op_parallelism_threads=1,
+        intra_op_parallelism_threads=NUM_THREADS,
         inter_op_parallelism_threads=max(2, num_cores),
     )
     config.graph_options.rewrite_options.disable_meta_optimizer = True

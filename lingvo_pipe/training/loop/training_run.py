@@ -83,7 +83,9 @@ class TrainingRun:
         self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
         self._parts = read_parts(directory.parts_path)
-        self._device_kinds = device_kinds(itertools.chain(*task.pipeline.replicas))
+        self._device_kinds = device_kinds(
+            itertools.chain.from_iterable(task.pipeline.replicas)
+        )
         self._record = ResumeRecord(directory, self._failures.skipped_batches)
         self._position = InputPosition(train_input)
         state = {
@@ -145,7 +147,8 @@ class TrainingRun:
             is_last = self._start == self._max_steps
             note = ", the last: raise --max_steps to train on" if is_last else ""
             self._log(f"Resumed from step {self._start}{note}.")
-            if line := kinds_note(self._parts, self._start, self._device_kinds):
+            line = kinds_note(self._parts, self._start, self._device_kinds)
+            if line and not is_last:
                 self._log(line)
 
     def train(

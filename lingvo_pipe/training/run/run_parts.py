@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.regular_file import MALFORMED, damaged, read_json
-from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, differences
+from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kind_differences
 
 
 @dataclasses.dataclass
@@ -88,10 +88,10 @@ def kinds_note(parts: Sequence[RunPart], step: int, now: Sequence[DeviceKind]) -
     Otherwise, or if the part is too old to tell, returns "".
     """
     before = [part.device_kinds for part in parts if part.after_step < step][-1:]
-    texts = differences(before[0], now) if before and before[0] else []
+    texts = kind_differences(before[0], now) if before and before[0] else []
     if not texts:
         return ""
     return (
-        "Another kind of device, so bytes may differ from here on from an "
-        f"uninterrupted run's: {'; '.join(texts)}."
+        f"Another kind of device ({'; '.join(texts)}): from here on bytes may differ "
+        "from an uninterrupted run's."
     )

@@ -263,7 +263,7 @@ def test_only_a_cluster_that_says_so_listens_on_all_addresses(
 
 WORKERS = ("a:1", "b:1")
 OURS = {"lingvo_pipe": "1", "tensorflow": "2"}
-KINDS = {"CPU": {"TensorFlow": "2", "threads": "1"}, "GPU": {"TensorFlow": "2"}}
+KINDS = {"CPU": {"type": "CPU", "threads": "1"}, "GPU:0": {"type": "GPU"}}
 WORKER = WorkerDescription("1", "2", 1, WORKERS, ("CPU", "CPU", "GPU"), KINDS, "h", 7)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.devices import stage_devices as module
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import (
@@ -112,3 +113,16 @@ def test_devices_without_a_stage_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert unused(*names) == ""
     everywhere = [f"worker:{task}/gpu:{i}" for task in range(3) for i in range(2)]
     assert unused("gpu:0", "gpu:1", *everywhere) == ""
+
+
+def test_devices_of_several_threads_are_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage_devices(None, 2)
+    assert not caplog.messages
+    monkeypatch.setattr(module, "num_threads", lambda: 7)
+    for names in (None, ["cpu:0", "cpu:1"], None):
+        stage_devices(names, 2)
+    (message,) = caplog.messages
+    assert "7 threads" in message
+    assert "initialize_devices" in message

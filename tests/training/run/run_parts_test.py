@@ -43,7 +43,7 @@ def test_a_resume_on_another_kind_of_device_is_a_line(
         run(make_task(max_steps=last), DATA, tmp_path, logged.append)
         found.append([x for x in logged if "TF_CUDNN_DETERMINISTIC" in x])
     assert list(map(len, found)) == [0, 0, 1, 1]
-    assert re.search(r"=0 before, \w+=1 now\.$", found[2][0])
+    assert re.search(r"settings: \w+=0 before, \w+=1 now\b", found[2][0])
     kinds = [part.device_kinds for part in read_parts(tmp_path / "parts.json")]
     assert [kind["threads"] for own in kinds for kind in own] == ["1"] * 4
 
