@@ -1,15 +1,18 @@
 """A Bazel test that runs pytest."""
 
-# Environments in which TensorFlow rounds as on other processors. The order in which
-# oneDNN adds up a product depends on the instruction set, of which this is the largest
-# that it uses. Without AVX-512 VNNI and AMX, TensorFlow leaves all but products to
-# Eigen, which rounds alike everywhere.
+# Environments in which TensorFlow rounds as on processors with fewer instruction sets:
+# they limit the kernels of oneDNN, which add up a product in orders of their own, and
+# of XLA. Without AVX-512 VNNI and AMX, TensorFlow leaves all but products to Eigen.
 _PROCESSORS = {
-    name: {"ONEDNN_MAX_CPU_ISA": instructions, "TF_ENABLE_ONEDNN_OPTS": "0"}
-    for name, instructions in [
-        ("sse41", "SSE41"),
-        ("avx2", "AVX2"),
-        ("avx512", "AVX512_CORE"),
+    name: {
+        "ONEDNN_MAX_CPU_ISA": of_onednn,
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "XLA_FLAGS": "--xla_cpu_max_isa=" + of_xla,
+    }
+    for name, of_onednn, of_xla in [
+        ("sse41", "SSE41", "SSE4_2"),
+        ("avx2", "AVX2", "AVX2"),
+        ("avx512", "AVX512_CORE", "AVX512"),
     ]
 }
 
@@ -38,9 +41,9 @@ def pytest_test(
       exhaustive_shards: Number of processes for the tests marked `exhaustive`; 0 if
         there are none.
       on_processors: Whether to declare NAME_processors, a suite that repeats the tests
-        as they run on other processors, which `//...` does not include.
+        with fewer instruction sets. `//...` does not include it.
       avx2_sample: Expression of pytest's `-k`. If there is one, `//...` repeats the
-        tests that it selects as they run on a processor without AVX-512.
+        tests that it selects as on a processor without AVX-512.
       **kwargs: As for py_test: size, timeout, tags, shard_count and so on.
     """
     arguments = ["$(rootpaths %s)" % src for src in srcs]

@@ -24,11 +24,21 @@ def _options(environment: Mapping[str, str]) -> list[str]:
     always = ["--rootdir=.", "--config-file=pyproject.toml", "-pno:cacheprovider"]
     options = {
         "XML_OUTPUT_FILE": "--junit-xml={}",
-        "TESTBRIDGE_TEST_ONLY": "-k={}",
         "TEST_TMPDIR": "--basetemp={}/pytest",
     }
     given = [name for name in options if environment.get(name)]
     return always + [options[name].format(environment[name]) for name in given]
+
+
+def _with_filter(arguments: list[str], requested: str | None) -> list[str]:
+    """Returns arguments that select what both their `-k` and Bazel's filter do."""
+    is_selecting = [x.startswith("-k=") for x in arguments]
+    expressions = [x[3:] for x in itertools.compress(arguments, is_selecting)]
+    expressions += [requested] if requested else []
+    others = [x for x in arguments if not x.startswith("-k=")]
+    if not expressions:
+        return others
+    return [*others, f"-k={' and '.join(f'({x})' for x in expressions)}"]
 
 
 class Shard:
@@ -68,6 +78,7 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
     ]
     if not any(each.endswith("_test.py") for each in arguments):
         raise ValueError(f"Expected files named *_test.py, got {arguments}.")
+    arguments = _with_filter(arguments, environment.get("TESTBRIDGE_TEST_ONLY"))
     plugins = []
     if "TEST_TOTAL_SHARDS" in environment:
         # Shows Bazel that sharding is supported.

@@ -261,6 +261,20 @@ MUTATIONS = (
         (f"{_FAILURES}_a_skipped_step_changes_no_weight",),
     ),
     Mutation(
+        "squares of several steps a call in another order",
+        "lingvo_pipe/training/step/step_loop.py",
+        "ours = {path: by_path[path] for path in self.trained if path in by_path}",
+        "ours = {path: x for path, x in by_path.items() if path in self.trained}",
+        ("tests/training/step/step_loop_test.py",),
+    ),
+    Mutation(
+        "Keras layers with functions of a user are alike",
+        "lingvo_pipe/keras/cell_calls.py",
+        "code = [type(operation), *(x for x in values if callable(x))]",
+        "code = [type(operation)]",
+        ("tests/keras/alike_layers_test.py",),
+    ),
+    Mutation(
         "learning rate saved in checkpoints",
         "lingvo_pipe/training/optim/learner.py",
         "            if each.path != LEARNING_RATE_NAME\n",
@@ -295,20 +309,6 @@ MUTATIONS = (
         "tf.cast(variance, n.dtype) * ((n - 1.0) / n)",
         "tf.cast(variance, n.dtype)",
         ("tests/layers/batch_norm_test.py",),
-    ),
-    Mutation(
-        "labels smoothed by too much",
-        "lingvo_pipe/layers/softmax_cross_entropy.py",
-        "(spread - losses)",
-        "spread",
-        ("tests/layers/softmax_cross_entropy_test.py",),
-    ),
-    Mutation(
-        "waves of positions off by one",
-        "lingvo_pipe/layers/embedding.py",
-        "np.arange(dim // 2) / dim",
-        "np.arange(1, dim // 2 + 1) / dim",
-        ("tests/layers/embedding_test.py",),
     ),
     # Hyper-parameters and nested maps.
     Mutation(

@@ -79,12 +79,12 @@ def accumulated_gradients(
         )
         weight_sum += weight
         gradient_sums = [
-            total + gradient
-            for total, gradient in zip(gradient_sums, gradients, strict=True)
+            gradient_sum + gradient
+            for gradient_sum, gradient in zip(gradient_sums, gradients, strict=True)
         ]
     return {
-        path: (total / tf.cast(weight_sum, total.dtype)).numpy()
-        for path, total in zip(trained, gradient_sums, strict=True)
+        path: (gradient_sum / tf.cast(weight_sum, gradient_sum.dtype)).numpy()
+        for path, gradient_sum in zip(trained, gradient_sums, strict=True)
     }
 
 
@@ -103,9 +103,10 @@ def micro_batched_outputs(
 
 def micro_batches(batch: Any, num_micro_batches: int) -> Iterator[tuple[Any, int]]:
     """Yields each micro-batch and the index of its first example. M divides B."""
-    num_rows, rest = divmod(len(present(batch)[0]), num_micro_batches)
-    assert not rest
-    for first in range(0, num_rows * num_micro_batches, num_rows):
+    batch_size = len(present(batch)[0])
+    assert batch_size % num_micro_batches == 0
+    num_rows = batch_size // num_micro_batches
+    for first in range(0, batch_size, num_rows):
         yield map_present(lambda x, i=first: x[i : i + num_rows], batch), first
 
 
@@ -166,7 +167,8 @@ def assert_same_bytes(got: dict[str, Any], want: dict[str, Any]) -> None:
     """Asserts that arrays are equal, by path."""
     assert got.keys() == want.keys()
     for path, value in want.items():
-        np.testing.assert_array_equal(got[path], value, err_msg=path)
+        np.testing.assert_array_equal(got[path], value, err_msg=path, strict=True)
+        assert got[path].tobytes() == value.tobytes(), path
 
 
 def assert_close(

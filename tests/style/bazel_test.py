@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -36,12 +37,33 @@ def test_the_exhaustive_suite_has_every_test() -> None:
     processors = "//tests:processors"
     suite = builds.suites["//tests:exhaustive"]
     assert Counter(suite) == Counter({*builds.tests, *parts, processors})
-    parts = {
+    repeated = {
         f"{label}_processors"
         for label, target in builds.tests.items()
         if target.get("on_processors")
     }
-    assert Counter(builds.suites[processors]) == Counter(parts)
+    assert Counter(builds.suites[processors]) == Counter(repeated)
+
+
+def test_each_word_of_a_sample_selects_a_test() -> None:
+    builds = Builds()
+    samples = {
+        label: target["avx2_sample"]
+        for label, target in builds.tests.items()
+        if target.get("avx2_sample")
+    }
+    assert samples
+    for label, sample in samples.items():
+        names = re.findall(
+            r"def (test_\w+)",
+            "".join(
+                (ROOT / file).read_text(encoding="utf-8")
+                for file in builds.files(label)
+                if file.endswith("_test.py")
+            ),
+        )
+        for word in sample.split(" or "):
+            assert any(word in name for name in names), word
 
 
 def test_tests_that_are_marked_exhaustive_have_a_target() -> None:

@@ -92,8 +92,12 @@ def test_a_loop_has_the_bytes_of_single_steps(learner: str) -> None:
 
 def test_a_pipeline_without_blocks_can_loop_too() -> None:
     def params() -> InstantiableParams:
-        p = published_params(num_stages=4)
+        p = published_params()
         p.train.clip_gradient_norm_to_value = None
+        first, norm, middle, last = p.pipeline.cell_tpl
+        # Many weights, so that the norm of all gradients shows their order.
+        middles = [middle.Copy().Set(name=f"mid{i}") for i in range(8)]
+        p.pipeline.Set(cell_tpl=[first, norm, *middles, last], splits=4)
         return p
 
     expected = _trained(TrainStep(params().Instantiate()), [BATCHES])
