@@ -109,12 +109,7 @@ class Compilation:
         self._metrics.update_state(y, y_pred, sample_weight)
 
     def _all_add_up(self) -> bool:
-        found = [type(m) for m in private_names.compiled_metrics(self._metrics)]
-        return all(
-            kind.__module__.startswith("keras.")
-            and not any(base.__name__ in _NO_SUMS for base in kind.__mro__)
-            for kind in found
-        )
+        return all(map(_adds_up, private_names.compiled_metrics(self._metrics)))
 
     def _micro_batch(
         self,
@@ -157,6 +152,15 @@ class Compilation:
             placed = rows_in_place(x, context.first_example, num_examples)
             metrics[f"output{i}"] = Total(placed)
         return metrics
+
+
+def _adds_up(metric: keras.Metric) -> bool:
+    """Returns True if a metric's state is surely a sum over the examples."""
+    function = private_names.metric_function(metric)
+    code = [type(metric), *([] if function is None else [function])]
+    return all(str(x.__module__).startswith("keras.") for x in code) and not any(
+        base.__name__ in _NO_SUMS for base in type(metric).__mro__
+    )
 
 
 def packed_outputs(graph: private_names.Functional, triples: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""A user's own layers and losses that treat one example by other examples.
+"""A user's own layers, and losses, that treat one example by other examples.
 
 A micro-batch shows them fewer examples, so their outputs depend on M. Each is tried out
 on a few random examples, at once and in two halves.
@@ -19,7 +19,7 @@ from lingvo_pipe.keras.state import CellScope, kinds_of
 
 _NUM_ROWS = 4
 _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
-_UNKNOWN_SIZE = 3  # Of other dimensions that are None.
+_FEW = 3  # Sizes of other dimensions that are None.
 _KNOWN = ("keras.src.layers.", "keras_hub.")
 
 
@@ -74,7 +74,7 @@ def warn_of_mixing_losses(name: str, compiled: Any, *given: Any) -> None:
         private_names.with_losses(compiled, [note] * len(losses)), *given
     )
     for loss, own in zip(losses, specs, strict=True):
-        if _loss_mixes(loss, own):
+        if loss_mixes(loss, own):
             _warn(name, "loss", loss.name)
 
 
@@ -88,12 +88,18 @@ def _warn(model: str, kind: str, name: str) -> None:
     )
 
 
-def _loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
+def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
+    """Returns whether a loss mixes examples on random values like `specs`."""
     function = getattr(loss, "fn", type(loss))
+    shapes = [x.shape[1:] for x in specs]
     if str(getattr(function, "__module__", "")).startswith("keras."):
-        return False
+        # What a loss of Keras does with examples does not depend on their sizes.
+        shapes = [[min(size or _FEW, _FEW) for size in shape] for shape in shapes]
     random = np.random.default_rng(0)
-    rows = [keras.KerasTensor((None, *x.shape[1:]), x.dtype) for x in specs]
+    rows = [
+        keras.KerasTensor((None, *shape), x.dtype)
+        for shape, x in zip(shapes, specs, strict=True)
+    ]
     examples = [_example(Value(0, x), random) for x in rows]
     try:
         values = [
@@ -112,7 +118,7 @@ def _is_mean(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
 
 def _example(x: Value, random: np.random.Generator) -> np.ndarray:
     """Returns random numbers, or zeros and ones, of a value's shape and dtype."""
-    shape = [_UNKNOWN_SIZE if size is None else size for size in x.spec.shape]
+    shape = [_FEW if size is None else size for size in x.spec.shape]
     if x.has_rows:
         shape[0] = _NUM_ROWS
     dtype = tf.as_dtype(x.spec.dtype)

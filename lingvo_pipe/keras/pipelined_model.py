@@ -146,8 +146,7 @@ class PipelinedModel(keras.Model):
                 "devices are no faster than one.",
                 self.name,
             )
-        if _trained(self.model) != self._trained:
-            self._cut(model_cells(self.model))
+        self._cut_if_changed()
         optimizer = keras.optimizers.get(optimizer)
         if optimizer.built:
             optimizer = copied_optimizer(optimizer, self.trainable_variables)
@@ -194,8 +193,12 @@ class PipelinedModel(keras.Model):
         return packed_outputs(private_names.graph_of(self.model), outputs)
 
     def make_train_function(self, force: bool = False) -> None:
-        """Sets `train_function`, which takes an iterator; fit calls this."""
+        """Sets `train_function`, which takes an iterator; fit calls this.
+
+        As in Keras, what is trainable now is trained until the next `compile`.
+        """
         if self.train_function is None or force:
+            self._cut_if_changed()
             self.train_function = self._function(self.train_step)
 
     def make_test_function(self, force: bool = False) -> None:
@@ -216,6 +219,11 @@ class PipelinedModel(keras.Model):
         for x in private_names.flat_layers(self.model):
             if isinstance(x, keras.Model):  # Its functions have the old storage.
                 x.train_function = x.test_function = x.predict_function = None
+
+    def _cut_if_changed(self) -> None:
+        """Cuts the model again if other layers are trainable than when it was cut."""
+        if _trained(self.model) != self._trained:
+            self._cut(model_cells(self.model))
 
     def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
         """Returns a function of an iterator that takes a step on its next element."""

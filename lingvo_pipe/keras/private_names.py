@@ -21,6 +21,11 @@ initialize_variable = methodcaller("_deferred_initialize")  # Here, if it has no
 compiled_metrics = attrgetter("metrics")
 
 
+def metric_function(metric: keras.Metric) -> Callable | None:
+    """Returns the function of which a metric is the mean, or None."""
+    return getattr(metric, "_fn", None)
+
+
 def get_logits(x: Any) -> Any:
     """Returns the logits that Keras's softmax or sigmoid has made a tensor of."""
     return getattr(x, "_keras_logits", None)

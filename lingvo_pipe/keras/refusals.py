@@ -40,11 +40,11 @@ def check_model(model: Any) -> None:
             f"model {model.name!r}: expected a built model, got a Sequential model "
             "without an input shape. Begin it with keras.Input(shape)."
         )
-    if type(model).train_step is not keras.Model.train_step:
+    if own := _own_training(type(model)):
         raise UserValueError(
-            f"model {model.name!r}: expected keras.Model's own train_step, got "
-            f"{type(model).__name__}.train_step. Express it by the loss, add_loss, "
-            "metrics and the optimizer."
+            f"model {model.name!r}: expected keras.Model's own methods of training, "
+            f"got {', '.join(f'{type(model).__name__}.{name}' for name in own)}. "
+            "Express them by the loss, add_loss, metrics and the optimizer."
         )
     if tf.distribute.has_strategy():
         raise UserValueError(
@@ -63,6 +63,14 @@ def check_model(model: Any) -> None:
         )
     for layer in flat_layers(model):
         _check_layer(layer)
+
+
+def _own_training(kind: type) -> list[str]:
+    """Returns what a user's class overrides of how Keras trains and evaluates."""
+    trainers = [x for x in keras.Model.__mro__ if x.__module__.endswith(".trainer")]
+    names = {name for x in trainers for name in vars(x) if not name.startswith("__")}
+    users = [x for x in kind.__mro__ if not x.__module__.startswith("keras")]
+    return sorted(names & {name for x in users for name in vars(x)})
 
 
 def check_for_learner(model: keras.Model) -> None:

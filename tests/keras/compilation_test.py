@@ -30,6 +30,11 @@ class Range(keras.metrics.Metric):
         return self.high - self.low
 
 
+def dice_coefficient(y_true: Any, y_pred: Any) -> Any:
+    """Returns one number for all examples, which is no mean over them."""
+    return 2 * tf.reduce_sum(y_true * y_pred) / tf.reduce_sum(y_true + y_pred)
+
+
 def _of_keras(*names: str) -> Callable[[], list[Any]]:
     return lambda: [getattr(keras.metrics, name)() for name in names]
 
@@ -39,12 +44,15 @@ _METRICS: dict[str, Callable[[], list[Any]]] = {
     "mixed": lambda: [
         *_of_keras("AUC", "Precision", "RootMeanSquaredError", "R2Score")(),
         keras.metrics.F1Score(average="micro"),
-        lambda y, z: tf.reduce_mean(tf.abs(y - z), -1),
     ],
     "numbers": lambda: [
         *_of_keras("MeanSquaredError", "RootMeanSquaredError", "R2Score")(),
         *_of_keras("MeanAbsoluteError", "CosineSimilarity", "LogCoshError")(),
+    ],
+    "functions": lambda: [
+        dice_coefficient,
         lambda y, z: tf.reduce_mean(tf.abs(y - z), -1),
+        keras.metrics.MeanMetricWrapper(dice_coefficient, name="wrapped"),
     ],
     "numbers, own": lambda: [Range(), "mse"],
     "numbers, correlation": lambda: [keras.metrics.PearsonCorrelation(axis=0)],
@@ -81,11 +89,11 @@ def _results(
 
 @pytest.mark.parametrize(
     "name",
-    [name if name == "mixed" else exhaustive(name) for name in _METRICS],
+    [name if name in ("mixed", "functions") else exhaustive(name) for name in _METRICS],
 )
 def test_it_is_as_in_plain_keras(name: str) -> None:
     random = np.random.default_rng(2)
-    if name in ("mixed", "classes"):
+    if name in ("mixed", "classes", "functions"):
         activation, y = "sigmoid", random.integers(0, 2, (20, 2)).astype("float32")
     else:
         activation, y = None, random.normal(size=(20, 2)).astype("float32")

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from lingvo_pipe.keras.mixing import mixing_layers
+from lingvo_pipe.keras.mixing import loss_mixes, mixing_layers
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.example_models import MODELS
 from tests.support.cases import exhaustive
@@ -123,7 +123,26 @@ _LOSSES: list[tuple[Any, bool]] = [
     (_Squares(), False),
     (_Squares(reduction="sum"), False),
     ("mse", False),
+    ("dice", True),
 ]
+
+
+_MIXING = {"Circle", "Dice", "Tversky", "CosineSimilarity over examples"}
+_OF_INTEGERS = {"Circle", "SparseCategoricalCrossentropy"}
+_KERAS_LOSSES = {
+    name: kind
+    for name, kind in vars(keras.losses).items()
+    if isinstance(kind, type) and name not in ("Loss", "CTC")
+} | {"CosineSimilarity over examples": lambda: keras.losses.CosineSimilarity(axis=0)}
+
+
+@pytest.mark.parametrize("name", _KERAS_LOSSES)
+def test_losses_of_keras_that_mix_examples_are_known(name: str) -> None:
+    loss = _KERAS_LOSSES[name]()
+    y_pred = keras.KerasTensor((None, 64))
+    is_of_integers = name in _OF_INTEGERS
+    y_true = keras.KerasTensor((None,), "int32") if is_of_integers else y_pred
+    assert loss_mixes(loss, [y_true, y_pred]) == (name in _MIXING)
 
 
 @pytest.mark.parametrize("number", [1, 2])

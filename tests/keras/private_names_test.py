@@ -105,6 +105,8 @@ def test_a_compilation_lists_its_losses_and_metrics() -> None:
     assert other(np.ones((2, 3)), np.ones((2, 3))) == 7.0
     assert private_names.flat_losses(model._compile_loss) == [loss]
     (metric,) = private_names.compiled_metrics(model._compile_metrics)
+    assert private_names.metric_function(metric) is not None
+    assert private_names.metric_function(keras.metrics.Mean()) is None
     assert metric.name == "mae"
     given = private_names.compile_arguments(model)
     assert (given["loss"], given["metrics"]) == ("mse", ["mae"])

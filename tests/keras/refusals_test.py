@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +84,30 @@ def test_a_model_that_cannot_be_cut(name: str) -> None:
     make, named = _MODELS[name]
     with pytest.raises(ValueError, match=named):
         PipelinedModel(make(), devices=1)
+
+
+_TRAINERS = [x for x in keras.Model.__mro__ if x.__module__.endswith(".trainer")]
+
+
+@pytest.mark.parametrize(
+    "name", sorted({n for x in _TRAINERS for n in vars(x) if not n.startswith("_")})
+)
+def test_a_model_that_trains_in_its_own_way(name: str) -> None:
+    """Whatever of training a class overrides, here by itself."""
+    method = inspect.getattr_static(keras.Model, name)
+    kind = type("Own", (keras.Model,), {name: method})
+    x = keras.Input((4,))
+    with pytest.raises(ValueError, match=rf"\bOwn\.{name}\b"):
+        PipelinedModel(kind(x, layers.Dense(3)(x)))
+
+
+def test_a_model_of_its_own_class_may_have_other_methods() -> None:
+    class Own(keras.Model):
+        def describe(self) -> str:
+            return self.name
+
+    x = keras.Input((4,))
+    assert PipelinedModel(Own(x, layers.Dense(3)(x))).model.describe()
 
 
 @pytest.mark.parametrize("devices", [0, True, "cpu:0", [], 3, ["cpu:0"] * 3])
