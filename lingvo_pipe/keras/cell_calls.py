@@ -1,30 +1,23 @@
-"""Calls of one cell, by positions, so that alike cells share a trace.
+"""Calls of one cell, by positions.
 
     position   0 .. n-1   values that the cell is given
                n ..       values that its calls make, in their order
 
-Cells are alike if they make equal calls, apart from names, with variables of equal
-shapes and kinds. Calls of two layers are equal if Keras's own code and the layers'
-configurations alone determine them; other layers are equal only to themselves. The
-pipeline still lets them share a trace if it finds equal graphs.
+No two cells are equal: a configuration may leave out functions, tensors and settings,
+so it does not tell whether layers compute the same. The pipeline compares traced graphs
+instead, and identical ones share a trace.
 """
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import tree
 
 from lingvo_pipe.keras.calls import Call, Cell, Value
-from lingvo_pipe.keras.private_names import flat_layers
 from lingvo_pipe.keras.state import Kind
-
-# Values of a configuration that mean what they say.
-_PLAIN = (type(None), bool, int, float, str)
 
 
 class Position(int):
@@ -45,7 +38,7 @@ class CellVariable(NamedTuple):
     """A Keras variable in a cell."""
 
     variable: keras.Variable
-    name: str  # Its name in the cell, alike for alike cells.
+    name: str  # Its name in the cell.
     kind: Kind
     owned: bool  # True if no earlier cell has it.
     # A seed's draws by earlier cells of the step, in training (True) or not.
@@ -68,24 +61,9 @@ class CellCalls:
     # Whether the cell's variables are the Keras model's storage.
     shares_variables: bool
 
-    def __post_init__(self) -> None:
-        alike = {
-            **vars(self),
-            "calls": [_key(call) for call in self.calls],
-            "variables": [(v.shape, v.dtype, *rules) for v, *rules in self.variables],
-            "dtypes": None,
-        }
-        self._key = repr(alike)
-
     def __deepcopy__(self, memo: Any) -> "CellCalls":
         """Returns itself: it stands for the user's layers, which are not copied."""
         return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CellCalls) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
 
     def __repr__(self) -> str:
         return f"CellCalls({', '.join(call.operation.name for call in self.calls)})"
@@ -117,61 +95,3 @@ def local_values(
         "are_outputs": [number in outputs for number in cell.kept],
         "dtypes": [tf.as_dtype(values[x].spec.dtype) for x in cell.given],
     }
-
-
-def _key(call: LocalCall) -> Any:
-    operation = call.operation
-    arguments = tree.map_structure(_argument_key, (call.args, call.kwargs))
-    settings = _settings(operation)
-    if settings is None:
-        return id(operation), arguments
-    return type(operation).__qualname__, settings, arguments
-
-
-def _settings(operation: Any) -> str | None:
-    """Returns the settings of an operation if it depends on nothing else, or None."""
-    layers = flat_layers(operation) if isinstance(operation, keras.Layer) else []
-    if not all(map(_is_by_keras, [operation, *layers])):
-        return None
-    try:
-        return json.dumps(_plain(operation.get_config()), sort_keys=True)
-    except Exception:  # Whatever a configuration raises.
-        return None
-
-
-def _is_by_keras(operation: Any) -> bool:
-    """Returns True if an operation holds no tensors, and runs code of Keras alone."""
-    values = tree.flatten(list(vars(operation).values()))
-    code = [type(operation), *(x for x in values if callable(x))]
-    return not any(isinstance(x, (tf.Tensor, np.ndarray)) for x in values) and all(
-        str(x.__module__).startswith("keras.") for x in code
-    )
-
-
-def _plain(config: Any, keeps_names: bool = False) -> Any:
-    """Returns a configuration without the names of layers.
-
-    Raises TypeError if it holds anything but numbers, texts and objects of Keras.
-    """
-    if isinstance(config, (list, tuple)):
-        return [_plain(x) for x in config]
-    if isinstance(config, Mapping):
-        if not str(config.get("module", "keras")).startswith("keras"):
-            raise TypeError(f"{config} is not of Keras")
-        # A policy's name is what it does.
-        is_policy = "DTypePolicy" in str(config.get("class_name"))
-        return {
-            key: _plain(value, keeps_names=is_policy)
-            for key, value in config.items()
-            if keeps_names or key != "name"
-        }
-    if not isinstance(config, _PLAIN):
-        raise TypeError(f"{config!r} is no setting")
-    return config
-
-
-def _argument_key(x: Any) -> str:
-    """Returns a text that differs for arguments that may differ."""
-    if x is None or isinstance(x, (bool, int, float, str, complex, tf.DType)):
-        return f"{type(x).__name__} {x!r}"
-    return f"object {id(x)}"

@@ -9,8 +9,10 @@ not add up, all are updated once, by the mini-batch's outputs.
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
 
+import contextlib
+import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -156,11 +158,30 @@ class Compilation:
 
 def _adds_up(metric: keras.Metric) -> bool:
     """Returns True if a metric's state is surely a sum over the examples."""
-    function = private_names.metric_function(metric)
-    code = [type(metric), *([] if function is None else [function])]
-    return all(str(x.__module__).startswith("keras.") for x in code) and not any(
-        base.__name__ in _NO_SUMS for base in type(metric).__mro__
-    )
+    if not type(metric).__module__.startswith("keras."):
+        return False
+    if any(base.__name__ in _NO_SUMS for base in type(metric).__mro__):
+        return False
+    function, options = private_names.metric_function(metric)
+    return function is None or _is_by_example(function, options)
+
+
+def _is_by_example(function: Callable, options: Mapping[str, Any]) -> bool:
+    """Returns True if a function is Keras's and returns a value for each example."""
+    name, module = getattr(function, "__qualname__", ""), inspect.getmodule(function)
+    # A decorated function may only claim to be of Keras.
+    if vars(module or object).get(name) is not function or not module:
+        return False
+    if not module.__name__.startswith("keras."):
+        return False
+    y_pred = keras.KerasTensor((None, 3))
+    for y_true in (y_pred, keras.KerasTensor((None,), "int32")):
+        with contextlib.suppress(Exception):  # It takes other targets.
+            values = private_names.compute_output_spec(
+                function, y_true, y_pred, **options
+            )
+            return bool(values.shape) and values.shape[0] is None
+    return False
 
 
 def packed_outputs(graph: private_names.Functional, triples: Sequence[Any]) -> Any:

@@ -26,7 +26,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class KerasCell(BaseLayer):
-    """Runs calls of Keras layers, by the model's variables or own ones alike."""
+    """Runs calls of Keras layers, on the model's variables or on its own."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -44,7 +44,7 @@ class KerasCell(BaseLayer):
         return p
 
     def __init__(self, params: InstantiableParams):
-        # Alike cells have equal params, whichever cells of the model they are.
+        # The calls stand for the model, its arguments and the index.
         p = resolve_params(params, self._parent).Copy()
         calls = _calls_of(p)
         if not calls.shares_variables:

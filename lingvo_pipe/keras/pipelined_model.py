@@ -146,7 +146,7 @@ class PipelinedModel(keras.Model):
                 "devices are no faster than one.",
                 self.name,
             )
-        self._cut_if_changed()
+        self._cut(model_cells(self.model))  # Settings of layers may have changed.
         optimizer = keras.optimizers.get(optimizer)
         if optimizer.built:
             optimizer = copied_optimizer(optimizer, self.trainable_variables)
@@ -198,7 +198,8 @@ class PipelinedModel(keras.Model):
         As in Keras, what is trainable now is trained until the next `compile`.
         """
         if self.train_function is None or force:
-            self._cut_if_changed()
+            if _trained(self.model) != self._trained:
+                self._cut(model_cells(self.model))
             self.train_function = self._function(self.train_step)
 
     def make_test_function(self, force: bool = False) -> None:
@@ -216,14 +217,9 @@ class PipelinedModel(keras.Model):
         self.__dict__["_cells"] = cells
         self.__dict__["_trained"] = _trained(self.model)
         self._pipes.make(cells)
-        for x in private_names.flat_layers(self.model):
+        for x in (self, *private_names.flat_layers(self.model)):
             if isinstance(x, keras.Model):  # Its functions have the old storage.
                 x.train_function = x.test_function = x.predict_function = None
-
-    def _cut_if_changed(self) -> None:
-        """Cuts the model again if other layers are trainable than when it was cut."""
-        if _trained(self.model) != self._trained:
-            self._cut(model_cells(self.model))
 
     def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
         """Returns a function of an iterator that takes a step on its next element."""
@@ -236,6 +232,8 @@ class PipelinedModel(keras.Model):
             )
             if step != self.predict_step:
                 self._build_compilation(data)
+            if step == self.train_step and not self.optimizer.built:
+                self.optimizer.build(self.trainable_variables)
             if self.run_eagerly:
                 return step(data)
             key = tuple(x if x is None else spec_of(x) for x in tree.flatten(data))
@@ -270,8 +268,6 @@ class PipelinedModel(keras.Model):
             private_names.compute_output_spec(self.compute_metrics, *given)
             if self.pipeline.params.num_micro_batches > 1:
                 warn_of_mixing_losses(self.name, self._compile_loss, y, outputs)
-        if self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
 
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)

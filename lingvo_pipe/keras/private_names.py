@@ -21,9 +21,9 @@ initialize_variable = methodcaller("_deferred_initialize")  # Here, if it has no
 compiled_metrics = attrgetter("metrics")
 
 
-def metric_function(metric: keras.Metric) -> Callable | None:
-    """Returns the function of which a metric is the mean, or None."""
-    return getattr(metric, "_fn", None)
+def metric_function(metric: keras.Metric) -> tuple[Callable | None, dict[str, Any]]:
+    """Returns the function of which a metric is the mean, or None, and its options."""
+    return getattr(metric, "_fn", None), getattr(metric, "_fn_kwargs", {})
 
 
 def get_logits(x: Any) -> Any:

@@ -12,6 +12,13 @@ from lingvo_pipe.keras.private_names import flat_layers, graph_of, is_graph
 
 # What they make of an example depends on others of the mini-batch.
 _MIXING = ("MixUp", "CutMix", "MelSpectrogram")
+# Methods that save what compile was given, and one that nothing calls.
+_HARMLESS = {"get_compile_config", "compile_from_config", "loss"}
+# Methods that KerasHub's tasks extend by preprocessing.
+_WRAPPERS = (
+    *("compile", "evaluate", "fit", "predict"),
+    *("predict_on_batch", "test_on_batch", "train_on_batch"),
+)
 _LOOKUPS = (
     "TextVectorization",
     "StringLookup",
@@ -40,11 +47,12 @@ def check_model(model: Any) -> None:
             f"model {model.name!r}: expected a built model, got a Sequential model "
             "without an input shape. Begin it with keras.Input(shape)."
         )
-    if own := _own_training(type(model)):
+    if methods := _training_methods(model):
+        shown = ", ".join(f"{type(model).__name__}.{name}" for name in methods)
         raise UserValueError(
             f"model {model.name!r}: expected keras.Model's own methods of training, "
-            f"got {', '.join(f'{type(model).__name__}.{name}' for name in own)}. "
-            "Express them by the loss, add_loss, metrics and the optimizer."
+            f"got {shown}. Express them by the loss, add_loss, metrics and the "
+            "optimizer, or make a keras.Model of the same inputs and outputs."
         )
     if tf.distribute.has_strategy():
         raise UserValueError(
@@ -65,12 +73,18 @@ def check_model(model: Any) -> None:
         _check_layer(layer)
 
 
-def _own_training(kind: type) -> list[str]:
-    """Returns what a user's class overrides of how Keras trains and evaluates."""
+def _training_methods(model: keras.Model) -> list[str]:
+    """Returns the names of the training methods that a model or its class overrides."""
     trainers = [x for x in keras.Model.__mro__ if x.__module__.endswith(".trainer")]
     names = {name for x in trainers for name in vars(x) if not name.startswith("__")}
-    users = [x for x in kind.__mro__ if not x.__module__.startswith("keras")]
-    return sorted(names & {name for x in users for name in vars(x)})
+    names -= _HARMLESS
+    overridden = names & {name for name, x in vars(model).items() if callable(x)}
+    for kind in type(model).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package != "keras":
+            wrappers = _WRAPPERS if package == "keras_hub" else ()
+            overridden |= names & set(vars(kind)) - set(wrappers)
+    return sorted(overridden)
 
 
 def check_for_learner(model: keras.Model) -> None:

@@ -49,6 +49,10 @@ _METRICS: dict[str, Callable[[], list[Any]]] = {
         *_of_keras("MeanSquaredError", "RootMeanSquaredError", "R2Score")(),
         *_of_keras("MeanAbsoluteError", "CosineSimilarity", "LogCoshError")(),
     ],
+    "losses": lambda: [
+        keras.losses.dice,
+        keras.metrics.CosineSimilarity(axis=0),
+    ],
     "functions": lambda: [
         dice_coefficient,
         lambda y, z: tf.reduce_mean(tf.abs(y - z), -1),
@@ -89,11 +93,14 @@ def _results(
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in ("mixed", "functions") else exhaustive(name) for name in _METRICS],
+    [
+        name if name in ("mixed", "functions", "losses") else exhaustive(name)
+        for name in _METRICS
+    ],
 )
 def test_it_is_as_in_plain_keras(name: str) -> None:
     random = np.random.default_rng(2)
-    if name in ("mixed", "classes", "functions"):
+    if name in ("mixed", "classes", "functions", "losses"):
         activation, y = "sigmoid", random.integers(0, 2, (20, 2)).astype("float32")
     else:
         activation, y = None, random.normal(size=(20, 2)).astype("float32")

@@ -35,7 +35,7 @@ def _actions(seed: int) -> list[tuple[str, Any]]:
     actions: list[tuple[str, Any]] = [("compile", None)]
     is_compiled = True  # A step that is built keeps what was trainable.
     for _ in range(NUM_ACTIONS):
-        name = random.choice(["trainable", "trainable", "compile", "fit"])
+        name = random.choice(["trainable", "trainable", "compile", "fit", "evaluate"])
         if name == "trainable":
             layer = str(random.choice(FROZEN))
             actions.append((name, (layer, bool(random.integers(2)))))
@@ -44,8 +44,8 @@ def _actions(seed: int) -> list[tuple[str, Any]]:
                 is_compiled = True
         else:
             actions.append((name, None))
-            is_compiled = name == "compile"
-    return [*actions, ("fit", None)]
+            is_compiled = name == "compile" or (is_compiled and name == "evaluate")
+    return [*actions, ("fit", None), ("evaluate", None)]
 
 
 def _results(actions: list[tuple[str, Any]], is_pipelined: bool) -> list[np.ndarray]:
@@ -60,6 +60,9 @@ def _results(actions: list[tuple[str, Any]], is_pipelined: bool) -> list[np.ndar
             model.get_layer(layer).trainable = is_trainable
         elif name == "compile":
             trained.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss="mse")
+        elif name == "evaluate":
+            results.append(trained.evaluate(x, y, batch_size=6, verbose=0))
+            results.append(trained.predict(x, batch_size=6, verbose=0))
         else:
             history = trained.fit(
                 x, y, batch_size=6, shuffle=False, epochs=2, verbose=0

@@ -105,8 +105,10 @@ def test_a_compilation_lists_its_losses_and_metrics() -> None:
     assert other(np.ones((2, 3)), np.ones((2, 3))) == 7.0
     assert private_names.flat_losses(model._compile_loss) == [loss]
     (metric,) = private_names.compiled_metrics(model._compile_metrics)
-    assert private_names.metric_function(metric) is not None
-    assert private_names.metric_function(keras.metrics.Mean()) is None
+    assert private_names.metric_function(metric)[0] is not None
+    assert private_names.metric_function(keras.metrics.Mean()) == (None, {})
+    accuracy = keras.metrics.BinaryAccuracy(threshold=0.2)
+    assert private_names.metric_function(accuracy)[1] == {"threshold": 0.2}
     assert metric.name == "mae"
     given = private_names.compile_arguments(model)
     assert (given["loss"], given["metrics"]) == ("mse", ["mae"])

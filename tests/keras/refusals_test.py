@@ -90,14 +90,33 @@ _TRAINERS = [x for x in keras.Model.__mro__ if x.__module__.endswith(".trainer")
 
 
 @pytest.mark.parametrize(
-    "name", sorted({n for x in _TRAINERS for n in vars(x) if not n.startswith("_")})
+    "name",
+    sorted(
+        {n for x in _TRAINERS for n in vars(x) if not n.startswith("_")}
+        - {"compile_from_config", "get_compile_config", "loss"}
+    ),
 )
 def test_a_model_that_trains_in_its_own_way(name: str) -> None:
-    """Whatever of training a class overrides, here by itself."""
-    method = inspect.getattr_static(keras.Model, name)
-    kind = type("Own", (keras.Model,), {name: method})
+    """Each method and property that a class may override."""
+    kind = type(
+        "Own", (keras.Model,), {name: inspect.getattr_static(keras.Model, name)}
+    )
     x = keras.Input((4,))
     with pytest.raises(ValueError, match=rf"\bOwn\.{name}\b"):
+        PipelinedModel(kind(x, layers.Dense(3)(x)))
+
+
+def test_a_model_whose_step_is_replaced() -> None:
+    model = _sequential()
+    model.train_step = lambda data: {}
+    with pytest.raises(ValueError, match=r"\bSequential\.train_step\b"):
+        PipelinedModel(model)
+
+
+def test_a_package_may_have_a_name_like_kerass() -> None:
+    kind = type("Own", (_OwnStep,), {"__module__": "keras_mine.models"})
+    x = keras.Input((4,))
+    with pytest.raises(ValueError, match=r"\bOwn\.train_step\b"):
         PipelinedModel(kind(x, layers.Dense(3)(x)))
 
 

@@ -96,7 +96,7 @@ _FLAGS = ("uses", "wants")
 
 
 def graph_key(trace: Trace) -> str | None:
-    """Returns a digest that two traces have if their graphs compute the same.
+    """Returns a digest; equal digests prove that two traces compute the same.
 
     Their operations are then the same in the same order; names do not count. Returns
     None if values are captured, since they may differ. Operations that call functions
@@ -131,8 +131,9 @@ def graph_key(trace: Trace) -> str | None:
 
 
 def _graph_attributes(op: tf.Operation) -> dict[str, bytes]:
+    """Returns a digest of each attribute, since constants may be large."""
     return {
-        name: value.SerializeToString(deterministic=True)
+        name: hashlib.sha256(value.SerializeToString(deterministic=True)).digest()
         for name, value in op.node_def.attr.items()
         if name not in _NAMING
     }

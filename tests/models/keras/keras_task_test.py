@@ -18,7 +18,6 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.models.keras.keras_task import KerasTask
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
@@ -56,11 +55,6 @@ def number() -> keras.Model:
 
 def squares(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.square(y - outputs), -1)
-
-
-def deep() -> keras.Model:
-    dense = [layers.Dense(4, activation="relu") for _ in range(3)]
-    return keras.Sequential([keras.Input((4,)), *dense])
 
 
 def with_values() -> keras.Model:
@@ -260,14 +254,6 @@ def test_a_loss_is_a_name_or_a_function(loss: Any) -> None:
     mean, weight = p.Instantiate().ComputeLoss((outputs, None, None), targets).loss
     np.testing.assert_allclose(mean, (1.0 + 3 * 9.0) / 4)
     assert float(weight) == 4.0
-
-
-def test_alike_cells_share_a_trace() -> None:
-    cells = _params(deep).Instantiate().pipeline.cells
-    assert cells[0].params.calls is not cells[1].params.calls
-    identities = [LayerIdentity(cell, None) for cell in cells]
-    assert identities[0].matches(identities[1])
-    assert not identities[0].matches(identities[2])  # Its output is the model's.
 
 
 def test_the_planner_knows_what_cells_cost() -> None:

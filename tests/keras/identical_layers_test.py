@@ -1,16 +1,15 @@
-"""Layers that look alike but compute something else keep what they compute."""
+"""Layers that look identical but compute something else keep what they compute."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from lingvo_pipe.keras.model_cells import model_cells
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 
 WIDTH = 5
@@ -78,22 +77,20 @@ class Cell(keras.layers.SimpleRNNCell):
         return keras.layers.SimpleRNNCell(self.units).get_config()
 
 
-class Decay:
-    """A regularizer without a configuration."""
-
-    def __init__(self, scale: float):
-        self.scale = scale
-
-    def __call__(self, x: Any) -> Any:
-        return self.scale * keras.ops.sum(x**2)
-
-
 def patched(scale: float) -> keras.Layer:
-    """Returns a layer of Keras whose call is replaced."""
+    """Returns a layer of Keras whose call is replaced by one that looks the same."""
     layer = keras.layers.Dense(WIDTH)
     call = layer.call
-    layer.call = lambda x, training=None: scale * call(x)
+    layer.call = functools.wraps(call)(lambda x, training=None: scale * call(x))
     return layer
+
+
+def by_map(scale: float) -> keras.Layer:
+    """Returns a layer whose name chooses its dtypes."""
+    policies = keras.dtype_policies.DTypePolicyMap(default_policy="float32")
+    policies["half"] = keras.DTypePolicy("mixed_bfloat16")
+    name = "half" if scale > 1 else "full"
+    return keras.layers.Dense(WIDTH, name=name, dtype=policies)
 
 
 def large_constant(scale: float) -> keras.Layer:
@@ -119,7 +116,13 @@ LAYERS: dict[str, Callable[[float], keras.Layer]] = {
     "subclass": ScaledDense,
     "wrapped": lambda x: keras.layers.TimeDistributed(Scaled(x)),
     "patched": patched,
-    "changed": lambda x: _changed(keras.layers.LeakyReLU(), "negative_slope", x),
+    "functions of one name": lambda x: keras.layers.Dense(
+        WIDTH, activation="gelu" if x < 1 else keras.ops.gelu
+    ),
+    "changed": lambda x: _changed(
+        keras.layers.Dense(WIDTH, kernel_initializer="ones"), "use_bias", x < 1
+    ),
+    "policy by name": by_map,
     "policy": lambda x: keras.layers.Dense(
         WIDTH, dtype="float32" if x < 1 else "mixed_bfloat16"
     ),
@@ -145,13 +148,46 @@ def _model(kind: str) -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(2, dtype="float32")(x))
 
 
-@pytest.mark.parametrize("kind", LAYERS)
-def test_layers_keep_what_they_compute(kind: str) -> None:
+def _assert_predicts_as_plain_keras(model: keras.Model) -> None:
     x = np.random.default_rng(0).normal(size=[8, WIDTH]).astype(np.float32)
-    model = _model(kind)
     expected = model(x).numpy()
     got = PipelinedModel(model, devices=2, num_micro_batches=2).predict(x, verbose=0)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_keep_what_they_compute(kind: str) -> None:
+    _assert_predicts_as_plain_keras(_model(kind))
+
+
+@pytest.mark.parametrize("order", ["aab", "abb", "bab"])
+def test_the_calls_of_a_cell_are_each_of_their_layer(order: str) -> None:
+    """Two cells have the same layers in another order."""
+    x = inputs = keras.Input((WIDTH,))
+    for name in ("aba", order):
+        layers = {
+            "a": keras.layers.PReLU("ones", name=f"{name}_a"),
+            "b": keras.layers.PReLU(keras.initializers.Constant(-2.0)),
+        }
+        x = keras.layers.Dense(WIDTH)(x)
+        for letter in name:
+            x = layers[letter](x)
+    model = keras.Model(inputs, keras.layers.Dense(2)(x))
+    _assert_predicts_as_plain_keras(model)
+
+
+def test_a_change_of_a_layer_counts_after_compile() -> None:
+    layer = keras.layers.LeakyReLU(0.1)
+    dense = keras.layers.Dense(WIDTH)
+    model = keras.Sequential([keras.Input((WIDTH,)), dense, layer])
+    pipelined = PipelinedModel(model, num_micro_batches=2)
+    x = -np.ones([4, WIDTH], "float32")
+    before = pipelined.predict(x, verbose=0)
+    layer.negative_slope = 0.7
+    pipelined.compile("sgd", loss="mse")
+    after = pipelined.predict(x, verbose=0)
+    assert not np.array_equal(after, before)
+    np.testing.assert_allclose(after, model(x), rtol=1e-5, atol=1e-6)
 
 
 def _num_functions(layers: list[keras.Layer]) -> int:
@@ -162,41 +198,10 @@ def _num_functions(layers: list[keras.Layer]) -> int:
     return len({f.name for f in function.graph._functions.values()})
 
 
-def test_layers_with_equal_graphs_share_functions() -> None:
-    """Whatever they are, so that many layers of a user cost as much as few."""
-
-    def layers(number: int) -> list[keras.Layer]:
-        return [ScaledDense(0.5) for _ in range(number)]
-
-    assert _num_functions(layers(6)) == _num_functions(layers(4))
+@pytest.mark.parametrize("make", [lambda x: keras.layers.Dense(WIDTH), ScaledDense])
+def test_layers_with_equal_graphs_share_functions(make: Any) -> None:
+    """They are traced one by one, but the graph has each of them once."""
+    few, many = ([make(0.5) for _ in range(number)] for number in (4, 8))
+    assert _num_functions(few) == _num_functions(many)
     others = [ScaledDense(x) for x in (0.1, 0.2, 0.3, 0.4)]
-    assert _num_functions(others) > _num_functions(layers(4))
-
-
-def test_layers_of_keras_are_alike_by_their_settings() -> None:
-    """They are not even traced twice."""
-    model = keras.Sequential([keras.Input((WIDTH,))])
-    for activation in ("relu", "relu", "gelu", keras.activations.relu):
-        dense = keras.layers.Dense(
-            WIDTH, activation=activation, kernel_regularizer="l2"
-        )
-        model.add(dense)
-        model.add(keras.layers.BatchNormalization())
-    model.add(keras.layers.Dense(2))
-    _, second, third, fourth, _ = model_cells(model).cells.values()
-    assert second == fourth != third
-
-
-@pytest.mark.parametrize("scale", [0.1, 3.0])
-def test_regularizers_are_each_layers_own(scale: float) -> None:
-    """They are no part of a trace; see `regularization`."""
-    layers = [
-        keras.layers.Dense(WIDTH, kernel_regularizer=Decay(x)) for x in (0.5, scale)
-    ]
-    model = keras.Sequential([keras.Input((WIDTH,)), *layers])
-    penalty = sum(map(float, model.losses))
-    pipelined = PipelinedModel(model, devices=2, num_micro_batches=2)
-    pipelined.compile("sgd", loss="mse")
-    x = tf.zeros([4, WIDTH])
-    loss = pipelined.evaluate(x, model(x), verbose=0)
-    assert loss == pytest.approx(penalty, rel=1e-5)
+    assert _num_functions(others) > _num_functions(few)
