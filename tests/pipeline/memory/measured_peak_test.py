@@ -1,5 +1,7 @@
 """PeakBytes against the peak that TensorFlow's allocator counts."""
 
+from statistics import median
+
 import pytest
 import tensorflow as tf
 
@@ -15,7 +17,7 @@ from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
 # memory only on some processors.
 count_cpu_memory()
 
-WIDTH, ROWS, M = 512, 2048, 4
+WIDTH, ROWS, M, NUM_STEPS = 512, 2048, 4, 9
 
 
 def exponents(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
@@ -49,6 +51,9 @@ def test_the_allocator_holds_what_is_predicted(schedule: str, recompute: str) ->
     gradients()
     watch = MemoryWatch(layer.devices, layer.VariablePaths().values())
     watch.peaks()
-    gradients()
-    (peak,) = watch.peaks()
-    assert 0.98 * peak.num_bytes <= predicted <= 1.15 * peak.num_bytes
+    peaks = []
+    for _ in range(NUM_STEPS):  # Threads free tensors sooner or later by chance.
+        gradients()
+        (peak,) = watch.peaks()
+        peaks.append(peak.num_bytes)
+    assert 0.98 * median(peaks) <= predicted <= 1.15 * median(peaks)
