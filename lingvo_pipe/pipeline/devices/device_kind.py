@@ -29,7 +29,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Lines of CPU_INFO that name a processor: of x86, and of Arm.
 _PROCESSOR = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
 # Prefixes of the features that compute with floats.
-_FLOATS = ("amx", "asimd", "avx", "bf16", "f16c", "fma", "i8mm", "sme", "sse4_", "sve")
+_FLOATS = ("amx", "asimd", "avx", "bf16", "f16c", "fma", "i8mm", "sse4_", "sve")
 _THREADS = "TF_NUM_INTRAOP_THREADS"
 # Variables of the environment that TensorFlow and its libraries read.
 SETTINGS = (
