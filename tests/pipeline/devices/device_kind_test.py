@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.pipeline.devices import device_kind
+from lingvo_pipe.pipeline.devices import (
+    device_kind,
+    stage_devices,  # noqa: F401  Asks for several.
+)
 from lingvo_pipe.pipeline.devices.cluster import device_kinds
 from lingvo_pipe.pipeline.devices.device_kind import SETTINGS, kind_differences
 from lingvo_pipe.pipeline.devices.device_names import device_name
