@@ -168,11 +168,11 @@ def _adds_up(metric: keras.Metric) -> bool:
 
 def _is_by_example(function: Callable, options: Mapping[str, Any]) -> bool:
     """Returns True if a function is Keras's and returns a value for each example."""
-    name, module = getattr(function, "__qualname__", ""), inspect.getmodule(function)
-    # A decorated function may only claim to be of Keras.
-    if vars(module or object).get(name) is not function or not module:
+    module = inspect.getmodule(function)
+    if module is None or not module.__name__.startswith("keras."):
         return False
-    if not module.__name__.startswith("keras."):
+    # A decorated function may only claim to be of Keras.
+    if getattr(module, getattr(function, "__name__", ""), None) is not function:
         return False
     y_pred = keras.KerasTensor((None, 3))
     for y_true in (y_pred, keras.KerasTensor((None,), "int32")):

@@ -21,6 +21,7 @@ from lingvo_pipe.pipeline.devices.device_kind import (
     local_kind,
 )
 from lingvo_pipe.pipeline.devices.device_names import (
+    KINDS,
     WORKER_JOB,
     DeviceName,
     device_name,
@@ -110,6 +111,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
             device_name(device.name)
             for device in session.list_devices()
             if f"/job:{WORKER_JOB}/replica:0/task:{task}/" in device.name
+            and device.device_type in KINDS
         ]
         description = WorkerDescription(
             **versions(),
