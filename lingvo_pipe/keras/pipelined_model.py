@@ -193,7 +193,7 @@ class PipelinedModel(keras.Model):
         return packed_outputs(private_names.graph_of(self.model), outputs)
 
     def make_train_function(self, force: bool = False) -> None:
-        """Sets `train_function`, which takes an iterator; fit calls this.
+        """Sets `train_function`, which takes an iterator. `fit` calls this.
 
         As in Keras, what is trainable now is trained until the next `compile`.
         """

@@ -54,7 +54,7 @@ _LISTS = ("instruction sets", "settings")
 
 
 def local_kind(device: DeviceName, threads: int) -> DeviceKind:
-    """Returns the kind of a device of this process; CPU devices have `threads`."""
+    """Returns the kind of a device of this process. CPU devices have `threads`."""
     settings = " ".join(f"{x}={os.environ[x]}" for x in SETTINGS if x in os.environ)
     kind = {"type": device.kind, "TensorFlow": tf.__version__, "settings": settings}
     if device.kind == "CPU":
@@ -119,7 +119,7 @@ def gpu_model(index: int) -> str:
 
 
 def first_line(path: Path, start: str) -> str:
-    """Returns the rest of a file's first line with this start; "" if there is none."""
+    """Returns the rest of a file's first line with this start, or ""."""
     lines = (line for line in _text(path).splitlines() if line.startswith(start))
     return next(lines, "").removeprefix(start).strip(" \t:")
 
@@ -136,7 +136,7 @@ def _processor() -> DeviceKind:
 
 
 def _text(path: Path) -> str:
-    """Returns a file's text; "" where the system does not show it."""
+    """Returns a file's text, or "" where the system does not show it."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -257,7 +257,7 @@ def _present(kinds: Sequence[str]) -> list[DeviceName]:
 
 
 def _full_names(names: Sequence[DeviceName]) -> list[str]:
-    """Returns full names; logs a warning if a CPU device has several threads."""
+    """Returns full names, and warns of CPU devices with several threads."""
     if any(name.kind == "CPU" and name.worker is None for name in names):
         _warn_of_threads(num_threads())
     return [name.full for name in names]

@@ -96,7 +96,7 @@ _FLAGS = ("uses", "wants")
 
 
 def graph_key(trace: Trace) -> str | None:
-    """Returns a digest; equal digests prove that two traces compute the same.
+    """Returns a digest of a trace. Equal digests prove that traces compute the same.
 
     Their operations are then the same in the same order; names do not count. Returns
     None if values are captured, since they may differ. Operations that call functions

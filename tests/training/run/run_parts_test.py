@@ -36,16 +36,16 @@ def test_a_resume_on_another_kind_of_device_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the part before was on this kind, and the one before that was not."""
-    found = []
+    notes = []
     for last, setting in enumerate(["0", "0", "1", "0"], 1):
         monkeypatch.setenv("TF_CUDNN_DETERMINISTIC", setting)
         logged: list[str] = []
         run(make_task(max_steps=last), DATA, tmp_path, logged.append)
-        found.append([x for x in logged if "TF_CUDNN_DETERMINISTIC" in x])
-    assert list(map(len, found)) == [0, 0, 1, 1]
-    assert re.search(r"settings: \w+=0 before, \w+=1 now\b", found[2][0])
+        notes.append([x for x in logged if "TF_CUDNN_DETERMINISTIC" in x])
+    assert list(map(len, notes)) == [0, 0, 1, 1]
+    assert re.search(r"settings: \w+=0 before, \w+=1 now\b", notes[2][0])
     kinds = [part.device_kinds for part in read_parts(tmp_path / "parts.json")]
-    assert [kind["threads"] for own in kinds for kind in own] == ["1"] * 4
+    assert [kind["threads"] for of_part in kinds for kind in of_part] == ["1"] * 4
 
 
 def test_a_part_of_an_old_run_is_of_an_unknown_kind(tmp_path: Path) -> None:
