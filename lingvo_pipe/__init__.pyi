@@ -1,4 +1,4 @@
-from . import base_layer, gpipe, input, keras, layers, models, py_utils, tshape
+from . import base_layer, gpipe, input, keras, layers, models, py_utils, testing, tshape
 from .hyperparams import InstantiableParams, Params
 from .layers.core.base_layer import BaseLayer
 from .layers.core.forward_context import ForwardContext, current_context

@@ -61,6 +61,10 @@ class UserIndexError(UserLookupError, IndexError):
     """An index beyond the end."""
 
 
+class UserAssertionError(UserError, AssertionError):
+    """A result that differs from what it must be."""
+
+
 class UserRuntimeError(UserError, RuntimeError):
     """A call at a time when it is not allowed."""
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
@@ -189,21 +188,6 @@ def packed_outputs(graph: private_names.Functional, triples: Sequence[Any]) -> A
     return tree.pack_sequence_as(
         private_names.output_structure(graph), all_attached(triples)
     )
-
-
-def copied_optimizer(
-    optimizer: keras.Optimizer, variables: Sequence[keras.Variable]
-) -> keras.Optimizer:
-    """Returns an optimizer for variables with the state of one for the same ones."""
-    made = type(optimizer).from_config(optimizer.get_config())
-    made.build(variables)
-    shapes = [[v.shape for v in each.variables] for each in (made, optimizer)]
-    if shapes[0] != shapes[1]:
-        logging.warning("The optimizer starts anew: other layers are trainable now.")
-        return made
-    for new, old in zip(made.variables, optimizer.variables, strict=True):
-        new.assign(old)
-    return made
 
 
 def _written(

@@ -55,6 +55,8 @@ class KerasCell(BaseLayer):
         create = placed if calls.shares_variables else created
         for i, v in enumerate(calls.variables):
             self.AddVariable(v.name, functools.partial(create, v.variable))
+            # Keras does not tell TensorFlow that a weight is frozen.
+            self._trained[v.name] = v.kind.name == "weight"
             shape = list(v.variable.shape)
             if v.kind.is_summed:
                 self.RegisterAccumulator(f"keras_sum{i}", shape, tf.float64)

@@ -153,6 +153,7 @@ def regularization(
     for v in variables:
         if v.regularizer is not None:
             with tf.device(v.value.device), tf.GradientTape() as tape:
+                tape.watch(v.value)  # It may have been frozen at first.
                 penalty = v.regularizer(v)
             found.append((v, penalty, tape.gradient(penalty, v.value)))
     return found

@@ -24,11 +24,12 @@ from keras import tree
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
-from lingvo_pipe.keras.compilation import Compilation, copied_optimizer, packed_outputs
+from lingvo_pipe.keras.compilation import Compilation, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization, total_loss
 from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_mixing_losses
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
+from lingvo_pipe.keras.placement import Storage, forget_functions, place_slots
 from lingvo_pipe.keras.refusals import check_compilation, check_loss, check_model
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
@@ -135,8 +136,8 @@ class PipelinedModel(keras.Model):
     ) -> None:
         """Sets optimizer, loss and metrics; see keras.Model.compile.
 
-        A built optimizer is copied with its state, because Keras cannot show it that
-        variables have moved. Raises ValueError if an option is not supported.
+        A built optimizer's state moves to the devices of the variables. Raises
+        ValueError if an option is not supported.
         """
         given = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
         check_compilation(jit_compile, given.arguments)
@@ -147,10 +148,9 @@ class PipelinedModel(keras.Model):
                 self.name,
             )
         self._cut(model_cells(self.model))  # Settings of layers may have changed.
-        optimizer = keras.optimizers.get(optimizer)
-        if optimizer.built:
-            optimizer = copied_optimizer(optimizer, self.trainable_variables)
         super().compile(optimizer, *args, jit_compile=False, **kwargs)
+        if self.optimizer.built:
+            place_slots(self.optimizer, self.model.variables)
         # So that it is saved with the model.
         self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
         self.__dict__["_compilation"] = Compilation(
@@ -178,7 +178,7 @@ class PipelinedModel(keras.Model):
             metrics = pipe.ComputeMetrics(pipe.vars, *args)
         self._move_seeds()
         loss = total_loss(metrics)
-        for _, penalty, _ in regularization(self.trainable_variables):
+        for _, penalty, _ in regularization(self._weights):
             loss += penalty
         return self._results(data, loss, metrics)
 
@@ -215,28 +215,50 @@ class PipelinedModel(keras.Model):
     def _cut(self, cells: ModelCells) -> None:
         # Set so that Keras does not track them.
         self.__dict__["_cells"] = cells
+        self.__dict__["_weights"] = self.model.trainable_variables
         self.__dict__["_trained"] = _trained(self.model)
-        self._pipes.make(cells)
-        for x in (self, *private_names.flat_layers(self.model)):
-            if isinstance(x, keras.Model):  # Its functions have the old storage.
-                x.train_function = x.test_function = x.predict_function = None
+        self._place()
+
+    def _place(self) -> None:
+        """Makes pipelines of the cells, which moves variables to their devices."""
+        cells = self._cells.cells.values()
+        variables = [v.variable for cell in cells for v in cell.variables]
+        before = Storage(variables)
+        self._pipes.make(self._cells)
+        self.__dict__["_traced"], self.__dict__["_storage"] = {}, Storage(variables)
+        if before.has_moved:
+            forget_functions(self.model)
+
+    def _place_again(self) -> None:
+        """Moves variables back that another PipelinedModel has moved."""
+        if self._storage.has_moved:
+            logging.warning(
+                "%s: a PipelinedModel that shares layers has moved their weights. They "
+                "move back now, and again whenever the models take turns. Give both "
+                "the same devices for these layers.",
+                self.name,
+            )
+            self._place()
+            if self.compiled and self.optimizer.built:
+                place_slots(self.optimizer, self._weights)
 
     def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
         """Returns a function of an iterator that takes a step on its next element."""
-        traced: dict[Any, Callable] = {}
 
         def run(iterator: Iterator[Any]) -> Any:
             data = tree.map_structure(
                 lambda x: None if x is None else tf.convert_to_tensor(x),
                 next(iter(iterator)),
             )
+            self._place_again()
             if step != self.predict_step:
                 self._build_compilation(data)
             if step == self.train_step and not self.optimizer.built:
-                self.optimizer.build(self.trainable_variables)
+                self.optimizer.build(self._weights)
             if self.run_eagerly:
                 return step(data)
-            key = tuple(x if x is None else spec_of(x) for x in tree.flatten(data))
+            specs = (x if x is None else spec_of(x) for x in tree.flatten(data))
+            key, traced = (step, *specs), self._traced
             if key not in traced:
                 # Each shape has its own graph. If one tf.function held them all,
                 # TensorFlow would warn of retracing.
@@ -293,10 +315,10 @@ class PipelinedModel(keras.Model):
         loss = total_loss(result.metrics)
         flat = tf.nest.flatten(pipe.vars), tf.nest.flatten(result.gradients)
         gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}
-        for v, penalty, gradient in regularization(self.trainable_variables):
+        for v, penalty, gradient in regularization(self._weights):
             loss += penalty
             gradients[v.value.ref()] += gradient
-        pairs = [(gradients[v.value.ref()], v) for v in self.trainable_variables]
+        pairs = [(gradients[v.value.ref()], v) for v in self._weights]
         if scale is not None:  # The engine has divided by it, with the loss's weight.
             pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
         in_place(self.optimizer).apply_gradients(pairs)

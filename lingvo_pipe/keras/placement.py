@@ -6,53 +6,139 @@ created   a task's own variables begin as a Keras model's would
 """
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras import private_names
+
+# Of storage that is no more in use: no size fits it.
+_MOVED = [0, 7919]
+
+
+class _DeferredScope(keras.StatelessScope):
+    """Keeps what is assigned to variables, for them to begin with."""
+
+    def __init__(self) -> None:
+        super().__init__(initialize_variables=False)
+        self.assigned: dict[int, tuple[keras.Variable, Any]] = {}
+
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        """Notes that a value is assigned to a variable."""
+        super().add_update(update)
+        self.assigned[id(update[0])] = update
 
 
 @contextlib.contextmanager
 def deferred_variables() -> Iterator[None]:
-    """Builds Keras models whose variables take no memory until they are pipelined.
+    """Builds Keras models whose variables are on no device until they are pipelined.
 
         with lp.keras.deferred_variables():
             model = build_model()
+            model.load_weights("model.weights.h5")
         pipelined = lp.keras.PipelinedModel(model, devices=8)
-        pipelined.load_weights("model.weights.h5")
 
     PipelinedModel computes the initial values, the same as Keras's, on the devices of
-    their stages. Until then the model can neither be run nor loaded.
+    their stages. Values that are loaded or set wait in the host's memory and move there
+    one by one. Until then the model cannot be run.
     """
-    before = len(private_names.uninitialized_variables())
+    uninitialized = private_names.uninitialized_variables()
+    before = len(uninitialized)
     try:
-        with keras.StatelessScope(initialize_variables=False):
+        with tf.device("/CPU:0"), _DeferredScope() as scope:
             yield
+    except ValueError as error:
+        error.add_note(
+            "In deferred_variables, variables need a shape and an initializer, and an "
+            "optimizer has none: call load_model with compile=False."
+        )
+        raise
     finally:
         # Else Keras would make them on the first device when another scope ends.
-        del private_names.uninitialized_variables()[before:]
+        del uninitialized[before:]
+    for variable, value in scope.assigned.values():
+        if private_names.stored_variable(variable) is None:
+            private_names.set_initial_value(variable, value)
+        else:
+            variable.assign(value)
 
 
-def placed(variable: keras.Variable, path: str) -> tf.Variable:
+def placed(variable: keras.Variable, unused_path: str = "") -> tf.Variable:
     """Returns the tf.Variable that stores a Keras variable on the current device.
 
-    It is the present one if that is there and as trainable; else a new one, which Keras
-    reads and writes from now on. A deferred variable's has its initial value.
+    It is the present one if that is there; else a new one, which Keras reads and writes
+    from now on. The old one takes the shape `_MOVED`, so that functions that were
+    traced with it fail. A deferred variable's has its initial value.
     """
-    if _is_scratch_graph():
-        return _variable(variable, path, lambda: _zeros(variable))
-    if private_names.stored_variable(variable) is None:
-        private_names.initialize_variable(variable)
     stored = private_names.stored_variable(variable)
+    if _is_scratch_graph():
+        return _variable(variable, lambda: _zeros(variable), variable.name, stored)
+    if stored is None:
+        # As Keras does it at once, for optimizers that go by TensorFlow's names.
+        with tf.name_scope(f"{variable.path.rpartition('/')[0]}/"):
+            private_names.initialize_variable(variable)
+        return private_names.stored_variable(variable)
     with tf.init_scope():
         device = tf.zeros([]).device  # A new variable's.
-    if (stored.device, stored.trainable) == (device, variable.trainable):
-        return stored
-    made = _variable(variable, path, stored)
-    private_names.place_variable(variable, made)
+        if stored.device == device:
+            return stored
+        made = _variable(variable, stored, stored.name.partition(":")[0], stored)
+        private_names.place_variable(variable, made)
+        with tf.device(stored.device):
+            value = tf.zeros(_MOVED, stored.dtype)
+            tf.raw_ops.AssignVariableOp(resource=stored.handle, value=value)
     return made
+
+
+def place_slots(
+    optimizer: keras.Optimizer, variables: Sequence[keras.Variable]
+) -> None:
+    """Moves an optimizer's variables to the devices of the variables they belong to."""
+    owners = {f"{v.path.replace('/', '_')}_": v for v in variables}
+    for slot in optimizer.variables:
+        # Keras names a slot by its variable's path.
+        names = [x for x in owners if slot.name.startswith(x)]
+        if names:
+            with tf.device(owners[max(names, key=len)].value.device):
+                placed(slot)
+
+
+class Storage:
+    """The storage of variables at a time, to notice that they have moved since."""
+
+    def __init__(self, variables: Sequence[keras.Variable]):
+        self._stored = [(v, private_names.stored_variable(v)) for v in variables]
+
+    @property
+    def has_moved(self) -> bool:
+        """True if a variable is stored elsewhere now."""
+        return any(private_names.stored_variable(v) is not x for v, x in self._stored)
+
+
+def forget_functions(model: keras.Model) -> None:
+    """Makes a model and those in it trace anew what they have traced with old storage.
+
+    What is trainable may have changed since a model's training was traced, so that one
+    fails until it is compiled.
+    """
+    for x in private_names.flat_layers(model):
+        if isinstance(x, keras.Model):
+            x.test_function = x.predict_function = None
+            if x.train_function is not None:
+                x.train_function = functools.partial(_refuse_to_train, x.name)
+
+
+def _refuse_to_train(name: str, unused_iterator: Any) -> None:
+    raise UserValueError(
+        path=f"model {name!r}",
+        expected="a model that is compiled after its weights have moved",
+        got="one that trained them before a PipelinedModel moved them to its devices",
+        hint="Compile it again.",
+    )
 
 
 def created(variable: keras.Variable, path: str) -> tf.Variable:
@@ -64,14 +150,17 @@ def created(variable: keras.Variable, path: str) -> tf.Variable:
         with tf.device("/CPU:0"):
             return tf.convert_to_tensor(variable.value)
 
-    return _variable(variable, path, initial)
+    return _variable(variable, initial, path)
 
 
-def _variable(variable: keras.Variable, path: str, value: object) -> tf.Variable:
+def _variable(
+    variable: keras.Variable, value: object, name: str, like: Any = None
+) -> tf.Variable:
     return tf.Variable(
         value,
-        trainable=variable.trainable,
-        name=path,
+        # Keras may have frozen the variable since its storage was made.
+        trainable=(variable if like is None else like).trainable,
+        name=name,
         shape=variable.shape,
         dtype=variable.dtype,
     )

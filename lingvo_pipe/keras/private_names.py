@@ -5,6 +5,7 @@ from operator import attrgetter, methodcaller
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.models.functional import Functional, operation_fn
@@ -74,8 +75,15 @@ def global_seed() -> keras.Variable:
 
 
 def place_variable(variable: keras.Variable, value: Any) -> None:
-    """Makes a tf.Variable the storage of a Keras variable."""
+    """Makes a tf.Variable the storage of a Keras variable, as optimizers know it."""
+    if variable._value is not None:
+        value._unique_id = variable._value._unique_id
     variable._value = value
+
+
+def set_initial_value(variable: keras.Variable, value: tf.Tensor) -> None:
+    """Makes an uninitialized variable begin with a value."""
+    variable._initializer = lambda shape, dtype: value
 
 
 def uninitialized_variables() -> list[keras.Variable]:

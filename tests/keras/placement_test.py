@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,52 @@ def test_each_variable_is_updated_on_its_stages_device(wrapper: str) -> None:
     assert len(optimizer.found) == len(pipelined.trainable_variables)
     assert all(where == device for where, device in optimizer.found.values())
     assert len(set(optimizer.found.values())) == 2
+
+
+def _small() -> keras.Model:
+    return keras.Sequential([keras.Input((6,)), layers.Dense(8), layers.Dense(2)])
+
+
+def _loaded(path: Path) -> keras.Model:
+    return keras.models.load_model(path / "model.keras", compile=False)
+
+
+def _with_weights(path: Path) -> keras.Model:
+    model = _small()
+    model.load_weights(path / "model.weights.h5")
+    return model
+
+
+def _with_arrays(path: Path) -> keras.Model:
+    model = _small()
+    model.set_weights(_with_weights(path).get_weights())
+    return model
+
+
+@pytest.mark.parametrize("make", [_loaded, _with_weights, _with_arrays])
+def test_weights_that_are_given_while_deferred_are_kept(
+    make: Callable[[Path], keras.Model], tmp_path: Path
+) -> None:
+    """They were dropped: the model began with random numbers."""
+    trained, other = _small(), _small()
+    trained.compile("adam", loss="mse")
+    trained.fit(np.ones((4, 6)), np.ones((4, 2)), verbose=0)
+    trained.save(tmp_path / "model.keras")
+    trained.save_weights(tmp_path / "model.weights.h5")
+    with deferred_variables():
+        model = make(tmp_path)
+        other.load_weights(tmp_path / "model.weights.h5")  # It is not deferred.
+    pipelined: Any = PipelinedModel(model, devices=2)
+    for weights in (pipelined.get_weights(), other.get_weights()):
+        for expected, got in zip(trained.get_weights(), weights, strict=True):
+            np.testing.assert_array_equal(expected, got)
+    assert model.layers[-1].kernel.value.device.endswith("CPU:1")
+
+
+def test_an_optimizer_cannot_be_deferred(tmp_path: Path) -> None:
+    model = _small()
+    model.compile("adam", loss="mse")
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="stateless") as error, deferred_variables():
+        keras.models.load_model(tmp_path / "model.keras")
+    assert any("compile=False" in note for note in error.value.__notes__)

@@ -29,6 +29,7 @@ _BY_NAME = {
     "//tests:pure_test": {_FRONT},
     "//lingvo_pipe": {
         "//lingvo_pipe/keras",
+        "//lingvo_pipe/testing",
         "//lingvo_pipe:base_layer",
         "//lingvo_pipe:gpipe",
         "//lingvo_pipe:py_utils",

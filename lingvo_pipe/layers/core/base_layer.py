@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe import hyperparams
-from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import construction, forward_context, place_reads
@@ -85,6 +85,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         self._children: dict[str, Any] = {}
         self._variables: dict[str, tf.Variable] = {}
         self._tied: dict[str, bool] = {}
+        self._trained: dict[str, bool] = {}
         self._unregularized: set[str] = set()
         self._accumulators = {}
         self._accumulator_objects = {}
@@ -191,6 +192,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         path = f"{self.path}/{name}"
         self._variables[name] = created_or_tied(path, create)
         self._tied[name] = is_tied(path)
+        self._trained[name] = self._variables[name].trainable
 
     def AddFunction(self, name: str, function: Callable, replace: bool = False) -> None:
         """Makes `function` callable as `self.fns.<name>`.
@@ -220,6 +222,11 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         """The variables, with each child's variables below the child's name."""
         place_reads.note_path(self)
         return self._tree(lambda layer: layer._variables)
+
+    @property
+    def trained(self) -> NestedMap:
+        """Booleans like `vars`: which of them are trained."""
+        return self._tree(lambda layer: layer._trained)
 
     @property
     def theta(self) -> NestedMap:
@@ -305,18 +312,10 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # A property: shows its own AttributeError.
             return object.__getattribute__(self, name)
-        if "_children" not in vars(self):
-            raise UserAttributeError(
-                "A layer's __init__ must call super().__init__(params) first; "
-                f"{type(self).__name__} uses {name!r} before."
-            )
-        children = self._children
+        children = vars(self).get("_children", {})
         if name in children:
             return children[name]
-        raise UserAttributeError(
-            f"{type(self).__name__} has neither an attribute nor a child {name!r}; "
-            f"its children are {sorted(children)}."
-        )
+        raise construction.unknown_attribute(self, name)
 
     def _cast(self, value: Any) -> tf.Tensor:
         value = tf.convert_to_tensor(value)

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.activity import set_detail
 from lingvo_pipe.core.checks import is_integer
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserAttributeError, UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.accumulators import with_step_sums
 from lingvo_pipe.layers.core.weights import WeightInit
@@ -192,6 +192,19 @@ def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
             f"{layer.path}: expected a part's name that no other part or method has; "
             f"{name!r} is taken. Choose another name."
         )
+
+
+def unknown_attribute(layer: Any, name: str) -> UserAttributeError:
+    """Returns the error for a name that a layer does not have."""
+    if "_children" not in vars(layer):
+        return UserAttributeError(
+            "A layer's __init__ must call super().__init__(params) first; "
+            f"{type(layer).__name__} uses {name!r} before."
+        )
+    return UserAttributeError(
+        f"{type(layer).__name__} has neither an attribute nor a child {name!r}; "
+        f"its children are {sorted(layer._children)}."
+    )
 
 
 def check_devices(devices: Any, params: Any, path: str) -> None:

@@ -123,7 +123,7 @@ class LayerFunctions:
         same = [pair for pair in self._known if pair[0].matches(identity)]
         trace = next((t for known, t in same if known.has_same_reads(identity)), None)
         if trace is None:
-            trained = [variable.trainable for variable in tf.nest.flatten(layer.vars)]
+            trained = tf.nest.flatten(layer.trained)
             body = functools.partial(self._forward, layer, dtype, identity.reads)
             with named_errors(self.location(layer), args, self.row_change):
                 traced = Trace(body, theta, trained, call_context, args, self.trains)

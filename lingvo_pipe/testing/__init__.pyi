@@ -1,0 +1,1 @@
+from .pipelined_equals_plain import assert_pipelined_equals_plain

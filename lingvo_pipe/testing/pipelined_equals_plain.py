@@ -1,0 +1,183 @@
+"""A Keras model trained by plain Keras and by pipelines, and what differs.
+
+    plain Keras   --- close --- M=1, one device  --- same bytes --- M=1, other layouts
+                  --- close --- M=4, one device  --- same bytes --- M=4, other layouts
+
+A layout is a number of devices, a schedule and a recompute mode.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+from keras import tree
+
+from lingvo_pipe.core.errors import UserAssertionError, UserValueError
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The arrays that a training leaves, each with what it is, in the model's order."""
+
+    name: str  # By what it was trained.
+    values: list[tuple[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest difference between two arrays."""
+
+    what: str  # What the arrays are.
+    size: float
+    largest: float  # The largest of the expected numbers, by size.
+
+    @property
+    def relative(self) -> float:
+        """The difference as a part of the largest number."""
+        return self.size / self.largest if self.largest else float(self.size > 0)
+
+
+def assert_pipelined_equals_plain(
+    make_model: Callable[[], keras.Model],
+    data: Sequence[Any],
+    compile_args: Callable[[], Mapping[str, Any]] | Mapping[str, Any],
+    *,
+    batch_size: int = 8,
+    epochs: int = 2,
+    devices: Sequence[int] = (1, 2),
+    num_micro_batches: Sequence[int] = (1, 4),
+    schedules: Sequence[str] = ("1f1b",),
+    recompute: Sequence[str] = ("always",),
+    tolerance: float = 1e-4,
+    seed: int = 0,
+    **params: Any,
+) -> None:
+    """Trains a model by plain Keras and by pipelines; raises if results differ.
+
+    Compares weights, state, slots of the optimizer, the history of `fit`, and what
+    evaluate and predict return. For each number of micro-batches, the first layout must
+    be as close to plain Keras as `tolerance`, and have the bytes of all the others.
+
+    An optimizer that divides by the size of gradients, as Adam does, enlarges the
+    rounding of gradients that are 0 but for rounding, such as an attention's key bias.
+    Choose a larger epsilon, or SGD, if only these weights differ.
+
+    Args:
+        make_model: returns a new model. Keras's random seed is set before each call.
+        data: (x, y) or (x, y, sample_weight), arrays as `fit` takes them.
+        compile_args: arguments of `compile`, or a function that returns them, which it
+            must be if optimizer, loss or metrics are objects.
+        batch_size: B, the examples of a mini-batch.
+        epochs: number of epochs.
+        devices: numbers of devices, K.
+        num_micro_batches: numbers of micro-batches, M.
+        schedules: schedules for more than one device.
+        recompute: recompute modes for more than one device.
+        tolerance: the largest difference from plain Keras, as a part of the largest
+            number of the same array.
+        seed: the random seed.
+        **params: other params of `PipelinedModel`.
+
+    Raises:
+        AssertionError: for the first array that differs, in the model's order.
+        ValueError: if `compile_args` holds an optimizer, or see `PipelinedModel`.
+    """
+
+    def train(name: str, **options: Any) -> TrainedModel:
+        keras.utils.set_random_seed(seed)
+        model = make_model()
+        trained: Any = PipelinedModel(model, **options) if options else model
+        trained.compile(**_arguments(compile_args))
+        return _trained(name, model, trained, data, batch_size, epochs)
+
+    plain = train("plain Keras")
+    for number in num_micro_batches:
+        first = None
+        for k, schedule, mode in _layouts(devices, schedules, recompute):
+            options = {"devices": k, "num_micro_batches": number, **params}
+            if k > 1:
+                options.update(schedule=schedule, recompute=mode)
+            name = ", ".join(f"{key}={value!r}" for key, value in options.items())
+            pipelined = train(name, **options)
+            if first is None:
+                first = pipelined
+                _check(plain, pipelined, tolerance)
+            else:
+                _check(first, pipelined, 0.0)
+
+
+def differences(expected: TrainedModel, got: TrainedModel) -> Iterator[Difference]:
+    """Yields the difference of each array, in the model's order."""
+    for (what, a), (_, b) in zip(expected.values, got.values, strict=True):
+        if a.shape != b.shape:
+            yield Difference(what, float("inf"), 1.0)
+            continue
+        a, b = a.astype("float64"), b.astype("float64")
+        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        largest = np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
+        size = np.nan_to_num(np.max(apart, initial=0.0), nan=np.inf)
+        yield Difference(what, float(size), float(largest))
+
+
+def _check(expected: TrainedModel, got: TrainedModel, tolerance: float) -> None:
+    unequal = [x for x in differences(expected, got) if x.relative > tolerance]
+    if unequal:
+        first, worst = unequal[0], max(unequal, key=lambda x: x.relative)
+        within = f"within {tolerance:g} of the largest" if tolerance else "in each byte"
+        raise UserAssertionError(
+            path=first.what,
+            expected=f"the numbers of {expected.name}, {within}, by {got.name}",
+            got=f"a difference of {first.size:.2g} of {first.largest:.2g}",
+            hint=f"{len(unequal)} of {len(expected.values)} arrays differ; most of all "
+            f"{worst.what}, by {worst.size:.2g} of {worst.largest:.2g}.",
+        )
+
+
+def _layouts(
+    devices: Sequence[int], schedules: Sequence[str], recompute: Sequence[str]
+) -> Iterator[tuple[int, str, str]]:
+    for k in sorted(devices):
+        choices = itertools.product(schedules, recompute)
+        yield from ((k, *x) for x in itertools.islice(choices, 1 if k == 1 else None))
+
+
+def _arguments(given: Any) -> Mapping[str, Any]:
+    if callable(given):
+        return given()
+    if isinstance(given.get("optimizer"), keras.Optimizer):
+        raise UserValueError(
+            path="compile_args",
+            expected="a function, because an optimizer can train only one model",
+            got=given["optimizer"],
+            hint="Give compile_args=lambda: {...}.",
+        )
+    return given
+
+
+def _trained(
+    name: str,
+    model: keras.Model,
+    trained: Any,
+    data: Sequence[Any],
+    batch_size: int,
+    epochs: int,
+) -> TrainedModel:
+    given = dict(zip(("x", "y", "sample_weight"), data, strict=False))
+    options: dict[str, Any] = {"batch_size": batch_size, "verbose": 0}
+    history = trained.fit(**given, shuffle=False, epochs=epochs, **options).history
+    evaluation = trained.evaluate(**given, return_dict=True, **options)
+    predictions = tree.flatten(trained.predict(data[0], **options))
+    variables = [*model.variables, *trained.optimizer.variables]
+    results = {
+        **{f"fit's {key}": numbers for key, numbers in history.items()},
+        **{f"evaluate's {key}": number for key, number in evaluation.items()},
+        **{f"output {i} of predict": x for i, x in enumerate(predictions)},
+    }
+    values = [(f"variable {v.path!r}", v) for v in variables]
+    return TrainedModel(
+        name, [(what, np.array(x)) for what, x in [*values, *results.items()]]
+    )

@@ -1,0 +1,82 @@
+"""The comparison with plain Keras finds what is wrong, and only that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from lingvo_pipe.core.errors import UserError
+from lingvo_pipe.testing.pipelined_equals_plain import (
+    TrainedModel,
+    assert_pipelined_equals_plain,
+    differences,
+)
+
+_RANDOM = np.random.default_rng(0)
+_DATA = [_RANDOM.normal(size=(16, n)).astype("float32") for n in (6, 2)]
+_COMPILED = {"optimizer": "adam", "loss": "mse", "metrics": ["mae"]}
+
+
+def _model(*middle: keras.Layer) -> keras.Model:
+    kernels = layers.Dense(8, activation="tanh", name="first"), layers.Dense(2)
+    return keras.Sequential([keras.Input((6,)), kernels[0], *middle, kernels[1]])
+
+
+def test_dropout_is_the_same_with_weights_of_examples() -> None:
+    data = [*_DATA, np.arange(16) / 16]
+    assert_pipelined_equals_plain(lambda: _model(layers.Dropout(0.5)), data, _COMPILED)
+
+
+def test_batch_norm_of_micro_batches_is_another_one() -> None:
+    """The first array that differs is named; one micro-batch is the mini-batch."""
+    numbers: Any = {"num_micro_batches": [4], "devices": [1]}
+    with pytest.raises(AssertionError) as error:
+        assert_pipelined_equals_plain(
+            lambda: _model(layers.BatchNormalization()), _DATA, _COMPILED, **numbers
+        )
+    assert isinstance(error.value, UserError)
+    assert "first/kernel" in error.value.path
+    assert_pipelined_equals_plain(
+        lambda: _model(layers.BatchNormalization()),
+        _DATA,
+        _COMPILED,
+        **{**numbers, "num_micro_batches": [1]},
+    )
+
+
+def test_an_optimizer_object_is_refused() -> None:
+    """It would train the second model with the slots of the first one."""
+    given = {**_COMPILED, "optimizer": keras.optimizers.Adam()}
+    with pytest.raises(ValueError, match="lambda"):
+        assert_pipelined_equals_plain(_model, _DATA, given)
+    assert_pipelined_equals_plain(
+        _model,
+        _DATA,
+        lambda: {**_COMPILED, "optimizer": keras.optimizers.Adam()},
+        devices=[2],
+        num_micro_batches=[2],
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "relative"),
+    [
+        ([1.0, -4.0], [1.0, -3.0], 0.25),
+        ([0.0, 0.0], [0.0, 1e-9], 1.0),
+        ([1.0, np.nan], [1.0, np.nan], 0.0),
+        ([1.0, np.nan], [1.0, 1.0], np.inf),
+        ([1.0, np.inf], [1.0, np.inf], 0.0),
+        ([1.0], [1.0, 1.0], np.inf),
+        ([], [], 0.0),
+    ],
+)
+def test_differences_are_parts_of_the_largest_number(
+    a: list[float], b: list[float], relative: float
+) -> None:
+    expected, got = (TrainedModel("", [("x", np.array(x))]) for x in (a, b))
+    (difference,) = differences(expected, got)
+    assert difference.relative == relative
