@@ -8,7 +8,7 @@ so it does not tell whether layers compute the same. The pipeline compares trace
 instead, and identical ones share a trace.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import tree
 
 from lingvo_pipe.keras.calls import Call, Cell, Value
-from lingvo_pipe.keras.state import Kind
+from lingvo_pipe.keras.state import Draws, Kind
 
 
 class Position(int):
@@ -32,6 +32,8 @@ class LocalCall:
     args: Any
     kwargs: Any
     num_made: int
+    # For training (True) or not, whether each of its draws belongs to the rows.
+    draws: dict[bool, tuple[bool, ...]]
 
 
 class CellVariable(NamedTuple):
@@ -70,9 +72,16 @@ class CellCalls:
 
 
 def local_values(
-    cell: Cell, own: Sequence[Call], values: Sequence[Value], outputs: Collection[int]
+    cell: Cell,
+    own: Sequence[Call],
+    draws: Mapping[bool, Sequence[Draws]],
+    values: Sequence[Value],
+    outputs: Collection[int],
 ) -> dict[str, Any]:
-    """Returns the fields of `CellCalls` that describe a cell's calls and values."""
+    """Returns the fields of `CellCalls` that describe a cell's calls and values.
+
+    All calls of the model have `draws`, in training or not.
+    """
     numbers = [*cell.given, *(made.number for call in own for made in call.made)]
     place = {number: Position(i) for i, number in enumerate(numbers)}
 
@@ -86,8 +95,9 @@ def local_values(
                 tree.map_structure(local, call.args),
                 tree.map_structure(local, call.kwargs),
                 len(call.made),
+                {key: noted[i].belong for key, noted in draws.items()},
             )
-            for call in own
+            for i, call in enumerate(own, cell.start)
         ],
         "num_given": len(cell.given),
         "has_rows": [values[number].has_rows for number in numbers],

@@ -15,7 +15,7 @@ from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, LocalCall, Position
 from lingvo_pipe.keras.model_function import built_model
 from lingvo_pipe.keras.placement import created, placed
-from lingvo_pipe.keras.row_seed import UNKNOWN
+from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
 from lingvo_pipe.keras.state import CellScope, mask_weights
 from lingvo_pipe.keras.values import all_attached, rows_in_place, triple
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -74,19 +74,20 @@ class KerasCell(BaseLayer):
         values = self._values(given, context)
         unseeded = self._global_seed
         known = {id(v.variable): _given(v, theta, context) for v in calls.variables}
-        known[id(unseeded)] = tf.zeros(unseeded.shape, tf.int64)
         scope = CellScope(
             known,
-            [*(v.variable for v in calls.variables), unseeded],
+            [v.variable for v in calls.variables],
             context.first_example,
             UNKNOWN if context.may_have_padding_rows else context.num_rows or UNKNOWN,
         )
+        scope.set_value(unseeded, tf.zeros(unseeded.shape, tf.int64))
         weights: dict[int, tf.Tensor] = {}
         with scope:
             for call in calls.calls:
                 if not context.do_eval:
                     weights.update(mask_weights(call.operation, _masks(call, values)))
-                values += _made(call, values, training=not context.do_eval)
+                with known_draws(call.draws[not context.do_eval]):
+                    values += _made(call, values, training=not context.do_eval)
                 if scope.writes[id(unseeded)]:
                     raise UserValueError(
                         f"layer {call.operation.name!r}: expected random numbers from "

@@ -15,7 +15,8 @@ from keras import tree
 
 from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.calls import Call, Value, calls_of
-from lingvo_pipe.keras.state import CellScope, kinds_of
+from lingvo_pipe.keras.row_seed import known_draws
+from lingvo_pipe.keras.state import CellScope, draws_of, kinds_of
 
 _NUM_ROWS = 4
 _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
@@ -139,7 +140,8 @@ def _outputs(
     args, kwargs = tree.map_structure(given, (call.args, call.kwargs))
     values = {id(v): v.value for v in call.variables}
     first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
-    with CellScope(values, call.variables, first, num_rows) as scope:
+    scope = CellScope(values, call.variables, first, num_rows)
+    with scope, known_draws(draws_of(call, training=True).belong):
         made = tree.flatten(
             private_names.run_operation(call.operation, True, args, kwargs)
         )

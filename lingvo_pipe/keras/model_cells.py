@@ -4,7 +4,7 @@ import collections
 import itertools
 import operator
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -38,7 +38,8 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
         {*found.inputs, *(x for call in calls for x in call.made)},
         key=lambda x: x.number,
     )
-    draws = {training: _draws(calls, training) for training in (True, False)}
+    draws = {key: [draws_of(call, key) for call in calls] for key in (True, False)}
+    earlier = {key: _sums(x.counts for x in noted) for key, noted in draws.items()}
     owners: dict[int, str] = {}
     by_name: dict[str, CellCalls] = {}
     tied = {}
@@ -53,15 +54,15 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
             if owners.setdefault(id(v), path) != path:
                 tied[path] = owners[id(v)]
         by_name[name] = CellCalls(
-            **local_values(cell, own, values, outputs),
+            **local_values(cell, own, draws, values, outputs),
             variables=[
                 CellVariable(
                     v,
                     name,
                     kind,
                     is_owned,
-                    {key: found[cell.start][id(v)] for key, found in draws.items()},
-                    {key: found[-1][id(v)] * is_owned for key, found in draws.items()},
+                    {key: sums[cell.start][id(v)] for key, sums in earlier.items()},
+                    {key: sums[-1][id(v)] * is_owned for key, sums in earlier.items()},
                 )
                 for v, name, kind, is_owned in zip(
                     variables, names, kinds, owned, strict=True
@@ -72,9 +73,10 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
     return ModelCells(by_name, tied)
 
 
-def _draws(calls: Sequence[Call], training: bool) -> list[collections.Counter[int]]:
-    each = (draws_of(call, training) for call in calls)
-    return list(itertools.accumulate(each, operator.add, initial=collections.Counter()))
+def _sums(counts: Iterable[collections.Counter[int]]) -> list[collections.Counter[int]]:
+    """Returns the sums of the counts before each one, and of all."""
+    initial: collections.Counter[int] = collections.Counter()
+    return list(itertools.accumulate(counts, operator.add, initial=initial))
 
 
 def cell_name(calls: Sequence[Call], taken: Collection[str]) -> str:

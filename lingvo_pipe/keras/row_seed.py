@@ -7,11 +7,15 @@ Within a cell a SeedGenerator's state is a `SeedState`; what Keras draws from it
 `RowSeed`, for which TensorFlow's dispatch calls the functions below. They start the
 counter of the Philox generator at the first row, so the numbers equal plain Keras's.
 
-A draw belongs to the rows if its first dimension is the number of rows. Any other
-operation that is given a `RowSeed` is refused by TensorFlow.
+A draw belongs to the rows if its first dimension are the examples, so that its size
+depends on their number. A layer's draws are noted for two numbers of examples, in the
+order in which it makes them, and then known. Any other operation that is given a
+`RowSeed` is refused by TensorFlow.
 """
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +24,49 @@ from lingvo_pipe.core.errors import UserTypeError
 
 UNKNOWN = -1
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
+
+# Whether the next draw belongs to the rows, from the size of its first dimension.
+_belongs: contextvars.ContextVar[Callable[[int | None], bool]]
+_belongs = contextvars.ContextVar("belongs")
+
+
+@contextlib.contextmanager
+def noted_draws() -> Iterator[list[int | None]]:
+    """Yields a list that each draw adds the size of its first dimension to, or None."""
+    notes: list[int | None] = []
+
+    def note(size: int | None) -> bool:
+        notes.append(size)
+        return False
+
+    token = _belongs.set(note)
+    try:
+        yield notes
+    finally:
+        _belongs.reset(token)
+
+
+@contextlib.contextmanager
+def known_draws(belong: Sequence[bool]) -> Iterator[None]:
+    """Lets the next draws belong to the rows, or not; TypeError if there are more."""
+    remaining = iter(belong)
+
+    def known(size: int | None) -> bool:
+        belongs = next(remaining, None)
+        if belongs is None:
+            raise UserTypeError(
+                path="random numbers in a layer",
+                expected=f"{len(belong)} draws, as for another number of examples",
+                got=f"{len(belong) + 1} draws",
+                hint="Draw as often whatever the number of examples is.",
+            )
+        return belongs
+
+    token = _belongs.set(known)
+    try:
+        yield
+    finally:
+        _belongs.reset(token)
 
 
 class RowSeed(tf.experimental.ExtensionType):
@@ -129,9 +176,20 @@ def _rows_of(
     static = tf.fill(shape, 0).shape  # What TensorFlow infers of the sizes.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed.pair)
     options.update(key=key, alg=_PHILOX)
-    rows = static[0] if static.rank else None
-    if not static.rank or (UNKNOWN if rows is None else rows) != seed.num_rows:
+    if not static.rank:
         return draw(shape=shape, counter=counter, **options)
+    if not _belongs.get()(static[0]):
+        return draw(shape=shape, counter=counter, **options)
+    if static[0] is None and seed.num_rows != UNKNOWN:
+        shape = tf.concat([[seed.num_rows], shape[1:]], 0)
+    elif (UNKNOWN if static[0] is None else static[0]) != seed.num_rows:
+        raise UserTypeError(
+            path="random numbers in a layer",
+            expected="a first dimension of the examples, or one that does not depend "
+            "on their number",
+            got=f"shape {static.as_list()}",
+            hint="Draw numbers of shape [examples, ...], and reshape them.",
+        )
     row_size = static[1:].num_elements()
     sizes = tf.cast(shape, tf.int64)
     each = tf.reduce_prod(sizes[1:]) if row_size is None else row_size

@@ -27,9 +27,12 @@ from lingvo_pipe.keras.private_names import (
     forget_losses,
     run_operation,
 )
-from lingvo_pipe.keras.row_seed import UNKNOWN, SeedState
+from lingvo_pipe.keras.row_seed import UNKNOWN, SeedState, noted_draws
 
 _SEED_NAME = "seed_generator_state"
+# Where draws are noted: numbers of examples, and the size of other unknown dimensions.
+_EXAMPLES = (120, 240)
+_SIZE = 16
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,12 @@ class CellScope(keras.StatelessScope):
         """Takes values by the variables' ids, and the rows of `RowSeed`, if any."""
         super().__init__(collect_losses=True)
         self.writes: collections.Counter[int] = collections.Counter()
-        self._rows = None if first_row is None else (first_row, num_rows)
+        self._rows = first_row, num_rows
+        self._seeds = {id(v) for v in variables if v.name == _SEED_NAME}
+        if first_row is None:
+            self._seeds.clear()
         for variable in variables:
-            self._set(variable, values[id(variable)])
+            self.set_value(variable, values[id(variable)])
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Notes that a layer writes a variable."""
@@ -70,10 +76,11 @@ class CellScope(keras.StatelessScope):
         self.writes[id(variable)] += 1
         if tf.is_tensor(value):  # As in Keras, a variable has no gradient to its value.
             value = tf.stop_gradient(value)
-        self._set(variable, value)
+        self.set_value(variable, value)
 
-    def _set(self, variable: keras.Variable, value: Any) -> None:
-        if variable.name == _SEED_NAME and self._rows is not None:
+    def set_value(self, variable: keras.Variable, value: Any) -> None:
+        """Sets the value that layers read; draws from `variables` are rows."""
+        if id(variable) in self._seeds:
             value = SeedState(tf.convert_to_tensor(value), *self._rows)
         super().add_update((variable, value))
 
@@ -116,24 +123,58 @@ def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]
     return {id(norm.moving_mean): total[0] for norm in norms}
 
 
-def draws_of(call: Call, training: bool) -> collections.Counter[int]:
-    """Returns how often a call draws from each seed, by variable ids."""
-    seeds = {id(v): v for v in call.variables if v.name == _SEED_NAME}
+@dataclass(frozen=True)
+class Draws:
+    """Random draws of a call."""
+
+    counts: collections.Counter[int]  # How often it draws, by the seeds' ids.
+    belong: tuple[bool, ...]  # Whether each draw belongs to the rows, in order.
+
+
+def draws_of(call: Call, training: bool) -> Draws:
+    """Returns a call's draws; ValueError if it draws by the number of examples."""
+    seeds = [v for v in call.variables if v.name == _SEED_NAME]
     if not seeds:
-        return collections.Counter()
-    writes: collections.Counter[int] = collections.Counter()
+        return Draws(collections.Counter(), ())
+    (counts, sizes), (_, others) = (
+        _traced_draws(call, training, seeds, number) for number in _EXAMPLES
+    )
+    if len(sizes) != len(others):
+        raise UserValueError(
+            path=f"layer {call.operation.name!r}",
+            expected="as many random draws for any number of examples",
+            got=f"{len(sizes)} draws for {_EXAMPLES[0]}, {len(others)} for "
+            f"{_EXAMPLES[1]}",
+            hint="Draw numbers of shape [examples, ...] at once.",
+        )
+    pairs = zip(sizes, others, strict=True)
+    return Draws(counts, tuple(a is None or a != b for a, b in pairs))
+
+
+def _traced_draws(
+    call: Call, training: bool, seeds: Sequence[keras.Variable], num_examples: int
+) -> tuple[collections.Counter[int], list[int | None]]:
+    """Returns the draws of each seed, and the first dimension of each draw."""
+    counts: collections.Counter[int] = collections.Counter()
 
     def run(args: Any, kwargs: Any) -> Any:
-        values = {key: tf.zeros(v.shape, v.dtype) for key, v in seeds.items()}
+        values = {id(v): tf.zeros(v.shape, v.dtype) for v in seeds}
+        scope = CellScope(values, seeds, tf.zeros([], tf.int64))
         # At the root, TensorFlow allows no scope that begins with an underscore.
-        with tf.name_scope("draws"), CellScope(values, list(seeds.values())) as scope:
+        with tf.name_scope("draws"), scope:
             made = run_operation(call.operation, training, args, kwargs)
-        writes.update({key: scope.writes[key] for key in seeds})
+        counts.update({id(v): scope.writes[id(v)] for v in seeds})
         return made
 
-    specs: Any = tree.map_structure(
-        lambda x: x.spec if isinstance(x, Value) else x, (call.args, call.kwargs)
-    )
-    compute_output_spec(run, *specs)
+    def spec(x: Any) -> Any:
+        if not isinstance(x, Value):
+            return x
+        sizes = [_SIZE if size is None else size for size in x.spec.shape]
+        if x.has_rows:
+            sizes[0] = num_examples
+        return keras.KerasTensor(sizes, x.spec.dtype)
+
+    with noted_draws() as sizes:
+        compute_output_spec(run, *tree.map_structure(spec, (call.args, call.kwargs)))
     forget_losses(call.operation)
-    return writes
+    return counts, sizes

@@ -9,9 +9,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 
-from lingvo_pipe.keras.row_seed import UNKNOWN
+from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
 from lingvo_pipe.keras.state import CellScope
+from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 
 _DRAWS: dict[str, Callable[[Any, keras.random.SeedGenerator], Any]] = {
     "uniform": lambda x, seed: keras.random.uniform(x.shape, -2.0, 3.0, seed=seed),
@@ -29,13 +33,16 @@ _DRAWS: dict[str, Callable[[Any, keras.random.SeedGenerator], Any]] = {
 }
 
 
-def _rows(draw: Callable, x: tf.Tensor, first: int, num_rows: int) -> np.ndarray:
+def _rows(
+    draw: Callable, x: tf.Tensor, first: int, num_rows: int, belongs: bool = True
+) -> np.ndarray:
     """Draws twice from a new seed, as a micro-batch; returns the second."""
     generator = keras.random.SeedGenerator(7)
     state = generator.state
-    with CellScope(
+    scope = CellScope(
         {id(state): state.value}, [state], tf.constant(first, tf.int64), num_rows
-    ):
+    )
+    with scope, known_draws([belongs] * 2):
         draw(x, generator)
         return np.asarray(draw(x, generator))
 
@@ -62,7 +69,8 @@ def test_a_number_of_rows_that_only_a_run_decides(width: int) -> None:
     )
     def rows(x: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         state = generator.state
-        with CellScope({id(state): state.value}, [state], first, UNKNOWN):
+        scope = CellScope({id(state): state.value}, [state], first, UNKNOWN)
+        with scope, known_draws([True, True]):
             keras.random.dropout(x, 0.4, seed=generator)
             return keras.random.dropout(x, 0.4, seed=generator)
 
@@ -73,7 +81,11 @@ def test_a_number_of_rows_that_only_a_run_decides(width: int) -> None:
 def test_a_draw_without_rows_is_the_same_for_all() -> None:
     found = [
         _rows(
-            lambda x, seed: keras.random.uniform((5,), seed=seed), tf.ones([2, 3]), i, 2
+            lambda x, seed: keras.random.uniform((5,), seed=seed),
+            tf.ones([2, 3]),
+            i,
+            2,
+            belongs=False,
         )
         for i in (0, 4)
     ]
@@ -95,3 +107,75 @@ def test_other_draws_refuse_the_seed(name: str) -> None:
             0,
             2,
         )
+
+
+class _Noise(layers.Layer):
+    """Adds numbers of a shape to a kernel, or to what it makes of the examples."""
+
+    def __init__(self, shape: Callable[[Any], Any], on_kernel: bool = False):
+        super().__init__()
+        self._shape, self._on_kernel = shape, on_kernel
+        self._generator = keras.random.SeedGenerator(5)
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(2, 2), name="kernel")
+
+    def call(self, x: Any) -> Any:
+        noise = keras.random.normal(self._shape(x), seed=self._generator)
+        if self._on_kernel:
+            return keras.ops.matmul(x, self.kernel + noise)
+        return keras.ops.matmul(x, self.kernel) + noise
+
+
+_NOISES: dict[str, Callable[[], Any]] = {
+    "a kernel's": lambda: _Noise(lambda x: (2, 2), on_kernel=True),
+    "alike for all": lambda: _Noise(lambda x: (1, 2)),
+    "each example's": lambda: _Noise(lambda x: (keras.ops.shape(x)[0], 2)),
+    "dropout's, alike": lambda: layers.Dropout(0.5, noise_shape=(1, 2), seed=3),
+    "dropout's, each": lambda: layers.Dropout(0.5, noise_shape=(None, 1), seed=3),
+}
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 4, 8])
+@pytest.mark.parametrize("name", _NOISES)
+def test_a_dimension_is_told_apart_from_its_size(
+    name: str, num_micro_batches: int
+) -> None:
+    """Micro-batches of 8, 2 and 1: once, a kernel's 2 rows passed for examples."""
+    random = np.random.default_rng(0)
+    assert_pipelined_equals_plain(
+        lambda: keras.Sequential([keras.Input((2,)), _NOISES[name](), layers.Dense(2)]),
+        [random.normal(size=(8, 2)).astype("float32") for _ in range(2)],
+        {"optimizer": "sgd", "loss": "mse"},
+        devices=[1],
+        num_micro_batches=[num_micro_batches],
+    )
+
+
+@pytest.mark.parametrize("length", [None, 4])
+def test_timesteps_are_no_examples(length: int | None) -> None:
+    """Micro-batches have 4 examples, and each sequence 4 timesteps."""
+    random = np.random.default_rng(0)
+    x, y = (random.normal(size=(8, 4, 2)).astype("float32") for _ in range(2))
+    noise = lambda x: (keras.ops.shape(x)[1], 2)  # noqa: E731
+    assert_pipelined_equals_plain(
+        lambda: keras.Sequential(
+            [keras.Input((length, 2)), _Noise(noise), layers.Dense(2)]
+        ),
+        [x, y],
+        {"optimizer": "sgd", "loss": "mse"},
+        devices=[1],
+        num_micro_batches=[2],
+    )
+
+
+def test_a_dimension_that_holds_more_than_the_examples_is_refused() -> None:
+    """Each micro-batch drew the same numbers for twice its examples."""
+    noise = lambda x: (keras.ops.shape(x)[0], 2)  # noqa: E731
+    image = keras.Input((2,))
+    twice = keras.ops.concatenate([image, image], axis=0)
+    made = keras.ops.split(_Noise(noise)(twice), 2)[0]
+    model = PipelinedModel(keras.Model(image, layers.Dense(1)(made)))
+    model.compile(loss="mse")
+    with pytest.raises(UserTypeError, match="8, 2"):
+        model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=4, verbose=0)
