@@ -35,7 +35,13 @@ class Value:
     @property
     def has_rows(self) -> bool:
         """True if the first dimension are the examples."""
-        return bool(self.spec.shape) and self.spec.shape[0] is None
+        return self.row_axis == 0
+
+    @property
+    def row_axis(self) -> int | None:
+        """The dimension that are the examples: the first one of unknown size."""
+        shape = list(self.spec.shape)
+        return shape.index(None) if None in shape else None
 
 
 @dataclass(frozen=True)

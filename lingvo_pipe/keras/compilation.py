@@ -23,11 +23,16 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.loss import PipelineLoss
+from lingvo_pipe.keras.refusals import no_other_variables
 from lingvo_pipe.keras.values import all_attached, rows_in_place
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.loss_function import Total
 
+_HINT = (
+    "Call the other model in this one, keras.Model(inputs, [outputs, others]), and let "
+    "the loss take what it makes from the outputs."
+)
 # States that are no sums although they are Keras's own.
 _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 
@@ -128,10 +133,11 @@ class Compilation:
         rows = context.num_examples
         rows = triples[0].shape[0] if rows is None else rows
         divisors = divisors and map_present(lambda x: x[0], divisors)
-        (mean, weight), sums = _written(
-            [v for m in self._loss.metrics for v in m.variables],
-            lambda: loss.mean_and_weight(y, outputs, sample_weight, rows, divisors),
-        )
+        with no_other_variables("the loss", _HINT):
+            (mean, weight), sums = _written(
+                [v for m in self._loss.metrics for v in m.variables],
+                lambda: loss.mean_and_weight(y, outputs, sample_weight, rows, divisors),
+            )
         # By its weight, the scale reaches layers' losses too; it cancels in the mean.
         weight = weight if scale is None else weight * scale[0]
         metrics = NestedMap(loss=(mean, weight))

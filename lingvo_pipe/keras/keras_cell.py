@@ -15,6 +15,7 @@ from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, LocalCall, Position
 from lingvo_pipe.keras.model_function import built_model
 from lingvo_pipe.keras.placement import created, placed
+from lingvo_pipe.keras.refusals import no_other_variables
 from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
 from lingvo_pipe.keras.state import CellScope, mask_weights
 from lingvo_pipe.keras.values import all_attached, rows_in_place, triple
@@ -23,6 +24,8 @@ from lingvo_pipe.layers.core.construction import resolve_params
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context
 from lingvo_pipe.layers.model_size import graph_flops
 from lingvo_pipe.nested_map import NestedMap
+
+_HINT = "Make them by self.add_weight, and make layers attributes of layers."
 
 
 class KerasCell(BaseLayer):
@@ -86,16 +89,13 @@ class KerasCell(BaseLayer):
             for call in calls.calls:
                 if not context.do_eval:
                     weights.update(mask_weights(call.operation, _masks(call, values)))
-                with known_draws(call.draws[not context.do_eval]):
+                with (
+                    known_draws(call.draws[not context.do_eval]),
+                    no_other_variables(f"layer {call.operation.name!r}", _HINT),
+                ):
                     values += _made(call, values, training=not context.do_eval)
                 if scope.writes[id(unseeded)]:
-                    raise UserValueError(
-                        f"layer {call.operation.name!r}: expected random numbers from "
-                        "a keras.random.SeedGenerator of the layer, got a draw from "
-                        "Keras's global seed. Create self.seed_generator = "
-                        "keras.random.SeedGenerator(seed) in the layer's __init__, and "
-                        "pass seed=self.seed_generator."
-                    )
+                    raise _unseeded(call.operation)
         for call in calls.calls:
             if isinstance(call.operation, keras.Layer):
                 private_names.forget_losses(call.operation)
@@ -204,6 +204,15 @@ def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Ten
     return value + tf.constant([0, earlier], value.dtype) if earlier else value
 
 
+def _unseeded(layer: Any) -> UserValueError:
+    return UserValueError(
+        f"layer {layer.name!r}: expected random numbers from a "
+        "keras.random.SeedGenerator of the layer, got a draw from Keras's global seed. "
+        "Create self.seed_generator = keras.random.SeedGenerator(seed) in the layer's "
+        "__init__, and pass seed=self.seed_generator."
+    )
+
+
 def _check_written_once(variable: keras.Variable, scope: CellScope) -> None:
     if scope.writes[id(variable)] > 1:
         raise UserValueError(
@@ -263,9 +272,15 @@ def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:
         lambda x: values[x] if isinstance(x, Position) else x,
         (call.args, call.kwargs),
     )
-    made = tree.flatten(
-        private_names.run_operation(call.operation, training, args, kwargs)
-    )
+    try:
+        made = private_names.run_operation(call.operation, training, args, kwargs)
+    except ValueError as error:  # For an unknown number of examples it has run.
+        raise UserValueError(
+            f"layer {call.operation.name!r}: {error}\nExpected a layer that takes any "
+            "number of examples. If it merges them with another dimension, choose "
+            "num_micro_batches so that it can do so in each micro-batch."
+        ) from error
+    made = tree.flatten(made)
     if len(made) != call.num_made:
         raise UserValueError(
             f"layer {call.operation.name!r}: expected {call.num_made} outputs, as when "

@@ -46,7 +46,7 @@ def _may_mix(call: Call) -> bool:
         )
         if normalizes or (is_known and not isinstance(layer, keras.layers.Lambda)):
             return False
-    if not any(x.has_rows for x in call.taken):
+    if all(x.row_axis is None for x in call.taken):
         return False
     random = np.random.default_rng(0)
     try:
@@ -120,8 +120,8 @@ def _is_mean(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
 def _example(x: Value, random: np.random.Generator) -> np.ndarray:
     """Returns random numbers, or zeros and ones, of a value's shape and dtype."""
     shape = [_FEW if size is None else size for size in x.spec.shape]
-    if x.has_rows:
-        shape[0] = _NUM_ROWS
+    if x.row_axis is not None:
+        shape[x.row_axis] = _NUM_ROWS
     dtype = tf.as_dtype(x.spec.dtype)
     if dtype.is_floating:
         return random.normal(size=shape).astype(dtype.as_numpy_dtype)
@@ -134,8 +134,9 @@ def _outputs(
     def given(x: Any) -> Any:
         if not isinstance(x, Value):
             return x
-        rows = examples[x.number]
-        return tf.constant(rows[part] if x.has_rows else rows)
+        before = (slice(None),) * (x.row_axis or 0)
+        rows = () if x.row_axis is None else (*before, part)
+        return tf.constant(examples[x.number][rows])
 
     args, kwargs = tree.map_structure(given, (call.args, call.kwargs))
     values = {id(v): v.value for v in call.variables}
@@ -154,10 +155,9 @@ def _outputs(
 
 
 def _is_same(x: Value, whole: Any, first: Any, second: Any) -> bool:
-    parts: Sequence[np.ndarray] = [np.concatenate([first, second])]
-    if not x.has_rows:  # Such as a mean over the mini-batch.
-        parts = [first, second]
-    return all(_is_close(whole, part) for part in parts)
+    if x.row_axis is None:  # Such as a mean over the mini-batch.
+        return _is_close(whole, first) and _is_close(whole, second)
+    return _is_close(whole, np.concatenate([first, second], axis=x.row_axis))
 
 
 def _is_close(a: np.ndarray, b: np.ndarray) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import keras
+import tensorflow as tf
 
 from lingvo_pipe.keras.calls import Call, Step, calls_of, cut
 from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, local_values
@@ -22,6 +23,19 @@ class ModelCells:
     cells: dict[str, CellCalls]  # The cells by their names, in order.
     # Variables that several cells have, as PipeliningLayer's `tied`.
     tied: dict[str, str]
+
+    @property
+    def variables(self) -> list[CellVariable]:
+        """The variables of all cells, shared ones of each."""
+        return [v for cell in self.cells.values() for v in cell.variables]
+
+    def move_seeds(self) -> None:
+        """Moves the seeds on by the draws of an evaluation."""
+        for v in self.variables:
+            if v.draws[False]:
+                seed = v.variable.value
+                with tf.device(seed.device):
+                    seed.assign_add(tf.constant([0, v.draws[False]], seed.dtype))
 
 
 def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells:

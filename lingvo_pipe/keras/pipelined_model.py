@@ -109,8 +109,20 @@ class PipelinedModel(keras.Model):
         """The pipeline that full mini-batches run through."""
         return self._pipes.of_full_size
 
-    def summary(self, print_fn: Callable[[str], Any] = print) -> None:
-        """Prints, by `print_fn`, the cells' stages, devices, layers and parameters."""
+    def summary(
+        self, *args: Any, print_fn: Callable[[str], Any] = print, **options: Any
+    ) -> None:
+        """Prints the cells' stages, devices, layers and parameters by `print_fn`.
+
+        Raises TypeError if other options of Keras's summary are given.
+        """
+        if args or options:
+            raise UserTypeError(
+                path="PipelinedModel.summary",
+                expected="no option but print_fn, since it shows stages",
+                got=[*args, *options],
+                hint="Call pipelined.model.summary(...) for Keras's own table.",
+            )
         cells = list(self._cells.cells.values())
         for line in pipelines.summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
@@ -176,7 +188,7 @@ class PipelinedModel(keras.Model):
         with ForwardContext(do_eval=True):
             pipe, *args = self._pipeline_arguments(data, None)
             metrics = pipe.ComputeMetrics(pipe.vars, *args)
-        self._move_seeds()
+        self._cells.move_seeds()
         loss = total_loss(metrics)
         for _, penalty, _ in regularization(self._weights):
             loss += penalty
@@ -189,7 +201,7 @@ class PipelinedModel(keras.Model):
         pipe = self._pipes.for_examples(pipelines.num_examples_of(inputs))
         with ForwardContext(do_eval=True):
             outputs = pipe.FProp(pipe.vars, *inputs)
-        self._move_seeds()
+        self._cells.move_seeds()
         return packed_outputs(private_names.graph_of(self.model), outputs)
 
     def make_train_function(self, force: bool = False) -> None:
@@ -221,8 +233,7 @@ class PipelinedModel(keras.Model):
 
     def _place(self) -> None:
         """Makes pipelines of the cells, which moves variables to their devices."""
-        cells = self._cells.cells.values()
-        variables = [v.variable for cell in cells for v in cell.variables]
+        variables = [v.variable for v in self._cells.variables]
         before = Storage(variables)
         self._pipes.make(self._cells)
         self.__dict__["_traced"], self.__dict__["_storage"] = {}, Storage(variables)
@@ -323,14 +334,6 @@ class PipelinedModel(keras.Model):
             pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
         in_place(self.optimizer).apply_gradients(pairs)
         return loss
-
-    def _move_seeds(self) -> None:
-        for cell in self._cells.cells.values():
-            for v in cell.variables:
-                if v.draws[False]:
-                    seed = v.variable.value
-                    with tf.device(seed.device):
-                        seed.assign_add(tf.constant([0, v.draws[False]], seed.dtype))
 
 
 def _num_rows(data: Any) -> int:

@@ -1,6 +1,7 @@
 """Checks of Keras models and compilations that a pipeline cannot run."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -42,10 +43,12 @@ def check_model(model: Any) -> None:
             "of its own. Write it as keras.Model(inputs, outputs), or put what call "
             "does into layers of a functional model."
         )
-    if not model.built:
+    if graph_of(model) is None:
         raise UserValueError(
-            f"model {model.name!r}: expected a built model, got a Sequential model "
-            "without an input shape. Begin it with keras.Input(shape)."
+            f"model {model.name!r}: expected a Sequential model that Keras can trace, "
+            "got one without an input shape, or with a layer whose outputs Keras "
+            "cannot tell. Begin it with keras.Input(shape), and give layers a "
+            "compute_output_spec if their call cannot be traced."
         )
     if methods := _training_methods(model):
         shown = ", ".join(f"{type(model).__name__}.{name}" for name in methods)
@@ -69,6 +72,14 @@ def check_model(model: Any) -> None:
             "Use keras.Input(shape) without batch_size: micro-batches are smaller than "
             "the mini-batch."
         )
+    for x in graph_of(model).inputs:
+        if x.sparse or x.ragged:
+            raise UserValueError(
+                path=f"input {x.name!r}",
+                expected="a dense tensor, which can be cut into micro-batches",
+                got=f"keras.Input({'sparse' if x.sparse else 'ragged'}=True)",
+                hint="Give token ids to an Embedding, or dense rows.",
+            )
     for layer in flat_layers(model):
         _check_layer(layer)
 
@@ -166,3 +177,20 @@ def _check_layer(layer: keras.Layer) -> None:
         return
     path = f"layer {layer.name!r}"
     raise UserValueError(path=path, expected=expected, got=got, hint=hint)
+
+
+@contextlib.contextmanager
+def no_other_variables(path: str, hint: str) -> Iterator[None]:
+    """Raises ValueError if what is traced uses variables that it is not given."""
+    captures = getattr(tf.compat.v1.get_default_graph(), "captures", ())
+    before = len(captures)
+    yield
+    captures = getattr(tf.compat.v1.get_default_graph(), "captures", ())
+    if any(outside.dtype == tf.resource for outside, _ in list(captures)[before:]):
+        raise UserValueError(
+            path=path,
+            expected="no variables but the weights of the model's layers",
+            got="others, such as a variable of TensorFlow, the state of a metric, or "
+            "weights of a layer that is not in the model",
+            hint=hint,
+        )

@@ -170,8 +170,8 @@ def _traced_draws(
         if not isinstance(x, Value):
             return x
         sizes = [_SIZE if size is None else size for size in x.spec.shape]
-        if x.has_rows:
-            sizes[0] = num_examples
+        if x.row_axis is not None:
+            sizes[x.row_axis] = num_examples
         return keras.KerasTensor(sizes, x.spec.dtype)
 
     with noted_draws() as sizes:

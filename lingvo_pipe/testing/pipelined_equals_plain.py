@@ -18,6 +18,9 @@ from keras import tree
 from lingvo_pipe.core.errors import UserAssertionError, UserValueError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 
+# Arrays of smaller numbers, such as gradients of 0, are rounding alone.
+_SMALL = 1e-4
+
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -37,8 +40,8 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """The difference as a part of the largest number."""
-        return self.size / self.largest if self.largest else float(self.size > 0)
+        """The difference as a part of the largest number, or of `_SMALL`."""
+        return self.size / max(self.largest, _SMALL)
 
 
 def assert_pipelined_equals_plain(

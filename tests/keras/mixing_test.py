@@ -157,3 +157,13 @@ def test_losses_that_mix_examples_are_reported(
     with caplog.at_level("WARNING", "absl"):
         trained.evaluate(np.ones((4, 5)), [np.ones((4, 2))] * len(_LOSSES), verbose=0)
     assert len(caplog.records) == (number - 1) * sum(mixes for _, mixes in _LOSSES)
+
+
+def test_examples_may_be_another_dimension() -> None:
+    """A transpose to time-major values was taken for a layer that mixes examples."""
+    x = start = keras.Input((5, 6))
+    x = keras.ops.transpose(layers.Dense(4)(x), (1, 0, 2))
+    model = keras.Model(start, keras.ops.transpose(keras.ops.cumsum(x, 0), (1, 0, 2)))
+    assert mixing_layers(model) == []
+    mixed = keras.Model(start, keras.ops.transpose(keras.ops.cumsum(x, 1), (1, 0, 2)))
+    assert mixing_layers(mixed) == ["cumsum_1"]

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 
 
@@ -43,6 +44,46 @@ class _Writing(layers.Layer):
         return x * self.scale
 
 
+class _Variable(layers.Layer):
+    """A layer with a variable that Keras does not know of."""
+
+    def __init__(self) -> None:
+        super().__init__(name="own")
+        self.number = tf.Variable(2.0)
+
+    def call(self, x: Any) -> Any:
+        return x * self.number
+
+
+class _Metric(layers.Layer):
+    """A layer with a metric of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(name="own")
+        self.mean = keras.metrics.Mean()
+
+    def call(self, x: Any) -> Any:
+        self.mean.update_state(keras.ops.mean(x))
+        return x
+
+
+class _Untraceable(layers.Layer):
+    def call(self, x: Any) -> Any:
+        raise NotImplementedError
+
+
+def _of_another_model() -> Any:
+    other = layers.Dense(4)
+    other.build((None, 4))
+    return layers.Lambda(lambda x: other(x), name="own")
+
+
+def _untraceable() -> keras.Model:
+    model = keras.Sequential([layers.Dense(3), _Untraceable()], name="untraceable")
+    model.build((None, 4))
+    return model
+
+
 def _sequential(*own: Any) -> keras.Model:
     return keras.Sequential([keras.Input((4,)), *own, layers.Dense(3)])
 
@@ -58,6 +99,13 @@ _MODELS: dict[str, tuple[Callable[[], Any], str]] = {
     "pipelined": (lambda: PipelinedModel(_sequential()), "`model`"),
     "subclassed": (_Subclassed, "subclassed"),
     "unbuilt": (lambda: keras.Sequential([layers.Dense(3)], name="open"), "open"),
+    "untraceable": (_untraceable, "untraceable"),
+    "sparse": (
+        lambda: keras.Sequential(
+            [keras.Input((4,), sparse=True, name="rows"), layers.Dense(3)]
+        ),
+        "rows.*sparse=True",
+    ),
     "own train_step": (_own_step, "train_step"),
     "fixed batch": (
         lambda: keras.Sequential([keras.Input(batch_shape=(8, 4)), layers.Dense(3)]),
@@ -148,6 +196,41 @@ def _fit(model: keras.Model, **options: Any) -> None:
 def test_a_layer_that_would_differ_by_micro_batch(layer: Any, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         _fit(_sequential(layers.Dense(4), layer))
+
+
+@pytest.mark.parametrize("make", [_Variable, _Metric, _of_another_model])
+def test_a_layer_that_uses_other_variables(make: Callable[[], Any]) -> None:
+    """The error named the cell, and told of layers of another kind."""
+    with pytest.raises(UserValueError) as error:
+        _fit(_sequential(layers.Dense(4), make()))
+    assert error.value.path == "layer 'own'"
+
+
+def test_a_loss_that_uses_another_model() -> None:
+    other = layers.Dense(2)
+    other.build((None, 3))
+    with pytest.raises(UserValueError) as error:
+        _fit(_sequential(), loss=lambda y, z: keras.ops.mean(other(y) - other(z), -1))
+    assert error.value.path == "the loss"
+
+
+def test_a_micro_batch_that_a_layer_cannot_reshape() -> None:
+    """The mini-batch is reshaped by pairs of examples, and micro-batches have one."""
+    x = start = keras.Input((4,))
+    for shape in ((-1, 2, 4), (-1, 4)):
+        x = keras.ops.reshape(layers.Dense(4)(x), shape)
+    model = keras.Model(start, layers.Dense(3)(x))
+    _fit(model)
+    pipelined = PipelinedModel(model, num_micro_batches=4)
+    pipelined.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="num_micro_batches"):
+        pipelined.fit(np.ones((4, 4)), np.ones((4, 3)), verbose=0)
+
+
+def test_keras_options_of_summary() -> None:
+    with pytest.raises(UserTypeError) as error:
+        PipelinedModel(_sequential()).summary(show_trainable=True)
+    assert error.value.got == ["show_trainable"]
 
 
 @pytest.mark.parametrize(

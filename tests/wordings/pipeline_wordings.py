@@ -198,9 +198,8 @@ WORDINGS = [
         lambda _: _pipeline(splits=2, devices=["cpu:0"]),
         ValueError,
         "['cpu:0']",
-        "pipe.devices: The stages need 2 devices (one for every stages_per_device "
-        "stages), but 1 are named: ['cpu:0']. Change splits, stages_per_device or "
-        "devices.",
+        "pipe.devices: The stages need 2 devices, but 1 are named: ['cpu:0']. Change "
+        "splits, stages_per_device or devices.",
     ),
     # ---- Schedules from files.
     Wording(

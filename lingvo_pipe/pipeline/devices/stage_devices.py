@@ -102,9 +102,9 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
         local = [name for name in _present([kind]) if name.worker is None]
         if len(local) < num_devices:
             raise UserValueError(
-                f"The stages need {num_devices} devices (one for every "
-                f"stages_per_device stages), but there are {len(local)} {kind}s. Call "
-                f"initialize_devices({num_devices}) first, or use fewer stages."
+                f"The stages need {num_devices} devices, but there are {len(local)} "
+                f"{kind}s. Call initialize_devices({num_devices}) first, or use fewer "
+                "stages."
             )
         return _full_names(local[:num_devices])
     if not isinstance(names, (list, tuple)):
@@ -113,9 +113,8 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
         )
     if len(names) != num_devices:
         raise UserValueError(
-            f"The stages need {num_devices} devices (one for every stages_per_device "
-            f"stages), but {len(names)} are named: {list(names)}. Change splits, "
-            "stages_per_device or devices."
+            f"The stages need {num_devices} devices, but {len(names)} are named: "
+            f"{list(names)}. Change splits, stages_per_device or devices."
         )
     found = device_names(names)
     _check_present(found)

@@ -1,0 +1,45 @@
+"""Random functional models train as by plain Keras, in the same bytes on any devices.
+
+A layer that mixes examples by design is compared at one micro-batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
+from tests.keras.random_models import random_model
+from tests.support.cases import exhaustive
+
+_NUM_SEEDS = 200
+_FAST = (3, 17)
+
+
+@pytest.mark.parametrize(
+    "seed", [x if x in _FAST else exhaustive(x) for x in range(_NUM_SEEDS)]
+)
+def test_a_random_model_is_plain_keras_own(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = random_model(seed)
+    print(model.names)
+    mixes = model.uses("batch norm") or model.uses("centers")
+    assert_pipelined_equals_plain(
+        model.make,
+        model.data,
+        model.compile_args,
+        devices=(1,),
+        num_micro_batches=(1,),
+        seed=seed,
+    )
+    assert_pipelined_equals_plain(
+        model.make,
+        model.data,
+        model.compile_args,
+        num_micro_batches=(4,),
+        tolerance=math.inf if mixes else 1e-4,
+        seed=seed,
+    )
+    assert ("mixes the examples" in caplog.text) == model.uses("centers")
