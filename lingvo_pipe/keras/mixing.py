@@ -1,4 +1,4 @@
-"""A user's own layers, and losses, that treat one example by other examples.
+"""Layers and losses that treat one example by other examples.
 
 A micro-batch shows them fewer examples, so their outputs depend on M. Each is tried out
 on a few random examples, at once and in two halves.
@@ -21,29 +21,48 @@ from lingvo_pipe.keras.state import CellScope, draws_of, kinds_of
 _NUM_ROWS = 4
 _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
 _FEW = 3  # Sizes of other dimensions that are None.
-_KNOWN = ("keras.src.layers.", "keras_hub.")
+_MAX_NAMED = 3
 
 
 def warn_of_mixing(model: keras.Model) -> None:
-    """Logs a warning for each layer or operation of the user that mixes examples."""
+    """Logs a warning for each layer or operation that mixes examples."""
     for name in mixing_layers(model):
         _warn(model.name, "layer", name)
+    if names := [x.name for x in private_names.flat_layers(model) if _normalizes(x)]:
+        more = f" and {len(names) - _MAX_NAMED} more" * (len(names) > _MAX_NAMED)
+        shown = ", ".join(map(repr, names[:_MAX_NAMED])) + more
+        text = "%s: %s normalize by the moments of each micro-batch, as GPipe does."
+        logging.warning(text, model.name, shown)
 
 
 def mixing_layers(model: keras.Model) -> list[str]:
-    """Returns the names of layers that mix examples and run on random values."""
-    found = [call.operation.name for call in calls_of(model).calls if _may_mix(call)]
-    return list(dict.fromkeys(found))
+    """Returns the names of layers that mix examples and run on random values.
+
+    Keras's own layers do not, and of KerasHub's one of each class is tried. Batch
+    normalization is left out.
+    """
+    of_hub: dict[type, bool] = {}
+    names = []
+    for call in calls_of(model).calls:
+        kind = type(call.operation)
+        if not kind.__module__.startswith("keras_hub."):
+            mixes = _may_mix(call)
+        else:
+            mixes = of_hub[kind] if kind in of_hub else _may_mix(call)
+            of_hub[kind] = mixes
+        names += [call.operation.name] * mixes
+    return list(dict.fromkeys(names))
+
+
+def _normalizes(layer: keras.Layer) -> bool:
+    return isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
 
 
 def _may_mix(call: Call) -> bool:
     layer = call.operation
     if isinstance(layer, keras.Layer):
-        is_known = type(layer).__module__.startswith(_KNOWN)
-        normalizes = any(
-            isinstance(x, keras.layers.BatchNormalization)
-            for x in private_names.flat_layers(layer)
-        )
+        is_known = type(layer).__module__.startswith("keras.src.layers.")
+        normalizes = any(map(_normalizes, private_names.flat_layers(layer)))
         if normalizes or (is_known and not isinstance(layer, keras.layers.Lambda)):
             return False
     if all(x.row_axis is None for x in call.taken):
@@ -57,7 +76,7 @@ def _may_mix(call: Call) -> bool:
     number = len(call.made)
     return not (
         all(map(_is_same, call.made, whole, first, second))
-        # Of the state that it writes, the pipeline takes the mean.
+        # Of the state that it writes and of its losses, the pipeline takes the mean.
         and all(map(_is_mean, whole[number:], first[number:], second[number:]))
     )
 
@@ -150,7 +169,7 @@ def _outputs(
         private_names.forget_losses(call.operation)
     kinds = kinds_of(call.variables, [call.operation])
     state = [v for v, kind in zip(call.variables, kinds, strict=True) if kind.is_summed]
-    made += [scope.get_current_value(v) for v in state]
+    made += [*(scope.get_current_value(v) for v in state), *scope.losses]
     return [tf.cast(x, tf.float64).numpy() for x in made]
 
 

@@ -9,6 +9,7 @@ A layout is a number of devices, a schedule and a recompute mode.
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -48,6 +49,9 @@ def assert_pipelined_equals_plain(
     make_model: Callable[[], keras.Model],
     data: Sequence[Any],
     compile_args: Callable[[], Mapping[str, Any]] | Mapping[str, Any],
+    fit_args: Callable[[], Mapping[str, Any]] | Mapping[str, Any] = MappingProxyType(
+        {}
+    ),
     *,
     batch_size: int = 8,
     epochs: int = 2,
@@ -74,6 +78,8 @@ def assert_pipelined_equals_plain(
         data: (x, y) or (x, y, sample_weight), arrays as `fit` takes them.
         compile_args: arguments of `compile`, or a function that returns them, which it
             must be if optimizer, loss or metrics are objects.
+        fit_args: more arguments of `fit`, such as class_weight, or a function that
+            returns them, which it must be for callbacks.
         batch_size: B, the examples of a mini-batch.
         epochs: number of epochs.
         devices: numbers of devices, K.
@@ -90,12 +96,15 @@ def assert_pipelined_equals_plain(
         ValueError: if `compile_args` holds an optimizer, or see `PipelinedModel`.
     """
 
-    def train(name: str, **options: Any) -> TrainedModel:
+    def train(name: str, **layout: Any) -> TrainedModel:
         keras.utils.set_random_seed(seed)
         model = make_model()
-        trained: Any = PipelinedModel(model, **options) if options else model
+        trained: Any = PipelinedModel(model, **layout) if layout else model
         trained.compile(**_arguments(compile_args))
-        return _trained(name, model, trained, data, batch_size, epochs)
+        options = {"batch_size": batch_size, "verbose": 0}
+        more = fit_args() if callable(fit_args) else fit_args
+        more = {"shuffle": False, "epochs": epochs, **options, **more}
+        return _trained(name, model, trained, data, options, more)
 
     plain = train("plain Keras")
     for number in num_micro_batches:
@@ -166,12 +175,11 @@ def _trained(
     model: keras.Model,
     trained: Any,
     data: Sequence[Any],
-    batch_size: int,
-    epochs: int,
+    options: Mapping[str, Any],
+    fit_args: Mapping[str, Any],
 ) -> TrainedModel:
     given = dict(zip(("x", "y", "sample_weight"), data, strict=False))
-    options: dict[str, Any] = {"batch_size": batch_size, "verbose": 0}
-    history = trained.fit(**given, shuffle=False, epochs=epochs, **options).history
+    history = trained.fit(**given, **fit_args).history
     evaluation = trained.evaluate(**given, return_dict=True, **options)
     predictions = tree.flatten(trained.predict(data[0], **options))
     variables = [*model.variables, *trained.optimizer.variables]

@@ -121,9 +121,10 @@ def test_keras_models_are_trained(tmp_path: Path) -> None:
     """Both programs train, and what they save is a plain Keras model."""
     (_, of_readme), _ = python_blocks(README)
     (_, of_page), _ = python_blocks(page("keras"))
+    ((_, of_table),) = python_blocks(page("keras_table"))
     saved = "keras.models.load_model('model.keras').optimizer.iterations"
     _run(tmp_path, of_readme + f"assert {saved} == 8\n")
-    _run(tmp_path, of_page + f"assert {saved} == 4\n")
+    _run(tmp_path, of_page + f"assert {saved} == 4\n" + of_table)
 
 
 def test_a_keras_model_is_trained_by_the_trainer(tmp_path: Path) -> None:
@@ -177,6 +178,7 @@ def test_all_code_is_run() -> None:
         "README.md": 2,
         "images.md": 4,
         "keras.md": 2,
+        "keras_table.md": 1,
         "layers.md": 2,
         "lingvo.md": 1,
         "pipelines.md": 4,

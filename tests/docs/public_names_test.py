@@ -15,9 +15,10 @@ NAMES = {
         Params PipeliningLayer ScheduleParams SingleTaskModelParams TrainedModel
         WeightInit WeightParams base_layer current_context gpipe initialize_devices
         input keras layers load models py_utils register_model
-        resolve_pipeline tshape
+        resolve_pipeline testing tshape
     """,
     "lingvo_pipe.keras": "PipelinedModel deferred_variables",
+    "lingvo_pipe.testing": "assert_pipelined_equals_plain",
     "lingvo_pipe.input": """
         ImageClassificationInput LanguageModelInput ParallelFiles TfdsPairs
         TranslationInput TsvFile

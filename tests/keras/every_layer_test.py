@@ -19,6 +19,7 @@ from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.model_cells import model_cells
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from tests.keras.every_setting import public_names
 
 Inputs = list[np.ndarray]
 _ROWS = 6
@@ -259,7 +260,7 @@ _NO_LAYERS = {
     *("TFSMLayer", "TorchModuleWrapper", "Wrapper"),
 }
 
-_REFUSED = {
+REFUSED = {
     *("CutMix", "MelSpectrogram", "MixUp"),  # Examples depend on others.
     "AugMix",  # It draws from a Dirichlet distribution.
     *("HashedCrossing", "Hashing", "IntegerLookup", "StringLookup"),  # Tables.
@@ -268,13 +269,9 @@ _REFUSED = {
 }
 
 
-def _public() -> list[str]:
-    found: dict[type, str] = {}
-    for name in dir(layers):
-        value = getattr(layers, name)
-        if isinstance(value, type) and issubclass(value, layers.Layer):
-            found.setdefault(value, name)
-    return sorted(set(found.values()) - _NO_LAYERS)
+def layer_names() -> set[str]:
+    """Returns the public names of Keras's layers, one for each class."""
+    return set(public_names(layers, layers.Layer)) - _NO_LAYERS
 
 
 def _model(name: str) -> tuple[keras.Model, Inputs]:
@@ -319,10 +316,10 @@ def _by_cells(model: keras.Model, values: Inputs, sizes: list[int]) -> list[np.n
 
 
 def test_all_public_layers_are_here() -> None:
-    assert set(_public()) == {*_LAYERS, *_COMPOSED} & set(dir(layers))
+    assert layer_names() == {*_LAYERS, *_COMPOSED} & set(dir(layers))
 
 
-@pytest.mark.parametrize("name", sorted({*_LAYERS, *_COMPOSED} - _REFUSED))
+@pytest.mark.parametrize("name", sorted({*_LAYERS, *_COMPOSED} - REFUSED))
 def test_micro_batches_give_plain_keras_rows(name: str) -> None:
     if not hasattr(layers, name):
         pytest.skip(f"This Keras has no {name}.")
@@ -337,7 +334,7 @@ def test_micro_batches_give_plain_keras_rows(name: str) -> None:
         np.testing.assert_allclose(np.asarray(x), y, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted(_REFUSED))
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_it_is_refused_by_name(name: str) -> None:
     with pytest.raises((ValueError, TypeError)) as error:
         _refuse(*_model(name))

@@ -48,6 +48,22 @@ class _Average(layers.Layer):
         return x * 2.0
 
 
+class _Balanced(layers.Layer):
+    """Adds a loss by how evenly the mini-batch is spread, as mixtures of experts do."""
+
+    def __init__(self, loss: Any, name: str = "own") -> None:
+        super().__init__(name=name)
+        self._loss = loss
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(self._loss(keras.ops.softmax(x)))
+        return x
+
+
+def _load(x: Any) -> Any:
+    return keras.ops.sum(keras.ops.square(keras.ops.mean(x, axis=0)))
+
+
 def _centered(x: Any) -> Any:
     return x - tf.reduce_mean(x, axis=0)
 
@@ -59,6 +75,9 @@ _OWN = {
     "dropout": (lambda: layers.Dropout(0.5, name="own"), False),
     "the last axis": (lambda: layers.Lambda(lambda x: x[:, ::-1], name="own"), False),
     "numbers": (_Sampling, False),
+    "a mean loss": (lambda: _Balanced(keras.ops.mean), False),
+    "a sum of losses": (lambda: _Balanced(keras.ops.sum), True),
+    "load balancing": (lambda: _Balanced(_load), True),
     "a stored mean": (lambda: _Average(keras.ops.mean), False),
     "a stored maximum": (lambda: _Average(keras.ops.max), True),
     "failure": (lambda: _Fails(name="own"), False),
@@ -71,6 +90,30 @@ def test_mixing_is_noticed(name: str) -> None:
     x = keras.Input((5,))
     model = keras.Model(x, layers.Dense(3)(make()(layers.Dense(4)(x))))
     assert mixing_layers(model) == ["own"] * mixes
+
+
+def test_one_layer_of_each_class_of_keras_hub_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of its layers went unnoticed, such as load balancing."""
+    monkeypatch.setattr(_Balanced, "__module__", "keras_hub.src.layers")
+    x = keras.Input((5,))
+    made = layers.Dense(4)(_Balanced(_load, "first")(x))
+    model = keras.Model(x, _Balanced(_load, "second")(made))
+    assert mixing_layers(model) == ["first", "second"]
+
+
+def test_batch_normalization_is_reported_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    norms = [layers.BatchNormalization(name=f"norm{i}") for i in range(6)]
+    norms[0].trainable = False
+    model = keras.Sequential([keras.Input((5,)), layers.Dense(3), *norms])
+    PipelinedModel(model)
+    assert not caplog.records
+    PipelinedModel(model, num_micro_batches=2)
+    assert "'norm1', 'norm2', 'norm3' and 2 more" in caplog.text
+    assert len(caplog.records) == 1
 
 
 def test_operations_over_the_mini_batch_are_noticed() -> None:

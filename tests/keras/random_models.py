@@ -239,8 +239,8 @@ def _graph(
         if random.random() < 0.5:
             pool = layers.LSTM(WIDTH)
         vectors.append(layers.Dense(WIDTH)(pool(embedded)))
-    for _ in range(random.integers(2, _MAX_STEPS)):
-        name = str(random.choice(list(_STEPS)))
+    for i in range(random.integers(2, _MAX_STEPS)):
+        name = str(random.choice(list(_STEPS))) if i else "dense"  # Two cells at least.
         drawn.names.append(name)
         x, y = (vectors[-1 - random.integers(min(3, len(vectors)))] for _ in range(2))
         vectors.append(_STEPS[name](drawn, x, y))

@@ -1,0 +1,76 @@
+"""Table of everything of Keras, for the guide.
+
+    python -m tests.keras.keras_table
+
+writes it to docs/keras_table.md.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.keras.every_layer_test import REFUSED, layer_names
+from tests.keras.every_setting import KINDS, WARNED, names
+
+PAGE = Path(__file__).resolve().parents[2] / "lingvo_pipe/docs/keras_table.md"
+_WIDTH = 92
+_INTRODUCTION = """\
+# What of Keras is the same
+
+Each of these is compared with plain Keras, at one and four micro-batches and on one and
+two devices; layers by the outputs of micro-batches, random ones included.
+
+- **Same**: weights, slots, metrics and predictions are plain Keras's but for rounding,
+  and the same bytes for both numbers of devices.
+- **Warned**: at several micro-batches the results depend on their number, and a warning
+  names it.
+- **Refused**: an error names it. See [Keras models](keras.md).
+
+Compare a model of your own in a test:
+
+```python
+import keras
+import lingvo_pipe as lp
+import numpy as np
+
+lp.testing.assert_pipelined_equals_plain(
+    lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]),
+    data=(np.ones((16, 4)), np.ones((16, 2))),
+    compile_args={"optimizer": "sgd", "loss": "mse"},
+    devices=[1],
+)
+```
+
+It trains by plain Keras and by pipelines, and raises an AssertionError that names the
+first weight, slot, metric or prediction that differs.
+"""
+
+
+def table() -> str:
+    """Returns the page's text."""
+    layers = layer_names()
+    by_moments = {"BatchNormalization"}  # Of each micro-batch.
+    sections: list[tuple[str, set[str], set[str], set[str]]] = [
+        ("layers", layers - REFUSED - by_moments, by_moments, layers & REFUSED)
+    ]
+    for kind in KINDS:
+        warned = {name for name in names(kind) if (kind, name) in WARNED}
+        sections.append((kind, set(names(kind)) - warned, warned, set()))
+    lines = [_INTRODUCTION]
+    for kind, same, warned, refused in sections:
+        lines.append(f"## {kind.capitalize()}\n")
+        for word, found in (("Same", same), ("Warned", warned), ("Refused", refused)):
+            if found:
+                lines.append(f"{_paragraph(word, found)}\n")
+    return "\n".join(lines)
+
+
+def _paragraph(word: str, found: Iterable[str]) -> str:
+    text = f"**{word}:** {', '.join(f'`{name}`' for name in sorted(found))}."
+    return textwrap.fill(text, _WIDTH, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(table(), encoding="utf-8")
