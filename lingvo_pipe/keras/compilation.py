@@ -17,14 +17,17 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.loss import PipelineLoss
+from lingvo_pipe.keras.mixing import mixing_losses, warn_of
 from lingvo_pipe.keras.refusals import no_other_variables
 from lingvo_pipe.keras.values import all_attached, rows_in_place
+from lingvo_pipe.keras.whole_loss import WholeLoss, stand_in, whole_loss
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.loss_function import Total
@@ -40,8 +43,18 @@ _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 class Compilation:
     """The loss and metrics of one call of `compile`."""
 
-    def __init__(self, graph: private_names.Functional, loss: Any, metrics: Any):
+    def __init__(
+        self,
+        graph: private_names.Functional,
+        loss: Any,
+        metrics: Any,
+        exact_losses: bool | str,
+    ):
+        """Takes what Keras has compiled, and whether losses must be exact."""
         self._graph, self._loss, self._metrics = graph, loss, metrics
+        self._exact_losses = exact_losses
+        # Whether losses are of the whole mini-batch.
+        self.is_exact = exact_losses is True
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
     def loss_function(
@@ -50,7 +63,7 @@ class Compilation:
         """Returns the loss function of a pipeline, the same for each batch size.
 
         It takes the outputs and (targets, sample weights, loss scale for each example,
-        `divisors`), `[b, ...]` each; the last three may be None.
+        `divisors`, `whole`), `[b, ...]` each; the last four may be None.
         """
         key = num_examples, num_micro_batches
         if key not in self._functions:
@@ -93,15 +106,46 @@ class Compilation:
             raise UserValueError(
                 "compile(loss=...): expected several losses with masks that follow "
                 "from the inputs alone, got a mask that depends on weights or random "
-                "numbers. Use num_micro_batches=1, or compute the mask from an input."
+                "numbers. Give PipelinedModel exact_losses=True, or compute the mask "
+                "from an input."
             )
         values = [tf.fill([num_examples], x) for x in pruned(*present(data))]
         return pack_present(found, values)
 
+    def choose_exactness(self, model: str, *given: Any) -> None:
+        """Decides how losses are computed at several micro-batches.
+
+        They are tried on `given` KerasTensors, targets and outputs.
+        """
+        names = mixing_losses(self._loss, *given)
+        if names and self._exact_losses == "auto":
+            self.is_exact = True
+        for name in names:
+            if not self.is_exact:
+                warn_of(model, "loss", name)
+        if names and self.is_exact:
+            logging.info(
+                "%s: losses %s mix the examples of a mini-batch, and are computed from "
+                "all of its outputs, for one more forward pass.",
+                model,
+                names,
+            )
+
+    def whole(self, outputs: Sequence[Any], y: Any, sample_weight: Any) -> WholeLoss:
+        """Returns the loss of a mini-batch from a pipeline's outputs, `[B, ...]` each.
+
+        Updates the metrics of the single losses.
+        """
+        return whole_loss(
+            outputs,
+            lambda x: self._loss(y, packed_outputs(self._graph, x), sample_weight),
+        )
+
     def update_metrics(self, found: NestedMap, y: Any, sample_weight: Any) -> None:
         """Updates the metrics' variables by what a step of the pipeline returns."""
         for i, m in enumerate(self._loss.metrics):
-            _add(m.variables, tf.unstack(found[f"loss{i}"].value))
+            if f"loss{i}" in found:  # Else it was updated by the whole mini-batch.
+                _add(m.variables, tf.unstack(found[f"loss{i}"].value))
         if self._metrics is None:
             return
         if self._all_add_up():
@@ -126,6 +170,7 @@ class Compilation:
         sample_weight: Any,
         scale: tf.Tensor | None,
         divisors: Any,
+        whole: WholeLoss | None,
     ) -> NestedMap:
         """Returns the loss, and what it and the outputs add to metrics."""
         outputs, context = packed_outputs(self._graph, triples), current_context()
@@ -133,11 +178,18 @@ class Compilation:
         rows = context.num_examples
         rows = triples[0].shape[0] if rows is None else rows
         divisors = divisors and map_present(lambda x: x[0], divisors)
-        with no_other_variables("the loss", _HINT):
-            (mean, weight), sums = _written(
-                [v for m in self._loss.metrics for v in m.variables],
-                lambda: loss.mean_and_weight(y, outputs, sample_weight, rows, divisors),
-            )
+        sums: list[tf.Tensor] = []
+        if whole is not None:
+            weight = tf.cast(rows, tf.float32) / float(num_examples)
+            mean = stand_in(triples, whole, weight)
+        else:
+            with no_other_variables("the loss", _HINT):
+                (mean, weight), sums = _written(
+                    [v for m in self._loss.metrics for v in m.variables],
+                    lambda: loss.mean_and_weight(
+                        y, outputs, sample_weight, rows, divisors
+                    ),
+                )
         # By its weight, the scale reaches layers' losses too; it cancels in the mean.
         weight = weight if scale is None else weight * scale[0]
         metrics = NestedMap(loss=(mean, weight))

@@ -27,7 +27,7 @@ _MAX_NAMED = 3
 def warn_of_mixing(model: keras.Model) -> None:
     """Logs a warning for each layer or operation that mixes examples."""
     for name in mixing_layers(model):
-        _warn(model.name, "layer", name)
+        warn_of(model.name, "layer", name)
     if names := [x.name for x in private_names.flat_layers(model) if _normalizes(x)]:
         more = f" and {len(names) - _MAX_NAMED} more" * (len(names) > _MAX_NAMED)
         shown = ", ".join(map(repr, names[:_MAX_NAMED])) + more
@@ -81,8 +81,8 @@ def _may_mix(call: Call) -> bool:
     )
 
 
-def warn_of_mixing_losses(name: str, compiled: Any, *given: Any) -> None:
-    """Logs each loss that mixes examples, tried on `given` KerasTensors."""
+def mixing_losses(compiled: Any, *given: Any) -> list[str]:
+    """Returns names of losses that mix examples, tried on `given` KerasTensors."""
     specs: list[list[keras.KerasTensor]] = []
 
     def note(*args: Any) -> tf.Tensor:
@@ -93,12 +93,12 @@ def warn_of_mixing_losses(name: str, compiled: Any, *given: Any) -> None:
     private_names.compute_output_spec(
         private_names.with_losses(compiled, [note] * len(losses)), *given
     )
-    for loss, own in zip(losses, specs, strict=True):
-        if loss_mixes(loss, own):
-            _warn(name, "loss", loss.name)
+    pairs = zip(losses, specs, strict=True)
+    return [loss.name for loss, own in pairs if loss_mixes(loss, own)]
 
 
-def _warn(model: str, kind: str, name: str) -> None:
+def warn_of(model: str, kind: str, name: str) -> None:
+    """Logs that a layer or a loss mixes examples."""
     logging.warning(
         "%s: %s %r mixes the examples of a mini-batch. It sees one micro-batch at a "
         "time, so results depend on num_micro_batches.",
@@ -117,10 +117,16 @@ def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
         shapes = [[min(size or _FEW, _FEW) for size in shape] for shape in shapes]
     random = np.random.default_rng(0)
     rows = [
-        keras.KerasTensor((None, *shape), x.dtype)
+        Value(0, keras.KerasTensor((None, *shape), x.dtype))
         for shape, x in zip(shapes, specs, strict=True)
     ]
-    examples = [_example(Value(0, x), random) for x in rows]
+    examples = [_example(x, random) for x in rows]
+    # Outputs may be any numbers, or from 0 to 1.
+    squashed = [1 / (1 + np.exp(-x)) if x.dtype.kind == "f" else x for x in examples]
+    return _loss_mixes(loss, examples) or _loss_mixes(loss, squashed)
+
+
+def _loss_mixes(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
     try:
         values = [
             np.asarray(loss(*(x[part] for x in examples)), "float64") for part in _PARTS

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lingvo_pipe.keras.calls import Call, Step, calls_of, cut
 from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, local_values
+from lingvo_pipe.keras.private_names import flat_layers
 from lingvo_pipe.keras.state import draws_of, kinds_of
 from lingvo_pipe.nested_map import NestedMap
 
@@ -127,3 +128,8 @@ def _new(name: str, taken: Collection[str], separator: str) -> str:
         number += 1
         new = f"{name}{separator}{number}"
     return new
+
+
+def trainable_flags(model: keras.Model) -> list[bool]:
+    """Returns which layers and variables are trainable; batch norm may have none."""
+    return [x.trainable for x in (*flat_layers(model), *model.variables)]

@@ -27,10 +27,15 @@ from lingvo_pipe.keras import pipelines, private_names
 from lingvo_pipe.keras.compilation import Compilation, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization, total_loss
-from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_mixing_losses
-from lingvo_pipe.keras.model_cells import ModelCells, model_cells
+from lingvo_pipe.keras.mixing import warn_of_mixing
+from lingvo_pipe.keras.model_cells import ModelCells, model_cells, trainable_flags
 from lingvo_pipe.keras.placement import Storage, forget_functions, place_slots
-from lingvo_pipe.keras.refusals import check_compilation, check_loss, check_model
+from lingvo_pipe.keras.refusals import (
+    check_compilation,
+    check_exactness,
+    check_loss,
+    check_model,
+)
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
@@ -65,6 +70,7 @@ class PipelinedModel(keras.Model):
         devices: int | Sequence[str] | None = None,
         num_micro_batches: int = 1,
         batch_size: int | None = None,
+        exact_losses: bool | str = "auto",
         **params: Any,
     ):
         """Moves the model's variables to the devices of their stages.
@@ -79,6 +85,8 @@ class PipelinedModel(keras.Model):
                 unless `params` say otherwise; by default 1, or as many as splits need.
             num_micro_batches: M, micro-batches of a mini-batch.
             batch_size: B, by which stages are chosen if by measured times or memory.
+            exact_losses: whether to compute losses from the outputs of the whole
+                mini-batch, for one more forward pass; by "auto" if one mixes examples.
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
                 recompute or num_replicas.
         """
@@ -90,6 +98,8 @@ class PipelinedModel(keras.Model):
         check_model(model)
         super().__init__(name=model.name, dtype=model.dtype_policy)
         self.model = model
+        check_exactness(exact_losses)
+        self._exact_losses = exact_losses
         cells = model_cells(model)
         placed = pipelines.with_stages(params, devices, len(cells.cells))
         self._pipes = pipelines.Pipelines(
@@ -153,12 +163,7 @@ class PipelinedModel(keras.Model):
         """
         given = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
         check_compilation(jit_compile, given.arguments)
-        if self.pipeline.params.num_micro_batches == 1 < self.pipeline.num_stages:
-            logging.warning(
-                "%s: with num_micro_batches=1 stages wait for one another, and several "
-                "devices are no faster than one.",
-                self.name,
-            )
+        self._pipes.warn_of_waiting(self.name)
         self._cut(model_cells(self.model))  # Settings of layers may have changed.
         super().compile(optimizer, *args, jit_compile=False, **kwargs)
         if self.optimizer.built:
@@ -169,11 +174,12 @@ class PipelinedModel(keras.Model):
             private_names.graph_of(self.model),
             self._compile_loss,
             self._compile_metrics,
+            self._exact_losses,
         )
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a mini-batch; returns the metrics."""
-        self._pipes.warn_of_few(_num_rows(data))
+        self._pipes.warn_of_few(pipelines.num_rows_of(data))
         scale = None
         if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
             scale = self.optimizer.scale_loss(tf.ones([]))
@@ -210,7 +216,7 @@ class PipelinedModel(keras.Model):
         As in Keras, what is trainable now is trained until the next `compile`.
         """
         if self.train_function is None or force:
-            if _trained(self.model) != self._trained:
+            if trainable_flags(self.model) != self._trained:
                 self._cut(model_cells(self.model))
             self.train_function = self._function(self.train_step)
 
@@ -228,7 +234,7 @@ class PipelinedModel(keras.Model):
         # Set so that Keras does not track them.
         self.__dict__["_cells"] = cells
         self.__dict__["_weights"] = self.model.trainable_variables
-        self.__dict__["_trained"] = _trained(self.model)
+        self.__dict__["_trained"] = trainable_flags(self.model)
         self._place()
 
     def _place(self) -> None:
@@ -300,22 +306,26 @@ class PipelinedModel(keras.Model):
             )
             private_names.compute_output_spec(self.compute_metrics, *given)
             if self.pipeline.params.num_micro_batches > 1:
-                warn_of_mixing_losses(self.name, self._compile_loss, y, outputs)
+                self._compilation.choose_exactness(self.name, y, outputs)
 
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = first_inputs(private_names.graph_of(self.model), x)
         num_examples = pipelines.num_examples_of(inputs)
         sizes = num_examples, self._pipes.number_for(num_examples)
-        divisors = self._compilation.divisors(self.model, data, *sizes)
+        pipe, divisors, whole = self._pipes.for_examples(num_examples), None, None
+        if self._compilation.is_exact:
+            outputs = pipe.FProp(pipe.vars, *inputs)
+            whole = self._compilation.whole(outputs, y, sample_weight)
+        else:
+            divisors = self._compilation.divisors(self.model, data, *sizes)
         scales = None if scale is None else tf.fill([num_examples], scale)
-        targets = y, sample_weight, scales, divisors
-        loss_fn = self._compilation.loss_function(*sizes)
-        return self._pipes.for_examples(num_examples), inputs, targets, loss_fn
+        targets = y, sample_weight, scales, divisors, whole
+        return pipe, inputs, targets, self._compilation.loss_function(*sizes)
 
     def _results(self, data: Any, loss: tf.Tensor, found: NestedMap) -> dict[str, Any]:
         _, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        self._loss_tracker.update_state(loss, sample_weight=_num_rows(data))
+        self._loss_tracker.update_state(loss, sample_weight=pipelines.num_rows_of(data))
         self._compilation.update_metrics(found, y, sample_weight)
         return self.get_metrics_result()
 
@@ -334,14 +344,3 @@ class PipelinedModel(keras.Model):
             pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
         in_place(self.optimizer).apply_gradients(pairs)
         return loss
-
-
-def _num_rows(data: Any) -> int:
-    """Returns B of what a data set yields: inputs alone, or a tuple."""
-    x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-    return tree.flatten(x)[0].shape[0]
-
-
-def _trained(model: keras.Model) -> list[bool]:
-    """Returns which layers and variables are trainable; batch norm may have none."""
-    return [x.trainable for x in (*private_names.flat_layers(model), *model.variables)]

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from absl import logging
 from keras import tree
@@ -81,6 +82,15 @@ class Pipelines:
             text = "num_micro_batches=%d for %d examples: give fit a larger batch_size."
             logging.warning(text, number, num_examples)
         self._had_enough = True
+
+    def warn_of_waiting(self, name: str) -> None:
+        """Logs a warning if stages wait for one another all the time."""
+        if self._num_micro_batches == 1 < self.of_full_size.num_stages:
+            logging.warning(
+                "%s: with num_micro_batches=1 stages wait for one another, and several "
+                "devices are no faster than one.",
+                name,
+            )
 
     def _make(self, num_micro_batches: int) -> PipeliningLayer:
         assert self._cells is not None
@@ -205,3 +215,9 @@ def num_examples_of(inputs: Sequence[Any]) -> int:
             f"the step, got {sorted(sizes, key=str)!r}."
         )
     return sizes.pop()
+
+
+def num_rows_of(data: Any) -> int:
+    """Returns B of what a data set yields: inputs alone, or a tuple."""
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+    return tree.flatten(x)[0].shape[0]

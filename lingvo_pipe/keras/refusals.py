@@ -134,6 +134,16 @@ def check_devices(devices: Any, num_cells: int | None = None) -> None:
         )
 
 
+def check_exactness(exact_losses: Any) -> None:
+    """Raises ValueError unless this is a setting of exact losses."""
+    if exact_losses not in (True, False, "auto"):
+        raise UserValueError(
+            path="PipelinedModel(exact_losses=...)",
+            expected="True, False or 'auto'",
+            got=exact_losses,
+        )
+
+
 def check_loss(compiled: Any) -> None:
     """Raises ValueError unless a model is compiled with a loss."""
     if compiled is None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.keras.every_layer_test import REFUSED, layer_names
-from tests.keras.every_setting import KINDS, WARNED, names
+from tests.keras.every_setting import KINDS, names
 
 PAGE = Path(__file__).resolve().parents[2] / "lingvo_pipe/docs/keras_table.md"
 _WIDTH = 92
@@ -56,8 +56,7 @@ def table() -> str:
         ("layers", layers - REFUSED - by_moments, by_moments, layers & REFUSED)
     ]
     for kind in KINDS:
-        warned = {name for name in names(kind) if (kind, name) in WARNED}
-        sections.append((kind, set(names(kind)) - warned, warned, set()))
+        sections.append((kind, set(names(kind)), set(), set()))
     lines = [_INTRODUCTION]
     for kind, same, warned, refused in sections:
         lines.append(f"## {kind.capitalize()}\n")

@@ -87,6 +87,7 @@ _OWN = {
 @pytest.mark.parametrize("name", _OWN)
 def test_mixing_is_noticed(name: str) -> None:
     make, mixes = _OWN[name]
+    tf.random.set_seed(1)  # A shuffle may leave four rows where they are.
     x = keras.Input((5,))
     model = keras.Model(x, layers.Dense(3)(make()(layers.Dense(4)(x))))
     assert mixing_layers(model) == ["own"] * mixes
@@ -195,7 +196,7 @@ def test_losses_that_mix_examples_are_reported(
     outputs = [layers.Dense(2) for _ in _LOSSES]
     x = keras.Input((5,))
     model = keras.Model(x, [dense(x) for dense in outputs])
-    trained: Any = PipelinedModel(model, num_micro_batches=number)
+    trained: Any = PipelinedModel(model, num_micro_batches=number, exact_losses=False)
     trained.compile("sgd", loss=[loss for loss, _ in _LOSSES])
     with caplog.at_level("WARNING", "absl"):
         trained.evaluate(np.ones((4, 5)), [np.ones((4, 2))] * len(_LOSSES), verbose=0)

@@ -152,7 +152,8 @@ def test_one_step_is_plain_keras_to_a_millionth_of_the_largest_change(
     name: str,
 ) -> None:
     found: list[Any] = []
-    for options in ({}, {"devices": 2, "num_micro_batches": 1}):
+    layouts: list[dict[str, Any]] = [{}, {"devices": 2, "num_micro_batches": 1}]
+    for options in layouts:
         keras.utils.set_random_seed(3)
         example = MODELS[name]()
         trained: Any = example.model
@@ -213,7 +214,7 @@ def test_stages_that_wait_for_one_another_are_reported(
 def test_the_summary_shows_cells_by_device() -> None:
     model = MODELS["shared"]().model
     lines: list[str] = []
-    PipelinedModel(model, devices=2).summary(lines.append)
+    PipelinedModel(model, devices=2).summary(print_fn=lines.append)
     rows = [re.split(r"\s{2,}", line) for line in lines[2:-1]]
     places = [[str(i // 3), f"cpu:{i // 3}", str(i)] for i in range(6)]
     assert [row[:3] for row in rows] == places
@@ -264,7 +265,8 @@ def test_frozen_layers_stay_and_thawed_ones_learn() -> None:
 def test_class_and_sample_weights_are_kerass() -> None:
     weights = {"class_weight": {0: 0.5, 1: 2.0, 2: 1.0, 3: 0.1, 4: 3.0}}
     found = []
-    for options in ({}, {"devices": 2, "num_micro_batches": 4}):
+    layouts: list[dict[str, Any]] = [{}, {"devices": 2, "num_micro_batches": 4}]
+    for options in layouts:
         keras.utils.set_random_seed(3)
         example = MODELS["mlp"]()
         trained: Any = example.model

@@ -1,0 +1,56 @@
+"""Losses that mix examples, computed from the outputs of the whole mini-batch.
+
+    pass 1   micro-batches --> outputs --> loss of the mini-batch --> gradients g
+    pass 2   micro-batches --> outputs --> sum of g * outputs --> weights' gradients
+
+The second sum stands for the loss: its gradients are the loss's. So the result is plain
+Keras's for any number of micro-batches, for one more forward pass and the memory of a
+mini-batch's outputs.
+
+Shapes: B examples in the mini-batch, b in a micro-batch.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.core.nests import map_present, present
+
+
+class WholeLoss(NamedTuple):
+    """The loss of a mini-batch, as targets of its micro-batches."""
+
+    values: tf.Tensor  # `[B]`, the loss, for each example.
+    gradients: list[tf.Tensor]  # Of the outputs that are floats, `[B, ...]` each.
+
+
+def whole_loss(
+    outputs: Sequence[Any], loss: Callable[[Sequence[Any]], tf.Tensor]
+) -> WholeLoss:
+    """Returns the loss of outputs, `[B, ...]` each or None, and its gradients."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        watched = map_present(tf.stop_gradient, outputs)
+        floats = _floats(watched)
+        tape.watch(floats)
+        value = tf.cast(loss(watched), tf.float32)
+    gradients = tape.gradient(
+        value, floats, unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
+    return WholeLoss(tf.fill([floats[0].shape[0]], value), gradients)
+
+
+def stand_in(outputs: Sequence[Any], whole: WholeLoss, share: tf.Tensor) -> tf.Tensor:
+    """Returns the loss of the mini-batch, with a micro-batch's part of its gradients.
+
+    `share` is the micro-batch's part of the examples. The mean of the micro-batches'
+    values, weighted by it, is the loss.
+    """
+    pairs = zip(_floats(outputs), whole.gradients, strict=True)
+    parts = [tf.reduce_sum(tf.cast(g * x, tf.float32)) for x, g in pairs]
+    total = tf.add_n(parts) / share
+    return whole.values[0] + total - tf.stop_gradient(total)
+
+
+def _floats(outputs: Sequence[Any]) -> list[tf.Tensor]:
+    return [x for x in present(outputs) if x.dtype.is_floating]

@@ -1,0 +1,128 @@
+"""Losses that mix examples are plain Keras's at any number of micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
+from tests.support.cases import exhaustive
+
+_RANDOM = np.random.default_rng(0)
+_X = _RANDOM.normal(size=(16, 6)).astype("float32")
+_LABELS = _RANDOM.integers(0, 3, 16)
+_MASKS = _RANDOM.integers(0, 2, (16, 3)).astype("float32")
+
+
+class _AddsLoss(layers.Layer):
+    """Adds a loss, and keeps a mean of what it is given."""
+
+    def build(self, shape: Any) -> None:
+        self.mean = self.add_weight(shape=(), trainable=False, name="mean")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        self.add_loss(0.1 * keras.ops.mean(keras.ops.square(x)))
+        if training:
+            self.mean.assign(0.5 * self.mean + 0.5 * keras.ops.mean(x))
+        return x
+
+
+def _contrastive(y_true: Any, y_pred: Any) -> Any:
+    similar = keras.ops.matmul(y_pred, keras.ops.transpose(y_pred))
+    return -keras.ops.diagonal(keras.ops.log_softmax(similar))
+
+
+def _model(
+    num_outputs: int = 1, activation: str | None = "sigmoid", **options: Any
+) -> Any:
+    x = keras.Input((6,))
+    y = layers.Dense(8, activation="tanh", kernel_regularizer="l2", **options)(x)
+    y = _AddsLoss()(layers.Dropout(0.3, seed=1)(y))
+    outputs = [layers.Dense(3, activation=activation)(y) for _ in range(num_outputs)]
+    return keras.Model(x, outputs if num_outputs > 1 else outputs[0])
+
+
+def _given(*losses: Any, **options: Any) -> Callable[[], dict[str, Any]]:
+    loss = list(losses) if len(losses) > 1 else losses[0]
+    return lambda: {
+        "optimizer": keras.optimizers.SGD(0.05, 0.9),
+        "loss": loss,
+        **options,
+    }
+
+
+_CASES: dict[str, tuple[Any, Any, Any]] = {
+    "dice": (_model, _MASKS, _given("dice", metrics=["mae", "mse"])),
+    "contrastive": (_model, _MASKS, _given(_contrastive)),
+    "a standard deviation": (
+        _model,
+        _MASKS,
+        _given(lambda y, z: keras.ops.std(y - z)),
+    ),
+    "logits": (
+        lambda: _model(activation="softmax"),
+        _LABELS,
+        _given(
+            lambda y, z: keras.ops.max(
+                keras.losses.sparse_categorical_crossentropy(y, z)
+            )
+        ),
+    ),
+    "several": (
+        lambda: _model(2),
+        [_MASKS, _MASKS],
+        _given("tversky", "mse", loss_weights=[0.3, 2.0], metrics=[["mae"], ["auc"]]),
+    ),
+    "loss scaling": (
+        lambda: _model(dtype="mixed_float16"),
+        _MASKS,
+        lambda: {
+            "optimizer": keras.optimizers.LossScaleOptimizer(
+                keras.optimizers.SGD(0.05), initial_scale=64.0
+            ),
+            "loss": "dice",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [x if x in ("dice", "several") else exhaustive(x) for x in _CASES]
+)
+def test_it_is_exact_for_micro_batches(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make, y, compile_args = _CASES[name]
+    assert_pipelined_equals_plain(
+        make,
+        (_X, y),
+        compile_args,
+        num_micro_batches=(4,),
+        tolerance=2e-2 if name == "loss scaling" else 1e-4,
+    )
+    assert "mixes" not in caplog.text
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_choice_of_ones_own(exact: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Losses are exact or not, as asked for, with a warning if one is not."""
+    number = {True: "mse", False: "dice"}[exact]
+    options: Any = {"num_micro_batches": (4,), "devices": (1,), "exact_losses": exact}
+    given = _model, (_X, _MASKS), _given(number)
+    if exact:
+        assert_pipelined_equals_plain(*given, **options)
+    else:
+        with pytest.raises(AssertionError):
+            assert_pipelined_equals_plain(*given, **options)
+    assert ("mixes" in caplog.text) == (not exact)
+
+
+def test_a_word_that_is_none() -> None:
+    with pytest.raises(ValueError, match="exact_losses"):
+        PipelinedModel(_model(), exact_losses="always")
