@@ -29,8 +29,11 @@ class _DeferredScope(keras.StatelessScope):
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Notes that a value is assigned to a variable."""
-        super().add_update(update)
-        self.assigned[id(update[0])] = update
+        variable, value = update
+        # A tensor that is made of a NumPy array holds the array as well.
+        value = tf.identity(value)
+        super().add_update((variable, value))
+        self.assigned[id(variable)] = variable, value
 
 
 @contextlib.contextmanager
