@@ -30,6 +30,11 @@ class ModelCells:
         """The variables of all cells, shared ones of each."""
         return [v for cell in self.cells.values() for v in cell.variables]
 
+    @property
+    def variable_ids(self) -> set[int]:
+        """The ids of the Keras variables."""
+        return {id(v.variable) for v in self.variables}
+
     def move_seeds(self) -> None:
         """Moves the seeds on by the draws of an evaluation."""
         for v in self.variables:

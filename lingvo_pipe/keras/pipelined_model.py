@@ -35,6 +35,7 @@ from lingvo_pipe.keras.refusals import (
     check_exactness,
     check_loss,
     check_model,
+    check_summary,
 )
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
@@ -126,13 +127,7 @@ class PipelinedModel(keras.Model):
 
         Raises TypeError if other options of Keras's summary are given.
         """
-        if args or options:
-            raise UserTypeError(
-                path="PipelinedModel.summary",
-                expected="no option but print_fn, since it shows stages",
-                got=[*args, *options],
-                hint="Call pipelined.model.summary(...) for Keras's own table.",
-            )
+        check_summary([*args, *options])
         cells = list(self._cells.cells.values())
         for line in pipelines.summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
@@ -222,11 +217,13 @@ class PipelinedModel(keras.Model):
 
     def make_test_function(self, force: bool = False) -> None:
         """Sets `test_function`; evaluate calls this."""
+        self._cut_if_new()
         if self.test_function is None or force:
             self.test_function = self._function(self.test_step)
 
     def make_predict_function(self, force: bool = False) -> None:
         """Sets `predict_function`; predict calls this."""
+        self._cut_if_new()
         if self.predict_function is None or force:
             self.predict_function = self._function(self.predict_step)
 
@@ -236,6 +233,11 @@ class PipelinedModel(keras.Model):
         self.__dict__["_weights"] = self.model.trainable_variables
         self.__dict__["_trained"] = trainable_flags(self.model)
         self._place()
+
+    def _cut_if_new(self) -> None:
+        """Makes new cells if layers have other variables, such as LoRA's."""
+        if self._cells.variable_ids != set(map(id, self.model.variables)):
+            self._cut(model_cells(self.model))
 
     def _place(self) -> None:
         """Makes pipelines of the cells, which moves variables to their devices."""

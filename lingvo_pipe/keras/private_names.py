@@ -1,5 +1,6 @@
 """The private names of Keras that this package uses, each shown to work by a test."""
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, methodcaller
 from typing import Any
@@ -71,7 +72,11 @@ def run_operation(operation: Any, training: bool, args: Any, kwargs: Any) -> Any
 
 def global_seed() -> keras.Variable:
     """Returns the state from which draws without a SeedGenerator take their seeds."""
-    return seed_generator.global_seed_generator().state
+    state = random.getstate()  # Keras's initializers draw their seeds from it, too.
+    try:
+        return seed_generator.global_seed_generator().state
+    finally:
+        random.setstate(state)
 
 
 def place_variable(variable: keras.Variable, value: Any) -> None:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.keras.private_names import flat_layers, graph_of, is_graph
 
 # What they make of an example depends on others of the mini-batch.
@@ -141,6 +141,17 @@ def check_exactness(exact_losses: Any) -> None:
             path="PipelinedModel(exact_losses=...)",
             expected="True, False or 'auto'",
             got=exact_losses,
+        )
+
+
+def check_summary(options: list[Any]) -> None:
+    """Raises TypeError if options of Keras's summary are given."""
+    if options:
+        raise UserTypeError(
+            path="PipelinedModel.summary",
+            expected="no option but print_fn, since it shows stages",
+            got=options,
+            hint="Call pipelined.model.summary(...) for Keras's own table.",
         )
 
 

@@ -174,3 +174,29 @@ def test_what_a_layer_has_written_has_no_gradient() -> None:
         found.append([fit.history["loss"], *model.get_weights()])
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_variables_may_be_added_after_compile() -> None:
+    """LoRA adds some: an evaluation took them for another model's."""
+    results = []
+    for is_pipelined in (False, True):
+        keras.utils.set_random_seed(4)
+        model: Any = keras.Sequential(
+            [keras.Input((4,)), layers.Dense(3), layers.Dense(2)]
+        )
+        trained: Any = PipelinedModel(model, devices=2) if is_pipelined else model
+        trained.compile("sgd", loss="mse")
+        model.layers[0].enable_lora(2)
+        for v in model.layers[0].trainable_variables:
+            v.assign(v + 0.1)
+        x, y = _numbers(6, 4), _numbers(6, 2)
+        results.append(
+            [
+                trained.evaluate(x, y, verbose=0),
+                *trained.predict(x, verbose=0).flat,
+                *trained.fit(x, y, epochs=3, verbose=0).history["loss"],
+                *model.layers[0].lora_kernel_b.numpy().flat,
+            ]
+        )
+    plain, pipelined = results
+    np.testing.assert_allclose(plain, pipelined, rtol=1e-5)
