@@ -125,8 +125,9 @@ class Compilation:
                 warn_of(model, "loss", name)
         if names and self.is_exact:
             logging.info(
-                "%s: losses %s mix the examples of a mini-batch, and are computed from "
-                "all of its outputs, for one more forward pass.",
+                "%s: losses %s may mix the examples of a mini-batch, so they take one "
+                "more forward pass. Return a value for each example, or give "
+                "PipelinedModel exact_losses=False.",
                 model,
                 names,
             )

@@ -28,6 +28,10 @@ def warn_of_mixing(model: keras.Model) -> None:
     """Logs a warning for each layer or operation that mixes examples."""
     for name in mixing_layers(model):
         warn_of(model.name, "layer", name)
+
+
+def warn_of_normalization(model: keras.Model) -> None:
+    """Logs a line that names layers which normalize by moments of a micro-batch."""
     if names := [x.name for x in private_names.flat_layers(model) if _normalizes(x)]:
         more = f" and {len(names) - _MAX_NAMED} more" * (len(names) > _MAX_NAMED)
         shown = ", ".join(map(repr, names[:_MAX_NAMED])) + more
@@ -38,8 +42,9 @@ def warn_of_mixing(model: keras.Model) -> None:
 def mixing_layers(model: keras.Model) -> list[str]:
     """Returns the names of layers that mix examples and run on random values.
 
-    Keras's own layers do not, and of KerasHub's one of each class is tried. Batch
-    normalization is left out.
+    Keras's own layers do not but over an axis of 0, and of KerasHub's one of each class
+    is tried. Batch normalization is left out. Draws mix if the examples are another
+    dimension of theirs than the first.
     """
     of_hub: dict[type, bool] = {}
     names = []
@@ -62,6 +67,10 @@ def _may_mix(call: Call) -> bool:
     layer = call.operation
     if isinstance(layer, keras.Layer):
         is_known = type(layer).__module__.startswith("keras.src.layers.")
+        if draws_of(call, training=True).are_elsewhere:
+            return True
+        if 0 in tree.flatten(getattr(layer, "axis", None)):
+            is_known = False
         normalizes = any(map(_normalizes, private_names.flat_layers(layer)))
         if normalizes or (is_known and not isinstance(layer, keras.layers.Lambda)):
             return False
@@ -101,7 +110,7 @@ def warn_of(model: str, kind: str, name: str) -> None:
     """Logs that a layer or a loss mixes examples."""
     logging.warning(
         "%s: %s %r mixes the examples of a mini-batch. It sees one micro-batch at a "
-        "time, so results depend on num_micro_batches.",
+        "time, so results may depend on num_micro_batches.",
         model,
         kind,
         name,
@@ -109,11 +118,17 @@ def warn_of(model: str, kind: str, name: str) -> None:
 
 
 def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
-    """Returns whether a loss mixes examples on random values like `specs`."""
+    """Returns whether a loss may mix examples, tried on random values like `specs`.
+
+    Keras's own are compared on all rows and on halves. Another one must return a value
+    for each example, which no other example changes.
+    """
+    if type(loss).__call__ is not keras.Loss.__call__:
+        return True
     function = getattr(loss, "fn", type(loss))
+    is_of_keras = str(getattr(function, "__module__", "")).startswith("keras.")
     shapes = [x.shape[1:] for x in specs]
-    if str(getattr(function, "__module__", "")).startswith("keras."):
-        # What a loss of Keras does with examples does not depend on their sizes.
+    if is_of_keras:  # What it does with examples does not depend on their sizes.
         shapes = [[min(size or _FEW, _FEW) for size in shape] for shape in shapes]
     random = np.random.default_rng(0)
     rows = [
@@ -123,19 +138,36 @@ def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
     examples = [_example(x, random) for x in rows]
     # Outputs may be any numbers, or from 0 to 1.
     squashed = [1 / (1 + np.exp(-x)) if x.dtype.kind == "f" else x for x in examples]
-    return _loss_mixes(loss, examples) or _loss_mixes(loss, squashed)
+    mixes = _differs_on_halves if is_of_keras else _is_by_all_rows
+    return mixes(loss, examples) or mixes(loss, squashed)
 
 
-def _loss_mixes(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
+def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
     try:
         values = [
             np.asarray(loss(*(x[part] for x in examples)), "float64") for part in _PARTS
         ]
-    except Exception:  # Whatever a user's loss raises on such values.
+    except Exception:  # Values that are none for this loss.
         return False
     if loss.reduction == "sum":
         values[0] = values[0] / 2
     return not _is_mean(*values)
+
+
+def _is_by_all_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
+    """Returns False if each row of a loss surely depends on this row alone."""
+    y_true, y_pred = examples
+    others = y_true.copy(), y_pred.copy()
+    for x in others:
+        x[0] = x[-1]
+    pairs = [(y_true, y_pred), (others[0], y_pred), (y_true, others[1])]
+    try:
+        values = [np.asarray(loss.call(*map(tf.constant, x))) for x in pairs]
+    except Exception:  # Whatever a user's loss raises on such values.
+        return True
+    if any(x.shape[:1] != (_NUM_ROWS,) or not np.isfinite(x).all() for x in values):
+        return True
+    return not all(np.allclose(values[0][1:], x[1:], 1e-5, 1e-6) for x in values)
 
 
 def _is_mean(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:

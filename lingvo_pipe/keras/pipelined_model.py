@@ -18,7 +18,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
@@ -27,9 +26,14 @@ from lingvo_pipe.keras import pipelines, private_names
 from lingvo_pipe.keras.compilation import Compilation, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization, total_loss
-from lingvo_pipe.keras.mixing import warn_of_mixing
+from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_normalization
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells, trainable_flags
-from lingvo_pipe.keras.placement import Storage, forget_functions, place_slots
+from lingvo_pipe.keras.placement import (
+    Storage,
+    forget_functions,
+    place_slots,
+    warn_of_turns,
+)
 from lingvo_pipe.keras.refusals import (
     check_compilation,
     check_exactness,
@@ -159,6 +163,8 @@ class PipelinedModel(keras.Model):
         given = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
         check_compilation(jit_compile, given.arguments)
         self._pipes.warn_of_waiting(self.name)
+        if self.pipeline.params.num_micro_batches > 1:
+            warn_of_normalization(self.model)
         self._cut(model_cells(self.model))  # Settings of layers may have changed.
         super().compile(optimizer, *args, jit_compile=False, **kwargs)
         if self.optimizer.built:
@@ -251,12 +257,7 @@ class PipelinedModel(keras.Model):
     def _place_again(self) -> None:
         """Moves variables back that another PipelinedModel has moved."""
         if self._storage.has_moved:
-            logging.warning(
-                "%s: a PipelinedModel that shares layers has moved their weights. They "
-                "move back now, and again whenever the models take turns. Give both "
-                "the same devices for these layers.",
-                self.name,
-            )
+            warn_of_turns(self.name)
             self._place()
             if self.compiled and self.optimizer.built:
                 place_slots(self.optimizer, self._weights)
@@ -344,5 +345,6 @@ class PipelinedModel(keras.Model):
         pairs = [(gradients[v.value.ref()], v) for v in self._weights]
         if scale is not None:  # The engine has divided by it, with the loss's weight.
             pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
-        in_place(self.optimizer).apply_gradients(pairs)
+        if pairs:
+            in_place(self.optimizer).apply_gradients(pairs)
         return loss

@@ -5,6 +5,7 @@ placed    they move to the devices of a pipeline's stages
 created   a task's own variables begin as a Keras model's would
 """
 
+import collections
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras import private_names
@@ -101,12 +103,18 @@ def place_slots(
     optimizer: keras.Optimizer, variables: Sequence[keras.Variable]
 ) -> None:
     """Moves an optimizer's variables to the devices of the variables they belong to."""
-    owners = {f"{v.path.replace('/', '_')}_": v for v in variables}
+    owners = collections.defaultdict(list)
+    for v in variables:
+        owners[f"{v.path.replace('/', '_')}_"].append(v)
+    alike: collections.Counter[str] = collections.Counter()
     for slot in optimizer.variables:
-        # Keras names a slot by its variable's path.
+        # Keras names a slot by its variable's path, which others may have as well.
         names = [x for x in owners if slot.name.startswith(x)]
         if names:
-            with tf.device(owners[max(names, key=len)].value.device):
+            same = owners[max(names, key=len)]
+            owner = same[min(alike[slot.name], len(same) - 1)]
+            alike[slot.name] += 1
+            with tf.device(owner.value.device):
                 placed(slot)
 
 
@@ -120,6 +128,17 @@ class Storage:
     def has_moved(self) -> bool:
         """True if a variable is stored elsewhere now."""
         return any(private_names.stored_variable(v) is not x for v, x in self._stored)
+
+
+@functools.cache
+def warn_of_turns(name: str) -> None:
+    """Logs, once for each model, that another one has moved its weights."""
+    logging.warning(
+        "%s: a PipelinedModel that shares layers has moved their weights. They move "
+        "back now, and again whenever the models take turns. Give both the same "
+        "devices for these layers.",
+        name,
+    )
 
 
 def forget_functions(model: keras.Model) -> None:

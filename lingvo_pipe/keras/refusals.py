@@ -136,7 +136,7 @@ def check_devices(devices: Any, num_cells: int | None = None) -> None:
 
 def check_exactness(exact_losses: Any) -> None:
     """Raises ValueError unless this is a setting of exact losses."""
-    if exact_losses not in (True, False, "auto"):
+    if not isinstance(exact_losses, bool) and exact_losses != "auto":
         raise UserValueError(
             path="PipelinedModel(exact_losses=...)",
             expected="True, False or 'auto'",

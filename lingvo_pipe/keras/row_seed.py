@@ -25,18 +25,18 @@ from lingvo_pipe.core.errors import UserTypeError
 UNKNOWN = -1
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 
-# Whether the next draw belongs to the rows, from the size of its first dimension.
-_belongs: contextvars.ContextVar[Callable[[int | None], bool]]
+# Whether the next draw belongs to the rows, from its shape.
+_belongs: contextvars.ContextVar[Callable[[tf.TensorShape], bool]]
 _belongs = contextvars.ContextVar("belongs")
 
 
 @contextlib.contextmanager
-def noted_draws() -> Iterator[list[int | None]]:
-    """Yields a list that each draw adds the size of its first dimension to, or None."""
-    notes: list[int | None] = []
+def noted_draws() -> Iterator[list[tf.TensorShape]]:
+    """Yields a list that each draw of one dimension or more adds its shape to."""
+    notes: list[tf.TensorShape] = []
 
-    def note(size: int | None) -> bool:
-        notes.append(size)
+    def note(shape: tf.TensorShape) -> bool:
+        notes.append(shape)
         return False
 
     token = _belongs.set(note)
@@ -48,25 +48,26 @@ def noted_draws() -> Iterator[list[int | None]]:
 
 @contextlib.contextmanager
 def known_draws(belong: Sequence[bool]) -> Iterator[None]:
-    """Lets the next draws belong to the rows, or not; TypeError if there are more."""
-    remaining = iter(belong)
+    """Lets the next draws belong to the rows, or not; TypeError for another number."""
+    number = 0
 
-    def known(size: int | None) -> bool:
-        belongs = next(remaining, None)
-        if belongs is None:
-            raise UserTypeError(
-                path="random numbers in a layer",
-                expected=f"{len(belong)} draws, as for another number of examples",
-                got=f"{len(belong) + 1} draws",
-                hint="Draw as often whatever the number of examples is.",
-            )
-        return belongs
+    def known(shape: tf.TensorShape) -> bool:
+        nonlocal number
+        number += 1
+        return number <= len(belong) and belong[number - 1]
 
     token = _belongs.set(known)
     try:
         yield
     finally:
         _belongs.reset(token)
+    if number != len(belong):
+        raise UserTypeError(
+            path="random numbers in a layer",
+            expected=f"{len(belong)} draws, as for another number of examples",
+            got=f"{number} draws",
+            hint="Draw as often whatever the number of examples is.",
+        )
 
 
 class RowSeed(tf.experimental.ExtensionType):
@@ -178,7 +179,7 @@ def _rows_of(
     options.update(key=key, alg=_PHILOX)
     if not static.rank:
         return draw(shape=shape, counter=counter, **options)
-    if not _belongs.get()(static[0]):
+    if not _belongs.get()(static):
         return draw(shape=shape, counter=counter, **options)
     if static[0] is None and seed.num_rows != UNKNOWN:
         shape = tf.concat([[seed.num_rows], shape[1:]], 0)

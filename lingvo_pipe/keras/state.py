@@ -30,9 +30,9 @@ from lingvo_pipe.keras.private_names import (
 from lingvo_pipe.keras.row_seed import UNKNOWN, SeedState, noted_draws
 
 _SEED_NAME = "seed_generator_state"
-# Where draws are noted: numbers of examples, and the size of other unknown dimensions.
-_EXAMPLES = (120, 240)
-_SIZE = 16
+# Where draws are noted: two numbers of examples, and the size of other unknown
+# dimensions. A layer that takes no such sizes is traced as Keras has built it.
+_TRIALS = (((120, 240), 16), ((120, 240), None), ((None, None), None))
 
 
 @dataclass(frozen=True)
@@ -129,32 +129,55 @@ class Draws:
 
     counts: collections.Counter[int]  # How often it draws, by the seeds' ids.
     belong: tuple[bool, ...]  # Whether each draw belongs to the rows, in order.
+    # Whether another dimension than a draw's first one depends on the examples.
+    are_elsewhere: bool
 
 
 def draws_of(call: Call, training: bool) -> Draws:
     """Returns a call's draws; ValueError if it draws by the number of examples."""
     seeds = [v for v in call.variables if v.name == _SEED_NAME]
     if not seeds:
-        return Draws(collections.Counter(), ())
-    (counts, sizes), (_, others) = (
-        _traced_draws(call, training, seeds, number) for number in _EXAMPLES
-    )
-    if len(sizes) != len(others):
+        return Draws(collections.Counter(), (), are_elsewhere=False)
+    for numbers, size in _TRIALS:
+        try:
+            (counts, shapes), (_, others) = (
+                _traced_draws(call, training, seeds, x, size) for x in numbers
+            )
+        except Exception:  # The layer may not take these sizes.
+            if None in numbers:
+                raise
+        else:
+            break
+    if len(shapes) != len(others):
         raise UserValueError(
             path=f"layer {call.operation.name!r}",
             expected="as many random draws for any number of examples",
-            got=f"{len(sizes)} draws for {_EXAMPLES[0]}, {len(others)} for "
-            f"{_EXAMPLES[1]}",
+            got=f"{len(shapes)} draws for {numbers[0]}, {len(others)} for {numbers[1]}",
             hint="Draw numbers of shape [examples, ...] at once.",
         )
-    pairs = zip(sizes, others, strict=True)
-    return Draws(counts, tuple(a is None or a != b for a, b in pairs))
+    # For each draw, which dimensions depend on the examples.
+    depend = [
+        [x != y for x, y in zip(a, b, strict=True)]
+        for a, b in zip(shapes, others, strict=True)
+    ]
+    return Draws(
+        counts,
+        tuple(a[0] is None or x[0] for a, x in zip(shapes, depend, strict=True)),
+        any(any(x[1:]) for x in depend),
+    )
 
 
 def _traced_draws(
-    call: Call, training: bool, seeds: Sequence[keras.Variable], num_examples: int
-) -> tuple[collections.Counter[int], list[int | None]]:
-    """Returns the draws of each seed, and the first dimension of each draw."""
+    call: Call,
+    training: bool,
+    seeds: Sequence[keras.Variable],
+    num_examples: int | None,
+    size: int | None,
+) -> tuple[collections.Counter[int], list[list[int | None]]]:
+    """Returns the draws of each seed, and the shape of each draw.
+
+    Other dimensions of unknown size have this one.
+    """
     counts: collections.Counter[int] = collections.Counter()
 
     def run(args: Any, kwargs: Any) -> Any:
@@ -169,12 +192,12 @@ def _traced_draws(
     def spec(x: Any) -> Any:
         if not isinstance(x, Value):
             return x
-        sizes = [_SIZE if size is None else size for size in x.spec.shape]
+        sizes = [size if known is None else known for known in x.spec.shape]
         if x.row_axis is not None:
             sizes[x.row_axis] = num_examples
         return keras.KerasTensor(sizes, x.spec.dtype)
 
-    with noted_draws() as sizes:
+    with noted_draws() as shapes:
         compute_output_spec(run, *tree.map_structure(spec, (call.args, call.kwargs)))
     forget_losses(call.operation)
-    return counts, sizes
+    return counts, [x.as_list() for x in shapes]

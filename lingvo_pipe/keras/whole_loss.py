@@ -30,7 +30,7 @@ def whole_loss(
 ) -> WholeLoss:
     """Returns the loss of outputs, `[B, ...]` each or None, and its gradients."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        watched = map_present(tf.stop_gradient, outputs)
+        watched = map_present(lambda x: tf.stop_gradient(_wide(x)), outputs)
         floats = _floats(watched)
         tape.watch(floats)
         value = tf.cast(loss(watched), tf.float32)
@@ -47,9 +47,14 @@ def stand_in(outputs: Sequence[Any], whole: WholeLoss, share: tf.Tensor) -> tf.T
     values, weighted by it, is the loss.
     """
     pairs = zip(_floats(outputs), whole.gradients, strict=True)
-    parts = [tf.reduce_sum(tf.cast(g * x, tf.float32)) for x, g in pairs]
+    parts = [tf.cast(tf.reduce_sum(g * _wide(x)), tf.float32) for x, g in pairs]
     total = tf.add_n(parts) / share
     return whole.values[0] + total - tf.stop_gradient(total)
+
+
+def _wide(x: tf.Tensor) -> tf.Tensor:
+    """Returns floats of 16 bits as 32, where small gradients do not become 0."""
+    return tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
 
 
 def _floats(outputs: Sequence[Any]) -> list[tf.Tensor]:

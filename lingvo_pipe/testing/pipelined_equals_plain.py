@@ -95,6 +95,17 @@ def assert_pipelined_equals_plain(
         AssertionError: for the first array that differs, in the model's order.
         ValueError: if `compile_args` holds an optimizer, or see `PipelinedModel`.
     """
+    if not (devices and num_micro_batches and schedules and recompute):
+        raise UserValueError(
+            "assert_pipelined_equals_plain: expected at least one of devices, "
+            "num_micro_batches, schedules and recompute each, got an empty list."
+        )
+    if "schedule" in params:
+        raise UserValueError(
+            path="assert_pipelined_equals_plain(schedule=...)",
+            expected="schedules, a list",
+            got=params["schedule"],
+        )
 
     def train(name: str, **layout: Any) -> TrainedModel:
         keras.utils.set_random_seed(seed)
@@ -129,7 +140,8 @@ def differences(expected: TrainedModel, got: TrainedModel) -> Iterator[Differenc
             yield Difference(what, float("inf"), 1.0)
             continue
         a, b = a.astype("float64"), b.astype("float64")
-        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        apart = np.abs(np.subtract(a, b, where=~same, out=np.zeros_like(a)))
         largest = np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
         size = np.nan_to_num(np.max(apart, initial=0.0), nan=np.inf)
         yield Difference(what, float(size), float(largest))
@@ -188,7 +200,7 @@ def _trained(
         **{f"evaluate's {key}": number for key, number in evaluation.items()},
         **{f"output {i} of predict": x for i, x in enumerate(predictions)},
     }
-    values = [(f"variable {v.path!r}", v) for v in variables]
+    values = [(f"variable {v.path!r}", v.numpy()) for v in variables]
     return TrainedModel(
         name, [(what, np.array(x)) for what, x in [*values, *results.items()]]
     )

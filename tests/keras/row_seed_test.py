@@ -169,6 +169,49 @@ def test_timesteps_are_no_examples(length: int | None) -> None:
     )
 
 
+class _Up(layers.Layer):
+    """Joins an image of half the size, which only fits sizes that belong together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = layers.Dropout(0.3, seed=1)
+
+    def call(self, pair: Any, training: bool = False) -> Any:
+        small, large = pair
+        wide = keras.ops.repeat(keras.ops.repeat(small, 2, axis=1), 2, axis=2)
+        both = keras.ops.concatenate([wide, large], axis=-1)
+        return self.dropout(both, training=training)
+
+
+def test_sizes_that_no_trial_fits() -> None:
+    """Both images, of any size, were tried with the same one."""
+    images = np.random.default_rng(0).random((8, 8, 8, 1)).astype("float32")
+
+    def make() -> keras.Model:
+        x = keras.Input((None, None, 1))
+        small = layers.Conv2D(2, 3, strides=2, padding="same")(x)
+        return keras.Model(x, layers.Conv2D(1, 1)(_Up()([small, x])))
+
+    assert_pipelined_equals_plain(
+        make,
+        [images, images],
+        {"optimizer": "sgd", "loss": "mse"},
+        devices=[1],
+        num_micro_batches=[4],
+    )
+
+
+def test_draws_whose_examples_are_another_dimension_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Time-major dropout gave each micro-batch the same numbers."""
+    x = start = keras.Input((5, 2))
+    x = keras.ops.transpose(layers.Dense(2)(x), (1, 0, 2))
+    x = keras.ops.transpose(layers.Dropout(0.5, name="drop")(x), (1, 0, 2))
+    PipelinedModel(keras.Model(start, layers.Dense(2)(x)), num_micro_batches=2)
+    assert "'drop' mixes" in caplog.text
+
+
 def test_a_dimension_that_holds_more_than_the_examples_is_refused() -> None:
     """Each micro-batch drew the same numbers for twice its examples."""
     noise = lambda x: (keras.ops.shape(x)[0], 2)  # noqa: E731

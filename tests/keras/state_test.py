@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from keras import layers
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
@@ -200,3 +201,30 @@ def test_variables_may_be_added_after_compile() -> None:
         )
     plain, pipelined = results
     np.testing.assert_allclose(plain, pipelined, rtol=1e-5)
+
+
+def test_a_model_without_anything_to_train_is_only_evaluated() -> None:
+    model: Any = keras.Sequential([keras.Input((4,)), layers.Dense(2)])
+    model.trainable = False
+    trained: Any = PipelinedModel(model, num_micro_batches=2)
+    trained.compile("sgd", loss="mse", metrics=["mae"])
+    x, y = _numbers(6, 4), _numbers(6, 2)
+    history = trained.fit(x, y, verbose=0).history
+    assert [history[key][0] for key in ("loss", "mae")] == pytest.approx(
+        trained.evaluate(x, y, verbose=0)
+    )
+
+
+def test_slots_lie_beside_weights_of_the_same_path() -> None:
+    """Two inner models, each with a layer of the same name."""
+    x = start = keras.Input((4,))
+    for _ in range(2):
+        inner = keras.Input((4,))
+        x = keras.Model(inner, layers.Dense(4, name="same")(inner))(x)
+    model: Any = keras.Model(start, x)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss="mse")
+    model.fit(_numbers(6, 4), _numbers(6, 4), verbose=0)
+    trained: Any = PipelinedModel(model, devices=2)
+    slots = [v for v in trained.optimizer.variables if "momentum" in v.path]
+    for slot, weight in zip(slots, model.trainable_variables, strict=True):
+        assert slot.value.device == weight.value.device

@@ -57,6 +57,30 @@ def _given(*losses: Any, **options: Any) -> Callable[[], dict[str, Any]]:
     }
 
 
+def _masked(y_true: Any, y_pred: Any) -> Any:
+    """Returns a mean over the examples that have a label, as tutorials do."""
+    mask = keras.ops.cast(keras.ops.not_equal(y_true, -1), "float32")
+    loss = keras.losses.sparse_categorical_crossentropy(
+        keras.ops.maximum(y_true, 0), y_pred, from_logits=True
+    )
+    mask = keras.ops.reshape(mask, keras.ops.shape(loss))
+    return keras.ops.sum(loss * mask) / keras.ops.sum(mask)
+
+
+def _of_pairs(y_true: Any, y_pred: Any) -> Any:
+    """Returns a loss of groups of four examples, which halves of a trial are not."""
+    groups = keras.ops.reshape(y_pred, (-1, 4, 3))
+    return keras.ops.std(groups, axis=(1, 2))
+
+
+class _Weighted(keras.losses.Loss):
+    """A loss that divides by the weights in its own way."""
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        loss = keras.ops.mean(keras.ops.square(y_true - y_pred), -1)
+        return keras.ops.sum(loss * sample_weight) / keras.ops.sum(sample_weight)
+
+
 _CASES: dict[str, tuple[Any, Any, Any]] = {
     "dice": (_model, _MASKS, _given("dice", metrics=["mae", "mse"])),
     "contrastive": (_model, _MASKS, _given(_contrastive)),
@@ -74,6 +98,17 @@ _CASES: dict[str, tuple[Any, Any, Any]] = {
             )
         ),
     ),
+    "masked labels": (
+        lambda: _model(activation=None),
+        np.where(_RANDOM.random(16) < 0.6, -1, _LABELS),
+        _given(_masked),
+    ),
+    "a root": (
+        _model,
+        _MASKS,
+        _given(lambda y, z: keras.ops.sqrt(keras.ops.mean(keras.ops.square(y - z)))),
+    ),
+    "groups": (_model, _MASKS, _given(_of_pairs)),
     "several": (
         lambda: _model(2),
         [_MASKS, _MASKS],
@@ -93,7 +128,7 @@ _CASES: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [x if x in ("dice", "several") else exhaustive(x) for x in _CASES]
+    "name", [x if x in ("masked labels", "several") else exhaustive(x) for x in _CASES]
 )
 def test_it_is_exact_for_micro_batches(
     name: str, caplog: pytest.LogCaptureFixture
@@ -107,6 +142,40 @@ def test_it_is_exact_for_micro_batches(
         tolerance=2e-2 if name == "loss scaling" else 1e-4,
     )
     assert "mixes" not in caplog.text
+
+
+def test_weights_may_be_used_in_another_way() -> None:
+    assert_pipelined_equals_plain(
+        _model,
+        (_X, _MASKS, np.linspace(0.1, 2.0, 16)),
+        _given(_Weighted()),
+        devices=(1,),
+        num_micro_batches=(4,),
+    )
+
+
+def test_gradients_of_half_precision_do_not_vanish() -> None:
+    """Each of many classes has a small gradient: scaled too late, it was 0."""
+
+    def make() -> keras.Model:
+        kernels = layers.Dense(8), layers.Dense(2000, use_bias=True)
+        return keras.Sequential([keras.Input((6,)), *kernels])
+
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        assert_pipelined_equals_plain(
+            make,
+            (np.repeat(_X, 16, axis=0), np.repeat(_LABELS, 16)),
+            _given(keras.losses.SparseCategoricalCrossentropy(from_logits=True)),
+            batch_size=128,
+            devices=(1,),
+            num_micro_batches=(4,),
+            tolerance=5e-3,
+            exact_losses=True,
+        )
+    finally:
+        keras.config.set_dtype_policy(policy)
 
 
 @pytest.mark.parametrize("exact", [True, False])
