@@ -120,10 +120,10 @@ class Compilation:
         names = mixing_losses(self._loss, *given)
         if names and self._exact_losses == "auto":
             self.is_exact = True
-        for name in names:
-            if not self.is_exact:
+        if not self.is_exact:
+            for name in names:
                 warn_of(model, "loss", name)
-        if names and self.is_exact:
+        elif names:
             logging.info(
                 "%s: losses %s may mix the examples of a mini-batch, so they take one "
                 "more forward pass. Return a value for each example, or give "

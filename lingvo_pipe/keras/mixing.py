@@ -16,7 +16,7 @@ from keras import tree
 from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.calls import Call, Value, calls_of
 from lingvo_pipe.keras.row_seed import known_draws
-from lingvo_pipe.keras.state import CellScope, draws_of, kinds_of
+from lingvo_pipe.keras.state import CellScope, Draws, draws_of, kinds_of
 
 _NUM_ROWS = 4
 _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
@@ -64,11 +64,11 @@ def _normalizes(layer: keras.Layer) -> bool:
 
 
 def _may_mix(call: Call) -> bool:
-    layer = call.operation
+    layer, draws = call.operation, draws_of(call, training=True)
+    if draws.are_elsewhere:
+        return True
     if isinstance(layer, keras.Layer):
         is_known = type(layer).__module__.startswith("keras.src.layers.")
-        if draws_of(call, training=True).are_elsewhere:
-            return True
         if 0 in tree.flatten(getattr(layer, "axis", None)):
             is_known = False
         normalizes = any(map(_normalizes, private_names.flat_layers(layer)))
@@ -79,7 +79,9 @@ def _may_mix(call: Call) -> bool:
     random = np.random.default_rng(0)
     try:
         examples = {x.number: _example(x, random) for x in call.taken}
-        whole, first, second = (_outputs(call, examples, part) for part in _PARTS)
+        whole, first, second = (
+            _outputs(call, draws, examples, part) for part in _PARTS
+        )
     except Exception:  # Whatever a user's layer raises on such values.
         return False
     number = len(call.made)
@@ -103,7 +105,7 @@ def mixing_losses(compiled: Any, *given: Any) -> list[str]:
         private_names.with_losses(compiled, [note] * len(losses)), *given
     )
     pairs = zip(losses, specs, strict=True)
-    return [loss.name for loss, own in pairs if loss_mixes(loss, own)]
+    return [loss.name for loss, shapes in pairs if loss_mixes(loss, shapes)]
 
 
 def warn_of(model: str, kind: str, name: str) -> None:
@@ -186,7 +188,7 @@ def _example(x: Value, random: np.random.Generator) -> np.ndarray:
 
 
 def _outputs(
-    call: Call, examples: dict[int, np.ndarray], part: slice
+    call: Call, draws: Draws, examples: dict[int, np.ndarray], part: slice
 ) -> list[np.ndarray]:
     def given(x: Any) -> Any:
         if not isinstance(x, Value):
@@ -199,16 +201,17 @@ def _outputs(
     values = {id(v): v.value for v in call.variables}
     first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
     scope = CellScope(values, call.variables, first, num_rows)
-    with scope, known_draws(draws_of(call, training=True).belong):
-        made = tree.flatten(
+    with scope, known_draws(draws.belong):
+        outputs = tree.flatten(
             private_names.run_operation(call.operation, True, args, kwargs)
         )
     if isinstance(call.operation, keras.Layer):
         private_names.forget_losses(call.operation)
     kinds = kinds_of(call.variables, [call.operation])
     state = [v for v, kind in zip(call.variables, kinds, strict=True) if kind.is_summed]
-    made += [*(scope.get_current_value(v) for v in state), *scope.losses]
-    return [tf.cast(x, tf.float64).numpy() for x in made]
+    written = [scope.get_current_value(v) for v in state]
+    numbers = [*outputs, *written, *scope.losses]
+    return [tf.cast(x, tf.float64).numpy() for x in numbers]
 
 
 def _is_same(x: Value, whole: Any, first: Any, second: Any) -> bool:

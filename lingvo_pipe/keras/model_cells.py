@@ -136,5 +136,6 @@ def _new(name: str, taken: Collection[str], separator: str) -> str:
 
 
 def trainable_flags(model: keras.Model) -> list[bool]:
-    """Returns which layers and variables are trainable; batch norm may have none."""
+    """Returns which layers are trainable, and which variables."""
+    # A batch norm may have no variable that is.
     return [x.trainable for x in (*flat_layers(model), *model.variables)]

@@ -260,7 +260,7 @@ class PipelinedModel(keras.Model):
             warn_of_turns(self.name)
             self._place()
             if self.compiled and self.optimizer.built:
-                place_slots(self.optimizer, self._weights)
+                place_slots(self.optimizer, self.model.variables)
 
     def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
         """Returns a function of an iterator that takes a step on its next element."""

@@ -48,7 +48,10 @@ def noted_draws() -> Iterator[list[tf.TensorShape]]:
 
 @contextlib.contextmanager
 def known_draws(belong: Sequence[bool]) -> Iterator[None]:
-    """Lets the next draws belong to the rows, or not; TypeError for another number."""
+    """Lets the next draws belong to the rows or not, as noted.
+
+    Raises TypeError for another number of draws.
+    """
     number = 0
 
     def known(shape: tf.TensorShape) -> bool:

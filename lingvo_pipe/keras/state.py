@@ -79,7 +79,7 @@ class CellScope(keras.StatelessScope):
         self.set_value(variable, value)
 
     def set_value(self, variable: keras.Variable, value: Any) -> None:
-        """Sets the value that layers read; draws from `variables` are rows."""
+        """Sets the value that layers read."""
         if id(variable) in self._seeds:
             value = SeedState(tf.convert_to_tensor(value), *self._rows)
         super().add_update((variable, value))
@@ -134,7 +134,10 @@ class Draws:
 
 
 def draws_of(call: Call, training: bool) -> Draws:
-    """Returns a call's draws; ValueError if it draws by the number of examples."""
+    """Returns a call's draws.
+
+    Raises ValueError if their number depends on the number of examples.
+    """
     seeds = [v for v in call.variables if v.name == _SEED_NAME]
     if not seeds:
         return Draws(collections.Counter(), (), are_elsewhere=False)

@@ -63,7 +63,7 @@ def assert_pipelined_equals_plain(
     seed: int = 0,
     **params: Any,
 ) -> None:
-    """Trains a model by plain Keras and by pipelines; raises if results differ.
+    """Trains a model by plain Keras and by pipelines, and raises if results differ.
 
     Compares weights, state, slots of the optimizer, the history of `fit`, and what
     evaluate and predict return. For each number of micro-batches, the first layout must
@@ -190,9 +190,9 @@ def _trained(
     options: Mapping[str, Any],
     fit_args: Mapping[str, Any],
 ) -> TrainedModel:
-    given = dict(zip(("x", "y", "sample_weight"), data, strict=False))
-    history = trained.fit(**given, **fit_args).history
-    evaluation = trained.evaluate(**given, return_dict=True, **options)
+    named_data = dict(zip(("x", "y", "sample_weight"), data, strict=False))
+    history = trained.fit(**named_data, **fit_args).history
+    evaluation = trained.evaluate(**named_data, return_dict=True, **options)
     predictions = tree.flatten(trained.predict(data[0], **options))
     variables = [*model.variables, *trained.optimizer.variables]
     results = {

@@ -117,7 +117,7 @@ class _User:
         self._has_trained = False
 
     def save_and_load(self) -> None:
-        """Saves the model with its optimizer, and goes on with what it loads."""
+        """Saves the model with its optimizer, and loads both."""
         path = self._folder / "model.keras"
         self.trained.save(path)
         self._begin(keras.models.load_model(path))

@@ -52,22 +52,23 @@ def table() -> str:
     """Returns the page's text."""
     layers = layer_names()
     by_moments = {"BatchNormalization"}  # Of each micro-batch.
-    sections: list[tuple[str, set[str], set[str], set[str]]] = [
-        ("layers", layers - REFUSED - by_moments, by_moments, layers & REFUSED)
-    ]
-    for kind in KINDS:
-        sections.append((kind, set(names(kind)), set(), set()))
+    sections = {
+        "layers": {
+            "Same": layers - REFUSED - by_moments,
+            "Warned": by_moments,
+            "Refused": layers & REFUSED,
+        },
+        **{kind: {"Same": set(names(kind))} for kind in KINDS},
+    }
     lines = [_INTRODUCTION]
-    for kind, same, warned, refused in sections:
+    for kind, outcomes in sections.items():
         lines.append(f"## {kind.capitalize()}\n")
-        for word, found in (("Same", same), ("Warned", warned), ("Refused", refused)):
-            if found:
-                lines.append(f"{_paragraph(word, found)}\n")
+        lines += [f"{_paragraph(*outcome)}\n" for outcome in outcomes.items()]
     return "\n".join(lines)
 
 
-def _paragraph(word: str, found: Iterable[str]) -> str:
-    text = f"**{word}:** {', '.join(f'`{name}`' for name in sorted(found))}."
+def _paragraph(outcome: str, members: Iterable[str]) -> str:
+    text = f"**{outcome}:** {', '.join(f'`{name}`' for name in sorted(members))}."
     return textwrap.fill(text, _WIDTH, break_on_hyphens=False)
 
 

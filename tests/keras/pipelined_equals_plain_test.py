@@ -32,7 +32,7 @@ def test_dropout_is_the_same_with_weights_of_examples() -> None:
 
 
 def test_batch_norm_of_micro_batches_is_another_one() -> None:
-    """The first array that differs is named; one micro-batch is the mini-batch."""
+    """The first array that differs is named."""
     numbers: Any = {"num_micro_batches": [4], "devices": [1]}
     with pytest.raises(AssertionError) as error:
         assert_pipelined_equals_plain(

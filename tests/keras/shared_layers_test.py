@@ -30,7 +30,7 @@ def _sgd() -> keras.Optimizer:
 
 
 def _gan(devices: tuple[int, int]) -> list[Any]:
-    """Trains by turns; the discriminator is frozen within the outer model.
+    """Trains by turns, with the discriminator frozen within the outer model.
 
     Of the two numbers of devices, 0 stands for plain Keras.
     """
@@ -102,7 +102,7 @@ def test_a_function_of_old_storage_fails() -> None:
 
 
 def test_two_pipelines_of_other_layouts_share_layers(caplog: Any) -> None:
-    """Weights move at every turn, with a warning; results are plain Keras's."""
+    """Weights move at every turn, with a warning."""
     results = []
     for is_pipelined in (False, True):
         keras.utils.set_random_seed(3)

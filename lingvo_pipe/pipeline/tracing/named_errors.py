@@ -78,9 +78,9 @@ def _with_tracing_hint(error: Exception) -> str:
 def _alike(error: Exception, message: str) -> Exception:
     """Returns an error of the same kind, or of a base that takes only a message."""
     if isinstance(error, UserError):
-        made = type(error)(message)
-        vars(made).update(vars(error))  # Its fields.
-        return made
+        alike = type(error)(message)
+        vars(alike).update(vars(error))  # Its fields.
+        return alike
     if isinstance(error, ValueError):
         return ValueError(message)
     # Some need other arguments, such as ExceptionGroup.
