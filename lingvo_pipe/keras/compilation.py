@@ -27,15 +27,18 @@ from lingvo_pipe.keras.loss import PipelineLoss
 from lingvo_pipe.keras.mixing import mixing_losses, warn_of
 from lingvo_pipe.keras.refusals import no_other_variables
 from lingvo_pipe.keras.values import all_attached, rows_in_place
-from lingvo_pipe.keras.whole_loss import WholeLoss, stand_in, whole_loss
+from lingvo_pipe.keras.whole_loss import (
+    WholeLoss,
+    can_be_rerun,
+    graph_of_loss,
+    stand_in,
+    whole_loss,
+)
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.loss_function import Total
 
-_HINT = (
-    "Call the other model in this one, keras.Model(inputs, [outputs, others]), and let "
-    "the loss take what it makes from the outputs."
-)
+_HINT = "Give PipelinedModel exact_losses=True or 'auto', which allow them."
 # States that are no sums although they are Keras's own.
 _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 
@@ -112,12 +115,26 @@ class Compilation:
         values = [tf.fill([num_examples], x) for x in pruned(*present(data))]
         return pack_present(found, values)
 
-    def choose_exactness(self, model: str, *given: Any) -> None:
-        """Decides how losses are computed at several micro-batches.
+    def choose_exactness(
+        self, model: keras.Model, num_micro_batches: int, *specs: Any
+    ) -> None:
+        """Decides how losses are computed: for micro-batches or the mini-batch.
 
-        They are tried on `given` KerasTensors, targets and outputs.
+        `specs` are KerasTensors of targets, outputs and sample weights. Raises
+        ValueError if a loss reads weights that are trained.
         """
-        names = mixing_losses(self._loss, *given)
+        trackers = [v for m in self._loss.metrics for v in m.variables]
+        graph = graph_of_loss(
+            lambda *args: _written(trackers, lambda: self._loss(*args)), specs
+        )
+        _check_weights(model, graph)
+        if self._exact_losses == "auto" and not can_be_rerun(graph):
+            self.is_exact = True
+        elif num_micro_batches > 1:
+            self._choose_by_mixing(model.name, specs[:2])
+
+    def _choose_by_mixing(self, model: str, specs: Any) -> None:
+        names = mixing_losses(self._loss, *specs)
         if names and self._exact_losses == "auto":
             self.is_exact = True
         if not self.is_exact:
@@ -212,6 +229,18 @@ class Compilation:
             placed = rows_in_place(x, context.first_example, num_examples)
             metrics[f"output{i}"] = Total(placed)
         return metrics
+
+
+def _check_weights(model: keras.Model, graph: Any) -> None:
+    """Raises ValueError if the graph of a loss reads weights that are trained."""
+    paths = {id(v.value.handle): v.path for v in model.trainable_variables}
+    if weights := [paths[id(x)] for x, _ in graph.captures if id(x) in paths]:
+        raise UserValueError(
+            path="compile(loss=...)",
+            expected="losses of targets and outputs, in which no weight is trained",
+            got=f"a loss that reads {weights}",
+            hint="Use a layer's add_loss or a regularizer for losses of weights.",
+        )
 
 
 def _adds_up(metric: keras.Metric) -> bool:

@@ -303,13 +303,13 @@ class PipelinedModel(keras.Model):
                 keras.utils.unpack_x_y_sample_weight(data),
             )
             outputs = private_names.compute_output_spec(self.model, x, training=False)
-            given = x, y, outputs, sample_weight
+            specs = y, outputs, sample_weight
             private_names.compute_output_spec(
-                self._compute_loss, *given, training=False
+                self._compute_loss, x, *specs, training=False
             )
-            private_names.compute_output_spec(self.compute_metrics, *given)
-            if self.pipeline.params.num_micro_batches > 1:
-                self._compilation.choose_exactness(self.name, y, outputs)
+            private_names.compute_output_spec(self.compute_metrics, x, *specs)
+            number = self.pipeline.params.num_micro_batches
+            self._compilation.choose_exactness(self.model, number, *specs)
 
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, pack_present, present
+from lingvo_pipe.pipeline.tracing.purity import check_pure
 
 
 class WholeLoss(NamedTuple):
@@ -50,6 +52,25 @@ def stand_in(outputs: Sequence[Any], whole: WholeLoss, share: tf.Tensor) -> tf.T
     parts = [tf.cast(tf.reduce_sum(g * _wide(x)), tf.float32) for x, g in pairs]
     total = tf.add_n(parts) / share
     return whole.values[0] + total - tf.stop_gradient(total)
+
+
+def graph_of_loss(loss: Callable[..., Any], specs: Any) -> Any:
+    """Returns the graph of a function of tensors like `specs`, KerasTensors or None."""
+    signature = [tf.TensorSpec(x.shape, x.dtype) for x in present(specs)]
+
+    def trace(*flat: tf.Tensor) -> None:
+        loss(*pack_present(specs, flat))
+
+    return tf.compat.v1.wrap_function(trace, signature).graph
+
+
+def can_be_rerun(graph: Any) -> bool:
+    """Returns whether a loss is a function of its arguments alone, as stages need."""
+    try:
+        check_pure(graph, "the loss", {})
+    except UserValueError:
+        return False
+    return True
 
 
 def _wide(x: tf.Tensor) -> tf.Tensor:

@@ -206,12 +206,14 @@ def test_a_layer_that_uses_other_variables(make: Callable[[], Any]) -> None:
     assert error.value.path == "layer 'own'"
 
 
-def test_a_loss_that_uses_another_model() -> None:
-    other = layers.Dense(2)
-    other.build((None, 3))
+def test_a_loss_of_weights_that_are_trained() -> None:
+    """The outputs' gradients would not reach them."""
+    model = _sequential(layers.Dense(4))
+    kernel = model.layers[-1].kernel
     with pytest.raises(UserValueError) as error:
-        _fit(_sequential(), loss=lambda y, z: keras.ops.mean(other(y) - other(z), -1))
-    assert error.value.path == "the loss"
+        _fit(model, loss=lambda y, z: keras.ops.mean(kernel) + keras.ops.mean(z, -1))
+    assert error.value.path == "compile(loss=...)"
+    assert kernel.path in str(error.value.got)
 
 
 def test_a_micro_batch_that_a_layer_cannot_reshape() -> None:

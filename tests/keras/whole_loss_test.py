@@ -81,6 +81,19 @@ class _Weighted(keras.losses.Loss):
         return keras.ops.sum(loss * sample_weight) / keras.ops.sum(sample_weight)
 
 
+def _perceptual() -> dict[str, Any]:
+    """Returns a loss between what a frozen model makes of targets and of outputs."""
+    features = layers.Dense(5, activation="tanh", kernel_initializer=_fixed)
+    features.build((None, 3))
+    return _given(
+        lambda y, z: keras.ops.mean(keras.ops.square(features(y) - features(z)), -1)
+    )()
+
+
+def _fixed(shape: tuple[int, ...], dtype: Any = None) -> np.ndarray:
+    return np.linspace(-1, 1, 15, dtype=dtype).reshape(shape)
+
+
 _CASES: dict[str, tuple[Any, Any, Any]] = {
     "dice": (_model, _MASKS, _given("dice", metrics=["mae", "mse"])),
     "contrastive": (_model, _MASKS, _given(_contrastive)),
@@ -108,6 +121,7 @@ _CASES: dict[str, tuple[Any, Any, Any]] = {
         _MASKS,
         _given(lambda y, z: keras.ops.sqrt(keras.ops.mean(keras.ops.square(y - z)))),
     ),
+    "a frozen model": (_model, _MASKS, _perceptual),
     "groups": (_model, _MASKS, _given(_of_pairs)),
     "several": (
         lambda: _model(2),
@@ -128,7 +142,11 @@ _CASES: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [x if x in ("masked labels", "several") else exhaustive(x) for x in _CASES]
+    "name",
+    [
+        x if x in ("masked labels", "several", "a frozen model") else exhaustive(x)
+        for x in _CASES
+    ],
 )
 def test_it_is_exact_for_micro_batches(
     name: str, caplog: pytest.LogCaptureFixture
