@@ -10,9 +10,11 @@ from model_registry.registry import (
     DatasetError,
     GetClass,
     GetDatasets,
+    GetName,
     GetParams,
     ImportAll,
     ImportModels,
+    IsKnown,
     ListModels,
     RegisterSingleTaskModel,
 )
@@ -21,9 +23,11 @@ __all__ = [
     "DatasetError",
     "GetClass",
     "GetDatasets",
+    "GetName",
     "GetParams",
     "ImportAll",
     "ImportModels",
+    "IsKnown",
     "ListModels",
     "RegisterSingleTaskModel",
 ]

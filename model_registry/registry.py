@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
@@ -95,6 +96,29 @@ def GetClass(name: str) -> type:
     return _registered[name].cls
 
 
+def GetName(cls: type) -> str:
+    """Returns the name of a registered class; raises LookupError if it is not."""
+    for name, registration in _registered.items():
+        if registration.cls is cls:
+            return name
+    raise errors.UserLookupError(
+        path="model",
+        expected="a class that RegisterSingleTaskModel decorates, or its name",
+        got=cls,
+    )
+
+
+def IsKnown(name: str) -> bool:
+    """Returns whether a model is registered, after imports of this library alone.
+
+    So a name from an untrusted file imports no other module.
+    """
+    name = name.removeprefix("params.")
+    if name not in _registered and _is_of_library(name):
+        _import_if_exists(f"params.{name}".rpartition(".")[0])
+    return name in _registered
+
+
 def GetParams(name: str, dataset: str) -> Any:
     """Returns a model's Params with a data set's, such as "Train", as `input`."""
     model = GetClass(name)()
@@ -123,6 +147,15 @@ def GetDatasets(cls: type) -> list[str]:
 def ListModels() -> list[str]:
     """Returns the names registered so far, sorted; ImportAll registers the others."""
     return sorted(_registered)
+
+
+def _is_of_library(name: str) -> bool:
+    """Returns whether `params.NAME` would be imported from this library's folder."""
+    spec = importlib.util.find_spec("params")
+    folders = (spec and spec.submodule_search_locations) or ()
+    library = Path(__file__).resolve().parents[1] / "params"
+    is_here = [Path(folder).resolve() for folder in folders] == [library]
+    return is_here and all(part.isidentifier() for part in name.split("."))
 
 
 def _import_module_of(name: str) -> None:

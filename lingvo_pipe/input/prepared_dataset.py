@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
+from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.error_text import disk_problem
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
@@ -16,8 +17,11 @@ from lingvo_pipe.core.near_names import did_you_mean
 # Registers data sets.
 from lingvo_pipe.input.embedded import cldr_sentences, optdigits  # noqa: F401
 from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
+from lingvo_pipe.input.feature_classes import check_features
 
 _MAX_SHOWN = 10
+# A community's data sets are made by code from the network; arguments may name folders.
+_NOT_CHECKED = re.compile(r"[\w-]+:[A-Za-z_]|.*=")
 # Errors of a folder that cannot be made or written.
 _NO_FOLDER = (
     errno.EACCES,
@@ -34,8 +38,17 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
 
     The name is of TensorFlow Datasets, such as `cifar10:3.0.2`, embedded, or prepared
     in the folder `data_dir`, by default TFDS_DATA_DIR or ~/tensorflow_datasets. Raises
-    ValueError if no such data set is known.
+    ValueError if no such data set is known, or its folder names code to be imported.
     """
+    if _NOT_CHECKED.match(name):
+        raise UserValueError(
+            path="dataset",
+            expected="NAME, NAME/CONFIG or NAME:VERSION, without a community or "
+            "arguments",
+            got=name,
+            hint="Prepare such a data set by tfds.load, and give its name.",
+        )
+    check_features(name, tfds.core.utils.file_utils.list_data_dirs(data_dir))
     try:
         return tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
@@ -176,6 +189,7 @@ def _is_prepared(builder: Any) -> bool:
 def _lock(builder: Any) -> Iterator[None]:
     """Holds the data set's lock, which the system releases if its owner dies."""
     builder.data_path.parent.mkdir(parents=True, exist_ok=True)
-    with open(builder.data_path.parent / ".prepare.lock", "w") as lock:
+    path = builder.data_path.parent / ".prepare.lock"
+    with regular_file.open_file(path, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

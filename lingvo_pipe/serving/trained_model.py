@@ -16,11 +16,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from lingvo_pipe.core.errors import UserTypeError, UserValueError
+import model_registry
+from lingvo_pipe.core.errors import UserLookupError, UserTypeError, UserValueError
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.serving.export import predictions
 from lingvo_pipe.training.decode.translator import Translator
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
+from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_params import params_of_run
 from lingvo_pipe.training.run.run_vocabulary import COPY, check_vocabulary
 from lingvo_pipe.training.task import protocols
@@ -39,15 +42,21 @@ class Classification(NamedTuple):
 
 
 def load(
-    logdir: str | Path, checkpoint: str | None = None, allow_foreign: bool = False
+    logdir: str | Path,
+    checkpoint: str | None = None,
+    model: str | type | None = None,
+    allow_foreign: bool = False,
 ) -> "TrainedModel":
     """Returns the model of a run, with its weights, on the first GPU or the CPU.
 
-    The package that registers the model must be importable; no data set is needed.
+    A run may be from elsewhere: no code that it names is imported. No data set is
+    needed.
 
     Args:
         logdir: directory of the run, which may be in training.
         checkpoint: a name such as `ckpt-00000600`, or `best`; if None, the newest.
+        model: the model's class, or its registered name, whose module is imported. If
+            None, it must be this library's, or its module imported already.
         allow_foreign: whether the run may have links, or files of another user.
 
     Raises:
@@ -55,16 +64,19 @@ def load(
         ValueError: if there is no such run or checkpoint, or another model was trained.
     """
     path = os.path.expanduser(logdir)
-    directory = open_run(path, None, allow_foreign=allow_foreign)
+    name = model_registry.GetName(model) if isinstance(model, type) else model
+    directory = open_run(path, name, allow_foreign=allow_foreign)
+    if name is None and not model_registry.IsKnown(directory.model_name):
+        raise UserLookupError(
+            path="load(model=...)",
+            expected="the run's model, since it is not imported yet",
+            got=None,
+            hint=f"If you trust its code, pass model={directory.model_name!r}.",
+        )
     p = params_of_run(directory, "Test")
-    vocabulary = directory.path.absolute() / COPY
-    if vocabulary.exists() and "vocab_file" in p.input:
-        p.input.vocab_file = str(vocabulary)
-    data = p.input.Instantiate()
-    check_vocabulary(directory.path, data)
     task = single_stage(p.task).Instantiate()
     (step,) = weights_in_turn(task, directory, checkpoint, None, logging.warning)
-    return TrainedModel(directory.model_name, step, task, data)
+    return TrainedModel(directory, step, task, p.input)
 
 
 class TrainedModel:
@@ -76,8 +88,11 @@ class TrainedModel:
         task: the task, a BaseTask.
     """
 
-    def __init__(self, name: str, step: int, task: BaseTask, data: Any) -> None:
-        self.name, self.step, self.task, self._data = name, step, task, data
+    def __init__(
+        self, directory: RunDirectory, step: int, task: BaseTask, data: Params
+    ) -> None:
+        self.name, self.step, self.task = directory.model_name, step, task
+        self._path, self._input = directory.path.absolute(), data
 
     def translate(self, sentences: Sequence[str], to: str | None = None) -> list[str]:
         """Returns the best translation of each sentence, and "" of an empty one.
@@ -108,6 +123,16 @@ class TrainedModel:
                 name = names[label] if names else str(label)
                 found.append(Classification(label, name, each))
         return found
+
+    @functools.cached_property
+    def _data(self) -> Any:
+        """The input, with the run's vocabulary."""
+        vocabulary = self._path / COPY
+        if vocabulary.exists() and "vocab_file" in self._input:
+            self._input.vocab_file = str(vocabulary)
+        data = self._input.Instantiate()
+        check_vocabulary(self._path, data)
+        return data
 
     @property
     def _translates(self) -> bool:

@@ -1,14 +1,19 @@
 """Preparing data sets: once, by many at a time, after a kill, or by command."""
 
 import importlib
+import json
 import multiprocessing
 import os
 import re
+import sys
 
 import pytest
 import tensorflow_datasets as tfds
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.prepared_dataset import open_split, prepare, prepared_builder
+
+FEATURES = "tensorflow_datasets.core.features"
 
 
 def prepare_and_read(data_dir, barrier, queue):
@@ -114,6 +119,55 @@ def test_a_format_without_random_access_is_refused(tmp_path):
     told = r"\boptdigits\b.*array_record.*tfrecord.*/optdigits/"
     with pytest.raises(ValueError, match=told):
         open_split(prepared_builder("optdigits", str(tmp_path)), "train")
+
+
+_TRAP = "trap.evil.Evil"
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        {"pythonClassName": _TRAP, "jsonFeature": {"json": "{}"}},
+        {"type": _TRAP, "content": {}},
+        {
+            "pythonClassName": f"{FEATURES}.features_dict.FeaturesDict",
+            "featuresDict": {"features": {"a": {"pythonClassName": _TRAP}}},
+        },
+        {
+            "pythonClassName": f"{FEATURES}.features_dict.FeaturesDict",
+            "jsonFeature": {"json": json.dumps({"a": {"type": _TRAP}})},
+        },
+    ],
+)
+def test_a_data_set_names_no_code(tmp_path, monkeypatch, features):
+    """TensorFlow Datasets imported the module that a folder's features named."""
+    tfds.builder("optdigits", data_dir=str(tmp_path)).download_and_prepare()
+    (tmp_path / "optdigits").rename(tmp_path / "others")
+    (tmp_path / "others" / "1.0.0" / "features.json").write_text(json.dumps(features))
+    (tmp_path / "trap").mkdir()
+    (tmp_path / "trap" / "evil.py").write_text("imported = True")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserValueError) as error:
+        prepared_builder("others", str(tmp_path))
+    assert error.value.got == [_TRAP]
+    assert _TRAP.rpartition(".")[0] not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["huggingface:mnist", "optdigits/data_dir=/tmp"])
+def test_names_that_fetch_code_or_set_folders_are_refused(tmp_path, name):
+    with pytest.raises(UserValueError) as error:
+        prepared_builder(name, str(tmp_path))
+    assert (error.value.path, error.value.got) == ("dataset", name)
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
+    """It was opened for writing, which emptied what it pointed to."""
+    (tmp_path / "precious").write_text("content")
+    (tmp_path / "optdigits").mkdir()
+    (tmp_path / "optdigits" / ".prepare.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(ValueError, match=r"prepare\.lock"):
+        prepared_builder("optdigits", str(tmp_path))
+    assert (tmp_path / "precious").read_text() == "content"
 
 
 @pytest.mark.parametrize("data_dir", ["/dev/null", "/" + "x" * 300])

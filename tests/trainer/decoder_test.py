@@ -221,7 +221,7 @@ import lingvo_pipe as lp
 
 run, (sources, target_language) = os.path.abspath("run"), json.loads(sys.argv[1])
 os.chdir(sys.argv[2])  # Neither data nor the vocabulary's file is here.
-model = lp.load(run)
+model = lp.load(run, model="mine.translating_models.Letters")
 found = model.translate(sources, to=target_language)
 try:
     model.classify(["a.png"])
@@ -239,7 +239,10 @@ def test_a_python_program_translates_as_the_decoder_does(
     given = json.dumps([[*sources, ""], *languages])
     of_page = python_blocks(page("text"))[2][1]
     for old, new in (
-        ('"/tmp/en-fr"', "run"),
+        (
+            '"/tmp/en-fr", model="my_models.translate.EnglishToFrench"',
+            'run, model="mine.translating_models.Letters"',
+        ),
         (
             '["cannot open the file", "unknown option"], to="fr"',
             "sources[:2], to=target_language",

@@ -20,7 +20,7 @@ from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
 
 examples = open_split(prepared_builder("optdigits"), "test")
 images = [each["image"] for each in examples]
-model = lp.load("run", "ckpt-00000003")
+model = lp.load("run", "ckpt-00000003", "mine.small_model.Small")
 assert (model.name, model.step) == ("mine.small_model.Small", 3)
 found = model.classify(images)
 right = [x.label == each["label"] for x, each in zip(found, examples, strict=True)]
@@ -72,6 +72,12 @@ def test_images_are_classified_as_in_the_evaluation(tmp_path: Path) -> None:
     assert "'0.png'" in single
 
 
+_LOAD = "import lingvo_pipe as lp; lp.load('run')"
+_LOAD_TRUSTED = "import lingvo_pipe as lp; lp.load('run', model='{}')".format(
+    SMALL.partition("=")[2]
+)
+
+
 def test_what_a_run_names_is_not_imported(tmp_path: Path) -> None:
     """Its model differs from the registered one, and is refused."""
     write_small_model(tmp_path)
@@ -85,7 +91,29 @@ def test_what_a_run_names_is_not_imported(tmp_path: Path) -> None:
         assert text.count(old) == 1
         text = text.replace(old, new)
     params.write_text(text)
-    run = CommandLine(tmp_path).run("-c", "import lingvo_pipe as lp; lp.load('run')")
+    run = CommandLine(tmp_path).run("-c", _LOAD_TRUSTED)
     assert run[0] == 1
     assert f"{path} : type/trap/Trap" in run[2]
     assert "ValueError" in run[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "trap"),
+    [
+        ("run.evil.Toy", "run/evil.py"),
+        ("image.evil.Toy", "params/image/evil.py"),
+        ("mine.small_model.Small", "mine/__init__.py"),
+    ],
+)
+def test_a_runs_model_is_not_imported(tmp_path: Path, name: str, trap: str) -> None:
+    """The folder that holds a run is where Python looks for modules."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "params.txt").write_text(f"# model: {name}\ntask.name : 'task'\n")
+    (tmp_path / trap).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / trap).write_text("open('imported', 'w')")
+    loaded = CommandLine(tmp_path).run("-c", _LOAD)
+    assert loaded.code == 1
+    assert not (tmp_path / "imported").exists()
+    assert "LookupError" in loaded.errors
+    assert f"model='{name}'" in loaded.errors
