@@ -152,11 +152,12 @@ def test_weights_that_are_given_while_deferred_are_kept(
 
 def test_what_is_set_takes_the_hosts_memory_once() -> None:
     """A tensor that was made of an array used to hold the array as well."""
+    size = 4096  # So large an array goes back to the system once it is freed.
     before = _resident_bytes()
     with deferred_variables():
-        wide = [layers.Dense(2048, use_bias=False) for _ in range(16)]
-        model = keras.Sequential([keras.Input((2048,)), *wide])
-        model.set_weights([np.ones((2048, 2048), "float32") for _ in wide])
+        wide = [layers.Dense(size, use_bias=False) for _ in range(4)]
+        model = keras.Sequential([keras.Input((size,)), *wide])
+        model.set_weights([np.ones((size, size), "float32") for _ in wide])
     assert _resident_bytes() - before < 1.5 * 4 * model.count_params()
 
 

@@ -70,13 +70,16 @@ class StageUpdate:
             for call, packed in zip(stage.calls, packs, strict=True)
             for gradient in call.functions.final_gradients(*packed, divisor)
         ]
+        outputs = self._function.outputs
         results = tf.raw_ops.StatefulPartitionedCall(
             args=[*gradients, *sums, constants.step[micro_batch], *own.captured],
-            Tout=[x.dtype for x in self._function.outputs],
+            Tout=[x.dtype for x in outputs],
             f=self._function,
             config_proto=unoptimized_config(),
         )
-        for result, x in zip(results, self._function.outputs, strict=True):
+        if not outputs:  # A stage without weights: TensorFlow returns the operation.
+            results = []
+        for result, x in zip(results, outputs, strict=True):
             result.set_shape(x.shape)
         *weights, notes = cut_list(results, *self._num_weights)
         updated = NestedMap(
