@@ -39,6 +39,7 @@ from lingvo_pipe.keras.refusals import (
     check_exactness,
     check_loss,
     check_model,
+    check_params,
     check_summary,
 )
 from lingvo_pipe.layers.core.forward_context import ForwardContext
@@ -82,7 +83,7 @@ class PipelinedModel(keras.Model):
 
         A compiled model is compiled in the same way, with its optimizer's state, but
         without options that change how steps are run. Raises ValueError if the model
-        cannot be cut, or a param is not valid.
+        cannot be cut, or a param is not valid, and TypeError for one that is none.
 
         Args:
             model: the model; it is shared, not copied.
@@ -100,11 +101,11 @@ class PipelinedModel(keras.Model):
                 "PipelinedModel: expected a plain Keras model, got a PipelinedModel. "
                 "Give it the other's plain model, its attribute `model`."
             )
+        check_params(params)
         check_model(model)
-        super().__init__(name=model.name, dtype=model.dtype_policy)
-        self.model = model
         check_exactness(exact_losses)
-        self._exact_losses = exact_losses
+        super().__init__(name=model.name, dtype=model.dtype_policy)
+        self.model, self._exact_losses = model, exact_losses
         cells = model_cells(model)
         placed = pipelines.with_stages(params, devices, len(cells.cells))
         self._pipes = pipelines.Pipelines(
@@ -234,8 +235,7 @@ class PipelinedModel(keras.Model):
             self.predict_function = self._function(self.predict_step)
 
     def _cut(self, cells: ModelCells) -> None:
-        # Set so that Keras does not track them.
-        self.__dict__["_cells"] = cells
+        self.__dict__["_cells"] = cells  # Set so that Keras does not track them.
         self.__dict__["_weights"] = self.model.trainable_variables
         self.__dict__["_trained"] = trainable_flags(self.model)
         self._place()

@@ -1,7 +1,7 @@
 """Checks of Keras models and compilations that a pipeline cannot run."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.keras.private_names import flat_layers, graph_of, is_graph
 
 # What they make of an example depends on others of the mini-batch.
@@ -19,6 +20,11 @@ _HARMLESS = {"get_compile_config", "compile_from_config", "loss"}
 _WRAPPERS = (
     *("compile", "evaluate", "fit", "predict"),
     *("predict_on_batch", "test_on_batch", "train_on_batch"),
+)
+# Params of a PipeliningLayer that the model does not settle.
+_PARAMS = (
+    *("cell_costs", "jit_compile", "memory_limit", "num_batch_shards", "num_replicas"),
+    *("recompute", "schedule", "splits", "stages_per_device", "state_dtype"),
 )
 _LOOKUPS = (
     "TextVectorization",
@@ -113,6 +119,18 @@ def check_for_learner(model: keras.Model) -> None:
                 f"layer {layer.name!r}: expected a dtype that needs no loss scaling, "
                 f"got {layer.dtype_policy.name!r}. Use mixed_bfloat16, or train by "
                 "PipelinedModel.fit."
+            )
+
+
+def check_params(names: Iterable[str]) -> None:
+    """Raises TypeError unless all are names of params that a user may give."""
+    for name in names:
+        if name not in _PARAMS:
+            raise UserTypeError(
+                path=f"PipelinedModel({name}=...)",
+                expected=f"one of the params {', '.join(_PARAMS)}",
+                got=name,
+                hint=did_you_mean(name, _PARAMS).strip(),
             )
 
 

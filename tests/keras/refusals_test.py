@@ -267,3 +267,12 @@ def test_what_is_cloned_is_the_plain_model() -> None:
     with pytest.raises(TypeError, match="`model`"):
         keras.models.clone_model(pipelined)
     assert pipelined.to_json() == pipelined.model.to_json()
+
+
+@pytest.mark.parametrize("name", ["name", "tied", "cell_tpl", "batch_dim", "scedule"])
+def test_a_param_that_the_model_settles_or_that_is_none(name: str) -> None:
+    """The first three were given to the pipeline twice, and others ignored."""
+    with pytest.raises(UserTypeError) as error:
+        PipelinedModel(_sequential(layers.Dense(4)), **{name: 1})
+    assert error.value.path == f"PipelinedModel({name}=...)"
+    assert ("schedule" in error.value.hint) == (name == "scedule")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
@@ -26,6 +27,7 @@ from lingvo_pipe.training.optim.weight_decay import (
     l2_weights,
 )
 
+_UNNAMED = re.compile(r"^(variable)_\d+$")
 _CLIPPINGS = {
     "clip_gradient_norm_to_value": clip_by_global_norm,
     "clip_gradient_single_norm_to_value": clip_by_each_norm,
@@ -125,10 +127,11 @@ class Learner:
         """Returns the optimizer's state with its names, which may repeat.
 
         A constant learning rate is a variable of Keras, but not state: it comes from
-        the params, even after a resume.
+        the params, even after a resume. Nor does it name each variable: the number of
+        one like `variable_3` only says how many the process has made.
         """
         return [
-            (each.path, each.value)
+            (_UNNAMED.sub(r"\1", each.path), each.value)
             for each in self._optimizer.variables
             if each.path != LEARNING_RATE_NAME
         ]
