@@ -29,7 +29,7 @@ def errors_as_lines() -> Iterator[None]:
         if FLAGS.traceback:
             raise
         if user_message(error):
-            exit_with(error_text(error))
+            exit_with(error_text(error), getattr(error, "exit_code", 1))
         foreign = FLAGS.allow_foreign_logdir
         path = write_traceback(error, FLAGS.logdir or "", FLAGS.model, foreign)
         hint = f"The traceback is in {path}." if path else "--traceback shows more."
@@ -57,7 +57,7 @@ def write_traceback(
     return path
 
 
-def exit_with(text: str) -> NoReturn:
+def exit_with(text: str, code: int = 1) -> NoReturn:
     """Ends the process with an error's text."""
     print(f"error: {text}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(code)

@@ -12,7 +12,11 @@ class UserError(Exception):
         expected: what is allowed there, such as "at most 8 stages (one per cell)".
         got: what was given.
         hint: what to do, as sentences.
+
+    A program that ends with it has its `exit_code`.
     """
+
+    exit_code = 1
 
     def __init__(
         self,
@@ -35,6 +39,12 @@ class UserError(Exception):
 
 class UserValueError(UserError, ValueError):
     """A value that is not allowed."""
+
+
+class UserDamageError(UserValueError):
+    """A file of a run that does not hold what was written there."""
+
+    exit_code = 3
 
 
 class UserNameError(UserValueError, AssertionError):
@@ -79,6 +89,8 @@ class UserImportError(UserError, ImportError):  # type: ignore[misc]  # Its `pat
 
 class UserConnectionError(UserError, ConnectionError):
     """Another process that cannot be reached, or must not be."""
+
+    exit_code = 4
 
 
 def raise_problems(problems: Sequence[str], hint: str = "") -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError
 
 # Errors of something else in a file's place, or of its permissions.
 _IN_THE_WAY = (
@@ -30,10 +30,10 @@ _PUT_BACK = "Put back a copy, or use another --logdir."
 
 def damaged(
     path: Path, expected: str, got: object, hint: str = _PUT_BACK
-) -> UserValueError:
+) -> UserDamageError:
     """Returns the error of a file whose content is not as expected."""
     text = str(got)[:60]
-    return UserValueError(path=str(path), expected=expected, got=text, hint=hint)
+    return UserDamageError(path=str(path), expected=expected, got=text, hint=hint)
 
 
 def open_file(path: Path, mode: str) -> IO[Any]:

@@ -157,14 +157,14 @@ class WorkerWatch:
                 "anything new on file. See what ends them, or save more often by "
                 f"task.train.save_interval_steps. The same command {self._then}."
             )
-            self._exit(1)
+            self._exit(UserConnectionError.exit_code)
         self._write(f"This process waits for all workers, and {self._then}.")
         self._restarts.again(self._workers.client())
 
     def _give_up(self, problem: str, error: Exception) -> NoReturn:
         reason = str(error) or type(error).__name__
         self._write(f"error: {problem}: {reason}. The same command {self._then}.")
-        self._exit(1)
+        self._exit(getattr(error, "exit_code", 1))
 
     def _exit(self, code: int) -> NoReturn:
         try:

@@ -8,6 +8,8 @@ import pytest
 
 from lingvo_pipe.cli.error_output import errors_as_lines, write_traceback
 from lingvo_pipe.cli.flags import FLAGS
+from lingvo_pipe.core.errors import UserConnectionError, UserValueError
+from lingvo_pipe.core.regular_file import damaged
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 
@@ -50,3 +52,19 @@ def test_a_broken_pipe_of_something_else_is_an_error(
     with pytest.raises(SystemExit), errors_as_lines():
         raise BrokenPipeError("of a worker")
     assert capfd.readouterr().err.startswith("error: BrokenPipeError: of a worker")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserValueError("a mistake"), 1),
+        (ValueError("of the model's code"), 1),
+        (damaged(Path("best.json"), "JSON", "{"), 3),
+        (UserConnectionError("no worker"), 4),
+    ],
+)
+def test_exit_codes_tell_what_to_do(error: Exception, code: int) -> None:
+    FLAGS.mark_as_parsed()
+    with pytest.raises(SystemExit) as end, errors_as_lines():
+        raise error
+    assert end.value.code == code

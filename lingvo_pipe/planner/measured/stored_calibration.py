@@ -31,6 +31,14 @@ from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.version import VERSION
 
 _CACHE, _RECALIBRATE = "LINGVO_PIPE_CACHE", "LINGVO_PIPE_RECALIBRATE"
+# The least and the largest figures that any devices may have.
+_LIMITS = {
+    "operation_seconds": (0.0, 1.0),
+    "link_seconds": (0.0, 60.0),
+    "link_bandwidth": (1e3, 1e16),
+    "memory_bandwidth": (1e6, 1e16),
+}
+_ALONE = {"link_bandwidth": (math.inf, math.inf)}  # A single device sends nothing.
 # Errors of a folder that cannot be read or written, or of a damaged file.
 _UNUSABLE = (OSError, ValueError)
 
@@ -45,7 +53,9 @@ def machine_device(devices: Sequence[str]) -> DeviceModel:
         return calibrated_device(devices)
     path, key = _path(), _key(devices)
     stored = _read(path)
-    figures = None if os.environ.get(_RECALIBRATE) else _figures(stored.get(key))
+    figures = _figures(stored.get(key), len(devices) > 1)
+    if os.environ.get(_RECALIBRATE):
+        figures = None
     if figures is None:
         figures = measured_figures(devices)
         _write(path, {**stored, key: figures._asdict()})
@@ -81,16 +91,16 @@ def _read(path: Path) -> dict[str, Any]:
     return stored if isinstance(stored, dict) else {}
 
 
-def _figures(stored: Any) -> Figures | None:
-    """Returns stored figures, or None if they are not what was written."""
-    if not isinstance(stored, Mapping) or set(stored) != set(Figures._fields):
+def _figures(stored: Any, has_link: bool) -> Figures | None:
+    """Returns stored figures, or None if no devices have such."""
+    limits = _LIMITS if has_link else {**_LIMITS, **_ALONE}
+    if not isinstance(stored, Mapping) or set(stored) != set(limits):
         return None
-    values = stored.values()
-    if not all(type(x) is float and x >= 0 and not math.isnan(x) for x in values):
-        return None
-    figures = Figures(**stored)
-    positive = figures.link_bandwidth, figures.memory_bandwidth
-    return figures if min(positive) > 0 else None
+    is_possible = all(
+        type(stored[name]) is float and low <= stored[name] <= high
+        for name, (low, high) in limits.items()
+    )
+    return Figures(**stored) if is_possible else None
 
 
 def _write(path: Path, stored: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.core.regular_file import naming
 
 # Raised by TensorFlow for files that are damaged, cut short or gone.
@@ -77,7 +77,7 @@ def read_newest(
             continue
         return ReadCheckpoint(steps[-1], prefix, reader, frozenset(reasons))
     if reasons:
-        raise UserValueError(
+        raise UserDamageError(
             f"{directory}: expected a readable checkpoint, got {len(reasons)} damaged: "
             + "; ".join(f"step {step}: {why}" for step, why in reasons.items())
             + f". {hint}"
@@ -107,7 +107,7 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
         for number in _REFUSED:
             if os.strerror(number) in str(error):
                 raise OSError(number, os.strerror(number), prefix) from error
-        raise UserValueError(title + " ".join(str(error).split())) from error
+        raise UserDamageError(title + " ".join(str(error).split())) from error
     return reader
 
 

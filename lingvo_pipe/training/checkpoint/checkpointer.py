@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingvo_pipe.core.atomic_file import sync, write_atomically
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.core.regular_file import remove
 from lingvo_pipe.pipeline.devices.device_names import device_name
@@ -115,6 +115,15 @@ class Checkpointer:
     def saved_steps(self) -> list[int]:
         """Returns the steps of all checkpoints, ascending, damaged ones included."""
         return checkpoint_files.steps_in(self._directory)
+
+    def is_intact(self, step: int) -> bool:
+        """Returns whether the checkpoint of a step exists and can be read."""
+        prefix = str(self._directory / checkpoint_files.stem_of(step))
+        try:
+            checkpoint_files.read_through(prefix)
+        except UserDamageError:
+            return False
+        return True
 
     def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> None:
         self._directory.mkdir(exist_ok=True)  # Without parents: see `RunDirectory`.

@@ -1,8 +1,8 @@
 """Evaluations of a run, by its trainer or by another process."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lingvo_pipe.core.activity import activity
@@ -68,7 +68,7 @@ class RunEvaluations:
     Args:
         evaluation: evaluation of the task, traced.
         test_input: input with `EvalBatches()`.
-        saved_steps: steps of the run's checkpoints when this is created.
+        is_intact: returns whether the checkpoint of a step can be restored.
         is_stopping: returns whether the run is stopping, which ends an evaluation.
         schedules: schedules that follow the evaluations.
     """
@@ -79,24 +79,17 @@ class RunEvaluations:
     directory: RunDirectory
     metrics_log: MetricsLog
     log: Callable[[str], None]
-    saved_steps: InitVar[Collection[int]]
+    is_intact: Callable[[int], bool]
     is_stopping: Callable[[], Any]
     schedules: Sequence[DevBasedSchedule] = ()
     best: BestEvaluation = field(init=False)
 
-    def __post_init__(self, saved_steps: Collection[int]) -> None:
+    def __post_init__(self) -> None:
         # A resumed run does not repeat evaluations from before its checkpoint.
         self._records = read_metrics(self.directory.path)
         self._evaluated: dict[int, dict[str, float]] = {}
-        p = self.task.params.eval
-        self.best = BestEvaluation(p, self._records)
-        if self.best.step is not None and self.best.step not in saved_steps:
-            self.log(
-                f"The best evaluation's checkpoint, of step {self.best.step}, is "
-                "missing. The best evaluation with a checkpoint replaces it."
-            )
-            saved = [r for r in self._records if r["step"] in saved_steps]
-            self.best = BestEvaluation(p, saved)
+        self.best = BestEvaluation(self.task.params.eval, self._records)
+        self.check_best()
         write_best(self.directory.best_path, self.best.text())
         self._inform_schedules()
 
@@ -135,6 +128,19 @@ class RunEvaluations:
         self.best.add(step, metrics)
         self.log("\n".join([_line(step, SPLIT, metrics), *self.evaluation.warnings]))
         return metrics
+
+    def check_best(self) -> None:
+        """Replaces the best evaluation if its checkpoint is missing or damaged."""
+        step, records = self.best.step, self._records
+        if step is None or self.is_intact(step):
+            return
+        self.log(
+            f"The best evaluation's checkpoint, of step {step}, is missing or damaged. "
+            "The best evaluation with a checkpoint replaces it."
+        )
+        while self.best.step is not None and not self.is_intact(self.best.step):
+            records = [r for r in records if r["step"] != self.best.step]
+            self.best = BestEvaluation(self.task.params.eval, records)
 
     def best_writer(self) -> Callable[[], None]:
         """Returns a writer of the best evaluation, for when its checkpoint exists."""

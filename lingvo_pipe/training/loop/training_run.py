@@ -176,7 +176,7 @@ class TrainingRun:
         directory, log = self._directory, self._log
         self._record.rewind(self._start)
         with (
-            MetricsLog(directory.path, resume_step=self._start) as metrics_log,
+            MetricsLog(directory.path, self._start, log) as metrics_log,
             AsyncSaver(self._checkpointer, log) as saver,
         ):
             evaluations = RunEvaluations(
@@ -186,7 +186,7 @@ class TrainingRun:
                 directory,
                 metrics_log,
                 log,
-                self._checkpointer.saved_steps(),
+                self._checkpointer.is_intact,
                 is_stopping=lambda: signals.last_signal_name is not None,
                 schedules=self._schedules,
             )
@@ -224,6 +224,7 @@ class TrainingRun:
                 log(f"Stopped after step {last}: {evaluations.best.reason}")
             metrics = {} if signals.last_signal_name else evaluations.evaluate(last)
             saver.wait()
+            evaluations.check_best()
             evaluations.best_writer()()
             if last > self._start:
                 log(f"Trained {progress.summary()}; {self._result(segment)}")

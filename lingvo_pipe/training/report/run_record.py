@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.hyperparams.literals import read_plain
@@ -26,6 +27,7 @@ from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 _NUM_SAMPLES = 10
+_EVENTS_HINT = "Remove the file; metrics.jsonl has all but its images."
 _PACKAGES = ("tensorflow", "keras", "numpy")
 
 
@@ -108,8 +110,7 @@ def last_images(directory: Path) -> dict[str, tuple[int, bytes]]:
         for event in _events(path):
             for value in event.summary.value:
                 if value.metadata.plugin_data.plugin_name == "images":
-                    _, _, png = tf.make_ndarray(value.tensor)
-                    found[value.tag] = event.step, png
+                    found[value.tag] = event.step, _png(path, value)
     return found
 
 
@@ -137,6 +138,18 @@ def best_metric(directory: RunDirectory) -> str | None:
     )
 
 
+def _png(path: Path, value: Any) -> bytes:
+    """Returns the PNG of an image event: its width, its height and the file."""
+    try:
+        _, _, png = tf.make_ndarray(value.tensor)
+        if not isinstance(png, bytes):
+            raise ValueError(png)
+        return png
+    except regular_file.MALFORMED as error:
+        expected = f"an image {value.tag!r}"
+        raise regular_file.damaged(path, expected, error, _EVENTS_HINT) from error
+
+
 def _read_bytes(path: Path) -> bytes | None:
     try:
         with regular_file.open_file(path, "rb") as file:
@@ -152,6 +165,8 @@ def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
             yield tf.compat.v1.Event.FromString(next(records))
         except (StopIteration, tf.errors.OpError):
             return
+        except DecodeError as error:
+            raise regular_file.damaged(path, "events", error, _EVENTS_HINT) from error
 
 
 @functools.cache  # TensorFlow never frees about 100 KiB of each data set.

@@ -16,18 +16,19 @@ import os
 import re
 import struct
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsInt
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import sync, write_atomically
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.training.run.run_directory import LOCK_NAME
 
 FILE_NAME = "metrics.jsonl"
@@ -51,16 +52,25 @@ _HISTOGRAM = _metadata("histograms", "TENSOR")
 class MetricsLog(AbstractContextManager["MetricsLog"]):
     """A log of one run's metrics, which one process at a time may write.
 
-    Opening it drops an incomplete last line, and lines of steps after `resume_step`,
-    which a resumed run will write again; it raises ValueError if a line is damaged.
+    Opening it drops an incomplete last line, of which `log` gets a line, and lines of
+    steps after `resume_step`, which a resumed run will write again; it raises
+    ValueError if a line is damaged.
     """
 
-    def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
+    def __init__(
+        self,
+        logdir: str | Path,
+        resume_step: int | None = None,
+        log: Callable[[str], None] = logging.warning,
+    ) -> None:
         self._logdir = Path(logdir)
         self._logdir.mkdir(parents=True, exist_ok=True)
         self._path = self._logdir / FILE_NAME
         text = lines_until(self._path, math.inf if resume_step is None else resume_step)
-        if text != (regular_file.read_text(self._path) or ""):
+        before = regular_file.read_text(self._path) or ""
+        if before and not before.endswith("\n"):
+            log(f"{self._path}: dropped its last line, which is incomplete.")
+        if text != before:
             write_atomically(self._path, text)
         self._file = regular_file.open_file(self._path, "a")
         sync(self._logdir)
@@ -211,7 +221,7 @@ def _parse(line: str, position: str) -> dict[str, Any]:
             raise ValueError(step, split)
         return {"step": step, "split": split, **metrics}
     except regular_file.MALFORMED as error:
-        raise UserValueError(
+        raise UserDamageError(
             f"{position}: expected a JSON object of step, split and numbers, got "
             f"{line[:60]!r}. Correct or remove the line."
         ) from error

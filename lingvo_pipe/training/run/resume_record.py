@@ -12,7 +12,7 @@ from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.checks import is_count, is_sequence
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.core.regular_file import damaged, open_file, read_json, read_text
 from lingvo_pipe.training.run.metrics_log import FILE_NAME, lines_until
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -55,7 +55,7 @@ class ResumeRecord:
         text = "".join(f"{x}\n" for x in lines[:expected])
         if hashlib.sha256(text.encode()).hexdigest() != record["sha256"]:
             got = "other ones" if len(lines) >= expected else str(len(lines))
-            raise UserValueError(
+            raise UserDamageError(
                 f"{self._metrics_path}: expected the {expected} lines that it had at "
                 f"the last checkpoint, got {got}. The best evaluation and the patience "
                 f"follow from them. {self._hint}"

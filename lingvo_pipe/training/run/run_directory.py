@@ -34,7 +34,7 @@ from typing import IO, Any
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
@@ -133,7 +133,7 @@ class RunDirectory:
         try:
             entries_by_path(text)
         except ValueError as error:
-            raise UserValueError(
+            raise UserDamageError(
                 f"{self.params_path} is damaged: {error} Put back a copy, or use "
                 "another --logdir."
             ) from error

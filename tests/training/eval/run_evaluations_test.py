@@ -15,9 +15,11 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.eval.run_evaluations import evaluate_run
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.run.best_evaluation import read_best_step
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
@@ -36,11 +38,16 @@ def task(**eval_params: Any) -> BaseTask:
 evaluated_task = functools.cache(task)  # Its weights are read before each evaluation.
 
 
-def train_toy(logdir: Path, test: Input | None = None, **eval_params: Any) -> None:
+def train_toy(
+    logdir: Path,
+    test: Input | None = None,
+    log: Callable[[str], None] = lambda line: None,
+    **eval_params: Any,
+) -> None:
     data, test = Input(*map(batch, range(STEPS))), test or Input(batch(9))
     directory = RunDirectory(logdir, "toy.Toy")
     params = f"task.train.max_steps : {STEPS}\n"
-    train(task(**eval_params), data, test, directory, params, lambda _: None)
+    train(task(**eval_params), data, test, directory, params, log)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +123,46 @@ def test_the_best_is_found(tmp_path: Path) -> None:
     (found,) = evaluate(tmp_path, checkpoint="best")
     assert found["loss"] == min(losses.values())
     assert losses[found["step"]] == found["loss"]
+
+
+@pytest.mark.parametrize("when", ["at a resumption", "at the end"])
+def test_a_best_that_cannot_be_read_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It was still named as the best, and --checkpoint=best failed."""
+    logged: list[str] = []
+
+    def damage() -> int:
+        best = read_best_step(tmp_path / "best.json")
+        assert best is not None
+        data = tmp_path / "checkpoints" / f"ckpt-{best:08d}.data-00000-of-00001"
+        data.write_bytes(b"")
+        return best
+
+    # The largest loss is an early one's.
+    settings: dict[str, Any] = {"interval_steps": 1, "best_metric": "loss"}
+    if when == "at the end":
+        wait = AsyncSaver.wait
+        damaged: list[int] = []
+
+        def then_damage(saver: AsyncSaver) -> None:
+            wait(saver)
+            last = tmp_path / f"checkpoints/ckpt-{STEPS:08d}.index"
+            if last.exists() and not damaged:
+                damaged.append(damage())
+
+        monkeypatch.setattr(AsyncSaver, "wait", then_damage)
+        train_toy(tmp_path, log=logged.append, **settings)
+        (best,) = damaged
+    else:
+        train_toy(tmp_path, **settings)
+        best = damage()
+        train_toy(tmp_path, log=logged.append, **settings)
+    assert any(f"step {best}," in line for line in logged)
+    other = read_best_step(tmp_path / "best.json")
+    assert other not in (None, best)
+    directory = open_run(tmp_path, "toy.Toy")
+    assert [*weights_in_turn(task(), directory, "best", None, logged.append)] == [other]
 
 
 def test_a_run_without_a_best_is_refused(finished: Path) -> None:

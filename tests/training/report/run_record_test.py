@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow as tf
 
-from lingvo_pipe.training.report.run_record import checkpoint_sizes
+from lingvo_pipe.core.errors import UserDamageError
+from lingvo_pipe.training.report.run_record import checkpoint_sizes, last_images
+from lingvo_pipe.training.run.metrics_log import _metadata
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 
@@ -30,3 +34,26 @@ def test_checkpoints_that_are_deleted_meanwhile_are_left_out(
 
     monkeypatch.setattr(Path, "stat", delete_first)
     assert checkpoint_sizes(directory) == {6: 12}
+
+
+@pytest.mark.parametrize(
+    "value", [["1", "2"], [1, 2, 3], "1"], ids=["two", "numbers", "one"]
+)
+def test_a_forged_image_is_named(tmp_path: Path, value: Any) -> None:
+    """It ended the report with a traceback, or was drawn as three zeros."""
+    with tf.summary.create_file_writer(str(tmp_path)).as_default(step=1):
+        tf.summary.write(
+            "drawn", tf.constant(value), metadata=_metadata("images", "BLOB_SEQUENCE")
+        )
+    with pytest.raises(UserDamageError) as error:
+        last_images(tmp_path)
+    assert error.value.path.startswith(str(tmp_path / "events.out"))
+
+
+def test_an_event_that_is_none_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"no event")
+    with pytest.raises(UserDamageError) as error:
+        last_images(tmp_path)
+    assert error.value.path == str(path)

@@ -189,6 +189,10 @@ def test_an_incomplete_line_is_dropped(tmp_path):
     for end in range(first_line, len(whole)):
         path.write_text(whole[:end])
         assert steps_of(tmp_path) == [1]
+    logged: list[str] = []
+    MetricsLog(tmp_path, log=logged.append).close()
+    assert len(logged) == 1
+    assert str(path) in logged[0]
     write_steps(tmp_path, [5])
     assert steps_of(tmp_path) == [1, 5]
 
