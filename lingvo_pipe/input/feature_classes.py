@@ -25,7 +25,7 @@ def check_features(name: str, data_dirs: list[Any]) -> None:
     """Raises ValueError if a data set's folder names classes to be imported.
 
     Classes of TensorFlow Datasets, and of modules that are imported already, are fine.
-    `name` is that of `tfds.builder`, and `data_dirs` are the folders of data sets.
+    `name` is as in `tfds.builder`, and `data_dirs` are the folders of data sets.
     """
     try:
         dataset, _ = naming.parse_builder_name_kwargs(name)

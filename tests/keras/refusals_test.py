@@ -272,7 +272,8 @@ def test_what_is_cloned_is_the_plain_model() -> None:
 @pytest.mark.parametrize("name", ["name", "tied", "cell_tpl", "batch_dim", "scedule"])
 def test_a_param_that_the_model_settles_or_that_is_none(name: str) -> None:
     """The first three were given to the pipeline twice, and others ignored."""
+    params: dict[str, Any] = {name: 1}
     with pytest.raises(UserTypeError) as error:
-        PipelinedModel(_sequential(layers.Dense(4)), **{name: 1})
+        PipelinedModel(_sequential(layers.Dense(4)), **params)
     assert error.value.path == f"PipelinedModel({name}=...)"
     assert ("schedule" in error.value.hint) == (name == "scedule")

@@ -15,6 +15,7 @@ from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from tests.models.transformer.small_models import (
+    alone,
     language_model_task,
     predicted,
     sentences,
@@ -76,15 +77,12 @@ def _lengths() -> list[int]:
 
 
 def _translation_batch(step: int) -> NestedMap:
-    rows = [
-        [[x] for x in sentences(_lengths(), seed)] for seed in (2 * step, 2 * step + 1)
-    ]
-    return translation_batch(*rows)
+    sources, targets = (sentences(_lengths(), 2 * step + i) for i in range(2))
+    return translation_batch(alone(sources), alone(targets))
 
 
 def _text_batch(step: int) -> NestedMap:
-    rows = [[x] for x in sentences(_lengths(), step)]
-    return predicted(rows, _NUM_TOKENS)
+    return predicted(alone(sentences(_lengths(), step)), _NUM_TOKENS)
 
 
 def _image_params(*cells: InstantiableParams) -> InstantiableParams:
@@ -121,7 +119,7 @@ _PER_DEVICE = {
     **dict.fromkeys(("zero_bubble_v", "dualpipe_v"), 2),
 }
 _MAX_DEVICES = 8  # That the tests have.
-_RECOMPUTED = (None, None, "always", "never", "except_last", [0], [])
+_RECOMPUTED: Sequence[Any] = (None, None, "always", "never", "except_last", [0], [])
 # Of a resumption, these may be others with the same bytes.
 _REPORTS: dict[str, Sequence[Any]] = {
     "train.steps_per_loop": (1, 2, 3),
