@@ -7,7 +7,8 @@ A layout is a number of devices, a schedule and a recompute mode.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +22,7 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 
 # Arrays of smaller numbers, such as gradients of 0, are rounding alone.
 _SMALL = 1e-4
+_DIGITS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,17 @@ def _arguments(given: Any) -> Mapping[str, Any]:
     return given
 
 
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Returns names in an order in which `dense_1000_loss` follows `dense_999_loss`.
+
+    Each model has other numbers in its names, and Keras sorts them as texts.
+    """
+    return sorted(
+        names,
+        key=lambda name: [int(x) if x.isdigit() else x for x in _DIGITS.split(name)],
+    )
+
+
 def _trained(
     name: str,
     model: keras.Model,
@@ -196,8 +209,8 @@ def _trained(
     predictions = tree.flatten(trained.predict(data[0], **options))
     variables = [*model.variables, *trained.optimizer.variables]
     results = {
-        **{f"fit's {key}": numbers for key, numbers in history.items()},
-        **{f"evaluate's {key}": number for key, number in evaluation.items()},
+        **{f"fit's {key}": history[key] for key in _in_order(history)},
+        **{f"evaluate's {key}": evaluation[key] for key in _in_order(evaluation)},
         **{f"output {i} of predict": x for i, x in enumerate(predictions)},
     }
     values = [(f"variable {v.path!r}", v.numpy()) for v in variables]

@@ -80,3 +80,20 @@ def test_differences_are_parts_of_the_largest_number(
     expected, got = (TrainedModel("", [("x", np.array(x))]) for x in (a, b))
     (difference,) = differences(expected, got)
     assert difference.relative == pytest.approx(relative)
+
+
+def test_names_may_have_another_number_of_digits() -> None:
+    """Losses were compared in the order of their names: ..._10_loss, ..._9_loss."""
+    numbers = iter(range(6, 100))
+
+    def make() -> keras.Model:
+        x = keras.Input((6,))
+        heads = [layers.Dense(2, name=f"head_{next(numbers)}") for _ in range(2)]
+        return keras.Model(x, [head(x) for head in heads])
+
+    assert_pipelined_equals_plain(
+        make,
+        (_DATA[0], [_DATA[1], 3 * _DATA[1]]),
+        {"optimizer": "adam", "loss": ["mse", "mse"]},
+        devices=[1],
+    )
