@@ -84,7 +84,7 @@ def test_differences_are_parts_of_the_largest_number(
 
 def test_names_may_have_another_number_of_digits() -> None:
     """Losses were compared in the order of their names: ..._10_loss, ..._9_loss."""
-    numbers = iter(range(6, 100))
+    numbers = iter(range(7, 100))
 
     def make() -> keras.Model:
         x = keras.Input((6,))
