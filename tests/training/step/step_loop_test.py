@@ -22,6 +22,7 @@ from lingvo_pipe.training.step.step_loop import StepLoop
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.step.train_step import TrainStep
 from tests.support.cases import exhaustive
+from tests.training.random_settings import MODELS
 from tests.training.toy_run import Input, batch, published_params, run, saved_bytes
 
 BATCHES = [batch(seed) for seed in range(7)]
@@ -102,6 +103,21 @@ def test_a_pipeline_without_blocks_can_loop_too() -> None:
 
     expected = _trained(TrainStep(params().Instantiate()), [BATCHES])
     assert _trained(StepLoop(params().Instantiate()), [BATCHES]) == expected
+
+
+def test_a_stage_may_have_no_weights() -> None:
+    """Its update has no results, and TensorFlow then returned an operation."""
+    model = MODELS["without_weights"]
+    batches = [model.make_batch(step) for step in range(3)]
+
+    def params() -> InstantiableParams:
+        p = model.make_params()
+        p.pipeline.Set(splits=len(p.pipeline.cell_tpl), num_micro_batches=2)
+        p.train.learning_rate = 0.1
+        return p
+
+    expected = _trained(TrainStep(params().Instantiate()), [batches])
+    assert _trained(StepLoop(params().Instantiate()), [batches]) == expected
 
 
 def test_a_run_may_change_its_steps_per_loop(tmp_path: Path) -> None:
