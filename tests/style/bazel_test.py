@@ -27,6 +27,18 @@ def test_bazel_runs_every_test_once() -> None:
     assert run == Counter(there)
 
 
+def test_a_library_has_every_module() -> None:
+    """A module in none is missing wherever Bazel runs what imports it."""
+    builds = Builds()
+    held = {file for label in builds.libraries for file in builds.files(label)}
+    modules = {
+        str(path.relative_to(ROOT))
+        for folder in ("lingvo_pipe", "model_registry", "params")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert modules <= held, modules - held
+
+
 def test_the_exhaustive_suite_has_every_test() -> None:
     builds = Builds()
     parts = {
