@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from lingvo_pipe.core.errors import UserConnectionError
 from lingvo_pipe.fault_tolerance import worker_watch
 from lingvo_pipe.fault_tolerance.worker_status import (
     Answer,
@@ -194,7 +195,7 @@ def test_restarts_in_a_row_are_bounded() -> None:
     watch = _watch(worker, logged, restarts)
     with pytest.raises(Ended) as ended:
         _do(watch, _fails(worker, GONE))
-    assert ended.value.args == (1,)
+    assert ended.value.args == (UserConnectionError.exit_code,)
     assert not restarts.restarted.is_set()
     assert re.search(r"^error: .*\b6\b.*\.save_interval_steps\b", logged[-2])
     assert logged[-1] == "ended"
