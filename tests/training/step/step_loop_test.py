@@ -205,7 +205,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an optimizer": (
         {"optimizer": OptimizerParams("Nadam")},
-        r"variable_\d+.*task\.train\.optimizer",
+        r"\bvariable\b.*task\.train\.optimizer",
     ),
     "skipping": ({"max_skipped_steps": 2}, r"steps_per_loop.*max_skipped_steps.*\b0\b"),
 }
