@@ -97,7 +97,7 @@ def GetClass(name: str) -> type:
 
 
 def GetName(cls: type) -> str:
-    """Returns the name of a registered class; raises LookupError if it is not."""
+    """Returns the name of a class, or raises LookupError if it is not registered."""
     for name, registration in _registered.items():
         if registration.cls is cls:
             return name

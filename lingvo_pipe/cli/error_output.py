@@ -12,6 +12,7 @@ from lingvo_pipe.cli.flags import FLAGS, USING_JOBS
 from lingvo_pipe.cli.lasting_output import ending_with_reader
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.error_text import error_text, user_message
+from lingvo_pipe.core.errors import exit_code_of
 
 
 @contextlib.contextmanager
@@ -29,7 +30,7 @@ def errors_as_lines() -> Iterator[None]:
         if FLAGS.traceback:
             raise
         if user_message(error):
-            exit_with(error_text(error), getattr(error, "exit_code", 1))
+            exit_with(error_text(error), exit_code_of(error))
         foreign = FLAGS.allow_foreign_logdir
         path = write_traceback(error, FLAGS.logdir or "", FLAGS.model, foreign)
         hint = f"The traceback is in {path}." if path else "--traceback shows more."

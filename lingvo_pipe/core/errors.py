@@ -93,6 +93,11 @@ class UserConnectionError(UserError, ConnectionError):
     exit_code = 4
 
 
+def exit_code_of(error: Exception) -> int:
+    """Returns the exit code of a program that an error ends."""
+    return error.exit_code if isinstance(error, UserError) else UserError.exit_code
+
+
 def raise_problems(problems: Sequence[str], hint: str = "") -> None:
     """Raises one UserValueError that lists all problems; does nothing without any."""
     if problems:

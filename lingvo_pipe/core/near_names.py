@@ -1,7 +1,7 @@
-"""Known names that are similar to an unknown one, for errors."""
+"""Names in messages: known ones near an unknown one, the first of many."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
@@ -22,3 +22,9 @@ def suggest(names: Iterable[str]) -> str:
     """Returns " Did you mean 'a' or 'b'?", or "" if there are no names."""
     listed = " or ".join(map(repr, names))
     return f" Did you mean {listed}?" if listed else ""
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Returns "a, b and 3 more", with `most` names at most."""
+    more = f" and {len(names) - most} more" * (len(names) > most)
+    return ", ".join(names[:most]) + more

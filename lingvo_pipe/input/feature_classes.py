@@ -4,6 +4,7 @@ TensorFlow Datasets imports the modules of these classes, wherever Python finds 
 a folder from elsewhere could name code of its own.
 """
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -32,19 +33,24 @@ def check_features(name: str, data_dirs: list[Any]) -> None:
     except ValueError:  # No name of a data set.
         return
     folders = [Path(x).expanduser() / dataset.name for x in data_dirs]
-    for path in (path for x in folders for depth in _DEPTHS for path in x.glob(depth)):
-        try:
-            features = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            continue  # TensorFlow Datasets cannot read it either.
-        if foreign := sorted(set(filter(_is_foreign, _class_names(features)))):
-            raise UserValueError(
-                path=str(path),
-                expected="features of classes of TensorFlow Datasets",
-                got=foreign,
-                hint="If you trust this code, import the module before, such as by "
-                "--model_imports.",
-            )
+    for folder, depth in itertools.product(folders, _DEPTHS):
+        for path in folder.glob(depth):
+            _check_file(path)
+
+
+def _check_file(path: Path) -> None:
+    try:
+        features = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return  # TensorFlow Datasets cannot read it either.
+    if foreign := sorted(set(filter(_is_foreign, _class_names(features)))):
+        raise UserValueError(
+            path=str(path),
+            expected="features of classes of TensorFlow Datasets",
+            got=foreign,
+            hint="If you trust this code, import the module before, such as by "
+            "--model_imports.",
+        )
 
 
 def _is_foreign(name: str) -> bool:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 from keras import tree
 
+from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.calls import Call, Value, calls_of
 from lingvo_pipe.keras.row_seed import known_draws
@@ -33,8 +34,7 @@ def warn_of_mixing(model: keras.Model) -> None:
 def warn_of_normalization(model: keras.Model) -> None:
     """Logs a line that names layers which normalize by moments of a micro-batch."""
     if names := [x.name for x in private_names.flat_layers(model) if _normalizes(x)]:
-        more = f" and {len(names) - _MAX_NAMED} more" * (len(names) > _MAX_NAMED)
-        shown = ", ".join(map(repr, names[:_MAX_NAMED])) + more
+        shown = first_names(list(map(repr, names)), _MAX_NAMED)
         text = "%s: %s normalize by the moments of each micro-batch, as GPipe does."
         logging.warning(text, model.name, shown)
 
@@ -79,16 +79,14 @@ def _may_mix(call: Call) -> bool:
     random = np.random.default_rng(0)
     try:
         examples = {x.number: _example(x, random) for x in call.taken}
-        whole, first, second = (
-            _outputs(call, draws, examples, part) for part in _PARTS
-        )
+        outputs = [_outputs(call, draws, examples, part) for part in _PARTS]
     except Exception:  # Whatever a user's layer raises on such values.
         return False
     number = len(call.made)
     return not (
-        all(map(_is_same, call.made, whole, first, second))
+        all(map(_is_same, call.made, *outputs))
         # Of the state that it writes and of its losses, the pipeline takes the mean.
-        and all(map(_is_mean, whole[number:], first[number:], second[number:]))
+        and all(map(_is_mean, *(numbers[number:] for numbers in outputs)))
     )
 
 
@@ -140,7 +138,7 @@ def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
     examples = [_example(x, random) for x in rows]
     # Outputs may be any numbers, or from 0 to 1.
     squashed = [1 / (1 + np.exp(-x)) if x.dtype.kind == "f" else x for x in examples]
-    mixes = _differs_on_halves if is_of_keras else _is_by_all_rows
+    mixes = _differs_on_halves if is_of_keras else _may_mix_rows
     return mixes(loss, examples) or mixes(loss, squashed)
 
 
@@ -156,7 +154,7 @@ def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool
     return not _is_mean(*values)
 
 
-def _is_by_all_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
+def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
     """Returns False if each row of a loss surely depends on this row alone."""
     y_true, y_pred = examples
     others = y_true.copy(), y_pred.copy()

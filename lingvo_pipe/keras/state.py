@@ -195,7 +195,7 @@ def _traced_draws(
     def spec(x: Any) -> Any:
         if not isinstance(x, Value):
             return x
-        sizes = [size if known is None else known for known in x.spec.shape]
+        sizes = [size if n is None else n for n in x.spec.shape]
         if x.row_axis is not None:
             sizes[x.row_axis] = num_examples
         return keras.KerasTensor(sizes, x.spec.dtype)

@@ -74,6 +74,9 @@ def load(
             hint=f"If you trust its code, pass model={directory.model_name!r}.",
         )
     p = params_of_run(directory, "Test")
+    vocabulary = directory.path.absolute() / COPY
+    if vocabulary.exists() and "vocab_file" in p.input:
+        p.input.vocab_file = str(vocabulary)
     task = single_stage(p.task).Instantiate()
     (step,) = weights_in_turn(task, directory, checkpoint, None, logging.warning)
     return TrainedModel(directory, step, task, p.input)
@@ -89,10 +92,10 @@ class TrainedModel:
     """
 
     def __init__(
-        self, directory: RunDirectory, step: int, task: BaseTask, data: Params
+        self, directory: RunDirectory, step: int, task: BaseTask, input_params: Params
     ) -> None:
         self.name, self.step, self.task = directory.model_name, step, task
-        self._path, self._input = directory.path.absolute(), data
+        self._path, self._input_params = directory.path.absolute(), input_params
 
     def translate(self, sentences: Sequence[str], to: str | None = None) -> list[str]:
         """Returns the best translation of each sentence, and "" of an empty one.
@@ -126,11 +129,8 @@ class TrainedModel:
 
     @functools.cached_property
     def _data(self) -> Any:
-        """The input, with the run's vocabulary."""
-        vocabulary = self._path / COPY
-        if vocabulary.exists() and "vocab_file" in self._input:
-            self._input.vocab_file = str(vocabulary)
-        data = self._input.Instantiate()
+        """The input, which is built only where it is used."""
+        data = self._input_params.Instantiate()
         check_vocabulary(self._path, data)
         return data
 

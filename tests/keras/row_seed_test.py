@@ -179,8 +179,8 @@ class _Up(layers.Layer):
     def call(self, pair: Any, training: bool = False) -> Any:
         small, large = pair
         wide = keras.ops.repeat(keras.ops.repeat(small, 2, axis=1), 2, axis=2)
-        both = keras.ops.concatenate([wide, large], axis=-1)
-        return self.dropout(both, training=training)
+        joined = keras.ops.concatenate([wide, large], axis=-1)
+        return self.dropout(joined, training=training)
 
 
 def test_sizes_that_no_trial_fits() -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
@@ -27,18 +24,12 @@ from tests.models.transformer.small_models import (
     translation_task,
 )
 from tests.support.cases import exhaustive
+from tests.training.toy_models import BATCH, CLASSES, Batches, Model, image_batch
 from tests.training.toy_run import published_params, resumed_steps, saved_bytes
 
-BATCH, NUM_MICRO_BATCHES, CLASSES = 8, 4, 3
+NUM_MICRO_BATCHES = 4
 # Number of steps before the stop, and in all.
 STOPPED, STEPS = 3, 8
-
-
-class Model(NamedTuple):
-    """Params of a task, and its batches by step."""
-
-    make_params: Callable[[], InstantiableParams]
-    make_batch: Callable[[int], NestedMap]
 
 
 def _image_params() -> InstantiableParams:
@@ -56,15 +47,6 @@ def _image_params() -> InstantiableParams:
         FCLayer.Params().Set(input_dim=5, output_dim=CLASSES),
     ]
     return p
-
-
-def _image_batch(step: int) -> NestedMap:
-    random = np.random.default_rng(step)
-    return NestedMap(
-        image=random.normal(size=[BATCH, 3]).astype(np.float32),
-        label=random.integers(CLASSES, size=BATCH).astype(np.int32),
-        weight=np.ones(BATCH, np.float32),
-    )
 
 
 def _translation_params() -> InstantiableParams:
@@ -87,25 +69,9 @@ def _in_pairs(found: list[list[int]]) -> list[list[list[int]]]:
 
 
 MODELS = {
-    "image": Model(_image_params, _image_batch),
+    "image": Model(_image_params, image_batch),
     "translation": Model(_translation_params, _translation_batch),
 }
-
-
-class Batches:
-    """An input whose batches are functions of the step."""
-
-    def __init__(self, make_batch: Callable[[int], NestedMap]):
-        self.params = Params()
-        self.params.Define("batch_size", BATCH, "")
-        batches = [make_batch(step) for step in range(STEPS)]
-        self._batches = tf.nest.map_structure(lambda *x: np.stack(x), *batches)
-
-    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(self._batches).skip(start_step)
-
-    def EvalBatches(self) -> tf.data.Dataset:
-        return self.TrainBatches().take(1)
 
 
 def _train(name: str, logdir: Path, **pipeline: Any) -> list[str]:
@@ -115,7 +81,7 @@ def _train(name: str, logdir: Path, **pipeline: Any) -> list[str]:
     p = model.task
     p.pipeline.Set(num_micro_batches=NUM_MICRO_BATCHES, **pipeline)
     p.train.Set(max_steps=STEPS, save_interval_steps=1, keep_checkpoints=STEPS)
-    data, logged = Batches(MODELS[name].make_batch), list[str]()
+    data, logged = Batches(MODELS[name].make_batch, STEPS), list[str]()
     directory = RunDirectory(logdir, name)
     train(p.Instantiate(), data, data, directory, model.ToText(), logged.append)
     return logged

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
@@ -22,54 +22,18 @@ from tests.models.transformer.small_models import (
     translation_batch,
     translation_task,
 )
+from tests.training.toy_models import BATCH, CLASSES, Model, image_batch
 from tests.training.toy_run import published_params
 
-BATCH = 8
-_STEPS, _CLASSES, _NUM_TOKENS = 2, 3, 6
-
-
-class Model(NamedTuple):
-    """Params of a task, and its batches by step."""
-
-    make_params: Callable[[], InstantiableParams]
-    make_batch: Callable[[int], NestedMap]
+_NUM_TOKENS = 6
 
 
 class Settings(NamedTuple):
-    """Params that are set, by path, and those of a resumption with the same bytes."""
+    """Params of a run, by path, and of its resumption with the same bytes."""
 
     model: str
     values: dict[str, Any]
     resumed: dict[str, Any]
-
-
-class Batches:
-    """An input of two steps."""
-
-    def __init__(self, make_batch: Callable[[int], NestedMap]):
-        self.params = Params()
-        self.params.Define("batch_size", BATCH, "")
-        batches = map(make_batch, range(_STEPS))
-        self._batches = tf.nest.map_structure(lambda *x: np.stack(x), *batches)
-
-    @property
-    def element_spec(self) -> Any:
-        return self.TrainBatches().element_spec
-
-    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(self._batches).skip(start_step)
-
-    def EvalBatches(self) -> tf.data.Dataset:
-        return self.TrainBatches().take(1)
-
-
-def _image_batch(step: int) -> NestedMap:
-    random = np.random.default_rng(step)
-    return NestedMap(
-        image=random.normal(size=[BATCH, 3]).astype(np.float32),
-        label=random.integers(_CLASSES, size=BATCH).astype(np.int32),
-        weight=np.ones(BATCH, np.float32),
-    )
 
 
 def _lengths() -> list[int]:
@@ -99,13 +63,13 @@ def _without_weights() -> InstantiableParams:
     """Returns a model whose stages may have no weights, the first one among them."""
     drop = DropoutLayer.Params().Set(keep_prob=0.8)
     relu = ActivationLayer.Params().Set(activation="RELU")
-    return _image_params(drop, _dense(3), relu, drop, _dense(5, _CLASSES))
+    return _image_params(drop, _dense(3), relu, drop, _dense(5, CLASSES))
 
 
 MODELS = {
-    "batch_norm": Model(lambda: published_params(_CLASSES, 1), _image_batch),
-    "one_cell": Model(lambda: _image_params(_dense(3, _CLASSES)), _image_batch),
-    "without_weights": Model(_without_weights, _image_batch),
+    "batch_norm": Model(lambda: published_params(CLASSES, 1), image_batch),
+    "one_cell": Model(lambda: _image_params(_dense(3, CLASSES)), image_batch),
+    "without_weights": Model(_without_weights, image_batch),
     # Token ids pass from stage to stage.
     "translation": Model(
         lambda: translation_task(tied=True, dropout_prob=0.1), _translation_batch

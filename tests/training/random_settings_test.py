@@ -18,7 +18,8 @@ from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from tests.support.cases import exhaustive
 from tests.support.command_line import snapshot
-from tests.training.random_settings import MODELS, Batches, random_settings
+from tests.training.random_settings import MODELS, random_settings
+from tests.training.toy_models import Batches
 from tests.training.toy_run import saved_bytes
 
 _NUM_SEEDS = 300
@@ -27,7 +28,7 @@ _LAST = 2
 
 
 def _train(model: str, logdir: Path, values: dict[str, Any]) -> bool:
-    """Trains to the last step; returns False if the settings are refused."""
+    """Trains to the last step, or returns False if the settings are refused."""
     before = snapshot(logdir)
     p = Params()
     p.Define("task", MODELS[model].make_params(), "")
@@ -36,7 +37,7 @@ def _train(model: str, logdir: Path, values: dict[str, Any]) -> bool:
     for path, value in values.items():
         owner, name = path.split(".")
         p.task.Get(owner).Set(**{name: value})
-    data = Batches(MODELS[model].make_batch)
+    data = Batches(MODELS[model].make_batch, _LAST)
     try:
         configure_inputs(p.task, data)
         task = p.task.Instantiate()

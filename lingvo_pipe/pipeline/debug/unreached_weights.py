@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.tracing.cut import dependents
 from lingvo_pipe.pipeline.tracing.trace import Trace
@@ -19,13 +20,11 @@ def warn_of_unreached_weights(assembly: Assembly) -> None:
     """Logs a line if no loss depends on some trained weights of a traced model."""
     paths = _unreached_weights(assembly)
     if paths:
-        more = f" and {len(paths) - _MAX_NAMED} more" * (len(paths) > _MAX_NAMED)
         tf.get_logger().warning(
-            "No loss depends on %s%s: training does not change them. Look for an "
+            "No loss depends on %s: training does not change them. Look for an "
             "unused output, or a tf.stop_gradient; if it is intended, create them "
             "with trainable=False.",
-            ", ".join(paths[:_MAX_NAMED]),
-            more,
+            first_names(paths, _MAX_NAMED),
         )
 
 

@@ -53,9 +53,8 @@ def machine_device(devices: Sequence[str]) -> DeviceModel:
         return calibrated_device(devices)
     path, key = _path(), _key(devices)
     stored = _read(path)
-    figures = _figures(stored.get(key), len(devices) > 1)
-    if os.environ.get(_RECALIBRATE):
-        figures = None
+    entry = None if os.environ.get(_RECALIBRATE) else stored.get(key)
+    figures = _figures(entry, has_link=len(devices) > 1)
     if figures is None:
         figures = measured_figures(devices)
         _write(path, {**stored, key: figures._asdict()})

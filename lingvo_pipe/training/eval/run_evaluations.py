@@ -8,6 +8,7 @@ from typing import Any
 from lingvo_pipe.core.activity import activity
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.schedule import DevBasedSchedule
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
@@ -68,7 +69,7 @@ class RunEvaluations:
     Args:
         evaluation: evaluation of the task, traced.
         test_input: input with `EvalBatches()`.
-        is_intact: returns whether the checkpoint of a step can be restored.
+        checkpointer: the run's checkpoints.
         is_stopping: returns whether the run is stopping, which ends an evaluation.
         schedules: schedules that follow the evaluations.
     """
@@ -79,7 +80,7 @@ class RunEvaluations:
     directory: RunDirectory
     metrics_log: MetricsLog
     log: Callable[[str], None]
-    is_intact: Callable[[int], bool]
+    checkpointer: Checkpointer
     is_stopping: Callable[[], Any]
     schedules: Sequence[DevBasedSchedule] = ()
     best: BestEvaluation = field(init=False)
@@ -131,16 +132,18 @@ class RunEvaluations:
 
     def check_best(self) -> None:
         """Replaces the best evaluation if its checkpoint is missing or damaged."""
-        step, records = self.best.step, self._records
-        if step is None or self.is_intact(step):
-            return
-        self.log(
-            f"The best evaluation's checkpoint, of step {step}, is missing or damaged. "
-            "The best evaluation with a checkpoint replaces it."
-        )
-        while self.best.step is not None and not self.is_intact(self.best.step):
-            records = [r for r in records if r["step"] != self.best.step]
+        first, usable = self.best.step, set(self.checkpointer.saved_steps())
+        while (step := self.best.step) is not None:
+            if step in usable and self.checkpointer.is_intact(step):
+                break
+            usable.discard(step)
+            records = [r for r in self._records if r["step"] in usable]
             self.best = BestEvaluation(self.task.params.eval, records)
+        if self.best.step != first:
+            self.log(
+                f"The best evaluation's checkpoint, of step {first}, is missing or "
+                "damaged. The best evaluation with a checkpoint replaces it."
+            )
 
     def best_writer(self) -> Callable[[], None]:
         """Returns a writer of the best evaluation, for when its checkpoint exists."""

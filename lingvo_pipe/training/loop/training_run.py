@@ -186,7 +186,7 @@ class TrainingRun:
                 directory,
                 metrics_log,
                 log,
-                self._checkpointer.is_intact,
+                self._checkpointer,
                 is_stopping=lambda: signals.last_signal_name is not None,
                 schedules=self._schedules,
             )

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.report.run_record import checkpoint_sizes, last_images
-from lingvo_pipe.training.run.metrics_log import _metadata
+from lingvo_pipe.training.run.metrics_log import _IMAGE
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 
@@ -42,9 +42,7 @@ def test_checkpoints_that_are_deleted_meanwhile_are_left_out(
 def test_a_forged_image_is_named(tmp_path: Path, value: Any) -> None:
     """It ended the report with a traceback, or was drawn as three zeros."""
     with tf.summary.create_file_writer(str(tmp_path)).as_default(step=1):
-        tf.summary.write(
-            "drawn", tf.constant(value), metadata=_metadata("images", "BLOB_SEQUENCE")
-        )
+        tf.summary.write("drawn", tf.constant(value), metadata=_IMAGE)
     with pytest.raises(UserDamageError) as error:
         last_images(tmp_path)
     assert error.value.path.startswith(str(tmp_path / "events.out"))
