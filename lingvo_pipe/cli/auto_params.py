@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.hyperparams.literals import read_plain
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
@@ -100,7 +100,7 @@ def _set_from_run(
         except ValueError as error:
             problems.append(f"{path}: {error}")
     if problems:
-        raise UserValueError(
+        raise UserDamageError(
             f"{directory.params_path}: expected the text that the trainer wrote; "
             f"{'; '.join(problems)}. Put back a copy, or use another --logdir."
         )

@@ -90,6 +90,10 @@ class UserImportError(UserError, ImportError):  # type: ignore[misc]  # Its `pat
 class UserConnectionError(UserError, ConnectionError):
     """Another process that cannot be reached, or must not be."""
 
+
+class UserClusterError(UserConnectionError):
+    """A task of the cluster that is not there; the same command may succeed later."""
+
     exit_code = 4
 
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
-from lingvo_pipe.core.errors import UserConnectionError, exit_code_of
+from lingvo_pipe.core.errors import UserClusterError
 from lingvo_pipe.core.signals import FirstSignal
 from lingvo_pipe.fault_tolerance.restarts import MAX_IN_A_ROW, Restarts
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
@@ -112,7 +112,7 @@ class WorkerWatch:
         while absent := self._workers.absent():
             now = time.monotonic()
             if now - begin > self._patience:
-                raise UserConnectionError(
+                raise UserClusterError(
                     f"Cannot reach {', '.join(absent)} within {self._patience:g} "
                     "seconds. Start each with --job=worker --task=<its number> and the "
                     "same --cluster, or raise --wait_for_workers_seconds."
@@ -157,14 +157,14 @@ class WorkerWatch:
                 "anything new on file. See what ends them, or save more often by "
                 f"task.train.save_interval_steps. The same command {self._then}."
             )
-            self._exit(UserConnectionError.exit_code)
+            self._exit(UserClusterError.exit_code)
         self._write(f"This process waits for all workers, and {self._then}.")
         self._restarts.again(self._workers.client())
 
     def _give_up(self, problem: str, error: Exception) -> NoReturn:
         reason = str(error) or type(error).__name__
         self._write(f"error: {problem}: {reason}. The same command {self._then}.")
-        self._exit(exit_code_of(error))
+        self._exit(UserClusterError.exit_code)
 
     def _exit(self, code: int) -> NoReturn:
         try:

@@ -1,75 +1,47 @@
-"""The classes that a prepared data set names in its features.json.
+"""A guard against the classes that the files of a data set name.
 
-TensorFlow Datasets imports the modules of these classes, wherever Python finds them, so
-a folder from elsewhere could name code of its own.
+TensorFlow Datasets imports the modules of the classes that features.json and
+dataset_info.json name, wherever Python finds them. So a folder from elsewhere could
+name code of its own.
 """
 
-import itertools
-import json
+import contextlib
 import sys
+import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from tensorflow_datasets.core import naming
+from tensorflow_datasets.core.features.feature import FeatureConnector
 
 from lingvo_pipe.core.errors import UserValueError
 
 _OWN = "tensorflow_datasets."
-# Keys of class names; the last is of folders that older versions have written.
-_CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
-# NAME, NAME/CONFIG, NAME/CONFIG/VERSION and NAME/VERSION.
-_DEPTHS = ("features.json", "*/features.json", "*/*/features.json")
+_lock = threading.RLock()
 
 
-def check_features(name: str, data_dirs: list[Any]) -> None:
-    """Raises ValueError if a data set's folder names classes to be imported.
+@contextlib.contextmanager
+def imported_classes_only() -> Iterator[None]:
+    """Lets TensorFlow Datasets restore features of imported classes, or of its own.
 
-    Classes of TensorFlow Datasets, and of modules that are imported already, are fine.
-    `name` is as in `tfds.builder`, and `data_dirs` are the folders of data sets.
+    ValueError is raised for another class, before its module is imported. The guard is
+    where TensorFlow Datasets looks up each class, whichever file has named it.
     """
-    try:
-        dataset, _ = naming.parse_builder_name_kwargs(name)
-    except ValueError:  # No name of a data set.
-        return
-    folders = [Path(x).expanduser() / dataset.name for x in data_dirs]
-    for folder, depth in itertools.product(folders, _DEPTHS):
-        for path in folder.glob(depth):
-            _check_file(path)
+    with _lock:
+        look_up = FeatureConnector.cls_from_name
 
+        def look_up_imported(name: str) -> Any:
+            module = name.rpartition(".")[0]
+            if module and not name.startswith(_OWN) and module not in sys.modules:
+                raise UserValueError(
+                    path="dataset",
+                    expected="features of classes of TensorFlow Datasets",
+                    got=name,
+                    hint="If you trust this code, import its module before, such as by "
+                    "--model_imports, or --imports of lingvo_pipe prepare.",
+                )
+            return look_up(name)
 
-def _check_file(path: Path) -> None:
-    try:
-        features = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return  # TensorFlow Datasets cannot read it either.
-    if foreign := sorted(set(filter(_is_foreign, _class_names(features)))):
-        raise UserValueError(
-            path=str(path),
-            expected="features of classes of TensorFlow Datasets",
-            got=foreign,
-            hint="If you trust this code, import the module before, such as by "
-            "--model_imports.",
-        )
-
-
-def _is_foreign(name: str) -> bool:
-    return not name.startswith(_OWN) and name.rpartition(".")[0] not in sys.modules
-
-
-def _class_names(value: Any) -> Iterator[str]:
-    """Yields the class names below a JSON value, also within texts of JSON."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if key in _CLASS_KEYS and isinstance(item, str) and "." in item:
-                yield item
-            yield from _class_names(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _class_names(item)
-    elif isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        try:
-            inner = json.loads(value)
-        except (ValueError, RecursionError):
-            return
-        yield from _class_names(inner)
+        guard = staticmethod(look_up_imported)
+        with mock.patch.object(FeatureConnector, "cls_from_name", guard):
+            yield

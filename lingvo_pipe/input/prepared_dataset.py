@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow_datasets as tfds
+from google.protobuf import json_format
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.error_text import disk_problem
@@ -17,11 +18,19 @@ from lingvo_pipe.core.near_names import did_you_mean
 # Registers data sets.
 from lingvo_pipe.input.embedded import cldr_sentences, optdigits  # noqa: F401
 from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
-from lingvo_pipe.input.feature_classes import check_features
+from lingvo_pipe.input.feature_classes import imported_classes_only
 
 _MAX_SHOWN = 10
 # A community's data sets are made by code from the network; arguments may name folders.
 _NOT_CHECKED = re.compile(r"[\w-]+:[A-Za-z_]|.*=")
+# Errors of TensorFlow Datasets for files that hold something else.
+_MALFORMED = (
+    AttributeError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    json_format.ParseError,
+)
 # Errors of a folder that cannot be made or written.
 _NO_FOLDER = (
     errno.EACCES,
@@ -48,9 +57,10 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
             got=name,
             hint="Prepare such a data set by tfds.load, and give its name.",
         )
-    check_features(name, tfds.core.utils.file_utils.list_data_dirs(data_dir))
     try:
-        return tfds.builder(name, data_dir=data_dir)
+        with imported_classes_only():
+            builder = tfds.builder(name, data_dir=data_dir)
+            builder.info  # noqa: B018  # Reads its features.
     except tfds.core.DatasetNotFoundError as error:
         # Listing community data sets would download to the home directory.
         known = tfds.list_builders(with_community_datasets=False)
@@ -59,12 +69,25 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
             f"dataset: expected a name in TensorFlow Datasets, got {name!r}."
             f"{near or ' tfds.list_builders() lists them.'}"
         ) from error
+    except UserValueError:
+        raise
     except (AssertionError, ValueError) as error:
         reason = _configuration_problem(name) or str(error).splitlines()[0]
         raise UserValueError(
             "dataset: expected NAME, NAME/CONFIG or NAME:VERSION of TensorFlow "
             f"Datasets, got {name!r}. {reason}"
         ) from error
+    except _MALFORMED as error:
+        if _has_code(name):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserValueError(
+            path="dataset",
+            expected="files that TensorFlow Datasets has written",
+            got=name,
+            hint=f"{reason.rstrip('.')}. Prepare it again, or set another data_dir.",
+        ) from error
+    return builder
 
 
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
@@ -170,6 +193,15 @@ def _configuration_problem(name: str) -> str:
         some += f" and {len(known) - _MAX_SHOWN} others"
     near = did_you_mean(parts[0], known)
     return f"{dataset} has no {parts[0]!r}.{near or f' It has {some}.'}"
+
+
+def _has_code(name: str) -> bool:
+    """Returns whether a data set is made by a class, and not from files alone."""
+    try:
+        tfds.builder_cls(re.split("[/:]", name)[0])
+    except (tfds.core.DatasetNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _command(builder: Any, name: str, data_dir: str | None) -> str:

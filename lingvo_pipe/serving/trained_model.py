@@ -44,13 +44,14 @@ class Classification(NamedTuple):
 def load(
     logdir: str | Path,
     checkpoint: str | None = None,
+    *,
     model: str | type | None = None,
     allow_foreign: bool = False,
 ) -> "TrainedModel":
     """Returns the model of a run, with its weights, on the first GPU or the CPU.
 
     A run may be from elsewhere: no code that it names is imported. No data set is
-    needed.
+    needed. The vocabulary is read when `translate` is called first.
 
     Args:
         logdir: directory of the run, which may be in training.

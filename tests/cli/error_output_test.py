@@ -8,7 +8,11 @@ import pytest
 
 from lingvo_pipe.cli.error_output import errors_as_lines, write_traceback
 from lingvo_pipe.cli.flags import FLAGS
-from lingvo_pipe.core.errors import UserConnectionError, UserValueError
+from lingvo_pipe.core.errors import (
+    UserClusterError,
+    UserConnectionError,
+    UserValueError,
+)
 from lingvo_pipe.core.regular_file import damaged
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
@@ -60,7 +64,8 @@ def test_a_broken_pipe_of_something_else_is_an_error(
         (UserValueError("a mistake"), 1),
         (ValueError("of the model's code"), 1),
         (damaged(Path("best.json"), "JSON", "{"), 3),
-        (UserConnectionError("no worker"), 4),
+        (UserConnectionError("a wrong version"), 1),
+        (UserClusterError("no worker"), 4),
     ],
 )
 def test_exit_codes_tell_what_to_do(error: Exception, code: int) -> None:

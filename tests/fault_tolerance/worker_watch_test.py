@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.core.errors import UserClusterError
 from lingvo_pipe.fault_tolerance import worker_watch
 from lingvo_pipe.fault_tolerance.worker_status import (
     Answer,
@@ -195,7 +195,7 @@ def test_restarts_in_a_row_are_bounded() -> None:
     watch = _watch(worker, logged, restarts)
     with pytest.raises(Ended) as ended:
         _do(watch, _fails(worker, GONE))
-    assert ended.value.args == (UserConnectionError.exit_code,)
+    assert ended.value.args == (UserClusterError.exit_code,)
     assert not restarts.restarted.is_set()
     assert re.search(r"^error: .*\b6\b.*\.save_interval_steps\b", logged[-2])
     assert logged[-1] == "ended"
@@ -221,7 +221,7 @@ def test_a_restart_that_fails_ends_the_process() -> None:
     watch = _watch(worker, logged, FakeRestarts(error=OSError("broken")))
     with pytest.raises(Ended) as ended:
         _do(watch, _fails(worker, GONE))
-    assert ended.value.args == (1,)
+    assert ended.value.args == (UserClusterError.exit_code,)
     assert re.search(r"^error: .*: broken\b", logged[-2])
 
 
@@ -240,7 +240,7 @@ def test_a_watch_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) ->
         worker.answer = None  # type: ignore[assignment]
         assert over.wait(20)
     assert re.search("^error: .*: 'NoneType' ", logged[-3])
-    assert logged[-2:] == ["ended", "1"]
+    assert logged[-2:] == ["ended", str(UserClusterError.exit_code)]
 
 
 def test_a_loss_that_is_noticed_after_the_end_changes_nothing() -> None:

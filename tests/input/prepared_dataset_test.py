@@ -122,35 +122,72 @@ def test_a_format_without_random_access_is_refused(tmp_path):
 
 
 _TRAP = "trap.evil.Evil"
+_EVIL = {"pythonClassName": _TRAP, "jsonFeature": {"json": "{}"}}
+_DICT = f"{FEATURES}.features_dict.FeaturesDict"
+
+
+def data_set_without_code(data_dir, file, content):
+    """Returns the name of a prepared data set with another content of a file."""
+    tfds.builder("optdigits", data_dir=str(data_dir)).download_and_prepare()
+    (data_dir / "optdigits").rename(data_dir / "others")
+    (data_dir / "others" / "1.0.0" / file).write_text(content)
+    return "others"
 
 
 @pytest.mark.parametrize(
-    "features",
+    ("file", "content"),
     [
-        {"pythonClassName": _TRAP, "jsonFeature": {"json": "{}"}},
-        {"type": _TRAP, "content": {}},
-        {
-            "pythonClassName": f"{FEATURES}.features_dict.FeaturesDict",
-            "featuresDict": {"features": {"a": {"pythonClassName": _TRAP}}},
-        },
-        {
-            "pythonClassName": f"{FEATURES}.features_dict.FeaturesDict",
-            "jsonFeature": {"json": json.dumps({"a": {"type": _TRAP}})},
-        },
+        ("features.json", _EVIL),
+        ("features.json", {"type": _TRAP, "content": {}}),
+        (
+            "features.json",
+            {"pythonClassName": _DICT, "featuresDict": {"features": {"a": _EVIL}}},
+        ),
+        (
+            "features.json",
+            {
+                "pythonClassName": _DICT,
+                "jsonFeature": {
+                    "json": json.dumps({"a": {"type": _TRAP, "content": {}}})
+                },
+            },
+        ),
+        (
+            "dataset_info.json",
+            {"name": "others", "version": "1.0.0", "features": _EVIL},
+        ),
     ],
 )
-def test_a_data_set_names_no_code(tmp_path, monkeypatch, features):
-    """TensorFlow Datasets imported the module that a folder's features named."""
-    tfds.builder("optdigits", data_dir=str(tmp_path)).download_and_prepare()
-    (tmp_path / "optdigits").rename(tmp_path / "others")
-    (tmp_path / "others" / "1.0.0" / "features.json").write_text(json.dumps(features))
+def test_a_data_set_names_no_code(tmp_path, monkeypatch, file, content):
+    """TensorFlow Datasets imported the module that a folder's files named."""
+    name = data_set_without_code(tmp_path, file, json.dumps(content))
     (tmp_path / "trap").mkdir()
     (tmp_path / "trap" / "evil.py").write_text("imported = True")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserValueError) as error:
-        prepared_builder("others", str(tmp_path))
-    assert error.value.got == [_TRAP]
+        prepared_builder(name, str(tmp_path))
+    assert (error.value.path, error.value.got) == ("dataset", _TRAP)
     assert _TRAP.rpartition(".")[0] not in sys.modules
+
+
+@pytest.mark.parametrize("file", ["features.json", "dataset_info.json"])
+@pytest.mark.parametrize("content", ["", "3", "[]", "{", "[" * 10**5, '{"type": 5}'])
+def test_a_data_set_with_a_damaged_file_is_refused(tmp_path, file, content):
+    name = data_set_without_code(tmp_path, file, content)
+    with pytest.raises(UserValueError, match="dataset: .* got 'others'"):
+        prepared_builder(name, str(tmp_path))
+
+
+def test_a_class_that_is_imported_already_may_be_named(tmp_path):
+    content = {"type": f"{Mark.__module__}.Mark", "content": {}}
+    features = {"type": _DICT, "content": {"mark": content}}
+    name = data_set_without_code(tmp_path, "features.json", json.dumps(features))
+    found = prepared_builder(name, str(tmp_path)).info.features
+    assert isinstance(found["mark"], Mark)
+
+
+class Mark(tfds.features.Text):
+    """A user's own feature."""
 
 
 @pytest.mark.parametrize("name", ["huggingface:mnist", "optdigits/data_dir=/tmp"])

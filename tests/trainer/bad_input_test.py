@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.core.errors import UserClusterError
 from tests.support.command_line import DIGITS, CommandLine, Snapshot, snapshot
 
 
@@ -318,8 +318,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_is_told_in_one_line(outcome: Outcome, mistake: Mistake) -> None:
     code, output, errors = outcome.results[mistake.name]
-    is_unreachable = mistake.name in ("no_kubernetes", "unreachable")
-    assert code == (UserConnectionError.exit_code if is_unreachable else 1), errors
+    is_unreachable = mistake.name == "unreachable"
+    assert code == (UserClusterError.exit_code if is_unreachable else 1), errors
     assert output == ""
     errors = re.sub(r"(?m)^.* \.\.\. \d+ s\n", "", errors)  # Of a slow machine.
     assert errors.startswith("error: ")

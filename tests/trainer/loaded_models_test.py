@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.input.prepared_dataset import prepared_builder
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.docs.pages import page, python_blocks
 from tests.support.command_line import SMALL, CommandLine, write_small_model
@@ -20,7 +22,7 @@ from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
 
 examples = open_split(prepared_builder("optdigits"), "test")
 images = [each["image"] for each in examples]
-model = lp.load("run", "ckpt-00000003", "mine.small_model.Small")
+model = lp.load("run", "ckpt-00000003", model="mine.small_model.Small")
 assert (model.name, model.step) == ("mine.small_model.Small", 3)
 found = model.classify(images)
 right = [x.label == each["label"] for x, each in zip(found, examples, strict=True)]
@@ -73,28 +75,57 @@ def test_images_are_classified_as_in_the_evaluation(tmp_path: Path) -> None:
 
 
 _LOAD = "import lingvo_pipe as lp; lp.load('run')"
-_LOAD_TRUSTED = "import lingvo_pipe as lp; lp.load('run', model='{}')".format(
+_LOAD_TRUSTED = "import lingvo_pipe as lp; model = lp.load('run', model='{}')".format(
     SMALL.partition("=")[2]
 )
 
 
+def _train_with_trap(folder: Path, changes: dict[str, str]) -> None:
+    """Trains the run `run`, changes entries of its params, and writes `trap.py`."""
+    write_small_model(folder)
+    CommandLine(folder).train(SMALL, "--logdir=run")
+    (folder / "trap.py").write_text("raise SystemExit('imported')")
+    params = folder / "run/params.txt"
+    text = params.read_text()
+    for path, value in changes.items():
+        text, count = re.subn(
+            rf"(?m)^{re.escape(path)} : .*", f"{path} : {value}", text
+        )
+        assert count == 1
+    params.write_text(text)
+
+
 def test_what_a_run_names_is_not_imported(tmp_path: Path) -> None:
     """Its model differs from the registered one, and is refused."""
-    write_small_model(tmp_path)
-    CommandLine(tmp_path).train(SMALL, "--logdir=run")
-    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
-    params = tmp_path / "run/params.txt"
-    text = params.read_text()
     path = "task.pipeline.cell_tpl[1].random_seed"
-    changes = {f"{path} : None\n": f"{path} : type/trap/Trap\n"}
-    for old, new in changes.items():
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    params.write_text(text)
+    _train_with_trap(tmp_path, {path: "type/trap/Trap"})
     run = CommandLine(tmp_path).run("-c", _LOAD_TRUSTED)
     assert run[0] == 1
     assert f"{path} : type/trap/Trap" in run[2]
     assert "ValueError" in run[2]
+
+
+_CLASSIFY_ZEROS = "; import numpy as np; model.classify([np.zeros([8, 8, 1])])"
+
+
+@pytest.mark.parametrize("file", ["features.json", "dataset_info.json"])
+def test_a_runs_data_set_imports_nothing(tmp_path: Path, file: str) -> None:
+    """TensorFlow Datasets imports the classes that the files of a data set name."""
+    changes = {"input.dataset": "'others'", "input.data_dir": "'run/data'"}
+    _train_with_trap(tmp_path, changes)
+    prepared_builder("optdigits", str(tmp_path))
+    others = tmp_path / "run/data/others"
+    others.parent.mkdir()
+    (tmp_path / "optdigits").rename(others)
+    path = others / "1.0.0" / file
+    content = {} if file == "features.json" else json.loads(path.read_text())
+    trap = {"pythonClassName": "trap.Trap", "jsonFeature": {"json": "{}"}}
+    new = content | {"features": trap} if content else trap
+    path.write_text(json.dumps(new))
+    run = CommandLine(tmp_path).run("-c", _LOAD_TRUSTED + _CLASSIFY_ZEROS)
+    assert run[0] == 1
+    assert "UserValueError" in run[2]
+    assert "'trap.Trap'" in run[2]
 
 
 @pytest.mark.parametrize(

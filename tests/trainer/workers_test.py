@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.core.errors import UserClusterError
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from tests.support.command_line import (
     SMALL,
@@ -144,7 +144,7 @@ def test_a_worker_that_stays_away_ends_the_run_in_one_line(
     trainer = _start_and_save(cluster, logdir, "--wait_for_workers_seconds=3")
     cluster.workers[1].kill()
     output, errors = trainer.communicate(timeout=120)
-    assert trainer.returncode == UserConnectionError.exit_code
+    assert trainer.returncode == UserClusterError.exit_code
     (line,) = re.findall("^error: .*", errors, re.MULTILINE)
     named = f"worker:1 at {cluster.addresses[1]}"
     assert re.search(rf"{named}\b.*\bgone\b", output)

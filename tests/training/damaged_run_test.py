@@ -115,7 +115,7 @@ def test_a_file_that_the_system_refuses_is_not_damaged(logdir: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_noflipped_bit_changes_what_is_read(logdir: Path, kind: str) -> None:
+def test_no_flipped_bit_changes_what_is_read(logdir: Path, kind: str) -> None:
     """A checksum finds it, or no content is at the bit."""
     path = _file(logdir, STEPS, kind)
     prefix = str(path.with_suffix(""))

@@ -15,7 +15,11 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserConnectionError, UserRuntimeError
+from lingvo_pipe.core.errors import (
+    UserClusterError,
+    UserConnectionError,
+    UserRuntimeError,
+)
 from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_note,
     answered_sources,
@@ -194,7 +198,7 @@ def _reach(workers: Sequence[str]) -> str:
             # The first that is not loopback, if there is one.
             return min(hosts.values(), key=lambda host: is_loopback(host.strip("[]")))
         if time.monotonic() > deadline:
-            raise UserConnectionError(
+            raise UserClusterError(
                 f"Cannot reach {', '.join(absent)} within {_PATIENCE:.0f} seconds. "
                 "Start each with --job=worker --task=<its number> and the same "
                 "--cluster, before the trainer, on the machines that it names: if it "
@@ -238,7 +242,7 @@ def _description(name: str, address: str) -> WorkerDescription:
             is_late = isinstance(error, tf.errors.DeadlineExceededError)
             if is_late and time.monotonic() < last and is_busy(address):
                 continue
-            raise UserConnectionError(
+            raise UserClusterError(
                 f"{name} does not answer as a worker within {ANSWER_SECONDS:.0f} "
                 "seconds. Another program listens there, or it hangs: restart it with "
                 "--job=worker."

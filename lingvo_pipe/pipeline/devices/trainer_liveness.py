@@ -4,7 +4,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.core.errors import UserClusterError
 from lingvo_pipe.core.signals import TerminationSignals
 from lingvo_pipe.pipeline.devices.cluster_spec import split_address
 from lingvo_pipe.pipeline.devices.own_addresses import answers
@@ -35,7 +35,7 @@ def wait_for_trainers_end(
         return f"The trainer at {trainer} has ended."
     if signals.last_signal_name is not None:
         return f"Stopped by {signals.last_signal_name}."
-    raise UserConnectionError(
+    raise UserClusterError(
         f"No trainer started at {trainer} within {patience + _START_SECONDS:.0f} s. "
         "Workers need one: see the output of its task."
     )

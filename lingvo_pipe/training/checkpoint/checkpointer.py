@@ -5,6 +5,7 @@ the folder `incomplete`, and exists once its index is renamed, last and atomical
 `checkpoint` file is for tools such as tf.train.latest_checkpoint and never read here.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -116,14 +117,18 @@ class Checkpointer:
         """Returns the steps of all checkpoints, ascending, damaged ones included."""
         return checkpoint_files.steps_in(self._directory)
 
-    def is_intact(self, step: int) -> bool:
-        """Returns whether the checkpoint of a step exists and can be read."""
+    def is_damaged(self, step: int) -> bool:
+        """Returns whether the checkpoint of a step holds something else.
+
+        One that the system refuses to read now may be intact.
+        """
         prefix = str(self._directory / checkpoint_files.stem_of(step))
         try:
-            checkpoint_files.read_through(prefix)
+            with contextlib.suppress(OSError):
+                checkpoint_files.read_through(prefix)
         except UserDamageError:
-            return False
-        return True
+            return True
+        return False
 
     def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> None:
         self._directory.mkdir(exist_ok=True)  # Without parents: see `RunDirectory`.

@@ -134,7 +134,7 @@ class RunEvaluations:
         """Replaces the best evaluation if its checkpoint is missing or damaged."""
         first, usable = self.best.step, set(self.checkpointer.saved_steps())
         while (step := self.best.step) is not None:
-            if step in usable and self.checkpointer.is_intact(step):
+            if step in usable and not self.checkpointer.is_damaged(step):
                 break
             usable.discard(step)
             records = [r for r in self._records if r["step"] in usable]

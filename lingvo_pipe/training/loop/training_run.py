@@ -224,7 +224,8 @@ class TrainingRun:
                 log(f"Stopped after step {last}: {evaluations.best.reason}")
             metrics = {} if signals.last_signal_name else evaluations.evaluate(last)
             saver.wait()
-            evaluations.check_best()
+            if not signals.last_signal_name:  # Time is short.
+                evaluations.check_best()
             evaluations.best_writer()()
             if last > self._start:
                 log(f"Trained {progress.summary()}; {self._result(segment)}")

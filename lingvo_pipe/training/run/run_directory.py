@@ -96,9 +96,10 @@ class RunDirectory:
                 f"{self.path}: expected one trainer at a time; it is in use by "
                 f"{holder}. Wait until it ends, stop it, or choose another --logdir."
             ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
-        file.flush()
+        if os.fstat(file.fileno()).st_nlink == 1:  # No other file is written.
+            file.truncate(0)
+            file.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
+            file.flush()
         self._lock = file
 
     def check_present(self) -> None:
@@ -195,7 +196,7 @@ def read_model_name(params_path: Path) -> str:
     """Returns the model's name in `params.txt`; raises ValueError without one."""
     header = _HEADER.match(regular_file.read_text(params_path) or "")
     if header is None:
-        raise UserValueError(
+        raise UserDamageError(
             f"--logdir: expected a first line '# model: NAME' in {params_path}, found "
             "none. Choose another --logdir."
         )

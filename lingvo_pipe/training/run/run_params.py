@@ -3,6 +3,7 @@
 import contextlib
 
 import model_registry
+from lingvo_pipe.core.trees import leaves
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.literals import read_plain
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
@@ -45,7 +46,10 @@ def _is_plain(entry: Entry) -> bool:
     """Returns whether reading an entry imports nothing."""
     if entry.kind in _SYMBOLS:
         return False
-    with contextlib.suppress(ValueError):
-        # A dict may be read as a record with a class among its values.
-        return "/" not in entry.text or not isinstance(read_plain(entry.text), dict)
-    return entry.text.isidentifier()  # A dtype, inf or nan.
+    try:
+        value = read_plain(entry.text)
+    except ValueError:
+        return entry.text.isidentifier()  # A dtype, inf or nan.
+    # A string within a dict may be read as the class of a record.
+    texts = [leaf for _, leaf in leaves(value) if isinstance(leaf, str)]
+    return not isinstance(value, dict) or not any("/" in text for text in texts)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.core.regular_file import damaged, read_json
 
 _Batch = TypeVar("_Batch")
@@ -33,7 +33,7 @@ class SkippedBatches:
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]
         if any(after != step for after, _ in added) or (dropped and not added):
-            raise UserValueError(
+            raise UserDamageError(
                 f"{self._path}: expected the entries that it had at the last "
                 f"checkpoint, {list(recorded)}, got {self.entries}. The run's batches "
                 f"follow from them. {hint}"

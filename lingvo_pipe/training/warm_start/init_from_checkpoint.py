@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import (
@@ -91,7 +91,10 @@ class _Source:
 
 
 def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
-    prefix, reader = _read(Path(rules.checkpoint).expanduser(), log)
+    try:
+        prefix, reader = _read(Path(rules.checkpoint).expanduser(), log)
+    except UserDamageError as error:  # Of the other run.
+        raise UserValueError(str(error)) from error
     stored = stored_variables(reader)
     if "global_step" not in stored:
         raise UserValueError(

@@ -125,6 +125,16 @@ def test_a_lock_is_held_until_its_process_is_killed(tmp_path: Path) -> None:
     lock = RunDirectory(tmp_path, "toy.Toy")
     lock.lock()
     assert f"process {os.getpid()} " in (tmp_path / "lock").read_text()
+
+
+def test_a_lock_that_is_a_hard_link_is_not_written_to(tmp_path: Path) -> None:
+    """The file that it links to was emptied."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "precious").write_text("content")
+    (tmp_path / "run" / "lock").hardlink_to(tmp_path / "precious")
+    lock = RunDirectory(tmp_path / "run", "toy.Toy")
+    lock.lock()
+    assert (tmp_path / "precious").read_text() == "content"
     lock.unlock()
 
 

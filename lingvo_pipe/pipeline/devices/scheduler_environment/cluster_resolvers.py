@@ -9,7 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserConnectionError, UserValueError
+from lingvo_pipe.core.errors import (
+    UserClusterError,
+    UserConnectionError,
+    UserValueError,
+)
 from lingvo_pipe.pipeline.devices.cluster_spec import (
     TRAINER_JOB,
     SchedulersCluster,
@@ -123,7 +127,7 @@ def _running_pods(labels: str) -> dict[str, str]:
             return dict(zip(pods.names, jobs.get(WORKER_JOB, []), strict=True))
         except RuntimeError as error:  # A pod does not run.
             if time.monotonic() > deadline:
-                raise UserConnectionError(
+                raise UserClusterError(
                     f"Not all pods labeled {labels} run after {_PODS_SECONDS:.0f} "
                     f"seconds: {error}. See kubectl get pods -l {labels}."
                 ) from error
@@ -178,7 +182,7 @@ class _Pods:
             )
         except Exception as error:  # ApiException, or urllib3's.
             reason = str(getattr(error, "reason", None) or error).splitlines()[0]
-            raise UserConnectionError(
+            raise UserClusterError(
                 "--cluster=kubernetes cannot list the pods of the namespace "
                 f"{self._namespace}: {reason}. Bind a Role with get and list of pods "
                 f"to the service account. {_INSTEAD}"
