@@ -130,6 +130,11 @@ class Compilation:
         _check_weights(model, graph)
         if self._exact_losses == "auto" and not can_be_rerun(graph):
             self.is_exact = True
+            logging.info(
+                "%s: the loss calls a model that is not trained, or keeps state, so it "
+                "takes one more forward pass.",
+                model.name,
+            )
         elif num_micro_batches > 1:
             self._choose_by_mixing(model.name, specs[:2])
 

@@ -82,8 +82,8 @@ class PipelinedModel(keras.Model):
         """Moves the model's variables to the devices of their stages.
 
         A compiled model is compiled in the same way, with its optimizer's state, but
-        without options that change how steps are run. Raises ValueError if the model
-        cannot be cut, or a param is not valid, and TypeError for one that is none.
+        without options of how steps are run. Raises ValueError if the model cannot be
+        cut or a param is not valid, TypeError for one that is none.
 
         Args:
             model: the model; it is shared, not copied.
@@ -92,7 +92,7 @@ class PipelinedModel(keras.Model):
             num_micro_batches: M, micro-batches of a mini-batch.
             batch_size: B, by which stages are chosen if by measured times or memory.
             exact_losses: whether to compute losses from the outputs of the whole
-                mini-batch, for one more forward pass; by "auto" if one mixes examples.
+                mini-batch, by one more forward pass; "auto": if they need it.
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
                 recompute or num_replicas.
         """

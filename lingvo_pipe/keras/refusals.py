@@ -26,6 +26,7 @@ _PARAMS = (
     *("cell_costs", "jit_compile", "memory_limit", "num_batch_shards", "num_replicas"),
     *("recompute", "schedule", "splits", "stages_per_device", "state_dtype"),
 )
+_ARGUMENTS = ("devices", "num_micro_batches", "batch_size", "exact_losses")
 _LOOKUPS = (
     "TextVectorization",
     "StringLookup",
@@ -128,9 +129,9 @@ def check_params(names: Iterable[str]) -> None:
         if name not in _PARAMS:
             raise UserTypeError(
                 path=f"PipelinedModel({name}=...)",
-                expected=f"one of the params {', '.join(_PARAMS)}",
+                expected=f"one of {', '.join((*_ARGUMENTS, *_PARAMS))}",
                 got=name,
-                hint=did_you_mean(name, _PARAMS).strip(),
+                hint=did_you_mean(name, (*_ARGUMENTS, *_PARAMS)).strip(),
             )
 
 

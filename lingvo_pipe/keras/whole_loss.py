@@ -1,4 +1,6 @@
-"""Losses that mix examples, computed from the outputs of the whole mini-batch.
+"""Losses computed from the outputs of the whole mini-batch.
+
+These are losses that mix examples, and losses that stages cannot rerun.
 
     pass 1   micro-batches --> outputs --> loss of the mini-batch --> gradients g
     pass 2   micro-batches --> outputs --> sum of g * outputs --> weights' gradients

@@ -29,11 +29,15 @@ _NUM_TOKENS = 6
 
 
 class Settings(NamedTuple):
-    """Params of a run, by path, and of its resumption with the same bytes."""
+    """Params of a run, by path, and of its resumption with the same bytes.
+
+    The run's may be wrong if `may_be_refused`. Those of the resumption are valid.
+    """
 
     model: str
     values: dict[str, Any]
     resumed: dict[str, Any]
+    may_be_refused: bool
 
 
 def _lengths() -> list[int]:
@@ -117,6 +121,7 @@ _TRAINING: dict[str, Sequence[Any]] = {
     "eval.interval_steps": (None, 1, 2),
     "eval.best_metric": (None, "-loss"),
 }
+_CLIP_NORM = "train.clip_gradient_norm_to_value"
 _WRONG: dict[str, Sequence[Any]] = {
     "pipeline.splits": (0, 99, [], [0, 3], [2, 1], "automatic"),
     "pipeline.schedule": ("gpip", None, 3),
@@ -155,16 +160,39 @@ def random_settings(seed: int) -> Settings:
         **_some(random, _TRAINING),
     }
     first, resumed = (
-        {
-            **fixed,
-            **_layout(random, num_cells, shards),
-            **_some(random, _REPORTS),
-        }
+        _compatible(
+            name,
+            {
+                **fixed,
+                **_layout(random, num_cells, shards),
+                **_some(random, _REPORTS),
+            },
+        )
         for _ in range(2)
     )
+    wrong: dict[str, Any] = {}
     if random.random() < _WRONG_SHARE:
-        first.update(_some(random, _WRONG, share=1 / len(_WRONG)))
-    return Settings(name, first, resumed)
+        wrong = _some(random, _WRONG, share=1 / len(_WRONG))
+    return Settings(name, first | wrong, resumed, bool(wrong))
+
+
+def _compatible(model: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns valid params that exclude each other as params that do not."""
+    if values.get("train.clip_gradient_single_norm_to_value"):
+        values[_CLIP_NORM] = None
+    if values.get("train.steps_per_loop", 1) > 1:
+        # Each stage updates its own weights.
+        p = MODELS[model].make_params()
+        needs_all_stages = (
+            values["pipeline.num_batch_shards"] > 1
+            or values.get(_CLIP_NORM, p.train.clip_gradient_norm_to_value)
+            or values.get("train.max_skipped_steps")
+            or values.get("train.optimizer", p.train.optimizer).name == "Nadam"
+            or p.pipeline.tied
+        )
+        if needs_all_stages:
+            values["train.steps_per_loop"] = 1
+    return values
 
 
 def _layout(random: Any, num_cells: int, shards: int) -> dict[str, Any]:
