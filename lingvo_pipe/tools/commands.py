@@ -24,10 +24,6 @@ COMMANDS = {
         "lingvo_pipe.tools.plan.plan",
         "finds the fastest way to run a model on given devices",
     ),
-    "plan_check": (
-        "lingvo_pipe.tools.plan.on_this_machine",
-        "measures how well plans predict steps on this machine",
-    ),
     "doctor": (
         "lingvo_pipe.tools.doctor.doctor",
         "checks devices: sends, speed, and whether bytes are equal",
@@ -47,22 +43,6 @@ COMMANDS = {
     "vocab": (
         "lingvo_pipe.input.text.train_vocab",
         "makes a vocabulary from text files or a data set",
-    ),
-    "local_study": (
-        "lingvo_pipe.tools.local_study.local_study",
-        "compares backpropagation with blocks that have losses of their own",
-    ),
-    "benchmark": (
-        "lingvo_pipe.tools.benchmarks.pipeline",
-        "compares pipelines with PyTorch's",
-    ),
-    "benchmark_trainer": (
-        "lingvo_pipe.tools.benchmarks.trainer",
-        "measures the trainer's overhead per step",
-    ),
-    "benchmark_keras": (
-        "lingvo_pipe.tools.benchmarks.keras_fit",
-        "compares PipelinedModel.fit with plain Keras's fit",
     ),
     "port_check": (
         "lingvo_pipe.tools.port_check.port_check",

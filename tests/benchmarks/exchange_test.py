@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import lingvo_pipe.tools.benchmarks
-from lingvo_pipe.tools.benchmarks.configuration import (
+import tools.benchmarks
+from lingvo_pipe.tools.doctor.configuration import (
     Configuration,
     standard_configurations,
 )
-from lingvo_pipe.tools.benchmarks.exchange import Report, Request, merge, to_json
+from tools.benchmarks.exchange import Report, Request, merge, to_json
 
-ROOT = Path(lingvo_pipe.tools.benchmarks.__file__).parents[3]
+ROOT = Path(tools.benchmarks.__file__).parents[2]
 WAITS = """
-from lingvo_pipe.tools.benchmarks.exchange import Turns
+from tools.benchmarks.exchange import Turns
 Turns().wait()
 print('resumes')
 """

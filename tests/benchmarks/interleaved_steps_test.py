@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.tools.benchmarks.interleaved_steps import InterleavedSteps, check_turns
+from tools.benchmarks.interleaved_steps import InterleavedSteps, check_turns
 
 TURN, INTERVAL = 10, 9
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingvo_pipe.tools.benchmarks import keras_fit
+from tools.benchmarks import keras_fit
 
 
 @pytest.mark.exhaustive

@@ -10,7 +10,7 @@ from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b, zero_bubb
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
-from lingvo_pipe.tools.benchmarks.lingvo_pipe_worker import prediction_errors
+from tools.benchmarks.lingvo_pipe_worker import prediction_errors
 
 SCHEDULES = [gpipe(2, 4), one_f_one_b(2, 4), zero_bubble(2, 4)]
 

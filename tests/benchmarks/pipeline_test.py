@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-import lingvo_pipe.tools.benchmarks
+import tools.benchmarks
 
-ROOT = Path(lingvo_pipe.tools.benchmarks.__file__).parents[3]
+ROOT = Path(tools.benchmarks.__file__).parents[2]
 
 
 def _run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     environment.pop("BUILD_WORKING_DIRECTORY", None)
     return subprocess.run(
-        [sys.executable, "-m", "lingvo_pipe.tools.benchmarks.pipeline", *flags],
+        [sys.executable, "-m", "tools.benchmarks.pipeline", *flags],
         cwd=folder,
         env=environment,
         capture_output=True,

@@ -7,14 +7,14 @@ from statistics import median
 
 import pytest
 
-from lingvo_pipe.tools.benchmarks.configuration import (
+from lingvo_pipe.tools.doctor.configuration import (
     Configuration,
     Dtype,
     standard_configurations,
 )
-from lingvo_pipe.tools.benchmarks.exchange import Report, Request
-from lingvo_pipe.tools.benchmarks.rounds import Round, measure_rounds
-from lingvo_pipe.tools.benchmarks.rows import (
+from tools.benchmarks.exchange import Report, Request
+from tools.benchmarks.rounds import Round, measure_rounds
+from tools.benchmarks.rows import (
     Row,
     format_best_peers,
     format_predictions,

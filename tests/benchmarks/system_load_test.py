@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.tools.benchmarks.system_load import OtherPrograms
+from tools.benchmarks.system_load import OtherPrograms
 
 _SECONDS = 1.0
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.tools.benchmarks import worker_process
-from lingvo_pipe.tools.benchmarks.configuration import (
+from lingvo_pipe.tools.doctor.configuration import (
     Configuration,
     quick_configurations,
 )
-from lingvo_pipe.tools.benchmarks.exchange import Report, Request, to_json
-from lingvo_pipe.tools.benchmarks.worker_process import (
+from tools.benchmarks import worker_process
+from tools.benchmarks.exchange import Report, Request, to_json
+from tools.benchmarks.worker_process import (
     ProcessGroup,
     process_group,
     run_workers,
@@ -53,7 +53,7 @@ class Log:
         modules = (
             word for word in commands[0] if word.startswith("lingvo_pipe.tools.")
         )
-        module = next(modules).removeprefix("lingvo_pipe.tools.benchmarks.")
+        module = next(modules).removeprefix("tools.benchmarks.")
         kind = f"{module} {name.rpartition(' ')[2]}"
 
         def record(event: str) -> list[str]:
@@ -122,7 +122,7 @@ def test_each_stage_on_a_worker_has_its_core(log: Log) -> None:
 
 ANSWERS = """
     import os, sys
-    from lingvo_pipe.tools.benchmarks.exchange import Turns
+    from tools.benchmarks.exchange import Turns
     turns = Turns()
     print("a library writes")
     os.system("echo a program writes")

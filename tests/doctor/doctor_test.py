@@ -13,8 +13,6 @@ import pytest
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-from lingvo_pipe.tools.benchmarks.configuration import Workload
-from lingvo_pipe.tools.benchmarks.worker_process import process_group
 from lingvo_pipe.tools.doctor import doctor, measurements
 from lingvo_pipe.tools.doctor.byte_matrix import (
     Combination,
@@ -23,9 +21,11 @@ from lingvo_pipe.tools.doctor.byte_matrix import (
     train_combination,
 )
 from lingvo_pipe.tools.doctor.checks import Checks
+from lingvo_pipe.tools.doctor.configuration import Workload
 from lingvo_pipe.tools.doctor.report import report_text
 from lingvo_pipe.tools.local_cluster.local_cluster import free_ports
 from tests.support.command_line import CommandLine, Outcome
+from tools.benchmarks.worker_process import process_group
 
 CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(8)]
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from lingvo_pipe.local_parallelism.blocks import make_blocks
-from lingvo_pipe.tools.local_study.costs import (
+from tools.local_study.costs import (
     BlockCost,
     block_costs,
     sequential_flops,

@@ -13,7 +13,7 @@ _TOY = "--model=tests.local_study.toy_study.Toy"
 
 
 def _run(folder: Path, *flags: str) -> Outcome:
-    study = ("-m", "lingvo_pipe.tools.local_study.local_study", "--out=out")
+    study = ("-m", "tools.local_study.local_study", "--out=out")
     return CommandLine(folder).run(*study, *flags)
 
 

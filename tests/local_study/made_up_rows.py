@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lingvo_pipe.tools.local_study.costs import BlockCost
-from lingvo_pipe.tools.local_study.study_rows import (
+from tools.local_study.costs import BlockCost
+from tools.local_study.study_rows import (
     Boundary,
     Record,
     Row,

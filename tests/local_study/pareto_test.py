@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from lingvo_pipe.tools.local_study.costs import Point
-from lingvo_pipe.tools.local_study.pareto import choose_targets, first_step, frontier
+from tools.local_study.costs import Point
+from tools.local_study.pareto import choose_targets, first_step, frontier
 
 
 def _beats(a: Point, b: Point) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lingvo_pipe.tools.local_study.charts import draw_all
-from lingvo_pipe.tools.local_study.report import format_report
-from lingvo_pipe.tools.local_study.study_rows import averages
 from tests.local_study.made_up_rows import made_up_row
+from tools.local_study.charts import draw_all
+from tools.local_study.report import format_report
+from tools.local_study.study_rows import averages
 
 _ROWS = [
     made_up_row("backpropagation", 4, last_loss=0.25),

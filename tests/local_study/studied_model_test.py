@@ -8,9 +8,9 @@ from lingvo_pipe import schedule
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
-from lingvo_pipe.tools.local_study.studied_model import train_for
 from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams, make_optimizer
 from lingvo_pipe.training.task.base_task import BaseTask
+from tools.local_study.studied_model import train_for
 
 
 def _task(max_steps: int | None = 100) -> InstantiableParams:

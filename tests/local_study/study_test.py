@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
-from lingvo_pipe.tools.local_study.studied_model import StudiedModel
-from lingvo_pipe.tools.local_study.study import (
+from tests.local_study.made_up_rows import made_up_row
+from tests.local_study.toy_study import CELLS, DIM, STEPS, toy_model
+from tools.local_study.studied_model import StudiedModel
+from tools.local_study.study import (
     ResultsFile,
     TrainRow,
     spread_moments,
     study,
 )
-from lingvo_pipe.tools.local_study.study_rows import Row, RowKey
-from lingvo_pipe.tools.local_study.training import train_row
-from tests.local_study.made_up_rows import made_up_row
-from tests.local_study.toy_study import CELLS, DIM, STEPS, toy_model
+from tools.local_study.study_rows import Row, RowKey
+from tools.local_study.training import train_row
 
 _KEYS = [
     *(RowKey(scheme, 6, 0) for scheme in SCHEMES),

@@ -14,9 +14,9 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.tools.local_study.studied_model import StudiedModel
 from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
 from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
+from tools.local_study.studied_model import StudiedModel
 
 STEPS, CLASSES, DIM = 8, 3, 5
 CELLS = ["first", "second", "third", "last"]

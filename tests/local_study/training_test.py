@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lingvo_pipe.tools.local_study.training import cosine
+from tools.local_study.training import cosine
 
 
 def _pieces(seed: int) -> dict[str, np.ndarray]:

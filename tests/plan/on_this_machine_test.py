@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from lingvo_pipe.tools.plan import on_this_machine
-from lingvo_pipe.tools.plan.measured_ways import Figures, ways
+from tools.plan_check import on_this_machine
+from tools.plan_check.measured_ways import Figures, ways
 
 FEW = ways([4])
 

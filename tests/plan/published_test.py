@@ -8,13 +8,13 @@ import pytest
 
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.resources.device_model import DEVICES
-from lingvo_pipe.tools.plan.memory_tables import (
+from tools.published.memory_tables import (
     TRANSFORMERS,
     largest_layers_table,
     memory_row,
     predict_memory,
 )
-from lingvo_pipe.tools.plan.published import (
+from tools.published.published import (
     TRANSFORMER_24,
     TRANSFORMER_48,
     in_half_layers,
@@ -66,9 +66,7 @@ def test_half_layers_are_simulated_like_layers(number: int) -> None:
 
 def test_the_largest_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """It tests the first two rows; the others take long."""
-    monkeypatch.setattr(
-        "lingvo_pipe.tools.plan.memory_tables.TRANSFORMERS", TRANSFORMERS[:3]
-    )
+    monkeypatch.setattr("tools.published.memory_tables.TRANSFORMERS", TRANSFORMERS[:3])
     *_, one, eight = largest_layers_table()
     assert one.startswith("| 1 | 13 | 13 |")
     assert eight.startswith("| 8 | 103 | 111 |")

@@ -8,8 +8,8 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-from lingvo_pipe.tools.benchmarks import lingvo_pipe_model as model
-from lingvo_pipe.tools.benchmarks.configuration import Configuration, Workload
+from lingvo_pipe.tools.doctor import lingvo_pipe_model as model
+from lingvo_pipe.tools.doctor.configuration import Configuration, Workload
 
 _NUM_STEPS = 2
 _TWO_STAGES = ("interleaved", "interleaved_zero_bubble", "zero_bubble_v", "dualpipe_v")

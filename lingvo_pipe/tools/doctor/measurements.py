@@ -22,9 +22,9 @@ from lingvo_pipe.pipeline.devices.device_names import (
 )
 from lingvo_pipe.pipeline.devices.stage_devices import disable_graph_optimizer
 from lingvo_pipe.planner.measured.calibration import calibrated_device, knows_memory
-from lingvo_pipe.tools.benchmarks import lingvo_pipe_model as model
-from lingvo_pipe.tools.benchmarks.configuration import Configuration, Workload
-from lingvo_pipe.tools.benchmarks.plain_tensorflow import plain_step
+from lingvo_pipe.tools.doctor import lingvo_pipe_model as model
+from lingvo_pipe.tools.doctor.configuration import Configuration, Workload
+from lingvo_pipe.tools.doctor.plain_tensorflow import plain_step
 from lingvo_pipe.version import VERSION
 
 _UNLIMITED = 1 << 50

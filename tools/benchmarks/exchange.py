@@ -1,0 +1,93 @@
+"""The exchange between a worker and the process that measures: lines of text.
+
+A worker writes a line when it is ready for a turn, and waits for a line to run it. So
+one worker computes at a time. Its last line is a `Report`, as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from lingvo_pipe.tools.doctor.configuration import Configuration
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A request for steps after the first, and for a step's memory."""
+
+    configuration: Configuration
+    num_steps: int
+    with_peak: bool
+    cores: tuple[int, ...]  # One per device if there are enough.
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        """Inverts `to_json`."""
+        fields = json.loads(text)
+        fields["configuration"] = Configuration.from_dict(fields["configuration"])
+        return cls(**(fields | {"cores": tuple(fields["cores"])}))
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The measurements of a configuration.
+
+    Peaks are of weights, gradients and stash, if requested; stages that share a device
+    count as one. Prediction errors are relative, of step times. `bytes_by_shapes` are
+    sent between processes in a step, by the shapes of activations and of the
+    mini-batch, and `sent_bytes` over the loopback interface in each step.
+    """
+
+    start_seconds: float  # Builds the pipeline and runs the first step.
+    step_seconds: list[float]
+    peak_bytes_by_stage: list[int] | None
+    loss: float | None  # The last step's; None if the process does not compute it.
+    other_cores: float  # Kept busy by other programs during steps.
+    prediction_errors: list[float] = dataclasses.field(default_factory=list)
+    bytes_by_shapes: int | None = None
+    sent_bytes: list[int] = dataclasses.field(default_factory=list)
+
+
+def to_json(message: Request | Report) -> str:
+    """Returns a message as one line."""
+    return json.dumps(dataclasses.asdict(message))
+
+
+def merge(reports: Sequence[Report]) -> Report:
+    """Merges the reports of a pipeline's processes, the first stage's first."""
+    first, *others = reports
+    if not others:
+        return first
+    peaks = [report.peak_bytes_by_stage or [] for report in reports]
+    (loss,) = [report.loss for report in reports if report.loss is not None]
+    steps = zip(*(report.step_seconds for report in reports), strict=True)
+    return Report(  # Of PyTorch's stages, which predict and count no messages.
+        start_seconds=max(report.start_seconds for report in reports),
+        step_seconds=list(map(max, steps)),
+        peak_bytes_by_stage=sum(peaks, []) or None,
+        loss=loss,
+        other_cores=sum(report.other_cores for report in reports),
+    )
+
+
+class Turns:
+    """A worker's end of the exchange; a process has only one."""
+
+    def __init__(self) -> None:
+        self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+        # Lines that libraries write to standard output are not answers.
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def wait(self) -> None:
+        """Waits for this worker's turn; exits if the measurement has ended."""
+        self.answer("ready")
+        if not sys.stdin.readline():
+            sys.exit("The process that measures has ended.")
+
+    def answer(self, line: str) -> None:
+        """Writes the result of a turn."""
+        print(line, file=self._answers)

@@ -1,0 +1,87 @@
+"""Costs and traffic of a model's blocks, from shapes, without running anything."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.layers.sequential import outputs_in_sequence
+from lingvo_pipe.local_parallelism.blocks import Block
+from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.splitting.cell_costs import pipeline_costs
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.pipeline_inputs import batch_placeholders
+from tools.local_study.costs import BlockCost, block_costs
+from tools.local_study.study_rows import Boundary
+
+
+def model_shape(
+    task_params: InstantiableParams, element_spec: Any, blocks: Sequence[Block]
+) -> tuple[list[BlockCost], list[Boundary]]:
+    """Returns costs of blocks, and boundaries between blocks or a block's layers."""
+    with tf.Graph().as_default():
+        task = task_params.Instantiate()
+        inputs = tuple(task.PipelineInputs(batch_placeholders(element_spec)))
+        cells, cell_flops, losses = [], [], []
+        pairs = zip(task.pipeline.cells, _example_flops(task, inputs), strict=True)
+        for cell, flops in pairs:
+            if isinstance(cell, LocalLossLayer):
+                losses.append(flops)
+            else:
+                cells.append(cell)
+                cell_flops.append(flops)
+        # A local loss runs the layers that its block looks ahead to, and its head.
+        heads = [
+            count - sum(cell_flops[block.end : block.end + block.ahead])
+            for block, count in zip(blocks, losses, strict=False)
+        ]
+        costs = block_costs(blocks, cell_flops, [*heads, 0])
+        return costs, _boundaries(blocks, cells, _passed_on(task, cells, inputs))
+
+
+def _boundaries(
+    blocks: Sequence[Block],
+    cells: Sequence[BaseLayer],
+    passed_on: Sequence[Sequence[tf.Tensor]],
+) -> list[Boundary]:
+    """Returns the boundaries; an activation's gradient crosses none between blocks."""
+    ends = [(block.end, block.ahead) for block in blocks[:-1]]
+    has_blocks = bool(ends)
+    found = []
+    for end, ahead in ends or [(i, 0) for i in range(1, len(cells))]:
+        tensors, looked_at = passed_on[end - 1], cells[end : end + ahead]
+        back = [x for x in tensors if x.dtype.is_floating and not has_blocks]
+        every = [v for cell in looked_at for v in cell.VariablePaths().values()]
+        shared = [v for v in every if v.trainable]
+        sizes = num_bytes(tensors), num_bytes(back), 2 * num_bytes(shared)
+        found.append(Boundary(cells[end - 1].params.name, *sizes))
+    return found
+
+
+def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
+    """Returns cells' flops for an example; layers before count in the first cell."""
+    pipeline = task.pipeline
+    costs = pipeline_costs(
+        [layer.params for layer in pipeline.before],
+        [cell.params for cell in pipeline.cells],
+        *map_present(lambda x: tuple(x.shape), inputs),
+    )
+    num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]
+    first, *others = costs.cells.flops
+    return [count / num_examples for count in (first + costs.prologue, *others)]
+
+
+def _passed_on(
+    task: BaseTask, cells: Sequence[BaseLayer], inputs: tuple
+) -> list[list[tf.Tensor]]:
+    known = {id(x) for x in present(inputs)}
+    layers = [*task.pipeline.before, *cells]
+    thetas = [layer.theta for layer in layers]
+    with ForwardContext(do_eval=True):
+        _, *made = outputs_in_sequence(layers, thetas, inputs)
+    return [[x for x in present(y) if id(x) not in known] for y in made[-len(cells) :]]

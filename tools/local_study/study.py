@@ -1,0 +1,105 @@
+"""The study: trains missing rows, and writes the results."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lingvo_pipe.core.atomic_file import write_atomically
+from tools.local_study.charts import draw_all
+from tools.local_study.report import format_report
+from tools.local_study.studied_model import StudiedModel
+from tools.local_study.study_rows import Row, RowKey
+
+TrainRow = Callable[[StudiedModel, RowKey, int, Collection[int]], Row]
+
+
+def study(
+    model: StudiedModel,
+    keys: Sequence[RowKey],
+    out: Path,
+    num_records: int,
+    num_moments: int,
+    train: TrainRow,
+    log: Callable[[str], None],
+) -> str:
+    """Trains a model by each key that has no row yet; returns the report.
+
+    There are about `num_records` evaluations after the first step, and `num_moments`
+    comparisons of gradients. `train` has the interface of `train_row`. `out` gets
+    `results.json`, `report.md` and the charts. Raises ValueError if a training fails;
+    finished rows stay.
+    """
+    num_steps = model.num_steps
+    record_every = max(1, round(num_steps / num_records))
+    moments = spread_moments(num_steps, num_moments)
+    settings = {
+        "model": model.request.name,
+        "model_params_override": model.request.override,
+        "steps": num_steps,
+        "chunks": model.chunks,
+        "record_every": record_every,
+        "moments": moments,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    results = ResultsFile(out / "results.json", settings)
+    for number, key in enumerate(keys, start=1):
+        title = f"{number}/{len(keys)} {key.name}"
+        if key in results.rows:
+            log(f"{title}: finished before")
+            continue
+        log(f"{title}: {num_steps} steps")
+        row = train(model, key, record_every, moments)
+        results.add(row)
+        test = row.records[-1].test
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in test.items())
+        log(f"  test: {metrics} ({row.seconds:.0f} s)")
+    rows = [results.rows[key] for key in keys]
+    report = format_report(model.request.name, rows)
+    (out / "report.md").write_text(report, encoding="utf-8")
+    draw_all(rows, out)
+    return report
+
+
+def spread_moments(num_steps: int, number: int) -> list[int]:
+    """Returns numbers of steps, evenly spread from 0 to the last but one."""
+    last = num_steps - 1
+    return sorted({round(last * i / max(1, number - 1)) for i in range(number)})
+
+
+class ResultsFile:
+    """A study's settings and finished rows on disk; ValueError for another file."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]):
+        self._path, self._settings = path, dict(settings)
+        self.rows: dict[RowKey, Row] = {}
+        if path.exists():
+            found, self.rows = _read(path)
+            other = [name for name in settings if found.get(name) != settings[name]]
+            if other:
+                now = ", ".join(f"{name}={settings[name]}" for name in other)
+                then = ", ".join(f"{name}={found.get(name)}" for name in other)
+                raise ValueError(
+                    f"{path}: expected rows with {now}, got {then}. "
+                    "Choose another --out, or the same flags."
+                )
+
+    def add(self, row: Row) -> None:
+        """Adds a row, and writes the file atomically."""
+        self.rows[row.key] = row
+        rows = list(map(dataclasses.asdict, self.rows.values()))
+        text = json.dumps({"settings": self._settings, "rows": rows}, indent=1)
+        write_atomically(self._path, text + "\n")
+
+
+def _read(path: Path) -> tuple[Mapping[str, Any], dict[RowKey, Row]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = map(Row.from_dict, content["rows"])
+        return content["settings"], {row.key: row for row in rows}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: expected the file of a study, got {error!r}. Choose another "
+            "--out."
+        ) from error

@@ -1,0 +1,150 @@
+"""Results: a row per scheme, batch size and seed, and means over seeds. Pure."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from tools.local_study import costs
+
+# Steps, ascending, and values after them.
+Curve = Sequence[tuple[int, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowKey:
+    """The scheme of blocks, examples in a mini-batch, and seed of a training."""
+
+    scheme: str
+    batch_size: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Text for the log."""
+        return f"{self.scheme}, batch size {self.batch_size}, seed {self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Metrics over the test set after a number of steps."""
+
+    step: int
+    train_loss: float | None  # Mean over the steps since the last record, if any.
+    test: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Similarity:
+    """Cosines of layers' local and true gradients of the batch after `step` steps."""
+
+    step: int
+    layers: Mapping[str, float | None]  # In order; None without gradients.
+
+
+@dataclasses.dataclass(frozen=True)
+class Boundary:
+    """Bytes between two blocks in a step, for the whole mini-batch."""
+
+    after: str  # Name of the layer before the boundary.
+    forward: int
+    backward: int
+    weights: int  # Of shared layers, with their gradients.
+
+
+_LISTS = {
+    "blocks": costs.BlockCost,
+    "boundaries": Boundary,
+    "records": Record,
+    "similarities": Similarity,
+}
+_RENAMED = {"handing_on": "forward"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One training: its blocks' costs, and its records by ascending step."""
+
+    key: RowKey
+    blocks: list[costs.BlockCost]
+    boundaries: list[Boundary]  # If each block has a device.
+    records: list[Record]
+    similarities: list[Similarity]  # Empty for backpropagation: all would be 1.
+    seconds: float  # On this machine; not compared.
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps trained."""
+        return self.records[-1].step
+
+    def point(self, num_steps: int) -> costs.Point:
+        """Returns total cost and sequential time of a number of steps, in FLOPs."""
+        return costs.Point(
+            costs.total_flops(self.blocks, num_steps * self.key.batch_size),
+            costs.sequential_flops(self.blocks, num_steps),
+        )
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Row":
+        """Inverts `dataclasses.asdict`; knows names of older files."""
+        lists = {
+            name: [
+                kind(**{_RENAMED.get(key, key): x for key, x in each.items()})
+                for each in plain[name]
+            ]
+            for name, kind in _LISTS.items()
+        }
+        return cls(RowKey(**plain["key"]), seconds=plain["seconds"], **lists)
+
+
+class Average(NamedTuple):
+    """Means over the rows of one scheme and batch size, one per seed."""
+
+    scheme: str
+    batch_size: int
+    rows: list[Row]
+
+    def test_curve(self, metric: str) -> Curve:
+        """Returns means of a metric over the test set."""
+        records = zip(*(row.records for row in self.rows), strict=True)
+        return [(each[0].step, fmean(r.test[metric] for r in each)) for each in records]
+
+    def train_curve(self) -> Curve:
+        """Returns means of the loss in training over the steps up to each record."""
+        records = zip(*(row.records for row in self.rows), strict=True)
+        means = ((each[0].step, _mean(r.train_loss for r in each)) for each in records)
+        return [(step, mean) for step, mean in means if mean is not None]
+
+    @property
+    def row(self) -> Row:
+        """A row, for the costs that all rows share."""
+        return self.rows[0]
+
+    def similarities(self) -> dict[int, dict[str, float | None]]:
+        """Returns mean cosines by step and layer; None for layers without gradients."""
+        return {
+            each[0].step: {
+                layer: _mean(similarity.layers[layer] for similarity in each)
+                for layer in each[0].layers
+            }
+            for each in zip(*(row.similarities for row in self.rows), strict=True)
+        }
+
+
+def averages(rows: Iterable[Row]) -> list[Average]:
+    """Returns the averages of rows, in order of first appearance."""
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.key.scheme, row.key.batch_size), []).append(row)
+    return [Average(*key, own) for key, own in found.items()]
+
+
+def metric_names(found: Sequence[Average]) -> list[str]:
+    """Returns the test set's metrics: `loss`, and `accuracy` if present."""
+    known = found[0].rows[0].records[0].test
+    return [name for name in ("loss", "accuracy") if name in known]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return fmean(present) if present else None
