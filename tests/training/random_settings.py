@@ -31,7 +31,7 @@ _NUM_TOKENS = 6
 class Settings(NamedTuple):
     """Params of a run, by path, and of its resumption with the same bytes.
 
-    The run's may be wrong if `may_be_refused`. Those of the resumption are valid.
+    Both may be wrong if `may_be_refused`.
     """
 
     model: str
@@ -173,7 +173,7 @@ def random_settings(seed: int) -> Settings:
     wrong: dict[str, Any] = {}
     if random.random() < _WRONG_SHARE:
         wrong = _some(random, _WRONG, share=1 / len(_WRONG))
-    return Settings(name, first | wrong, resumed, bool(wrong))
+    return Settings(name, first | wrong, resumed | wrong, bool(wrong))
 
 
 def _compatible(model: str, values: dict[str, Any]) -> dict[str, Any]:
