@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 import tools.benchmarks
-from lingvo_pipe.tools.doctor.configuration import (
-    Configuration,
-    standard_configurations,
-)
+from lingvo_pipe.tools.doctor.configuration import Configuration
 from tools.benchmarks.exchange import Report, Request, merge, to_json
+from tools.benchmarks.standard_configurations import standard_configurations
 
 ROOT = Path(tools.benchmarks.__file__).parents[2]
 WAITS = """

@@ -7,11 +7,7 @@ from statistics import median
 
 import pytest
 
-from lingvo_pipe.tools.doctor.configuration import (
-    Configuration,
-    Dtype,
-    standard_configurations,
-)
+from lingvo_pipe.tools.doctor.configuration import Configuration, Dtype
 from tools.benchmarks.exchange import Report, Request
 from tools.benchmarks.rounds import Round, measure_rounds
 from tools.benchmarks.rows import (
@@ -22,6 +18,7 @@ from tools.benchmarks.rows import (
     format_traffic,
     make_rows,
 )
+from tools.benchmarks.standard_configurations import standard_configurations
 
 GROUPS = standard_configurations(2)
 CONFIGURATIONS = [c for group in GROUPS for c in group]

@@ -15,12 +15,10 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.tools.doctor.configuration import (
-    Configuration,
-    quick_configurations,
-)
+from lingvo_pipe.tools.doctor.configuration import Configuration
 from tools.benchmarks import worker_process
 from tools.benchmarks.exchange import Report, Request, to_json
+from tools.benchmarks.standard_configurations import quick_configurations
 from tools.benchmarks.worker_process import (
     ProcessGroup,
     process_group,

@@ -15,11 +15,7 @@ from pathlib import Path
 
 from absl import app, flags
 
-from lingvo_pipe.tools.doctor.configuration import (
-    Configuration,
-    quick_configurations,
-    standard_configurations,
-)
+from lingvo_pipe.tools.doctor.configuration import Configuration
 from lingvo_pipe.tools.programs import check_writable, program
 from tools.benchmarks.rounds import measure_rounds
 from tools.benchmarks.rows import (
@@ -29,6 +25,10 @@ from tools.benchmarks.rows import (
     format_traffic,
     make_rows,
     write_rows,
+)
+from tools.benchmarks.standard_configurations import (
+    quick_configurations,
+    standard_configurations,
 )
 from tools.benchmarks.worker_process import (
     COMPILES_TORCH,

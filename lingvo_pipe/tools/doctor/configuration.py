@@ -1,10 +1,8 @@
-"""The configurations to measure: systems, models, schedules and sizes. Pure."""
+"""What is measured: a system, a model, a schedule and sizes. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,11 +18,7 @@ Recompute = str | tuple[int, ...]
 
 # The schedules whose steps the simulation predicts.
 _PREDICTED = ("gpipe", "1f1b", "zero_bubble", "zero_bubble_v")
-_LOCAL_STEPS_PER_CALL = 16
-_ZERO_BUBBLE = ("zero_bubble", "interleaved_zero_bubble", "zero_bubble_v")
-_TORCH_SCHEDULES = ("gpipe", "1f1b", "interleaved", *_ZERO_BUBBLE)
-# On one device the others only add calls.
-_TORCH_SCHEDULES_ALONE = ("gpipe", "1f1b")
+ZERO_BUBBLE = ("zero_bubble", "interleaved_zero_bubble", "zero_bubble_v")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +62,6 @@ class Workload:
         shape = (self.batch_size, self.sequence_length, self.model_dim)
         random = np.random.RandomState(self.num_layers)
         return random.standard_normal(shape).astype(np.float32)
-
-
-_LAYERS_8 = Workload(num_layers=8, model_dim=256, batch_size=32, sequence_length=64)
-_LAYERS_64 = Workload(num_layers=64, model_dim=32, batch_size=64, sequence_length=16)
-_LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +138,7 @@ class Configuration:
     @property
     def limitation(self) -> str | None:
         """Why the system can't run this, if so."""
-        if self.system == "torch" and self.schedule in _ZERO_BUBBLE:
+        if self.system == "torch" and self.schedule in ZERO_BUBBLE:
             if self.is_compiled:
                 return "PyTorch's zero-bubble schedules refuse compiled stages"
             if self.recompute != "never":
@@ -193,90 +182,3 @@ class Configuration:
     def on_workers(self) -> Configuration:
         """Returns the configuration with each stage on a worker."""
         return dataclasses.replace(self, placement="workers")
-
-
-def standard_configurations(num_devices: int) -> list[list[Configuration]]:
-    """Returns the whole table in groups to compare; timed pipelines have K devices."""
-    every_other = tuple(range(0, _LAYERS_8.num_layers, 2))
-    recomputed = ("gpipe", "1f1b", "interleaved")
-    stashed = (*recomputed, *_ZERO_BUBBLE)
-    schedules: dict[tuple[int, Recompute, Dtype], Sequence[str]] = {
-        (8, "always", "float32"): recomputed,
-        (8, "never", "float32"): stashed,
-        (8, "always", "bfloat16"): recomputed,
-        (8, "never", "bfloat16"): stashed,
-        (8, "except_last", "float32"): ("gpipe",),
-        (8, every_other, "float32"): ("gpipe",),
-        (16, "always", "float32"): recomputed,
-        (16, "never", "float32"): ("gpipe", "zero_bubble"),
-    }
-    make = functools.partial(Configuration, "lingvo_pipe", _LAYERS_8, num_devices)
-    groups: list[list[Configuration]] = []
-    for (num_micro_batches, recompute, dtype), names in schedules.items():
-        groups.append([])
-        for name in names:
-            stages = _stages_per_device(name)
-            variant = make(num_micro_batches, name, recompute, stages, dtype=dtype)
-            workers = recompute == "always" and dtype == "float32"
-            groups[-1] += _compared(variant, name in ("gpipe", "1f1b") and workers)
-        if recompute in ("always", "never"):
-            groups[-1] += _peers(make(num_micro_batches, "", recompute, dtype=dtype))
-    local = make(8, "local", "never", num_blocks=num_devices)
-    many = dataclasses.replace(local, steps_per_call=_LOCAL_STEPS_PER_CALL)
-    return [
-        *groups,
-        *(_compared(each, on_workers=False) for each in (local, many)),
-        [Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True)],
-        [Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True)],
-    ]
-
-
-def quick_configurations(num_devices: int) -> list[list[Configuration]]:
-    """Returns small pipelines to check that everything runs, not to time."""
-    workload = Workload(2 * num_devices, model_dim=8, batch_size=8, sequence_length=4)
-    pipelined = Configuration("lingvo_pipe", workload, num_devices, 4)
-    local = dataclasses.replace(
-        pipelined, schedule="local", num_blocks=num_devices, steps_per_call=3
-    )
-    half = dataclasses.replace(pipelined, recompute="never", dtype="bfloat16")
-    # What takes seconds to compile is only in the second group.
-    peers = [peer for peer in _peers(pipelined) if not peer.is_compiled]
-    half_peers = [x for x in _peers(half) if x.schedule in ("gpipe", "accumulation")]
-    return [
-        [*_compared(pipelined, on_workers=True), *peers],
-        [*_compared(half, on_workers=False), *half_peers],
-        _compared(local, on_workers=False),
-    ]
-
-
-def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
-    """Returns a pipeline with its baseline, and the same on workers if wanted."""
-    configurations = [pipelined.on_one_device(), pipelined]
-    return configurations + [pipelined.on_workers()] * on_workers
-
-
-def _peers(like: Configuration) -> list[Configuration]:
-    """Returns the rows of PyTorch and of a plain tf.function of the same model."""
-    dtypes: dict[Dtype, tuple[Dtype, ...]] = {"bfloat16": ("bfloat16", "pure bfloat16")}
-    peer = functools.partial(dataclasses.replace, like, placement=None)
-    peers = [
-        peer(
-            system="torch",
-            num_devices=num_devices,
-            schedule=schedule,
-            stages_per_device=_stages_per_device(schedule),
-            dtype=dtype,
-            is_compiled=is_compiled,
-        )
-        for dtype in dtypes.get(like.dtype, (like.dtype,))
-        for is_compiled in (False, True)
-        for schedule in _TORCH_SCHEDULES
-        for num_devices in (like.num_devices, 1)
-        if num_devices > 1 or schedule in _TORCH_SCHEDULES_ALONE
-    ]
-    return [*peers, peer(system="tensorflow", num_devices=1, schedule="accumulation")]
-
-
-def _stages_per_device(schedule: str) -> int:
-    interleaved = ("interleaved", "interleaved_zero_bubble", "zero_bubble_v")
-    return 2 if schedule in interleaved else 1
