@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
-from lingvo_pipe.core.errors import UserClusterError
+from lingvo_pipe.core.errors import UserClusterError, exit_code_of
 from lingvo_pipe.core.signals import FirstSignal
 from lingvo_pipe.fault_tolerance.restarts import MAX_IN_A_ROW, Restarts
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
@@ -164,7 +164,8 @@ class WorkerWatch:
     def _give_up(self, problem: str, error: Exception) -> NoReturn:
         reason = str(error) or type(error).__name__
         self._write(f"error: {problem}: {reason}. The same command {self._then}.")
-        self._exit(UserClusterError.exit_code)
+        is_lost = bool(_failed_connection(error))
+        self._exit(UserClusterError.exit_code if is_lost else exit_code_of(error))
 
     def _exit(self, code: int) -> NoReturn:
         try:

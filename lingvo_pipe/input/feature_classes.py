@@ -16,26 +16,26 @@ from tensorflow_datasets.core.features.feature import FeatureConnector
 
 from lingvo_pipe.core.errors import UserValueError
 
-_OWN = "tensorflow_datasets."
 _lock = threading.RLock()
 
 
 @contextlib.contextmanager
 def imported_classes_only() -> Iterator[None]:
-    """Lets TensorFlow Datasets restore features of imported classes, or of its own.
+    """Lets TensorFlow Datasets restore features of imported classes alone.
 
-    ValueError is raised for another class, before its module is imported. The guard is
-    where TensorFlow Datasets looks up each class, whichever file has named it.
+    These include its own. ValueError is raised for another class, before its module is
+    imported. The guard is where TensorFlow Datasets looks up each class, whichever file
+    has named it, in all threads.
     """
     with _lock:
         look_up = FeatureConnector.cls_from_name
 
         def look_up_imported(name: str) -> Any:
             module = name.rpartition(".")[0]
-            if module and not name.startswith(_OWN) and module not in sys.modules:
+            if module and module not in sys.modules:
                 raise UserValueError(
                     path="dataset",
-                    expected="features of classes of TensorFlow Datasets",
+                    expected="features of TensorFlow Datasets, or of imported modules",
                     got=name,
                     hint="If you trust this code, import its module before, such as by "
                     "--model_imports, or --imports of lingvo_pipe prepare.",

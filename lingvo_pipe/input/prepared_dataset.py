@@ -78,14 +78,13 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
             f"Datasets, got {name!r}. {reason}"
         ) from error
     except _MALFORMED as error:
-        if _has_code(name):
-            raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserValueError(
             path="dataset",
             expected="files that TensorFlow Datasets has written",
             got=name,
-            hint=f"{reason.rstrip('.')}. Prepare it again, or set another data_dir.",
+            hint=f"{reason.rstrip('.')}. Prepare it again, set another data_dir, or "
+            "mend the class that makes it.",
         ) from error
     return builder
 
@@ -193,15 +192,6 @@ def _configuration_problem(name: str) -> str:
         some += f" and {len(known) - _MAX_SHOWN} others"
     near = did_you_mean(parts[0], known)
     return f"{dataset} has no {parts[0]!r}.{near or f' It has {some}.'}"
-
-
-def _has_code(name: str) -> bool:
-    """Returns whether a data set is made by a class, and not from files alone."""
-    try:
-        tfds.builder_cls(re.split("[/:]", name)[0])
-    except (tfds.core.DatasetNotFoundError, ValueError):
-        return False
-    return True
 
 
 def _command(builder: Any, name: str, data_dir: str | None) -> str:

@@ -12,6 +12,7 @@ PATHS = [
     *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING")),
     *sorted((ROOT / "lingvo_pipe" / "docs").glob("*.md")),
     *sorted((ROOT / "lingvo_pipe/tools").glob("*/README.md")),
+    *sorted((ROOT / "tools").glob("*/README.md")),
 ]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in PATHS

@@ -221,7 +221,7 @@ def test_a_restart_that_fails_ends_the_process() -> None:
     watch = _watch(worker, logged, FakeRestarts(error=OSError("broken")))
     with pytest.raises(Ended) as ended:
         _do(watch, _fails(worker, GONE))
-    assert ended.value.args == (UserClusterError.exit_code,)
+    assert ended.value.args == (1,)
     assert re.search(r"^error: .*: broken\b", logged[-2])
 
 
@@ -240,7 +240,7 @@ def test_a_watch_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) ->
         worker.answer = None  # type: ignore[assignment]
         assert over.wait(20)
     assert re.search("^error: .*: 'NoneType' ", logged[-3])
-    assert logged[-2:] == ["ended", str(UserClusterError.exit_code)]
+    assert logged[-2:] == ["ended", "1"]
 
 
 def test_a_loss_that_is_noticed_after_the_end_changes_nothing() -> None:

@@ -1,5 +1,6 @@
 """Preparing data sets: once, by many at a time, after a kill, or by command."""
 
+import contextlib
 import importlib
 import json
 import multiprocessing
@@ -176,6 +177,29 @@ def test_a_data_set_with_a_damaged_file_is_refused(tmp_path, file, content):
     name = data_set_without_code(tmp_path, file, content)
     with pytest.raises(UserValueError, match="dataset: .* got 'others'"):
         prepared_builder(name, str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["optdigits", "optdigits:1.0.0"])
+@pytest.mark.parametrize("file", ["features.json", "dataset_info.json"])
+@pytest.mark.parametrize("content", ["", "3", "{", '{"type": 5}'])
+def test_a_damaged_file_of_a_known_data_set_is_named_or_not_read(
+    tmp_path, name, file, content
+):
+    tfds.builder("optdigits", data_dir=str(tmp_path)).download_and_prepare()
+    (tmp_path / "optdigits" / "1.0.0" / file).write_text(content)
+    with contextlib.suppress(UserValueError):
+        assert prepared_builder(name, str(tmp_path)).name == "optdigits"
+
+
+def test_a_data_set_names_no_script_of_its_library(tmp_path):
+    """Its scripts import packages that nobody has installed."""
+    script = "tensorflow_datasets.scripts.cli.croissant"
+    features = json.dumps({"type": f"{script}.X", "content": {}})
+    name = data_set_without_code(tmp_path, "features.json", features)
+    with pytest.raises(UserValueError) as error:
+        prepared_builder(name, str(tmp_path))
+    assert error.value.got == f"{script}.X"
+    assert script not in sys.modules
 
 
 def test_a_class_that_is_imported_already_may_be_named(tmp_path):

@@ -113,7 +113,7 @@ _TRAINING: dict[str, Sequence[Any]] = {
         ScheduleParams("InverseTimeDecay", decay_steps=1, decay_rate=0.5),
     ),
     "train.clip_gradient_single_norm_to_value": (None, 0.1),
-    "train.l2_regularizer_weight": (None, 0.1),
+    "train.l2_regularizer_weight": (0.01, 0.1),
     "train.ema_decay": (0.0, 0.9),
     "train.max_skipped_steps": (0, 0, 2),
     "train.loss_spike_factor": (None, 10.0),

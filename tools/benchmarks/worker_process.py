@@ -19,7 +19,7 @@ from lingvo_pipe.tools.bound_process import bound_python
 from tools.benchmarks.exchange import Report, Request, merge, to_json
 
 # The folder that the workers' modules are imported from.
-_ROOT = Path(__file__).absolute().parents[3]
+_ROOT = Path(__file__).absolute().parents[2]
 # Another Python's own packages come before those installed beside the modules.
 _RUN_MODULE = (
     "import runpy, sys; _, root, module, *sys.argv[1:] = sys.argv; "

@@ -1,4 +1,4 @@
-"""What is measured: a system, a model, a schedule and sizes. Pure."""
+"""Configurations to measure: systems, models, schedules and sizes. Pure."""
 
 from __future__ import annotations
 

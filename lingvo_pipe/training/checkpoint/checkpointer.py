@@ -118,7 +118,7 @@ class Checkpointer:
         return checkpoint_files.steps_in(self._directory)
 
     def is_damaged(self, step: int) -> bool:
-        """Returns whether the checkpoint of a step holds something else.
+        """Returns whether the checkpoint of a step is missing, or not as written.
 
         One that the system refuses to read now may be intact.
         """

@@ -79,7 +79,7 @@ class RunDirectory:
         """Locks the directory, created if missing, unless this object has done so.
 
         The system releases the lock when a process ends; the file names the last
-        holder. Raises ValueError if another process holds it.
+        holder, unless it is a hard link. Raises ValueError if another process holds it.
         """
         if self._lock is not None:
             return

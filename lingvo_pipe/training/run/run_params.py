@@ -1,11 +1,13 @@
 """The params of a run's model, from its registered name and from `params.txt`."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import model_registry
-from lingvo_pipe.core.trees import leaves
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.hyperparams.literals import read_plain
+from lingvo_pipe.hyperparams.literals import RAW_QUOTED, Literal, read_plain
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 from lingvo_pipe.training.run.changed_params import check_use
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -47,9 +49,32 @@ def _is_plain(entry: Entry) -> bool:
     if entry.kind in _SYMBOLS:
         return False
     try:
-        value = read_plain(entry.text)
-    except ValueError:
-        return entry.text.isidentifier()  # A dtype, inf or nan.
-    # A string within a dict may be read as the class of a record.
-    texts = [leaf for _, leaf in leaves(value) if isinstance(leaf, str)]
-    return not isinstance(value, dict) or not any("/" in text for text in texts)
+        # By the parser that reads entries, since others read some texts otherwise.
+        if entry.text.startswith(("[", "(", "{")):
+            value = Literal(entry.text, _read_plain_word).parse()
+        else:
+            value = _read_plain_word(entry.text)
+    except (ValueError, RecursionError):
+        return False
+    # A text within a dict may be read as the class of a record.
+    return not isinstance(value, dict) or not any("/" in x for x in _texts(value))
+
+
+def _read_plain_word(text: str) -> str:
+    """Returns what a word says; ValueError if it may name a class or a function."""
+    if RAW_QUOTED.fullmatch(text):
+        return str(read_plain(text.replace("\n", "\\n")))
+    if "/" in text or "(" in text:
+        raise UserValueError(f"{text!r} may name a module to import")
+    return text
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yields the texts in nested lists, tuples and dicts, keys included."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, str):
+        yield value
+    else:
+        for item in value:
+            yield from _texts(item)

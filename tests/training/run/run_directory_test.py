@@ -125,6 +125,7 @@ def test_a_lock_is_held_until_its_process_is_killed(tmp_path: Path) -> None:
     lock = RunDirectory(tmp_path, "toy.Toy")
     lock.lock()
     assert f"process {os.getpid()} " in (tmp_path / "lock").read_text()
+    lock.unlock()
 
 
 def test_a_lock_that_is_a_hard_link_is_not_written_to(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ _KUBERNETES_PORT = 2222
 _PODS_SECONDS = 120.0
 _ANSWER_SECONDS = 10.0
 _POLL_SECONDS = 1.0
+_REFUSED = (401, 403)  # HTTP: not known, not permitted.
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _INSTEAD = (
     "Or name the pods of a StatefulSet, which needs none of this: "
@@ -182,7 +183,9 @@ class _Pods:
             )
         except Exception as error:  # ApiException, or urllib3's.
             reason = str(getattr(error, "reason", None) or error).splitlines()[0]
-            raise UserClusterError(
+            is_refused = getattr(error, "status", None) in _REFUSED
+            kind = UserConnectionError if is_refused else UserClusterError
+            raise kind(
                 "--cluster=kubernetes cannot list the pods of the namespace "
                 f"{self._namespace}: {reason}. Bind a Role with get and list of pods "
                 f"to the service account. {_INSTEAD}"

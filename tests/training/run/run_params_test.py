@@ -1,0 +1,112 @@
+"""No text that a run holds makes its reader import a module."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import model_registry
+from lingvo_pipe.hyperparams import templates, value_text
+from lingvo_pipe.hyperparams.text_entries import Entry
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_params import _is_plain, params_of_run
+
+_MODEL = "image.digits.AmoebaNetDigits"
+_TRAPS = [
+    "type/trap/Trap",
+    "params/trap/Trap",
+    "enum/trap/Trap.A",
+    "[func/trap/trap]",
+    # Python's literals have comments; ours are words.
+    "[1, #, type/trap/Trap\n]",
+    "{'a': 1, #: 1, 'b': type/trap/Trap\n}",
+    "{'kind': 'type\\x2ftrap\\x2fTrap'}",
+]
+_TOKENS = [*"[]{}(),:#\n '\"\\1a", *_TRAPS[:3], "'", "'", "type", "/", "\\x2f", "None"]
+
+
+@dataclasses.dataclass
+class Record:
+    """A value with a class among its fields."""
+
+    kind: type = int
+    a: Any = None
+
+
+class Color(enum.Enum):
+    """A value of a few names."""
+
+    RED = 1
+
+
+class Imported(BaseException):
+    """Stands for the import of a module."""
+
+
+@pytest.fixture(autouse=True)
+def _no_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = templates.find_symbol
+
+    def find_symbol(text: str) -> Any:
+        if "/" in text and not text.startswith("lingvo_pipe."):  # The model's own.
+            raise Imported(text)
+        return find(text)
+
+    monkeypatch.setattr(templates, "find_symbol", find_symbol)
+
+
+@pytest.mark.parametrize("value", [*_TRAPS, "[" * 5000])
+def test_a_run_names_nothing_to_import(tmp_path: Path, value: str) -> None:
+    assert _data_dir_of_run(tmp_path, value) is None
+
+
+@pytest.mark.parametrize("value", ["/data/a", ["/a", "type/a/B"], {1: 2, "a": 3}])
+def test_plain_values_are_taken(tmp_path: Path, value: Any) -> None:
+    assert _data_dir_of_run(tmp_path, repr(value)) == value
+
+
+def _data_dir_of_run(folder: Path, value: str) -> Any:
+    directory = RunDirectory(folder, _MODEL)
+    text = model_registry.GetParams(_MODEL, "Train").ToText()
+    entry = "input.data_dir : None\n"
+    assert text.count(entry) == 1
+    text = text.replace(entry, f"input.data_dir : {value}\n")
+    directory.params_path.write_text(f"# model: {_MODEL}\n{text}")
+    return params_of_run(directory, "Test").input.data_dir
+
+
+def _random_texts(num: int) -> list[str]:
+    draw = random.Random(1)
+    opened = [*_TRAPS, "[]", "{'kind': 'a'}", "'a/b'"]
+    texts = []
+    for _ in range(num):
+        text = draw.choice(opened)
+        for _ in range(draw.randrange(4)):
+            at = draw.randrange(len(text) + 1)
+            text = text[:at] + draw.choice(_TOKENS) + text[at + draw.randrange(2) :]
+        texts.append(text)
+    return texts
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+def test_what_is_read_imports_nothing() -> None:
+    """For 20,000 texts, read as any kind of value."""
+    num_plain = num_imports = 0
+    for text in _random_texts(20_000):
+        is_plain = _is_plain(Entry("a", text, ""))
+        num_plain += is_plain
+        for like in (None, Record(), [1], {"a": 1}, "a", int, len, Color.RED, 1.0):
+            try:
+                value_text.read_value(text, like)
+            except (ValueError, RecursionError):
+                continue
+            except Imported:
+                num_imports += 1
+                assert not is_plain, (text, like)
+    assert num_plain > 1000
+    assert num_imports > 1000
