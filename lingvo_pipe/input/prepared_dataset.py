@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,10 +27,13 @@ _NOT_CHECKED = re.compile(r"[\w-]+:[A-Za-z_]|.*=")
 # Errors of TensorFlow Datasets for files that hold something else.
 _MALFORMED = (
     AttributeError,
+    IsADirectoryError,
     KeyError,
     RecursionError,
     TypeError,
+    json.JSONDecodeError,
     json_format.ParseError,
+    tfds.core.dataset_info.DatasetInfoFileError,
 )
 # Errors of a folder that cannot be made or written.
 _NO_FOLDER = (
@@ -57,6 +61,8 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
             got=name,
             hint="Prepare such a data set by tfds.load, and give its name.",
         )
+    if data_dir is not None:
+        regular_file.check_local("data_dir", str(data_dir))
     try:
         with imported_classes_only():
             builder = tfds.builder(name, data_dir=data_dir)
@@ -71,12 +77,6 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
         ) from error
     except UserValueError:
         raise
-    except (AssertionError, ValueError) as error:
-        reason = _configuration_problem(name) or str(error).splitlines()[0]
-        raise UserValueError(
-            "dataset: expected NAME, NAME/CONFIG or NAME:VERSION of TensorFlow "
-            f"Datasets, got {name!r}. {reason}"
-        ) from error
     except _MALFORMED as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserValueError(
@@ -85,6 +85,12 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
             got=name,
             hint=f"{reason.rstrip('.')}. Prepare it again, set another data_dir, or "
             "mend the class that makes it.",
+        ) from error
+    except (AssertionError, ValueError) as error:
+        reason = _configuration_problem(name) or str(error).splitlines()[0]
+        raise UserValueError(
+            "dataset: expected NAME, NAME/CONFIG or NAME:VERSION of TensorFlow "
+            f"Datasets, got {name!r}. {reason}"
         ) from error
     return builder
 

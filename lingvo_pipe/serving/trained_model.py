@@ -123,6 +123,13 @@ class TrainedModel:
         names, found, size = self._class_names, [], data.params.batch_size
         for start in range(0, len(prepared), size):
             for each in classify(tf.stack(prepared[start : start + size])).numpy():
+                if names and len(names) != each.size:
+                    raise UserValueError(
+                        path="input.dataset",
+                        expected=f"names of {each.size} classes, as many as outputs",
+                        got=len(names),
+                        hint="Use the data set that the model was trained on.",
+                    )
                 label = int(each.argmax())
                 name = names[label] if names else str(label)
                 found.append(Classification(label, name, each))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.support.cases import exhaustive
@@ -74,9 +75,10 @@ def test_a_run_resumes_from_the_checkpoint_before(
 ) -> None:
     damage(_file(logdir, STEPS, kind))
     logged = resume(logdir)
-    if (kind, damage) != ("index", remove):  # Without it there is no checkpoint.
-        prefix = str(_file(logdir, STEPS, kind).with_suffix(""))
-        assert re.search(rf"{prefix}\b.*damaged: \S", logged[0])
+    prefix = str(_file(logdir, STEPS, kind).with_suffix(""))
+    # Without the index there is no checkpoint.
+    problem = "missing" if (kind, damage) == ("index", remove) else r"damaged: \S"
+    assert re.search(rf"{prefix}\b.*{problem}", logged[0])
     assert resumed_steps(logged) == [STEPS - 1]
     assert_same_end(whole, logdir)
 
@@ -97,6 +99,22 @@ def test_a_run_with_only_damaged_checkpoints_is_not_changed(logdir: Path) -> Non
     before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"\b3\b.*step 3: .*step 2: .*step 1: \S"):
         resume(logdir)
+    del before[logdir / "lock"]
+    assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.parametrize("lost", ["an index", "all"])
+def test_a_run_whose_checkpoints_are_missing_is_not_changed(
+    logdir: Path, lost: str
+) -> None:
+    """It started again from the first step, and exit code 0."""
+    for step in range(1, STEPS + 1):
+        for kind in KINDS if lost == "all" else KINDS[1:]:
+            _file(logdir, step, kind).unlink()
+    before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
+    with pytest.raises(UserDamageError) as error:
+        resume(logdir)
+    assert f"{STEPS:08d}" in error.value.expected
     del before[logdir / "lock"]
     assert before == {path: path.read_bytes() for path in before}
 

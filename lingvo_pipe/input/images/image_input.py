@@ -12,6 +12,7 @@ import tensorflow_datasets as tfds
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step, stream_indices
 from lingvo_pipe.input.images import image_errors, image_source
@@ -300,6 +301,7 @@ def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:
     folder, too, if the folder `train` is in it, or the catalog has no such name.
     """
     path = name.removeprefix(_FOLDER)
+    check_local("dataset", path)
     parent = data_dir or tfds.core.constants.DATA_DIR
     folder = ImageFolder(os.path.join(parent, path))
     if path != name or folder.has_folder("train"):

@@ -38,6 +38,15 @@ def steps_in(directory: Path) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
+def _steps_of_state(directory: Path) -> list[int]:
+    """Returns the steps that the last save has left, by TensorFlow's state file."""
+    try:
+        text = (directory / "checkpoint").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []
+    return sorted(map(int, re.findall(r'paths: "ckpt-(\d{8,15})"', text)))
+
+
 def is_checkpoint(prefix: Path) -> bool:
     """Returns whether a checkpoint, perhaps a damaged one, has this prefix."""
     return Path(f"{prefix}.index").is_file()
@@ -63,9 +72,14 @@ def read_newest(
 ) -> ReadCheckpoint | None:
     """Reads the newest checkpoint in a directory that is not damaged, if any.
 
-    `log` gets a line about each damaged one. `hint` is for the ValueError if all are.
+    `log` gets a line about each that is damaged or missing. `hint` is for the
+    ValueError if all are.
     """
     reasons: dict[int, str] = {}
+    saved = steps_in(directory)
+    lost = [s for s in _steps_of_state(directory) if s > max(saved, default=-1)]
+    for step in lost:
+        log(f"Checkpoint {directory / stem_of(step)} is missing.")
     # Listed again each time: a trainer may save while another process reads.
     while steps := [s for s in steps_in(directory) if s not in reasons]:
         prefix = str(directory / stem_of(steps[-1]))
@@ -81,6 +95,13 @@ def read_newest(
             f"{directory}: expected a readable checkpoint, got {len(reasons)} damaged: "
             + "; ".join(f"step {step}: {why}" for step, why in reasons.items())
             + f". {hint}"
+        )
+    if lost:
+        raise UserDamageError(
+            path=str(directory),
+            expected=f"the checkpoint {stem_of(lost[-1])}",
+            got=None,
+            hint=hint,
         )
     return None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -81,7 +83,7 @@ class Learner:
         undecayed: Collection[str] = (),
     ):
         rate = p.learning_rate
-        if rate is None or not rate > 0:
+        if not _is_positive(rate):
             raise UserValueError(
                 path="task.train.learning_rate", expected="a positive number", got=rate
             )
@@ -177,10 +179,15 @@ def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
     return state
 
 
+def _is_positive(value: Any) -> bool:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and value > 0
+
+
 def _check_clipping(p: Params) -> None:
     given = [name for name in _CLIPPINGS if p.Get(name)]
     for name in given:
-        if not p.Get(name) > 0:
+        if not _is_positive(p.Get(name)):
             raise UserValueError(
                 f"task.train.{name}: expected a positive number, or 0 or None for no "
                 f"clipping, got {p.Get(name)!r}."

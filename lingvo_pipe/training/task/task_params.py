@@ -104,6 +104,11 @@ def check_loop_params(p: Params) -> None:
     check_counts(
         numbers, hint="Set these in the model's Task or by --model_params_override."
     )
+    for name in ("eval.images", "train.init_from_checkpoint_ema"):
+        if not isinstance(p.Get(name), bool):
+            raise UserValueError(
+                path=f"task.{name}", expected="True or False", got=p.Get(name)
+            )
     best_evaluation.check_best_params(p.eval)
 
 
