@@ -221,6 +221,12 @@ def test_names_that_fetch_code_or_set_folders_are_refused(tmp_path, name):
     assert (error.value.path, error.value.got) == ("dataset", name)
 
 
+def test_a_remote_folder_is_refused_before_it_is_asked():
+    with pytest.raises(UserValueError) as error:
+        prepared_builder("optdigits", "gs://folder/of/others")
+    assert (error.value.path, error.value.got) == ("data_dir", "gs://folder/of/others")
+
+
 def test_a_lock_that_is_a_link_is_refused(tmp_path):
     """It was opened for writing, which emptied what it pointed to."""
     (tmp_path / "precious").write_text("content")
