@@ -83,10 +83,13 @@ def _may_mix(call: Call) -> bool:
     except Exception:  # Whatever a user's layer raises on such values.
         return False
     number = len(call.made)
+    # The coefficient of a loss may be small, such as 0.001 of a balance.
+    is_rounded = getattr(layer, "compute_dtype", None) in ("float16", "bfloat16")
+    is_mean = _is_mean if is_rounded else _is_exact_mean
     return not (
         all(map(_is_same, call.made, *outputs))
         # Of the state that it writes and of its losses, the pipeline takes the mean.
-        and all(map(_is_mean, *(numbers[number:] for numbers in outputs)))
+        and all(map(is_mean, *(numbers[number:] for numbers in outputs)))
     )
 
 
@@ -172,6 +175,11 @@ def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
 
 def _is_mean(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
     return _is_close(whole, (first + second) / 2)
+
+
+def _is_exact_mean(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
+    """Returns whether a number is a mean but for rounding, whatever its size."""
+    return np.allclose(whole, (first + second) / 2, 1e-4, 1e-7, equal_nan=True)
 
 
 def _example(x: Value, random: np.random.Generator) -> np.ndarray:
