@@ -6,18 +6,19 @@ A checkpoint of step 1200 is `ckpt-00001200.index`, its prefix and `.index`, wit
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError
-from lingvo_pipe.core.regular_file import naming
+from lingvo_pipe.core.regular_file import naming, read_text
 
 # Raised by TensorFlow for files that are damaged, cut short or gone.
 _UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
@@ -40,11 +41,10 @@ def steps_in(directory: Path) -> list[int]:
 
 def _steps_of_state(directory: Path) -> list[int]:
     """Returns the steps that the last save has left, by TensorFlow's state file."""
-    try:
-        text = (directory / "checkpoint").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return []
-    return sorted(map(int, re.findall(r'paths: "ckpt-(\d{8,15})"', text)))
+    text = None
+    with contextlib.suppress(OSError, ValueError):  # It is no part of a checkpoint.
+        text = read_text(directory / "checkpoint")
+    return sorted(map(int, re.findall(r'paths: "ckpt-(\d{8,15})"', text or "")))
 
 
 def is_checkpoint(prefix: Path) -> bool:
@@ -72,14 +72,18 @@ def read_newest(
 ) -> ReadCheckpoint | None:
     """Reads the newest checkpoint in a directory that is not damaged, if any.
 
-    `log` gets a line about each that is damaged or missing. `hint` is for the
-    ValueError if all are.
+    `log` gets a line about each damaged one. `hint` is for the ValueError if all are
+    damaged, or missing after a save.
     """
     reasons: dict[int, str] = {}
-    saved = steps_in(directory)
-    lost = [s for s in _steps_of_state(directory) if s > max(saved, default=-1)]
-    for step in lost:
-        log(f"Checkpoint {directory / stem_of(step)} is missing.")
+    # First, since a trainer may save between the two.
+    named = _steps_of_state(directory)
+    newest = max(steps_in(directory), default=-1)
+    lost = [step for step in named if step > newest]
+    for path in (directory / stem_of(step) for step in lost):
+        # One without any file may have been removed to go back.
+        if any(_data_files(path)):
+            log(f"Checkpoint {path} is damaged: its index is missing.")
     # Listed again each time: a trainer may save while another process reads.
     while steps := [s for s in steps_in(directory) if s not in reasons]:
         prefix = str(directory / stem_of(steps[-1]))
@@ -132,10 +136,13 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     return reader
 
 
+def _data_files(prefix: Path) -> Iterator[Path]:
+    return prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*")
+
+
 def _check_regular(prefix: Path) -> None:
     # TensorFlow would wait for a pipe's other end.
-    data_files = prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*")
-    for path in (Path(f"{prefix}.index"), *data_files):
+    for path in (Path(f"{prefix}.index"), *_data_files(prefix)):
         if path.exists() and not path.is_file():
             raise OSError(errno.ENXIO, "not a regular file", str(path))
 
@@ -153,7 +160,7 @@ def checkpoint_stats(prefix: Path) -> CheckpointStats | None:
     index = prefix.with_name(f"{prefix.name}.index")
     try:
         files = [index.stat()]
-        files += [path.stat() for path in prefix.parent.glob(f"{prefix.name}.data-*")]
+        files += [path.stat() for path in _data_files(prefix)]
     except FileNotFoundError:
         return None
     return CheckpointStats(

@@ -2,7 +2,8 @@
 
 They have TensorFlow's format, with a checksum of every tensor. One is first written to
 the folder `incomplete`, and exists once its index is renamed, last and atomically. The
-`checkpoint` file is for tools such as tf.train.latest_checkpoint and never read here.
+`checkpoint` file is for tools such as tf.train.latest_checkpoint. Here it only tells
+which checkpoints are missing.
 """
 
 import contextlib
