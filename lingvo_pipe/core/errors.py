@@ -92,7 +92,10 @@ class UserConnectionError(UserError, ConnectionError):
 
 
 class UserClusterError(UserConnectionError):
-    """A task of the cluster that is not there; the same command may succeed later."""
+    """A task of the cluster that is not there.
+
+    The same command may succeed later.
+    """
 
     exit_code = 4
 

@@ -21,6 +21,9 @@ from lingvo_pipe.keras.state import CellScope, Draws, draws_of, kinds_of
 
 _NUM_ROWS = 4
 _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
+_Tolerance = tuple[float, float]  # Relative and absolute.
+_ROUNDED: _Tolerance = (0.02, 1e-3)
+_EXACT: _Tolerance = (1e-4, 1e-7)
 _FEW = 3  # Sizes of other dimensions that are None.
 _MAX_NAMED = 3
 
@@ -85,11 +88,14 @@ def _may_mix(call: Call) -> bool:
     number = len(call.made)
     # The coefficient of a loss may be small, such as 0.001 of a balance.
     is_rounded = getattr(layer, "compute_dtype", None) in ("float16", "bfloat16")
-    is_mean = _is_mean if is_rounded else _is_exact_mean
+    tolerance = _ROUNDED if is_rounded else _EXACT
     return not (
         all(map(_is_same, call.made, *outputs))
         # Of the state that it writes and of its losses, the pipeline takes the mean.
-        and all(map(is_mean, *(numbers[number:] for numbers in outputs)))
+        and all(
+            _is_mean(*triple, tolerance=tolerance)
+            for triple in zip(*(numbers[number:] for numbers in outputs), strict=True)
+        )
     )
 
 
@@ -173,13 +179,14 @@ def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
     return not all(np.allclose(values[0][1:], x[1:], 1e-5, 1e-6) for x in values)
 
 
-def _is_mean(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
-    return _is_close(whole, (first + second) / 2)
-
-
-def _is_exact_mean(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
-    """Returns whether a number is a mean but for rounding, whatever its size."""
-    return np.allclose(whole, (first + second) / 2, 1e-4, 1e-7, equal_nan=True)
+def _is_mean(
+    whole: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    *,
+    tolerance: _Tolerance = _ROUNDED,
+) -> bool:
+    return _is_close(whole, (first + second) / 2, tolerance)
 
 
 def _example(x: Value, random: np.random.Generator) -> np.ndarray:
@@ -226,5 +233,5 @@ def _is_same(x: Value, whole: Any, first: Any, second: Any) -> bool:
     return _is_close(whole, np.concatenate([first, second], axis=x.row_axis))
 
 
-def _is_close(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and np.allclose(a, b, 0.02, 1e-3, equal_nan=True)
+def _is_close(a: np.ndarray, b: np.ndarray, tolerance: _Tolerance = _ROUNDED) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, *tolerance, equal_nan=True)

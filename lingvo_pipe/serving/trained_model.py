@@ -120,20 +120,13 @@ class TrainedModel:
                 path="images", expected="a list of paths or of arrays", got=images
             )
         prepared = [_prepared(data, image, i) for i, image in enumerate(images)]
-        names, found, size = self._class_names, [], data.params.batch_size
-        for start in range(0, len(prepared), size):
-            for each in classify(tf.stack(prepared[start : start + size])).numpy():
-                if names and len(names) != each.size:
-                    raise UserValueError(
-                        path="input.dataset",
-                        expected=f"names of {each.size} classes, as many as outputs",
-                        got=len(names),
-                        hint="Use the data set that the model was trained on.",
-                    )
-                label = int(each.argmax())
-                name = names[label] if names else str(label)
-                found.append(Classification(label, name, each))
-        return found
+        size = data.params.batch_size
+        batches = (prepared[i : i + size] for i in range(0, len(prepared), size))
+        return [
+            _classification(probabilities, self._class_names)
+            for batch in batches
+            for probabilities in classify(tf.stack(batch)).numpy()
+        ]
 
     @functools.cached_property
     def _data(self) -> Any:
@@ -187,6 +180,20 @@ class TrainedModel:
             f"{method}: {self.name} is a {type(self.task).__name__} with a "
             f"{type(self._data).__name__}, which does not {method}. {hint}"
         )
+
+
+def _classification(
+    probabilities: np.ndarray, names: Sequence[str] | None
+) -> Classification:
+    if names and len(names) != probabilities.size:
+        raise UserValueError(
+            path="input.dataset",
+            expected=f"names of {probabilities.size} classes, as many as outputs",
+            got=len(names),
+            hint="Use the data set that the model was trained on.",
+        )
+    label = int(probabilities.argmax())
+    return Classification(label, names[label] if names else str(label), probabilities)
 
 
 def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:

@@ -48,8 +48,8 @@ class Log:
     @contextlib.contextmanager
     def process_group(self, name: str, commands: Sequence[list[str]]) -> Iterator[Any]:
         self.commands += commands
-        own = ("tools.benchmarks.", "lingvo_pipe.tools.")
-        modules = (x for x in commands[0] if x.startswith(own))
+        packages = ("tools.benchmarks.", "lingvo_pipe.tools.")
+        modules = (word for word in commands[0] if word.startswith(packages))
         module = next(modules).removeprefix("tools.benchmarks.")
         kind = f"{module} {name.rpartition(' ')[2]}"
 

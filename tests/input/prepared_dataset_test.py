@@ -206,8 +206,8 @@ def test_a_class_that_is_imported_already_may_be_named(tmp_path):
     content = {"type": f"{Mark.__module__}.Mark", "content": {}}
     features = {"type": _DICT, "content": {"mark": content}}
     name = data_set_without_code(tmp_path, "features.json", json.dumps(features))
-    found = prepared_builder(name, str(tmp_path)).info.features
-    assert isinstance(found["mark"], Mark)
+    restored = prepared_builder(name, str(tmp_path)).info.features
+    assert isinstance(restored["mark"], Mark)
 
 
 class Mark(tfds.features.Text):

@@ -78,6 +78,7 @@ _OWN = {
     "a mean loss": (lambda: _Balanced(keras.ops.mean), False),
     "a sum of losses": (lambda: _Balanced(keras.ops.sum), True),
     "load balancing": (lambda: _Balanced(_load), True),
+    "a loss of each example": (lambda: _Balanced(lambda x: x[:, 0]), True),
     # A balance with this coefficient was taken for a mean.
     "little of it": (lambda: _Balanced(lambda x: 1e-3 * _load(x)), True),
     "a stored mean": (lambda: _Average(keras.ops.mean), False),

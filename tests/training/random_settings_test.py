@@ -51,8 +51,8 @@ def _train(model: str, logdir: Path, values: dict[str, Any]) -> bool:
 
 
 def test_three_hundred_settings_must_train() -> None:
-    settings = map(random_settings, range(_NUM_SEEDS))
-    assert sum(not each.may_be_refused for each in settings) >= 300
+    drawn = map(random_settings, range(_NUM_SEEDS))
+    assert sum(not settings.may_be_refused for settings in drawn) >= 300
 
 
 @pytest.mark.parametrize(

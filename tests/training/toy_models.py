@@ -1,4 +1,7 @@
-"""Models with batches that are functions of the step; B examples of three numbers."""
+"""Models with batches that are functions of the step.
+
+A batch has B examples of three numbers.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,10 @@ _LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
 
 
 def standard_configurations(num_devices: int) -> list[list[Configuration]]:
-    """Returns the whole table in groups to compare; timed pipelines have K devices."""
+    """Returns the whole table, in groups to compare.
+
+    Timed pipelines have `num_devices` devices.
+    """
     every_other = tuple(range(0, _LAYERS_8.num_layers, 2))
     recomputed = ("gpipe", "1f1b", "interleaved")
     stashed = (*recomputed, *ZERO_BUBBLE)
@@ -53,7 +56,7 @@ def standard_configurations(num_devices: int) -> list[list[Configuration]]:
     many = dataclasses.replace(local, steps_per_call=_LOCAL_STEPS_PER_CALL)
     return [
         *groups,
-        *(_compared(each, on_workers=False) for each in (local, many)),
+        *(_compared(blocks, on_workers=False) for blocks in (local, many)),
         [Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True)],
         [Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True)],
     ]

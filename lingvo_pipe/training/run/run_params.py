@@ -1,8 +1,6 @@
 """The params of a run's model, from its registered name and from `params.txt`."""
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
 
 import model_registry
 from lingvo_pipe.core.errors import UserValueError
@@ -48,20 +46,24 @@ def _is_plain(entry: Entry) -> bool:
     """Returns whether reading an entry imports nothing."""
     if entry.kind in _SYMBOLS:
         return False
+    # A text within a dict may be read as the class of a record.
+    read_word = _check_word_of_dict if entry.text.startswith("{") else _check_word
     try:
         # By the parser that reads entries, since others read some texts otherwise.
         if entry.text.startswith(("[", "(", "{")):
-            value = Literal(entry.text, _read_plain_word).parse()
+            Literal(entry.text, read_word).parse()
         else:
-            value = _read_plain_word(entry.text)
+            read_word(entry.text)
     except (ValueError, RecursionError):
         return False
-    # A text within a dict may be read as the class of a record.
-    return not isinstance(value, dict) or not any("/" in x for x in _texts(value))
+    return True
 
 
-def _read_plain_word(text: str) -> str:
-    """Returns what a word says; ValueError if it may name a class or a function."""
+def _check_word(text: str) -> str:
+    """Returns what a word says.
+
+    Raises ValueError if it may name a class or a function.
+    """
     if RAW_QUOTED.fullmatch(text):
         return str(read_plain(text.replace("\n", "\\n")))
     if "/" in text or "(" in text:
@@ -69,12 +71,9 @@ def _read_plain_word(text: str) -> str:
     return text
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yields the texts in nested lists, tuples and dicts, keys included."""
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, str):
-        yield value
-    else:
-        for item in value:
-            yield from _texts(item)
+def _check_word_of_dict(text: str) -> str:
+    """Returns what a word says, as `_check_word` does, without a slash in quotes."""
+    word = _check_word(text)
+    if "/" in word:
+        raise UserValueError(f"{word!r} may name a module to import")
+    return word
