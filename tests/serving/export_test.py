@@ -168,3 +168,16 @@ def test_keras_takes_an_exported_model_as_a_layer(
     found = model.predict(given.image, verbose=0)["logits"]
     logits = predicted(classifier, given.Transform(tf.constant))
     np.testing.assert_allclose(found, logits, rtol=1e-6, atol=1e-6)
+
+
+def test_an_export_runs_code(tmp_path: Path) -> None:
+    """As the page on security says: any graph is run, one that writes files too."""
+    written, export = tmp_path / "written", tmp_path / "export"
+    module = tf.Module()
+    module.predict = tf.function(
+        lambda x: (tf.io.write_file(str(written), "code"), {"y": x})[1],
+        input_signature=[tf.TensorSpec([], tf.float32, "x")],
+    )
+    tf.saved_model.save(module, str(export), {"serving_default": module.predict})
+    served(export, {"x": np.float32(0)})
+    assert written.read_text() == "code"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
@@ -119,6 +120,16 @@ def test_a_run_whose_checkpoints_are_missing_is_not_changed(
     assert before == {path: path.read_bytes() for path in before}
 
 
+def test_a_run_without_its_checkpoint_folder_says_that_it_starts_anew(
+    whole: Path, logdir: Path
+) -> None:
+    """It looks like one that was killed before its first save."""
+    shutil.rmtree(logdir / "checkpoints")
+    logged = resume(logdir)
+    assert any("No checkpoint" in line and f"step {STEPS}" in line for line in logged)
+    assert_same_end(whole, logdir)
+
+
 def test_a_file_that_the_system_refuses_is_not_damaged(logdir: Path) -> None:
     """Once the next save deleted such a checkpoint as damaged."""
     prefix = str(_file(logdir, STEPS, "index").with_suffix(""))
@@ -150,3 +161,11 @@ def test_no_flipped_bit_changes_what_is_read(logdir: Path, kind: str) -> None:
             assert saved_bytes(logdir, STEPS) == expected, f"bit {bit}"
         flip(path, bit)
     assert num_found > NUM_FLIPS / 2
+
+
+def test_a_checkpoint_holds_no_code(logdir: Path) -> None:
+    """Numbers, and the input's position as a text."""
+    reader = read_through(str(_file(logdir, STEPS, "index").with_suffix("")))
+    dtypes = reader.get_variable_to_dtype_map()
+    assert dtypes.pop("input_place") == tf.string
+    assert all(dtype.is_floating or dtype.is_integer for dtype in dtypes.values())

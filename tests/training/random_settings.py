@@ -146,6 +146,8 @@ _WRONG: dict[str, Sequence[Any]] = {
     "eval.interval_steps": (0, 0.5),
 }
 _WRONG_SHARE = 0.15
+# Of the first run, so that there is a checkpoint to resume from.
+_KEPT = {"train.save_interval_steps": 1, "train.keep_checkpoints": 5}
 
 
 def random_settings(seed: int) -> Settings:
@@ -173,7 +175,7 @@ def random_settings(seed: int) -> Settings:
     wrong: dict[str, Any] = {}
     if random.random() < _WRONG_SHARE:
         wrong = _some(random, _WRONG, share=1 / len(_WRONG))
-    return Settings(name, first | wrong, resumed | wrong, bool(wrong))
+    return Settings(name, first | _KEPT | wrong, resumed | wrong, bool(wrong))
 
 
 def _compatible(model: str, values: dict[str, Any]) -> dict[str, Any]:

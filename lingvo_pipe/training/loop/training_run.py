@@ -150,6 +150,11 @@ class TrainingRun:
             line = kinds_note(self._parts, self._start, self._device_kinds)
             if line and not is_last:
                 self._log(line)
+        elif records := read_metrics(self._directory.path):
+            self._log(
+                "No checkpoint to resume from: starts at step 0, and replaces the "
+                f"metrics of step {records[-1]['step']} and before."
+            )
 
     def train(
         self, profile_step: int | None, planned: PlannedStep | None
