@@ -28,7 +28,7 @@ MUTATIONS = (
         "accumulation dropped",
         "lingvo_pipe/pipeline/loops/packed_phases.py",
         "return self.gradients.pack(added)",
-        "return list(packed)",
+        "return list(accumulators)",
         ("tests/pipeline/local_loss_test.py",),
     ),
     Mutation(
@@ -54,7 +54,7 @@ MUTATIONS = (
     ),
     Mutation(
         "gradient of a second user dropped",
-        "lingvo_pipe/pipeline/loops/stage_call.py",
+        "lingvo_pipe/pipeline/loops/placed_layer.py",
         "gradient if before is None else before + gradient",
         "gradient",
         ("tests/pipeline/crossing_test.py",),

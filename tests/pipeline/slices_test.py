@@ -139,9 +139,9 @@ def test_slices_between_others_are_traced_once() -> None:
     p = _limited(1e6)
     sliced = with_slices(p.Copy().Set(slices={"cells[1].body": 8}), "pipe")
     cells = trace_cells(sliced, p.devices[0])
-    first, *between, last = cells.calls[1:9]
-    assert len({call.functions for call in between}) == 1
-    assert len({call.functions for call in (first, last, *between)}) == 3
+    first, *between, last = cells.layers[1:9]
+    assert len({layer.functions for layer in between}) == 1
+    assert len({layer.functions for layer in (first, last, *between)}) == 3
 
 
 def test_auto_cuts_a_cell_between_two_devices() -> None:

@@ -43,7 +43,7 @@ class Machine:
     def trace(self, num_rows: int, counts_flops: bool) -> Any:
         self.traced.append(num_rows)
         costs = made_up_model(num_rows)
-        return SimpleNamespace(costs=costs, stage_calls=num_rows, specs={})
+        return SimpleNamespace(costs=costs, layers=num_rows, specs={})
 
     def time(self, num_rows: int, specs: Mapping[int, Any], device: str) -> Any:
         self.timed.append(num_rows)

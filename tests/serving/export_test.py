@@ -179,5 +179,5 @@ def test_an_export_runs_code(tmp_path: Path) -> None:
         input_signature=[tf.TensorSpec([], tf.float32, "x")],
     )
     tf.saved_model.save(module, str(export), {"serving_default": module.predict})
-    served(export, {"x": np.float32(0)})
+    served(export, {"x": np.zeros([], np.float32)})
     assert written.read_text() == "code"

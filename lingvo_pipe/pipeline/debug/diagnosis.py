@@ -21,9 +21,10 @@ from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.assembly import Assembly
-from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
+from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
 from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
+from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
 _NODE = re.compile(r"\{\{node ([^}]*)\}\}")
@@ -60,16 +61,20 @@ def diagnose(
         FloatingPointError: if no operation fails but values are not finite, with the
             path of the layer that made the first of them.
     """
-    found = NotFinite()
-    given = {"input": arguments.inputs, "target": arguments.targets}
-    found.inspect("the mini-batch", _by_path("", given))
-    own = zip(stages, devices, arguments.weights, strict=True)
+    not_finite = NotFinite()
+    mini_batch = {"input": arguments.inputs, "target": arguments.targets}
+    not_finite.inspect("the mini-batch", _by_path("", mini_batch))
     placed = [
-        (call, device, flat)
-        for stage, device, weights in own
-        for call, flat in zip(stage.calls, weights, strict=True)
+        (layer, device, layer_weights)
+        for stage, device, weights in zip(
+            stages, devices, arguments.weights, strict=True
+        )
+        for layer, layer_weights in zip(stage.layers, weights, strict=True)
     ]
-    layers = [_Layer(assembly, i, *each, found) for i, each in enumerate(placed)]
+    layers = [
+        _Layer(assembly, i, layer, device, weights, not_finite)
+        for i, (layer, device, weights) in enumerate(placed)
+    ]
     for m in range(len(arguments.first_examples)):
         num = arguments.num_examples
         call_context = CallContext(
@@ -84,7 +89,7 @@ def diagnose(
         if trains:
             for layer, stash in zip(reversed(layers), reversed(stashes), strict=True):
                 layer.backward(call_context, stash, gradients, m)
-    found.raise_found()
+    not_finite.raise_found()
 
 
 class NotFinite:
@@ -128,36 +133,43 @@ class _Layer:
         self,
         assembly: Assembly,
         index: int,
-        call: StageCall,
+        layer: PlacedLayer,
         device: str,
         weights: Sequence[tf.Tensor],
-        found: NotFinite,
+        not_finite: NotFinite,
     ):
         self._trace, self._label = assembly.traces[index], assembly.labels[index]
-        self._call, self._device, self._found = call, device, found
+        self._layer, self._stage = layer, Stage([layer], [False])
+        self._device, self._not_finite = device, not_finite
         is_layer = index < len(assembly.layers)
-        own = assembly.layers[index].vars if is_layer else {}
-        self._weight_names = [f"weight {path}" for path, _ in trees.leaves(own)]
-        found.inspect(self._label, zip(self._weight_names, weights, strict=True))
+        variables = assembly.layers[index].vars if is_layer else {}
+        self._weight_names = [f"weight {path}" for path, _ in trees.leaves(variables)]
+        not_finite.inspect(self._label, zip(self._weight_names, weights, strict=True))
         with tf.device(device):
-            self._weights = call.functions.pack_weights(*weights)
+            self._weights = self._stage.pack_weights([weights])
 
     def forward(
         self, call_context: CallContext, values: Values, micro_batch: int
     ) -> Handles:
-        functions = self._call.functions
+        """Adds the outputs to `values`; returns the stash of residuals."""
+        stage, numbers = self._stage, self._layer.values.made
         with self._running("forward", micro_batch) as label:
-            slot = StashSlot(functions.empty_residuals(tf.constant(1)), 0)
-            sums = functions.zero_sums()
-            given = PhaseInputs(self._weights, call_context)
-            sums, stash = self._call.forward(given, values, sums, slot)
-            flat = functions.unpack_sums(*sums)
-        pairs = zip(self._trace.made, self._call.call.made, strict=True)
+            empty = stage.empty_stash(StashKind.RESIDUALS, tf.constant(1))
+            made_values, packed_sums, stash = stage.forward(
+                self._inputs(call_context),
+                values,
+                stage.zero_sums(),
+                StashSlot(empty, tf.constant(0)),
+                wanted=numbers,
+            )
+            values.update(made_values)
+            (flat,) = stage.unpack_sums(packed_sums)
+        pairs = zip(self._trace.made, numbers, strict=True)
         made = {x.ref(): values[value] for x, value in pairs}
         outputs = map_present(lambda x: made.get(x.ref()), self._trace.result.outputs)
-        accumulators = tf.nest.pack_sequence_as(self._trace.result.sums, flat)
-        self._found.inspect(label, _by_path("output", outputs))
-        self._found.inspect(label, _by_path("sum", accumulators))
+        sums = tf.nest.pack_sequence_as(self._trace.result.sums, flat)
+        self._not_finite.inspect(label, _by_path("output", outputs))
+        self._not_finite.inspect(label, _by_path("sum", sums))
         return stash
 
     def backward(
@@ -167,19 +179,28 @@ class _Layer:
         gradients: Values,
         micro_batch: int,
     ) -> None:
-        call, functions = self._call, self._call.functions
+        """Adds the gradients of the inputs to `gradients`."""
+        stage, functions = self._stage, self._layer.functions
         with self._running("backward", micro_batch) as label:
-            accumulators = functions.zero_gradients()
-            slot = StashSlot(stash, 0)
-            given = PhaseInputs(self._weights, call_context)
-            _, accumulators = call.backward(given, slot, gradients, accumulators)
-            of_weights = functions.unpack_gradients(*accumulators)
+            totals, _, packs = stage.backward(
+                self._inputs(call_context),
+                StashSlot(stash, tf.constant(0)),
+                gradients,
+                stage.zero_gradients(),
+                wanted=self._layer.given_gradients,
+            )
+            gradients.update(totals)
+            (accumulators,) = stage.gradients.unpack(packs)
+            of_weights = functions.unpack_gradients(accumulators)
         has = zip(self._weight_names, functions.phases.has_gradient, strict=True)
         names = [f"gradient of {name}" for name, yes in has if yes]
-        self._found.inspect(label, zip(names, of_weights, strict=True))
+        self._not_finite.inspect(label, zip(names, of_weights, strict=True))
         for i in functions.phases.gives:
-            gradient = gradients[call.call.args[i]]
-            self._found.inspect(label, [(f"gradient of input {i}", gradient)])
+            gradient = gradients[self._layer.values.args[i]]
+            self._not_finite.inspect(label, [(f"gradient of input {i}", gradient)])
+
+    def _inputs(self, call_context: CallContext) -> StageInputs:
+        return StageInputs(self._weights, self._stage.pack_path_hashes(), call_context)
 
     @contextlib.contextmanager
     def _running(self, direction: str, micro_batch: int) -> Iterator[str]:

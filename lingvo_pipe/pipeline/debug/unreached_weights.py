@@ -30,7 +30,7 @@ def warn_of_unreached_weights(assembly: Assembly) -> None:
 
 def _unreached_weights(assembly: Assembly) -> list[str]:
     """Returns the paths of trained weights that no loss reaches, in order."""
-    *layer_calls, loss = zip(assembly.calls, assembly.traces, strict=True)
+    *layer_calls, loss = zip(assembly.values, assembly.traces, strict=True)
     reached = set(loss[0].gives)
     known: dict[tuple[int, tuple[int, ...]], tuple[set[int], set[int]]] = {}
     trained: dict[int, bool] = {}

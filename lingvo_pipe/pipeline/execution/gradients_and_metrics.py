@@ -19,8 +19,9 @@ from lingvo_pipe.pipeline.execution.replicas import (
 from lingvo_pipe.pipeline.execution.update_function import pack_trained
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.gradient_accumulators import finish_accumulation
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.loops.stash import Handles
 from lingvo_pipe.pipeline.tracing.loss_function import Total
 
 
@@ -82,22 +83,18 @@ def results_of_steps(
 
 
 def layer_gradients(
-    call: StageCall, theta: Any, packed: Sequence[tf.Tensor], divisor: Any
+    layer: PlacedLayer, theta: Any, packed: Handles, divisor: Any
 ) -> Any:
     """Returns a layer's gradients in theta's structure; None for untrained weights.
 
     The packed accumulators are divided by `divisor`, `[]` float64, or None for 1.
     """
-    functions = call.functions
-    if divisor is None:
-        found = functions.undivided_gradients(*packed)
-    else:
-        found = functions.final_gradients(*packed, divisor)
-    return pack_trained(theta, functions.phases.has_gradient, found)
+    gradients = layer.functions.final_gradients(packed, divisor)
+    return pack_trained(theta, layer.functions.phases.has_gradient, gradients)
 
 
-def sums_of(assembly: Assembly, by_call: Iterable[Any]) -> NestedMap:
-    """Returns the sums of all calls by their names.
+def sums_of(assembly: Assembly, by_layer: Iterable[Any]) -> NestedMap:
+    """Returns the sums of all layers by their names.
 
     Returns:
         NestedMap:
@@ -111,7 +108,7 @@ def sums_of(assembly: Assembly, by_call: Iterable[Any]) -> NestedMap:
     found = NestedMap(accumulated={}, losses={}, metrics={})
     used_twice: set[str] = set()
     layers = assembly.layers
-    for i, (trace, flat) in enumerate(zip(assembly.traces, by_call, strict=True)):
+    for i, (trace, flat) in enumerate(zip(assembly.traces, by_layer, strict=True)):
         sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
         if i == len(layers):  # The task's loss.
             used_twice = set(sums.metrics) & {*found.losses, *found.metrics}
@@ -156,14 +153,16 @@ def _gradients(
     divisor: Any,
 ) -> list[Any]:
     """Returns the gradients of each layer; the loss, in the last stage, has none."""
-    places = [(k, i) for k, stage in enumerate(stages) for i in range(len(stage.calls))]
+    places = [
+        (k, i) for k, stage in enumerate(stages) for i in range(len(stage.layers))
+    ]
     found = []
     for (k, i), theta, owner in zip(
         places, thetas, map(loop_device, spec.owners), strict=False
     ):
-        call = stages[k].calls[i]
+        layer = stages[k].layers[i]
         accumulators = [shard.gradients[k][i] for shard in shards]
-        packed = summed_accumulators(call, accumulators, spec, k, owner)
+        packed = summed_accumulators(layer, accumulators, spec, k, owner)
         with tf.device(owner):
-            found.append(layer_gradients(call, theta, packed, divisor))
+            found.append(layer_gradients(layer, theta, packed, divisor))
     return found

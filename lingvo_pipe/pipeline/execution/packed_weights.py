@@ -27,7 +27,7 @@ class PackedWeights:
     def __init__(self, spec: PipelineSpec, stages: Sequence[Stage]):
         self._replicas = [list(map(loop_device, own)) for own in spec.replicas]
         self._owners = list(map(loop_device, spec.owners))
-        self._functions = [call.functions for s in stages for call in s.calls]
+        self._functions = [layer.functions for s in stages for layer in s.layers]
         self._stages = by_stage(range(len(self._owners)), spec.boundaries)
         self._loss: list[Handles] = [[]] if spec.loss_fn else []
         owned: dict[tuple[int, str], list[int]] = {}
@@ -57,7 +57,7 @@ class PackedWeights:
     def by_replica(self, packs: Sequence[Handles]) -> list[list[list[Handles]]]:
         """Unpacks `pack`'s result, on the replicas' devices.
 
-        Returns for each replica, for each stage, for each call the layer's pack.
+        Returns for each replica, for each stage, for each layer its pack.
         """
         known: dict[int, Handles] = {}
         for (owner, layers, packing), pack in zip(self._groups, packs, strict=True):

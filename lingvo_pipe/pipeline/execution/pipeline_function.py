@@ -168,8 +168,8 @@ class PipelineFunction:
 
     def boundary_bytes(self, num_micro_batches: int) -> Bytes:
         """Returns the bytes that a step sends; see `step_bytes`."""
-        every = [call for stage in self._stages for call in stage.calls]
-        calls = bytes_of_calls(every, [False] * len(every), num_accumulators=1)
+        layers = [layer for stage in self._stages for layer in stage.layers]
+        calls = bytes_of_calls(layers, [False] * len(layers), num_accumulators=1)
         between = [emitter.bytes_between() for emitter in self._emitters]
         return step_bytes(self._spec, between, calls, num_micro_batches)
 
@@ -286,7 +286,7 @@ def _assemble(spec: PipelineSpec, specs: NestedMap) -> Assembly:
 
 
 def _stages(spec: PipelineSpec, assembly: Assembly) -> list[Stage]:
-    """Groups the layers' calls, and the loss, into stages."""
+    """Groups the layers, and the loss, into stages."""
     layers = by_stage(spec.layers, spec.boundaries)
     compiled = [
         compilation(yes, device)
@@ -297,11 +297,8 @@ def _stages(spec: PipelineSpec, assembly: Assembly) -> list[Stage]:
     if spec.loss_fn:
         compiled.append(compiled[-1])
         recomputed.append(recomputed[-1])
-    calls = assembly.stage_calls(compiled)
-    boundaries = [*spec.boundaries[:-1], len(calls)]
-    return [
-        Stage(calls, recomputed)
-        for calls, recomputed in zip(
-            by_stage(calls, boundaries), by_stage(recomputed, boundaries), strict=True
-        )
-    ]
+    placed = assembly.placed_layers(compiled)
+    boundaries = [*spec.boundaries[:-1], len(placed)]
+    grouped = by_stage(placed, boundaries), by_stage(recomputed, boundaries)
+    kinds: dict[object, Stage] = {}
+    return [Stage(*stage, kinds) for stage in zip(*grouped, strict=True)]

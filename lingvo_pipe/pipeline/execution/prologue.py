@@ -30,9 +30,11 @@ from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
     sums_of,
 )
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
-from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, Values
+from lingvo_pipe.pipeline.loops.placed_layer import Values
+from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
 from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import (
     CallContext,
@@ -159,7 +161,7 @@ class PrologueOutputs(NamedTuple):
 
     outputs: tuple  # Outputs of the last layer, as positional inputs of the next.
     accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
-    inputs: list[PhaseInputs]  # Of each layer.
+    inputs: list[StageInputs]  # Of each layer.
     stashes: list[Handles]  # Of each layer, packed; empty unless they are trained.
 
 
@@ -187,10 +189,11 @@ class PrologueFunction:
             _check_adds_nothing(layer, trace)
         self._outputs = as_args(self._assembly.outputs)
         compiled = compilation(spec.jit_compile[0], spec.devices[0])
-        self._calls = self._assembly.stage_calls([compiled] * len(spec.layers))
+        placed = self._assembly.placed_layers([compiled] * len(spec.layers))
+        self._stages = [Stage([layer], [False]) for layer in placed]
         self.num_bytes = sum(
             num_bytes([*p.weights, *p.casts, *f.accumulators, *p.residuals])
-            for f in [call.functions for call in self._calls]
+            for f in [layer.functions for layer in placed]
             for p in [f.phases]
         )
 
@@ -203,23 +206,27 @@ class PrologueFunction:
         """Runs the layers forward."""
         values: Values = dict(enumerate(present(given.args)))
         all_sums, inputs, stashes = [], [], []
-        for call, layer, theta in zip(
-            self._calls, self._spec.layers, given.thetas, strict=True
+        for stage, layer, theta in zip(
+            self._stages, self._spec.layers, given.thetas, strict=True
         ):
-            functions = call.functions
             with self._running("forward", layer):
                 slot = None
                 if self._spec.trains:
-                    slot = _only_slot(functions.empty_residuals(tf.constant(1)))
-                weights = functions.pack_weights(*tf.nest.flatten(theta))
-                inputs.append(PhaseInputs(weights, given.context))
-                sums = functions.zero_sums()
-                sums, stash = call.forward(inputs[-1], values, sums, slot)
-                all_sums.append(functions.unpack_sums(*sums))
+                    empty = stage.empty_stash(StashKind.RESIDUALS, tf.constant(1))
+                    slot = _only_slot(empty)
+                weights = stage.pack_weights([tf.nest.flatten(theta)])
+                hashes = stage.pack_path_hashes()
+                inputs.append(StageInputs(weights, hashes, given.context))
+                made = stage.layers[0].values.made
+                outputs, sums, stash = stage.forward(
+                    inputs[-1], values, stage.zero_sums(), slot, wanted=made
+                )
+                values.update(outputs)
+                all_sums += stage.unpack_sums(sums)
             stashes.append(stash)
-        found = sums_of(self._assembly, all_sums)
-        outputs = map_present(lambda value: values[value], self._outputs)
-        return PrologueOutputs(outputs, found.accumulated, inputs, stashes)
+        accumulated = sums_of(self._assembly, all_sums).accumulated
+        results = map_present(lambda value: values[value], self._outputs)
+        return PrologueOutputs(results, accumulated, inputs, stashes)
 
     def backward(
         self, forward: PrologueOutputs, output_gradients: Any
@@ -231,25 +238,35 @@ class PrologueFunction:
         weights; and the gradients of the present inputs, or None.
         """
         gradients = self._seeds(output_gradients)
-        found = []
-        each = (self._calls, self._spec.layers, forward.inputs, forward.stashes)
-        for call, layer, given, stash in zip(*map(reversed, each), strict=True):
+        of_layers = []
+        passes = (self._stages, self._spec.layers, forward.inputs, forward.stashes)
+        for stage, layer, inputs, stash in zip(*map(reversed, passes), strict=True):
+            (placed,) = stage.layers
             with self._running("backward", layer):
-                slot, zeros = _only_slot(stash), call.functions.zero_gradients()
-                _, accumulators = call.backward(given, slot, gradients, zeros)
-                found.append(layer_gradients(call, layer.vars, accumulators, None))
-        inputs = [gradients.get(value) for value in self._assembly.inputs]
-        return found[::-1], inputs
+                totals, _, packs = stage.backward(
+                    inputs,
+                    _only_slot(stash),
+                    gradients,
+                    stage.zero_gradients(),
+                    wanted=placed.given_gradients,
+                )
+                gradients.update(totals)
+                (accumulators,) = stage.gradients.unpack(packs)
+                of_layers.append(
+                    layer_gradients(placed, layer.vars, accumulators, None)
+                )
+        of_inputs = [gradients.get(value) for value in self._assembly.inputs]
+        return of_layers[::-1], of_inputs
 
     def _seeds(self, output_gradients: Any) -> Values:
         """Returns the gradients of output values; a value may be output twice."""
-        found: Values = {}
+        seeds: Values = {}
         flat = tf.nest.flatten(self._outputs), tf.nest.flatten(output_gradients)
         for value, gradient in zip(*flat, strict=True):
             if gradient is None or not is_differentiable(self._assembly.specs[value]):
                 continue
-            found[value] = found[value] + gradient if value in found else gradient
-        return found
+            seeds[value] = seeds[value] + gradient if value in seeds else gradient
+        return seeds
 
     @contextlib.contextmanager
     def _running(self, direction: str, layer: BaseLayer) -> Iterator[None]:

@@ -26,8 +26,8 @@ from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
-from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.loops.stash import Handles
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 
@@ -89,7 +89,7 @@ def join_batch_shards(shards: Sequence[NestedMap], spec: PipelineSpec) -> Nested
 
 
 def summed_accumulators(
-    call: StageCall,
+    layer: PlacedLayer,
     accumulators: Sequence[Handles],
     spec: PipelineSpec,
     stage: int,
@@ -101,7 +101,7 @@ def summed_accumulators(
     """
     if len(accumulators) == 1:
         return accumulators[0]
-    functions = call.functions
+    functions = layer.functions
     devices = [
         loop_device(devices[stage])
         for devices in spec.replicas
@@ -110,11 +110,11 @@ def summed_accumulators(
     flat = []
     for packed, device in zip(accumulators, devices, strict=True):
         with tf.device(device):
-            flat.append(functions.unpack_gradients(*packed))
+            flat.append(functions.unpack_gradients(packed))
     with tf.device(owner):
-        total = functions.pack_gradients(*flat[0])
+        total = functions.pack_gradients(flat[0])
         for more in flat[1:]:
-            total = functions.add_gradients(*total, *more)
+            total = functions.add_gradients(total, more)
     return total
 
 

@@ -52,7 +52,7 @@ def update_function(
     device: str,
 ) -> Any:
     """Returns the function of a `StageUpdate`, for a stage's layers and traces."""
-    phases = [call.functions.phases for call in stage.calls]
+    phases = [layer.functions.phases for layer in stage.layers]
     trained = [list(itertools.compress(p.weights, p.has_gradient)) for p in phases]
     specs = [*trained, *(p.sums for p in phases)]
 

@@ -16,9 +16,9 @@ from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.layers.core import random_streams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.sequential import as_args
-from lingvo_pipe.pipeline.loops.dataflow import Call, needs_gradient
+from lingvo_pipe.pipeline.loops.dataflow import LayerValues, needs_gradient
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
-from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
@@ -26,13 +26,13 @@ from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace
 
 
 class Assembly:
-    """All calls of a model, and the values between them.
+    """All layers of a model, traced, and the values between them.
 
     Attributes:
         layers: the layers, in order.
         traces: the layers' traces, and last the loss's if there is one.
         labels: for each trace, its layer's path and stage, for errors.
-        calls: for each trace, its input and output values.
+        values: for each trace, the numbers of its values.
         specs: the spec of each value, by number, for one micro-batch.
         inputs: values that are the mini-batch's inputs and targets.
         outputs: the last layer's outputs, as a structure of values and None.
@@ -62,7 +62,7 @@ class Assembly:
         self.layers = list(layers)
         self.traces: list[Trace] = []
         self.labels = [functions.label(layer) for layer in layers]
-        self.calls: list[Call] = []
+        self.values: list[LayerValues] = []
         self.specs: dict[int, tf.TensorSpec] = {}
         self.outputs: Any = None
         values = self._number(inputs)
@@ -94,25 +94,25 @@ class Assembly:
             any(g is not None for g in trace.weight_gradients) for trace in self.traces
         ]
         needed = range(num_inputs) if input_gradients else ()
-        self.needed = needs_gradient(zip(self.calls, is_trained, strict=True), needed)
+        self.needed = needs_gradient(zip(self.values, is_trained, strict=True), needed)
 
-    def stage_calls(self, compilations: Sequence[Compilation]) -> list[StageCall]:
-        """Returns the calls with their functions, each with its compilation."""
-        known: dict[Any, PackedPhases] = {}
-        found = []
+    def placed_layers(self, compilations: Sequence[Compilation]) -> list[PlacedLayer]:
+        """Returns the layers, and the loss, with functions of given compilations."""
+        functions: dict[Any, PackedPhases] = {}
+        placed = []
         hashes = [random_streams.path_hash(layer.path) for layer in self.layers]
         has_loss = len(self.traces) > len(hashes)
         path_hashes = [*hashes, None] if has_loss else hashes
-        for trace, call, compilation, path_hash in zip(
-            self.traces, self.calls, compilations, path_hashes, strict=True
+        for trace, values, compilation, path_hash in zip(
+            self.traces, self.values, compilations, path_hashes, strict=True
         ):
-            needed = tuple(value in self.needed for value in call.args)
+            needed = tuple(value in self.needed for value in values.args)
             key = id(trace), needed, compilation
-            if key not in known:
-                known[key] = PackedPhases(Phases(trace, needed, compilation))
-            call = call._replace(gives=call.gives & self.needed)
-            found.append(StageCall(known[key], call, path_hash))
-        return found
+            if key not in functions:
+                functions[key] = PackedPhases(Phases(trace, needed, compilation))
+            values = values._replace(gives=values.gives & self.needed)
+            placed.append(PlacedLayer(functions[key], values, path_hash))
+        return placed
 
     def _number(self, specs: Any) -> Any:
         """Returns numbers of new values, in the structure of their specs."""
@@ -125,15 +125,15 @@ class Assembly:
         return map_present(lambda value: self.specs[value], values)
 
     def _add(self, trace: Trace, args: Any) -> Any:
-        """Adds a call; returns its outputs as a structure of values."""
+        """Adds a trace; returns its outputs as a structure of values."""
         values = present(args)
         made = self._number(list(map(spec_of, trace.made)))
         tensors = [x.ref() for x in (*trace.args, *trace.made)]
         known = dict(zip(tensors, [*values, *made], strict=True))
         gives = [gradient is not None for gradient in trace.input_gradients]
         self.traces.append(trace)
-        self.calls.append(
-            Call(
+        self.values.append(
+            LayerValues(
                 args=tuple(values),
                 uses=frozenset(itertools.compress(values, trace.uses)),
                 made=tuple(made),

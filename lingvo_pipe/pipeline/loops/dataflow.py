@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 
-class Call(NamedTuple):
-    """One layer of a model, or the loss, with the numbers of its values.
+class LayerValues(NamedTuple):
+    """The numbers of the values of one layer of a model, or of the loss.
 
     Attributes:
         args: the input values.
@@ -49,21 +49,19 @@ class Dataflow:
 
     def __init__(
         self,
-        stages: Sequence[Sequence[Call]],
+        stages: Sequence[Sequence[LayerValues]],
         outputs: Sequence[int] = (),
         seeded: Sequence[int] = (),
     ):
-        """Finds the hops between stages, which are given as lists of their calls.
+        """Finds the hops between stages, which are given as lists of their layers.
 
         The last stage returns `outputs`, and gets the gradients of `seeded`.
         """
-        calls = [(k, call) for k, own in enumerate(stages) for call in own]
+        layers = [(k, layer) for k, stage in enumerate(stages) for layer in stage]
         last = len(stages) - 1
-        self._owner = {value: k for k, call in calls for value in call.made}
-        self._users = _stages([*((k, call.uses) for k, call in calls), (last, outputs)])
-        self._givers = _stages(
-            [*((k, call.gives) for k, call in calls), (last, seeded)]
-        )
+        self._owner = {value: k for k, layer in layers for value in layer.made}
+        self._users = _stages([*((k, x.uses) for k, x in layers), (last, outputs)])
+        self._givers = _stages([*((k, x.gives) for k, x in layers), (last, seeded)])
         self.forward = self._hops(self._users, descending=False)
         self.backward = self._hops(self._givers, descending=True)
 
@@ -96,33 +94,33 @@ class Dataflow:
 
 
 def needs_gradient(
-    calls: Iterable[tuple[Call, bool]], inputs: Iterable[int]
+    layers: Iterable[tuple[LayerValues, bool]], inputs: Iterable[int]
 ) -> set[int]:
     """Returns the values whose gradients trained weights or `inputs` depend on.
 
-    Each call, in the model's order, comes with whether it has trained weights.
+    Each layer, in the model's order, comes with whether it has trained weights.
     """
     needed = set(inputs)
-    for call, is_trained in calls:
-        if is_trained or needed.intersection(call.gives):
-            needed.update(call.wants)
+    for layer, is_trained in layers:
+        if is_trained or needed.intersection(layer.gives):
+            needed.update(layer.wants)
     return needed
 
 
-def saved_by_call(
-    calls: Iterable[tuple[Sequence[int], Sequence[int], bool]],
+def saved_by_layer(
+    layers: Iterable[tuple[Sequence[int], Sequence[int], bool]],
 ) -> Iterator[list[int]]:
     """Finds the values from which a stage's recomputation starts.
 
     Args:
-        calls: for each call of the stage, the values that it uses, the values that it
+        layers: for each layer of the stage, the values that it uses, the values that it
             makes, and whether it is recomputed.
 
     Yields:
-        For each call, the values that no call before it needs or recomputes.
+        For each layer, the values that no layer before it needs or recomputes.
     """
     known: set[int] = set()
-    for used, made, is_recomputed in calls:
+    for used, made, is_recomputed in layers:
         needed = [v for v in dict.fromkeys(used) if is_recomputed and v not in known]
         known.update(needed)
         if is_recomputed:
@@ -131,26 +129,26 @@ def saved_by_call(
 
 
 def are_used_again(
-    calls: Sequence[tuple[Sequence[int], Sequence[int], bool]],
+    layers: Sequence[tuple[Sequence[int], Sequence[int], bool]],
 ) -> list[bool]:
-    """Returns for each call whether a recomputed one after it uses a value it makes.
+    """Returns for each layer whether a recomputed one after it uses a value it makes.
 
     Args:
-        calls: as for `saved_by_call`.
+        layers: as for `saved_by_layer`.
     """
     needed: set[int] = set()
-    found = []
-    for used, made, is_recomputed in reversed(calls):
-        found.append(not needed.isdisjoint(made))
+    used_again = []
+    for used, made, is_recomputed in reversed(layers):
+        used_again.append(not needed.isdisjoint(made))
         if is_recomputed:
             needed.update(used)
-    return found[::-1]
+    return used_again[::-1]
 
 
 def _stages(uses: Iterable[tuple[int, Iterable[int]]]) -> dict[int, set[int]]:
     """Returns the stages of each value, from pairs of a stage and some values."""
-    found: dict[int, set[int]] = collections.defaultdict(set)
+    stages: dict[int, set[int]] = collections.defaultdict(set)
     for stage, values in uses:
         for value in values:
-            found[value].add(stage)
-    return found
+            stages[value].add(stage)
+    return stages

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.channel import Channel
-from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, Values
+from lingvo_pipe.pipeline.loops.placed_layer import Values
+from lingvo_pipe.pipeline.loops.stage import StageInputs
 from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.schedules.table import Branch
@@ -60,7 +61,7 @@ class StageState(NamedTuple):
         outputs: contents of the stash of outputs.
         saved: contents of the stash of values that a recomputation starts from.
         stashes: packed stashes that the schedule uses, by `StashKind.name`.
-        sums: packed sums of all calls.
+        sums: packed sums of all layers.
         updated: see `StageUpdate.begin`; [] without updates.
     """
 
@@ -94,7 +95,7 @@ class Operation(NamedTuple):
         stacked = zip(inputs, self.constants.inputs, strict=True)
         return {value: x[self.micro_batch] for value, x in stacked}
 
-    def phase_inputs(self) -> PhaseInputs:
+    def stage_inputs(self) -> StageInputs:
         """Returns the weights, and the micro-batch's context."""
         constants = self.constants
         context = CallContext(
@@ -103,7 +104,7 @@ class Operation(NamedTuple):
             num_examples=self._of_micro_batch(constants.num_examples),
             loss_scale=self._of_micro_batch(constants.loss_scale),
         )
-        return PhaseInputs(constants.weights, context, constants.path_hashes)
+        return StageInputs(constants.weights, constants.path_hashes, context)
 
     def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
         """Returns the micro-batch's element of `[M]`; `[]` and None unchanged."""

@@ -15,7 +15,6 @@ operation that must run in an iteration is tied to its results by hand.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -60,7 +59,9 @@ class Emitter:
             updates: one for each stage, for a schedule that has updates.
         """
         flow = Dataflow(
-            [[call.call for call in stage.calls] for stage in stages], outputs, seeded
+            [[layer.values for layer in stage.layers] for stage in stages],
+            outputs,
+            seeded,
         )
         self._devices = devices
         forward = self._hop_channels(flow.forward, f"{channel_prefix}/value", specs)
@@ -78,7 +79,6 @@ class Emitter:
             )
             for k in sorted({b.stage for b in branches if b.waits_for_next})
         }
-        known: dict[Any, Any] = {}
         self._runners = [
             StageRunner(
                 stage,
@@ -101,7 +101,6 @@ class Emitter:
                 specs,
                 devices[k],
                 updates[k] if updates else None,
-                known,
             )
             for k, stage in enumerate(stages)
         ]
@@ -125,7 +124,7 @@ class Emitter:
                 `times` of an earlier loop.
             arguments: NestedMap of tensors or None:
                 tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
-                weights: for each stage, for each of its calls, the packed weights.
+                weights: for each stage, for each of its layers, the packed weights.
                 step: [] integer or None; with updates `[M]`.
                 first_examples: `[M]` int64, position in the mini-batch of each
                     micro-batch's first example.
@@ -139,9 +138,9 @@ class Emitter:
 
         Returns:
             NestedMap:
-                gradients: for each stage, for each call, packed accumulators; empty
+                gradients: for each stage, for each layer, packed accumulators; empty
                     lists without backward passes, or with updates.
-                sums: for each stage, for each call, its sums; with updates stacked by
+                sums: for each stage, for each layer, its sums; with updates stacked by
                     step.
                 notes: with updates: for each stage, the update's notes, stacked by
                     step.

@@ -5,128 +5,143 @@
 
 A layer's residuals come from the forward pass or from a recomputation; the backward
 pass is the same for both.
+
+Identical stages differ only in the numbers of their values, and in the hashes of their
+layers' paths, which are arguments. So they share the functions of their operations.
 """
+
+from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.loops.dataflow import are_used_again, saved_by_call
+from lingvo_pipe.core.nests import present
+from lingvo_pipe.pipeline.loops.dataflow import are_used_again, saved_by_layer
+from lingvo_pipe.pipeline.loops.out_of_line import shared_by_kind
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
-from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
 from lingvo_pipe.pipeline.loops.stash import Handles, Packing, PackOfPacks, StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
+from lingvo_pipe.pipeline.tracing.trace import CallContext
+
+
+class StageInputs(NamedTuple):
+    """The inputs common to all operations of a stage.
+
+    Attributes:
+        weights: see `Stage.pack_weights`.
+        path_hashes: see `Stage.pack_path_hashes`.
+        context: the context of the layers' calls, without a path hash.
+    """
+
+    weights: Handles
+    path_hashes: Handles
+    context: CallContext
 
 
 class Stage:
-    """The calls of one stage, one after another.
+    """The layers of one stage, one after another.
 
-    Weights, sums, accumulators and stashes are packs of the calls' packs.
+    Weights, sums, accumulators and stashes are packs of the layers' packs. The
+    operations take the values, or gradients, that exist by number, and return those
+    `wanted` that they made.
 
     Attributes:
-        calls: the calls, in order.
-        recomputed: for each call, whether its residuals are recomputed rather than
+        layers: the layers, in order; the loss is one.
+        recomputed: for each layer, whether its residuals are recomputed rather than
             stashed, in a schedule that recomputes.
         weights, sums, gradients: the packings.
         stashes: the packings of stashes; FOR_RECOMPUTE has residuals that are stashed
             although the schedule recomputes.
+        numbers, positions: the numbers of its values by their positions in order of
+            use, and the positions by number.
+        first: the first stage of its kind; identical stages have the same positions.
+        functions: those traced so far, if it is the first.
     """
 
-    def __init__(self, calls: Sequence[StageCall], recomputed: Sequence[bool]):
-        self.calls = list(calls)
+    def __init__(
+        self,
+        layers: Sequence[PlacedLayer],
+        recomputed: Sequence[bool],
+        kinds: dict[Any, Stage] | None = None,
+    ):
+        """Initializes the stage; identical ones with the same `kinds` share graphs."""
+        self.layers = list(layers)
         self.recomputed = list(recomputed)
-        functions = [call.functions for call in calls]
-        self.weights = PackOfPacks([f.weights.handles for f in functions])
-        self.sums = PackOfPacks([f.sums.handles for f in functions])
-        self.gradients = PackOfPacks([f.gradients.handles for f in functions])
-        hashes = [call.path_hash for call in calls if call.path_hash is not None]
+        phases = [layer.functions for layer in layers]
+        self.weights = PackOfPacks([f.weights.handles for f in phases])
+        self.sums = PackOfPacks([f.sums.handles for f in phases])
+        self.gradients = PackOfPacks([f.gradients.handles for f in phases])
+        hashes = [x.path_hash for x in layers if x.path_hash is not None]
         self._hashes = hashes
         self._path_hashes = Packing([tf.TensorSpec([], tf.uint64)] * len(hashes))
-        residuals = [f.residuals.handles for f in functions]
+        residuals = [f.residuals.handles for f in phases]
         stashed = zip(residuals, recomputed, strict=True)
         self.stashes = {
             StashKind.RESIDUALS: PackOfPacks(residuals),
             StashKind.WEIGHT_RESIDUALS: PackOfPacks(
-                [f.weight_residuals.handles for f in functions]
+                [f.weight_residuals.handles for f in phases]
             ),
             StashKind.FOR_RECOMPUTE: PackOfPacks(
                 [[] if again else handles for handles, again in stashed]
             ),
         }
+        used = [v for x in layers for v in (*x.values.args, *x.values.made)]
+        self.numbers = dict(enumerate(dict.fromkeys(used)))
+        self.positions = {number: i for i, number in self.numbers.items()}
+        self.functions: dict[Any, Callable] = {}
+        self.first = self if kinds is None else kinds.setdefault(self._kind(), self)
 
-    def pack_weights(self, weights: Sequence[Sequence[tf.Tensor]]) -> Handles:
-        packed = [
-            call.functions.pack_weights(*own)
-            for call, own in zip(self.calls, weights, strict=True)
-        ]
-        return self.weights.pack(packed)
-
-    def pack_path_hashes(self) -> Handles:
-        hashes = [tf.constant(each, tf.uint64) for each in self._hashes]
-        return self._path_hashes.pack(hashes)
-
-    def zero_sums(self) -> Handles:
-        return self.sums.pack(self._of_calls(lambda f: f.zero_sums()))
-
-    def zero_gradients(self) -> Handles:
-        return self.gradients.pack(self._of_calls(lambda f: f.zero_gradients()))
-
-    def unpack_sums(self, sums: Handles) -> list[list[tf.Tensor]]:
-        calls = zip(self.calls, self.sums.unpack(sums), strict=True)
-        return [call.functions.unpack_sums(*pack) for call, pack in calls]
-
-    def empty_stash(self, kind: StashKind, num_slots: tf.Tensor) -> Handles:
-        if kind is StashKind.WEIGHT_RESIDUALS:
-            made = self._of_calls(lambda f: f.empty_weight_residuals(num_slots))
-        else:
-            made = self._of_calls(lambda f: f.empty_residuals(num_slots))
-        if kind is StashKind.FOR_RECOMPUTE:
-            stashed = zip(made, self.recomputed, strict=True)
-            made = [[] if again else stash for stash, again in stashed]
-        return self.stashes[kind].pack(made)
-
-    @property
-    def saved(self) -> list[int]:
-        """The values from which the recomputation starts."""
-        return list(
-            itertools.chain.from_iterable(saved_by_call(self._uses_and_outputs()))
-        )
-
+    @shared_by_kind
     def forward(
         self,
-        given: PhaseInputs,
+        inputs: StageInputs,
         values: Values,
         sums: Handles,
-        slot: StashSlot | None,
-        will_recompute: bool,
-    ) -> tuple[Handles, Handles]:
-        """Adds the layers' outputs to `values`; returns the new sums and stash.
+        into: StashSlot | None,
+        *,
+        will_recompute: bool = False,
+        wanted: Sequence[int] = (),
+    ) -> tuple[Values, Handles, Handles]:
+        """Runs the layers forward; returns outputs, and the new sums and stash.
 
-        Residuals are stashed if there is a slot; if `will_recompute`, only for the
-        calls that are not recomputed.
+        Residuals are stashed if there is a slot; if `will_recompute`, only of the
+        layers that are not recomputed.
         """
         kind = StashKind.FOR_RECOMPUTE if will_recompute else StashKind.RESIDUALS
         packing = self.stashes[kind]
-        stashes = packing.unpack(slot) if slot else [None] * len(self.calls)
-        results = []
-        for call, own, total, stash, is_recomputed in zip(
-            self.calls,
-            self._inputs_of_calls(given),
+        slots = packing.unpack(into) if into else [None] * len(self.layers)
+        known, new_sums, stashes = dict(values), [], []
+        for layer, layer_inputs, total, slot, is_recomputed in zip(
+            self.layers,
+            self._inputs_of_layers(inputs),
             self.sums.unpack(sums),
-            stashes,
+            slots,
             self.recomputed,
             strict=True,
         ):
-            into = None if will_recompute and is_recomputed else stash
-            results.append(call.forward(own, values, total, into))
-        new_sums, new_stashes = zip(*results, strict=True)
-        return self.sums.pack(new_sums), packing.pack(new_stashes) if slot else []
+            outputs, total, stash = layer.functions.forward(
+                *layer_inputs,
+                [known[v] for v in layer.used],
+                total,
+                None if will_recompute and is_recomputed else slot,
+            )
+            known.update(zip(layer.values.made, outputs, strict=True))
+            new_sums.append(total)
+            stashes.append(stash)
+        return (
+            {v: known[v] for v in wanted if v not in values},
+            self.sums.pack(new_sums),
+            packing.pack(stashes) if into else [],
+        )
 
+    @shared_by_kind
     def recompute(
         self,
-        given: PhaseInputs,
+        inputs: StageInputs,
         values: Values,
         stashed: StashSlot,
         residuals: StashSlot,
@@ -134,97 +149,175 @@ class Stage:
         """Collects residuals, computed or stashed before; returns both stashes.
 
         A layer computes its outputs again only if a recomputed one after it uses them.
+        XLA compiles a layer as a whole, so there leaving out outputs saves nothing.
         """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
-        results = []
-        for call, own, before, into, is_recomputed, is_used in zip(
-            self.calls,
-            self._inputs_of_calls(given),
+        known, stashes = dict(values), []
+        for layer, layer_inputs, before, into, is_recomputed, is_used in zip(
+            self.layers,
+            self._inputs_of_layers(inputs),
             source.unpack(stashed),
             target.unpack(residuals),
             self.recomputed,
             are_used_again(self._uses_and_outputs()),
             strict=True,
         ):
-            result = before.stash, into.stash
+            rest, stash = before.stash, into.stash
             if is_recomputed:
-                result = before.stash, call.recompute(own, values, into, is_used)
+                by_xla = layer.functions.phases.compilation.by_xla
+                args = [known[v] for v in layer.used]
+                outputs, stash = layer.functions.recompute(
+                    *layer_inputs, args, into, makes_outputs=is_used or by_xla
+                )
+                known.update(zip(layer.values.made, outputs, strict=False))
             elif into.stash:
-                result = call.functions.move(before, into)
-            results.append(result)
-        all_stashed, all_residuals = zip(*results, strict=True)
+                rest, stash = layer.functions.move(before, into)
+            stashes.append((rest, stash))
+        all_stashed, all_residuals = zip(*stashes, strict=True)
         return source.pack(all_stashed), target.pack(all_residuals)
 
+    @shared_by_kind
     def backward(
         self,
-        given: PhaseInputs,
+        inputs: StageInputs,
         residuals: StashSlot,
         gradients: Values,
         into: Handles | StashSlot,
-    ) -> list[Handles]:
-        """Runs the layers backward, adding gradients of values to `gradients`.
+        *,
+        wanted: Sequence[int] = (),
+    ) -> tuple[Values, Handles, Handles]:
+        """Runs the layers backward, from the gradients of values.
 
-        Weights' gradients are added to accumulators; if `into` is a slot instead, it
-        gets the weight residuals for `weight_backward`. Returns the new stash and the
-        new contents of `into`.
+        The weights' gradients are added to accumulators; if `into` is a slot instead,
+        it gets the weight residuals for `weight_backward`.
+
+        Returns:
+            The gradients of values, the new stash, and the new contents of `into`.
         """
-        packing = self.gradients
-        if isinstance(into, StashSlot):
-            packing = self.stashes[StashKind.WEIGHT_RESIDUALS]
-        return self._run(
-            lambda call, own, stash, to: call.backward(own, stash, gradients, to),
-            given,
-            [(self.stashes[StashKind.RESIDUALS], residuals), (packing, into)],
-            step=-1,
+        delays = isinstance(into, StashSlot)
+        source = self.stashes[StashKind.RESIDUALS]
+        late = self.stashes[StashKind.WEIGHT_RESIDUALS]
+        target = late if delays else self.gradients
+        total, packs = dict(gradients), []
+        layers = zip(
+            self.layers,
+            self._inputs_of_layers(inputs),
+            source.unpack(residuals),
+            target.unpack(into),
+            strict=True,
+        )
+        for layer, layer_inputs, stash, pack in reversed(list(layers)):
+            input_gradients, *new = layer.functions.backward(
+                *layer_inputs, stash, layer.output_gradients(total), pack
+            )
+            layer.add_input_gradients(total, input_gradients)
+            packs.append(new)
+        stashes, contents = zip(*reversed(packs), strict=True)
+        found = {v: total[v] for v in wanted if v in total}
+        return found, source.pack(stashes), target.pack(contents)
+
+    @shared_by_kind
+    def weight_backward(
+        self, inputs: StageInputs, residuals: StashSlot, accumulators: Handles
+    ) -> tuple[Handles, Handles]:
+        """Adds the weights' gradients; returns the stash and the accumulators."""
+        late = self.stashes[StashKind.WEIGHT_RESIDUALS]
+        packs = [
+            layer.functions.weight_backward(*layer_inputs, slot, pack)
+            for layer, layer_inputs, slot, pack in zip(
+                self.layers,
+                self._inputs_of_layers(inputs),
+                late.unpack(residuals),
+                self.gradients.unpack(accumulators),
+                strict=True,
+            )
+        ]
+        stashes, totals = zip(*packs, strict=True)
+        return late.pack(stashes), self.gradients.pack(totals)
+
+    @property
+    def saved(self) -> list[int]:
+        """The values from which the recomputation starts."""
+        return list(
+            itertools.chain.from_iterable(saved_by_layer(self._uses_and_outputs()))
         )
 
-    def weight_backward(
-        self, given: PhaseInputs, late: StashSlot, accumulators: Handles
-    ) -> list[Handles]:
-        """Returns the new late stash, and accumulators with the weights' gradients."""
-        packing = self.stashes[StashKind.WEIGHT_RESIDUALS]
-        packs = [(packing, late), (self.gradients, accumulators)]
-        return self._run(StageCall.weight_backward, given, packs)
-
-    def _run(
-        self,
-        run: Callable,
-        given: PhaseInputs,
-        packs: Sequence[tuple[PackOfPacks, Any]],
-        step: int = 1,
-    ) -> list[Handles]:
-        """Returns new packs, made by calling `run(call, inputs, *packs)` for each call.
-
-        If `step` is -1, the last call runs first.
-        """
-        inputs = self._inputs_of_calls(given)
-        parts = [packing.unpack(pack) for packing, pack in packs]
-        calls = list(zip(self.calls, inputs, *parts, strict=True))
-        results = [run(*own) for own in calls[::step]]
-        made = zip(*results[::step], strict=True)
-        return [
-            packing.pack(new) for (packing, _), new in zip(packs, made, strict=True)
+    def pack_weights(self, weights: Sequence[Sequence[tf.Tensor]]) -> Handles:
+        """Packs the flat weights of each layer."""
+        packed = [
+            layer.functions.pack_weights(list(own))
+            for layer, own in zip(self.layers, weights, strict=True)
         ]
+        return self.weights.pack(packed)
+
+    def pack_path_hashes(self) -> Handles:
+        """Packs the hashes of the layers' paths."""
+        return self._path_hashes.pack(
+            [tf.constant(path_hash, tf.uint64) for path_hash in self._hashes]
+        )
+
+    def zero_sums(self) -> Handles:
+        """Returns sums of no micro-batch."""
+        return self.sums.pack(self._of_layers(lambda f: f.zero_sums()))
+
+    def zero_gradients(self) -> Handles:
+        """Returns accumulators of no micro-batch."""
+        return self.gradients.pack(self._of_layers(lambda f: f.zero_gradients()))
+
+    def unpack_sums(self, sums: Handles) -> list[list[tf.Tensor]]:
+        """Returns the flat sums of each layer."""
+        packs = zip(self.layers, self.sums.unpack(sums), strict=True)
+        return [layer.functions.unpack_sums(pack) for layer, pack in packs]
+
+    def empty_stash(self, kind: StashKind, num_slots: tf.Tensor) -> Handles:
+        """Returns a stash with empty slots."""
+        if kind is StashKind.WEIGHT_RESIDUALS:
+            stashes = self._of_layers(lambda f: f.empty_weight_residuals(num_slots))
+        else:
+            stashes = self._of_layers(lambda f: f.empty_residuals(num_slots))
+        if kind is StashKind.FOR_RECOMPUTE:
+            stashed = zip(stashes, self.recomputed, strict=True)
+            stashes = [[] if again else stash for stash, again in stashed]
+        return self.stashes[kind].pack(stashes)
+
+    def _kind(self) -> Any:
+        """Returns what is equal for stages that can share functions."""
+        return tuple(
+            (
+                layer.functions,
+                layer.path_hash is None,
+                is_recomputed,
+                tuple(self.positions[v] for v in layer.values.args),
+                tuple(self.positions[v] for v in layer.values.made),
+            )
+            for layer, is_recomputed in zip(self.layers, self.recomputed, strict=True)
+        )
 
     def _uses_and_outputs(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:
-        """Returns the calls' values, as `saved_by_call` takes them."""
+        """Returns the layers' values, as `saved_by_layer` takes them."""
         return [
-            (call.used, call.call.made, is_recomputed)
-            for call, is_recomputed in zip(self.calls, self.recomputed, strict=True)
+            (layer.used, layer.values.made, is_recomputed)
+            for layer, is_recomputed in zip(self.layers, self.recomputed, strict=True)
         ]
 
-    def _of_calls(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
-        """Returns initial state for each call; calls of equal functions share it."""
-        functions = [call.functions for call in self.calls]
-        made = {f: make(f) for f in dict.fromkeys(functions)}
-        return [made[f] for f in functions]
+    def _of_layers(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
+        """Returns initial state for each layer; identical layers share it."""
+        functions = [layer.functions for layer in self.layers]
+        packs = {f: make(f) for f in dict.fromkeys(functions)}
+        return [packs[f] for f in functions]
 
-    def _inputs_of_calls(self, given: PhaseInputs) -> list[PhaseInputs]:
-        weights = self.weights.unpack(given.weights)
-        hashes = self._path_hashes.unpack(given.path_hashes or [])
-        hashes += [None] * (len(weights) - len(hashes))  # The loss has none.
-        return [
-            PhaseInputs(own, given.context._replace(path_hash=path_hash))
-            for own, path_hash in zip(weights, hashes, strict=True)
+    def _inputs_of_layers(
+        self, inputs: StageInputs
+    ) -> list[tuple[Handles, list[tf.Tensor]]]:
+        """Returns for each layer its weights and its flat context."""
+        hashes = iter(self._path_hashes.unpack(inputs.path_hashes))
+        of_loss = inputs.context._replace(path_hash=None, loss_scale=None)
+        contexts = [
+            of_loss
+            if layer.path_hash is None
+            else inputs.context._replace(path_hash=next(hashes))
+            for layer in self.layers
         ]
+        weights = self.weights.unpack(inputs.weights)
+        return list(zip(weights, map(present, contexts), strict=True))

@@ -15,7 +15,6 @@ a stage that uses one finds it in the batch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -27,9 +26,8 @@ from lingvo_pipe.pipeline.loops.loop_state import (
     StagePorts,
     StageState,
 )
-from lingvo_pipe.pipeline.loops.shared_stage import SharedStage
+from lingvo_pipe.pipeline.loops.placed_layer import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.stash import Handles, Stash
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
@@ -47,13 +45,12 @@ class StageRunner:
         specs: Mapping[int, tf.TensorSpec],
         device: str,
         update: StageUpdate | None,
-        known: dict[Any, Any],
     ):
         """Initializes the runner of a stage on a device, given by its full name.
 
-        `specs` are of all values, for one micro-batch; see `SharedStage` for `known`.
+        `specs` are of all values, for one micro-batch.
         """
-        self._stage, self._shared = stage, SharedStage(stage, known)
+        self._stage = stage
         self._ports = ports
         self._device = device
         self._update = update
@@ -72,8 +69,8 @@ class StageRunner:
     ) -> tuple[StageState, NestedMap]:
         """Returns the loop's initial state, and the arguments that the stage uses.
 
-        `weights` are packs, one for each call; `num_slots` are the sizes of the stashes
-        that the schedule uses; `trains` is false without backward passes. See
+        `weights` are packs, one for each layer; `num_slots` are the sizes of the
+        stashes that the schedule uses; `trains` is false without backward passes. See
         `Emitter.emit` for the arguments.
         """
         stage, ports, update = self._stage, self._ports, self._update
@@ -146,22 +143,23 @@ class StageRunner:
         with tf.control_dependencies([started]):
             values = {**op.batch_values(ports.inputs), **received}
             saves = kind is StashKind.FOR_RECOMPUTE
-            sums, stash = self._shared.forward(
-                op.phase_inputs(),
+            made, sums, stash = self._stage.forward(
+                op.stage_inputs(),
                 values,
                 state.sums,
                 state.slot(kind, op.write_slot) if kind else None,
                 will_recompute=saves,
                 wanted=[*ports.sends, *ports.outputs, *(self._saved if saves else [])],
             )
+        values.update(made)
         if saves:
             values_saved = [values[value] for value in self._saved]
             saved = self._saved_stash.put(state.saved, op.write_slot, values_saved)
             state = state._replace(saved=saved)
         if kind is not None:
             state = state.with_stash(kind, stash)
-        made = [values[value] for value in ports.outputs]
-        outputs = self._outputs.put(state.outputs, op.micro_batch, made)
+        results = [values[value] for value in ports.outputs]
+        outputs = self._outputs.put(state.outputs, op.micro_batch, results)
         state = state._replace(sums=sums, outputs=outputs)
         return Outcome(state, _send(ports.sends, values), started)
 
@@ -173,8 +171,8 @@ class StageRunner:
         started = self._time_after(values.values())
         with tf.control_dependencies([started]):
             into = state.slot(StashKind.RESIDUALS, op.write_slot)
-            stash, residuals = self._shared.recompute(
-                op.phase_inputs(), values, stashed, into
+            stash, residuals = self._stage.recompute(
+                op.stage_inputs(), values, stashed, into
             )
         state = state.with_stash(StashKind.FOR_RECOMPUTE, stash, saved=saved)
         state = state.with_stash(StashKind.RESIDUALS, residuals)
@@ -191,13 +189,15 @@ class StageRunner:
         started = self._time_after(received.values())
         residuals = state.slot(StashKind.RESIDUALS, op.read_slot)
         late = state.slot(late_kind, op.write_slot) if late_kind else None
-        given = op.phase_inputs(), residuals, gradients
         with tf.control_dependencies([started]):
-            stash, new = self._shared.backward(
-                *given,
+            totals, stash, new = self._stage.backward(
+                op.stage_inputs(),
+                residuals,
+                gradients,
                 late or state.gradients,
                 wanted=[*ports.gradient_sends, *ports.input_gradients],
             )
+        gradients.update(totals)
         if late_kind:
             state = state.with_stash(late_kind, new)
         else:
@@ -215,8 +215,8 @@ class StageRunner:
         late = state.slot(StashKind.WEIGHT_RESIDUALS, op.read_slot)
         started = self._time_after(late.stash)
         with tf.control_dependencies([started]):
-            stash, accumulators = self._shared.weight_backward(
-                op.phase_inputs(), late, state.gradients
+            stash, accumulators = self._stage.weight_backward(
+                op.stage_inputs(), late, state.gradients
             )
         state = state.with_stash(
             StashKind.WEIGHT_RESIDUALS, stash, gradients=accumulators

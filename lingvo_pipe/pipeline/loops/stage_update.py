@@ -32,10 +32,10 @@ class StageUpdate:
         """
         self._stage = stage
         self._function = function
-        phases = [call.functions.phases for call in stage.calls]
-        self._num_weights = [len(each.weights) for each in phases]
-        self._num_sums = [len(each.sums) for each in phases]
-        self._sums = Stash([spec for each in phases for spec in each.sums])
+        phases = [layer.functions.phases for layer in stage.layers]
+        self._num_weights = [len(of_layer.weights) for of_layer in phases]
+        self._num_sums = [len(of_layer.sums) for of_layer in phases]
+        self._sums = Stash([spec for of_layer in phases for spec in of_layer.sums])
         notes = function.outputs[sum(self._num_weights) :]
         self._notes = Stash([tf.TensorSpec(x.shape, x.dtype) for x in notes])
 
@@ -62,13 +62,13 @@ class StageUpdate:
         """Returns the state after the step whose last micro-batch is `[]` int32."""
         stage, own, before = self._stage, constants.of_update, state.updated
         n = micro_batch // own.micro_batches_per_step
-        sums = [x for of_call in stage.unpack_sums(state.sums) for x in of_call]
+        sums = [x for layer in stage.unpack_sums(state.sums) for x in layer]
         divisor = own.divisors[n]
         packs = stage.gradients.unpack(state.gradients)
         gradients = [
             gradient
-            for call, packed in zip(stage.calls, packs, strict=True)
-            for gradient in call.functions.final_gradients(*packed, divisor)
+            for layer, pack in zip(stage.layers, packs, strict=True)
+            for gradient in layer.functions.final_gradients(pack, divisor)
         ]
         outputs = self._function.outputs
         results = tf.raw_ops.StatefulPartitionedCall(
@@ -91,7 +91,7 @@ class StageUpdate:
         return state._replace(sums=sums, gradients=gradients, updated=updated)
 
     def results(self, updated: NestedMap) -> NestedMap:
-        """Returns the sums of each call, and the notes, stacked by step."""
+        """Returns the sums of each layer, and the notes, stacked by step."""
         *sums, _ = cut_list(self._sums.stacked(updated.sums), *self._num_sums)
         notes = self._notes.stacked(updated.notes)
         return NestedMap(gradients=[], sums=sums, notes=notes)

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.pipeline.loops.dataflow import Call
+from lingvo_pipe.pipeline.loops.dataflow import LayerValues
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
@@ -35,7 +35,7 @@ def peak_bytes(
     mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.
     """
     calls = bytes_of_calls(
-        [call for stage in stages for call in stage.calls],
+        [layer for stage in stages for layer in stage.layers],
         [is_recomputed for stage in stages for is_recomputed in stage.recomputed],
         num_accumulators,
     )
@@ -43,12 +43,12 @@ def peak_bytes(
         calls, value_bytes(specs, inputs), shared_weights=shared_weights
     )
     return memory.of_devices(
-        schedule, list(itertools.accumulate(len(stage.calls) for stage in stages))
+        schedule, list(itertools.accumulate(len(stage.layers) for stage in stages))
     )
 
 
 def bytes_of_calls(
-    calls: Sequence[StageCall], recomputed: Sequence[bool], num_accumulators: int
+    layers: Sequence[PlacedLayer], recomputed: Sequence[bool], num_accumulators: int
 ) -> list[CallBytes]:
     """Returns the bytes of a model's layers, and of the loss if there is one.
 
@@ -57,8 +57,8 @@ def bytes_of_calls(
     source: dict[int, int] = {}  # Of values that are views, the value with the buffer.
     workspace = functools.cache(lambda packed: workspace_of(packed.phases))
     found = []
-    for call, is_recomputed in zip(calls, recomputed, strict=True):
-        phases, values = call.functions.phases, call.call
+    for layer, is_recomputed in zip(layers, recomputed, strict=True):
+        phases, values = layer.functions.phases, layer.values
         for value, arg in zip(values.made, phases.view_of, strict=True):
             if arg is not None:
                 viewed = values.args[arg]
@@ -68,16 +68,16 @@ def bytes_of_calls(
         found.append(
             CallBytes(
                 weights=num_bytes([*phases.weights, *phases.casts]),
-                accumulators=num_bytes(call.functions.accumulators) * num_accumulators,
+                accumulators=num_bytes(layer.functions.accumulators) * num_accumulators,
                 residuals=own,
                 weight_residuals=late,
                 recomputed=is_recomputed,
-                used=call.used,
+                used=layer.used,
                 made=values.made,
                 residual_values=shared,
                 weight_residual_values=late_shared,
                 new_weight_residuals=_new_bytes(phases),
-                workspace=workspace(call.functions),
+                workspace=workspace(layer.functions),
             )
         )
     return found
@@ -110,10 +110,12 @@ def _new_bytes(phases: Phases) -> int:
 
 
 def _residuals(
-    buffers: Buffers, call: Call, source: Mapping[int, int]
+    buffers: Buffers, layer: LayerValues, source: Mapping[int, int]
 ) -> tuple[int, tuple[int, ...]]:
     """Returns the bytes of a layer's own buffers, and the values that have others."""
-    values = [call.args[i] for i in buffers.args] + [call.made[i] for i in buffers.made]
+    values = [layer.args[i] for i in buffers.args] + [
+        layer.made[i] for i in buffers.made
+    ]
     shared = tuple(sorted({source.get(value, value) for value in values}))
     return num_bytes(map(spec_of, buffers.own)), shared
 

@@ -27,7 +27,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
+from lingvo_pipe.pipeline.loops.dataflow import saved_by_layer
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.slots import (
@@ -232,7 +232,7 @@ class StageMemory:
             return itertools.islice(self._calls, start, None)
 
         def saved() -> Iterator[list[int]]:
-            return saved_by_call((x.used, x.made, x.recomputed) for x in calls())
+            return saved_by_layer((x.used, x.made, x.recomputed) for x in calls())
 
         def kept() -> Iterator[Sequence[int]]:
             return (() if x.recomputed else x.residual_values for x in calls())

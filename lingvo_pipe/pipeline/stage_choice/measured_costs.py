@@ -31,10 +31,12 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
     loop_device,
 )
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
-from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
+from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
 from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
@@ -48,7 +50,7 @@ _MAX_BYTES = 1 << 30
 
 
 def measured_seconds(
-    calls: Sequence[StageCall], specs: Mapping[int, tf.TensorSpec], device: str
+    layers: Sequence[PlacedLayer], specs: Mapping[int, tf.TensorSpec], device: str
 ) -> list[CellSeconds]:
     """Times cells on a device; returns medians over several runs.
 
@@ -56,74 +58,74 @@ def measured_seconds(
     naming the cell, if one does not run on synthetic inputs.
     """
     disable_graph_optimizer()
-    known: dict[PackedPhases, CellSeconds] = {}
-    for start, end in _runs(calls):
-        own = calls[start:end]
-        if all(call.functions in known for call in own):
+    medians: dict[PackedPhases, CellSeconds] = {}
+    for start, end in _runs(layers):
+        measured = layers[start:end]
+        if all(layer.functions in medians for layer in measured):
             continue
-        found = _measure(own, start, specs, loop_device(device))
+        seconds_of_layers = _measure(measured, start, specs, loop_device(device))
         by_functions: dict[PackedPhases, list[CellSeconds]] = {}
-        for call, seconds in zip(own, found, strict=True):
-            by_functions.setdefault(call.functions, []).append(seconds)
-        for functions, every in by_functions.items():
-            median = CellSeconds(*np.median(every, axis=0).tolist())
-            known.setdefault(functions, median)
-    return [known[call.functions] for call in calls]
+        for layer, seconds in zip(measured, seconds_of_layers, strict=True):
+            by_functions.setdefault(layer.functions, []).append(seconds)
+        for functions, samples in by_functions.items():
+            median = CellSeconds(*np.median(samples, axis=0).tolist())
+            medians.setdefault(functions, median)
+    return [medians[layer.functions] for layer in layers]
 
 
-def _runs(calls: Sequence[StageCall]) -> Iterator[tuple[int, int]]:
-    """Yields starts and ends of consecutive calls that run after one another."""
+def _runs(layers: Sequence[PlacedLayer]) -> Iterator[tuple[int, int]]:
+    """Yields starts and ends of consecutive layers that run after one another."""
     start, held = 0, 0
-    for i, call in enumerate(calls):
-        phases = call.functions.phases
+    for i, layer in enumerate(layers):
+        phases = layer.functions.phases
         held += num_bytes([*phases.weights, *phases.weights, *phases.residuals])
         if i > start and (held > _MAX_BYTES or i - start == _MAX_CELLS):
             yield start, i
             start, held = i, 0
-    yield start, len(calls)
+    yield start, len(layers)
 
 
 def _measure(
-    calls: Sequence[StageCall],
+    layers: Sequence[PlacedLayer],
     first: int,
     specs: Mapping[int, tf.TensorSpec],
     device: str,
 ) -> list[CellSeconds]:
-    """Times calls after one another; one by one if they cannot run together."""
-    if len(calls) == 1:
+    """Times layers after one another; one by one if they cannot run together."""
+    if len(layers) == 1:
         with naming(f"measuring cell {first}"):
-            return _measure_run(calls, specs, device)
+            return _measure_run(layers, specs, device)
     try:
-        return _measure_run(calls, specs, device)
+        return _measure_run(layers, specs, device)
     except tf.errors.OpError:
-        alone = (_measure([x], first + i, specs, device) for i, x in enumerate(calls))
+        alone = (_measure([x], first + i, specs, device) for i, x in enumerate(layers))
         return list(itertools.chain.from_iterable(alone))
 
 
 def _measure_run(
-    calls: Sequence[StageCall], specs: Mapping[int, tf.TensorSpec], device: str
+    layers: Sequence[PlacedLayer], specs: Mapping[int, tf.TensorSpec], device: str
 ) -> list[CellSeconds]:
-    made = {value for call in calls for value in call.call.made}
-    given = {value for call in calls for value in call.used} - made
-    inner = {value for call in calls for value in call.call.gives}
+    made = {value for layer in layers for value in layer.values.made}
+    incoming = {value for layer in layers for value in layer.used} - made
+    inner = {value for layer in layers for value in layer.values.gives}
     seeds = {v for v in made - inner if is_differentiable(specs[v])}
     with tf.device(device):
-        weights = [list(map(_weight, x.functions.phases.weights)) for x in calls]
-        values = {v: _synthetic(specs[v]) for v in sorted(given)}
+        weights = [list(map(_weight, x.functions.phases.weights)) for x in layers]
+        values = {v: _synthetic(specs[v]) for v in sorted(incoming)}
         gradients = {v: _synthetic(specs[v]) for v in sorted(seeds)}
-    run = tf.function(functools.partial(_timed, calls, device), autograph=False)
+    run = tf.function(functools.partial(_timed, layers, device), autograph=False)
     run(weights, values, gradients)  # Builds, allocates, and compiles where XLA does.
     times: list[np.ndarray] = []
     start = time.monotonic()
     while len(times) < _MIN_RUNS or (
-        len(times) < _MAX_RUNS and time.monotonic() - start < _SECONDS * len(calls)
+        len(times) < _MAX_RUNS and time.monotonic() - start < _SECONDS * len(layers)
     ):
         times.append(run(weights, values, gradients).numpy())
-    return [CellSeconds(*own) for own in np.median(times, axis=0).tolist()]
+    return [CellSeconds(*seconds) for seconds in np.median(times, axis=0).tolist()]
 
 
 def _timed(
-    calls: Sequence[StageCall],
+    layers: Sequence[PlacedLayer],
     device: str,
     weights: list[list[tf.Tensor]],
     values: Values,
@@ -137,7 +139,10 @@ def _timed(
             loss_scale=tf.constant(1.0, tf.float64),
         )
         values, gradients = dict(values), dict(gradients)
-        cells = [_Cell.empty(*own, context) for own in zip(calls, weights, strict=True)]
+        cells = [
+            _Cell.empty(layer, layer_weights, context)
+            for layer, layer_weights in zip(layers, weights, strict=True)
+        ]
         forward = [_time_after([x for cell in cells for x in cell.state], device)]
         for cell in cells:
             with tf.control_dependencies([forward[-1]]):
@@ -158,43 +163,58 @@ def _timed(
 class _Cell:
     """A cell in the graph being built, with the state that its passes update."""
 
-    call: StageCall
-    given: PhaseInputs
+    stage: Stage
+    inputs: StageInputs
     sums: Handles
     accumulators: Handles
     slot: StashSlot
 
     @classmethod
     def empty(
-        cls, call: StageCall, weights: list[tf.Tensor], context: CallContext
+        cls, layer: PlacedLayer, weights: list[tf.Tensor], context: CallContext
     ) -> _Cell:
         """Returns a cell before its first micro-batch."""
-        functions = call.functions
-        slot = StashSlot(functions.empty_residuals(tf.constant(1)), tf.constant(0))
-        given = PhaseInputs(functions.pack_weights(*weights), context)
-        return cls(call, given, functions.zero_sums(), functions.zero_gradients(), slot)
+        stage = Stage([layer], [False])
+        stash = stage.empty_stash(StashKind.RESIDUALS, tf.constant(1))
+        packs = stage.pack_weights([weights]), stage.pack_path_hashes()
+        return cls(
+            stage,
+            StageInputs(*packs, context),
+            stage.zero_sums(),
+            stage.zero_gradients(),
+            StashSlot(stash, tf.constant(0)),
+        )
 
     @property
     def state(self) -> list[tf.Tensor]:
         """All packs."""
-        packs = self.given.weights, self.sums, self.accumulators, self.slot.stash
+        packs = self.inputs.weights, self.sums, self.accumulators, self.slot.stash
         return list(itertools.chain.from_iterable(packs))
 
     def forward(self, values: Values) -> list[tf.Tensor]:
         """Adds the outputs to `values`; returns all that it computes."""
-        self.sums, stash = self.call.forward(self.given, values, self.sums, self.slot)
+        (layer,) = self.stage.layers
+        outputs, self.sums, stash = self.stage.forward(
+            self.inputs, values, self.sums, self.slot, wanted=layer.values.made
+        )
+        values.update(outputs)
         self.slot = StashSlot(stash, self.slot.slot)
-        made = [values[v] for v in self.call.call.made]
-        return [*made, *self.call.functions.unpack_sums(*self.sums), *stash]
+        return [*outputs.values(), *self.stage.unpack_sums(self.sums)[0], *stash]
 
     def backward(self, gradients: Values) -> list[tf.Tensor]:
         """Adds the inputs' gradients to `gradients`; returns all that it computes."""
-        functions = self.call.functions
-        stash, self.accumulators = self.call.backward(
-            self.given, self.slot, gradients, self.accumulators
+        (layer,) = self.stage.layers
+        totals, stash, self.accumulators = self.stage.backward(
+            self.inputs,
+            self.slot,
+            gradients,
+            self.accumulators,
+            wanted=layer.given_gradients,
         )
-        given = [gradients[self.call.call.args[i]] for i in functions.phases.gives]
-        return [*given, *functions.unpack_gradients(*self.accumulators), *stash]
+        gradients.update(totals)
+        (accumulators,) = self.stage.gradients.unpack(self.accumulators)
+        of_weights = layer.functions.unpack_gradients(accumulators)
+        return [*totals.values(), *of_weights, *stash]
 
 
 def _time_after(tensors: Iterable[tf.Tensor], device: str) -> tf.Tensor:

@@ -62,7 +62,7 @@ class MemoryLimit:
         feasible_end = feasible_ends(
             self._device_bytes,
             self._p.memory_limit,
-            len(self._cells.calls),
+            len(self._cells.layers),
             list(zip(*keys, strict=True)),
         )
         if not is_feasible(feasible_end):
@@ -97,7 +97,7 @@ class MemoryLimit:
 
     def _with_loss(self, end: int) -> int:
         """Returns the end of a stage, including the loss after the last cell."""
-        return end + (end == len(self._cells.calls))
+        return end + (end == len(self._cells.layers))
 
     def _raise_infeasible(self) -> None:
         cells, num_stages = self._p.cell_tpl, self._schedule.num_stages

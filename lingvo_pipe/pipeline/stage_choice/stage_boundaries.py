@@ -93,7 +93,7 @@ def whole_memory(p: InstantiableParams, path: str) -> StageMemory:
         first, *_ = stage_devices(p.devices, len(p.devices))
     cells = _traced(p, path, first)
     num_accumulators = count_batch_shards(p, path) // p.num_replicas
-    return cells.memory([True] * len(cells.calls), num_accumulators)
+    return cells.memory([True] * len(cells.layers), num_accumulators)
 
 
 def needs_inputs(p: InstantiableParams) -> bool:
@@ -134,7 +134,7 @@ def _costs(
         passes = [(flops, BACKWARD_PER_FORWARD * flops) for flops in by_shape.flops]
     elif p.cell_costs == MEASURED and cells is not None:
         try:
-            passes = outside_graphs(measured_seconds, cells.calls, cells.specs, device)
+            passes = outside_graphs(measured_seconds, cells.layers, cells.specs, device)
         except tf.errors.OpError as error:
             raise UserValueError(
                 f"{path}.cell_costs: cannot measure a cell on {short_name(device)} on "

@@ -22,7 +22,7 @@ from lingvo_pipe.pipeline.execution.prologue import (
     PrologueInputs,
     prologue_spec,
 )
-from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
 from lingvo_pipe.pipeline.memory.peak_memory import (
     bytes_of_calls,
@@ -60,7 +60,7 @@ class TracedCells:
     returns. The prologue's bytes are on the first device.
     """
 
-    calls: list[StageCall]
+    layers: list[PlacedLayer]
     specs: Mapping[int, tf.TensorSpec]
     inputs: list[int]
     outputs: list[int]
@@ -71,7 +71,7 @@ class TracedCells:
     def traffic(self) -> list[int]:
         """Bytes that cross the boundary after each cell, for one micro-batch."""
         return boundary_bytes(
-            [(call.used, call.call.made) for call in self.calls],
+            [(layer.used, layer.values.made) for layer in self.layers],
             self.outputs,
             value_bytes(self.specs, self.inputs),
         )
@@ -85,7 +85,7 @@ class TracedCells:
         as its inputs have, as the softmax cross entropy does, and to return their
         gradients.
         """
-        cells = bytes_of_calls(self.calls, recomputed, num_accumulators)
+        cells = bytes_of_calls(self.layers, recomputed, num_accumulators)
         output_bytes = num_bytes(self.specs[v] for v in self.outputs)
         loss = CallBytes(
             weights=0,
@@ -137,7 +137,7 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
     assembly = spec.assemble(thetas, CONTEXT_SPECS, inputs, num_rows=num_rows)
     compiled = compilation(spec.jit_compile[0], device)
     return TracedCells(
-        calls=assembly.stage_calls([compiled] * len(pipeline.cells)),
+        layers=assembly.placed_layers([compiled] * len(pipeline.cells)),
         specs=assembly.specs,
         inputs=assembly.inputs,
         outputs=present(assembly.outputs),

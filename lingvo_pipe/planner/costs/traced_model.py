@@ -21,7 +21,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
-from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.memory.peak_memory import (
     bytes_of_calls,
     shared_weights,
@@ -46,10 +46,10 @@ _TRACED_ROWS = (2, 3)
 
 @dataclasses.dataclass(frozen=True)
 class TracedModel:
-    """A model's costs, the calls of its cells and loss, and specs of their values."""
+    """A model's costs, its cells and loss as layers, and specs of their values."""
 
     costs: ModelCosts
-    stage_calls: Sequence[StageCall]
+    layers: Sequence[PlacedLayer]
     specs: dict[int, tf.TensorSpec]
 
 
@@ -115,25 +115,25 @@ class ModelTracer:
         )
         by_xla = self._pipeline.jit_compile or must_compile(self._device)
         compiled = compilation(by_xla, self._device)
-        stage_calls = assembly.stage_calls([compiled] * len(assembly.calls))
+        layers = assembly.placed_layers([compiled] * len(assembly.values))
         flops = [0] * self.num_cells
         if counts_flops:
             shapes = map_present(lambda x: tuple(x.shape), inputs)
             flops = cell_costs([self._distinct[i] for i in self._order], *shapes).flops
-        phases = [call.functions.phases for call in stage_calls[:-1]]
+        phases = [layer.functions.phases for layer in layers[:-1]]
         costs = ModelCosts(
             num_rows,
             flops,
             [self._trained[i].num_parameters for i in self._order],
             [self._trained[i].slot_bytes for i in self._order],
-            bytes_of_calls(stage_calls, [True] * len(stage_calls), num_accumulators=1),
+            bytes_of_calls(layers, [True] * len(layers), num_accumulators=1),
             value_bytes(assembly.specs, assembly.inputs),
             shared_weights=shared_weights(spec.layers),
             weight_shares=[each.weight_share for each in phases],
             # The loss always needs the last cell's outputs.
             output_shares=[*(each.output_share for each in phases[:-1]), 0.0],
         )
-        return TracedModel(costs, stage_calls, assembly.specs)
+        return TracedModel(costs, layers, assembly.specs)
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:

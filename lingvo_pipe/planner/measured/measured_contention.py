@@ -24,7 +24,7 @@ def measured_slowdown(
     """Returns the time of cells with contention over `seconds` without, at least 1."""
     if len(devices) == 1:
         return 1.0
-    measure = functools.partial(measured_seconds, traced.stage_calls, traced.specs)
+    measure = functools.partial(measured_seconds, traced.layers, traced.specs)
     with ThreadPoolExecutor(len(devices)) as pool:
         contended = median(map(_total, pool.map(measure, devices)))
     names = map(device_name, devices)

@@ -89,7 +89,7 @@ class MeasuredModels:
         if num_rows in self._seconds:
             return False
         traced = self.trace(num_rows)
-        seconds = measured_seconds(traced.stage_calls, traced.specs, self._device)
+        seconds = measured_seconds(traced.layers, traced.specs, self._device)
         # The loss is with the last cell.
         self._seconds[num_rows] = [*seconds[:-2], stage_seconds(seconds[-2:])]
         return True

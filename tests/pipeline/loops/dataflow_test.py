@@ -9,22 +9,22 @@ from collections.abc import Sequence
 import pytest
 
 from lingvo_pipe.pipeline.loops.dataflow import (
-    Call,
     Dataflow,
     Hop,
+    LayerValues,
     are_used_again,
     needs_gradient,
-    saved_by_call,
+    saved_by_layer,
 )
 
 NUM_INPUTS = 3
 MODELS = range(60)
 
 
-def _model(seed: int) -> tuple[list[Call], list[int]]:
+def _model(seed: int) -> tuple[list[LayerValues], list[int]]:
     """Returns random calls, some of which pass values on, and outputs."""
     draw = random.Random(seed)
-    calls: list[Call] = []
+    calls: list[LayerValues] = []
     known, number = list(range(NUM_INPUTS)), NUM_INPUTS
     for _ in range(draw.randint(1, 8)):
         args = tuple(draw.choices(known, k=draw.randint(1, 4)))
@@ -33,14 +33,14 @@ def _model(seed: int) -> tuple[list[Call], list[int]]:
         made = tuple(range(number, number + draw.randint(0, 2)))
         number += len(made)
         wants = frozenset(v for v in made if draw.random() < 0.8)
-        calls.append(Call(args, uses, made, gives, wants))
+        calls.append(LayerValues(args, uses, made, gives, wants))
         # The mini-batch's inputs, new values, and some that are passed on.
         known += [*made, *(v for v in args if draw.random() < 0.3)]
     outputs = sorted(set(draw.choices(known[NUM_INPUTS:] or known, k=2)))
     return calls, outputs
 
 
-def _splits(calls: Sequence[Call]) -> list[list[list[Call]]]:
+def _splits(calls: Sequence[LayerValues]) -> list[list[list[LayerValues]]]:
     """All ways to cut the calls into stages."""
     inner = range(1, len(calls))
     return [
@@ -91,7 +91,7 @@ def test_terms_of_a_gradient_are_added_as_in_one_stage(seed: int) -> None:
 
 
 def _added_up(
-    stages: list[list[Call]], flow: Dataflow, seeded: Sequence[int]
+    stages: list[list[LayerValues]], flow: Dataflow, seeded: Sequence[int]
 ) -> dict[int, list[object]]:
     """Returns the terms of each value's gradient, in order, where it is complete."""
     whole: dict[int, list[object]] = {}
@@ -130,8 +130,10 @@ def test_a_gradient_is_needed_where_something_trained_is_reached(seed: int) -> N
 
 
 def test_a_value_goes_straight_to_each_of_its_users() -> None:
-    def call(args: tuple[int, ...], uses: set[int], made: int) -> Call:
-        return Call(args, frozenset(uses), (made,), frozenset(uses), frozenset({made}))
+    def call(args: tuple[int, ...], uses: set[int], made: int) -> LayerValues:
+        return LayerValues(
+            args, frozenset(uses), (made,), frozenset(uses), frozenset({made})
+        )
 
     stages = [
         [call((0,), {0}, 1)],
@@ -152,14 +154,14 @@ def test_from_what_is_saved_all_can_be_computed_again(seed: int) -> None:
     calls, _ = _model(seed)
     draw = random.Random(seed)
     given = [(tuple(c.uses), c.made, draw.random() < 0.6) for c in calls]
-    by_call = list(saved_by_call(given))
+    by_call = list(saved_by_layer(given))
     saved = [value for values in by_call for value in values]
     assert len(saved) == len(set(saved))
     assert _can_be_computed(given, set(saved))
     for value in saved:
         assert not _can_be_computed(given, set(saved) - {value})
     for end in range(len(given)):
-        assert list(saved_by_call(given[:end])) == by_call[:end]
+        assert list(saved_by_layer(given[:end])) == by_call[:end]
 
 
 @pytest.mark.parametrize("seed", MODELS)
@@ -168,7 +170,7 @@ def test_without_outputs_that_are_used_again_not_all_can_be_computed(seed: int) 
     calls, _ = _model(seed)
     draw = random.Random(seed)
     given = [(tuple(c.uses), c.made, draw.random() < 0.6) for c in calls]
-    saved = set(itertools.chain.from_iterable(saved_by_call(given)))
+    saved = set(itertools.chain.from_iterable(saved_by_layer(given)))
     for i, is_used in enumerate(are_used_again(given)):
         used, _, again = given[i]
         less = [*given[:i], (used, (), again), *given[i + 1 :]]

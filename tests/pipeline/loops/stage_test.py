@@ -11,8 +11,7 @@ import tensorflow as tf
 from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.assembly import Assembly
-from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs
+from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
 from lingvo_pipe.pipeline.loops.stash import StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
@@ -59,16 +58,16 @@ class StashingStage(Stage):
 
     def __init__(self, first: int, end: int, recomputed: Sequence[int]):
         assembly = _assembly()
-        calls = assembly.stage_calls([NOT_COMPILED] * (NUM_CELLS + 1))[first:end]
-        super().__init__(calls, [i in recomputed for i in range(first, end)])
-        made = {value for call in calls for value in call.call.made}
+        layers = assembly.placed_layers([NOT_COMPILED] * (NUM_CELLS + 1))[first:end]
+        super().__init__(layers, [i in recomputed for i in range(first, end)])
+        made = {value for layer in layers for value in layer.values.made}
         self.specs = assembly.specs
-        self.incoming = {v for call in calls for v in call.used} - made
+        self.incoming = {v for layer in layers for v in layer.used} - made
         residuals = [
             spec
-            for call, again in zip(calls, self.recomputed, strict=True)
+            for layer, again in zip(layers, self.recomputed, strict=True)
             if not again
-            for spec in call.functions.phases.residuals
+            for spec in layer.functions.phases.residuals
         ]
         saved = [assembly.specs[value] for value in self.saved]
         self.num_bytes = sum(
@@ -116,24 +115,33 @@ def test_a_recomputation_leaves_out_the_stages_own_outputs(
     stage = StashingStage(first, end, range(first, end))
     with tf.Graph().as_default():
         values = {v: _zeros(stage.specs[v]) for v in stage.saved}
-        weights = [list(map(_zeros, x.functions.phases.weights)) for x in stage.calls]
-        given = PhaseInputs(
+        weights = [list(map(_zeros, x.functions.phases.weights)) for x in stage.layers]
+        inputs = StageInputs(
             stage.pack_weights(weights),
-            map_present(_zeros, CONTEXT)._replace(path_hash=None),
             stage.pack_path_hashes(),
+            map_present(_zeros, CONTEXT)._replace(path_hash=None),
         )
         kinds = StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS
         stashes = [
             StashSlot(stage.empty_stash(kind, tf.constant(1)), tf.constant(0))
             for kind in kinds
         ]
-        stage.recompute(given, values, *stashes)
-    *others, last = [set(call.call.made) for call in stage.calls]
-    assert all(made <= set(values) for made in others)
-    assert last.isdisjoint(values)
+        stage.recompute(inputs, values, *stashes)
+    made, left_out = (
+        {
+            layer.functions
+            for layer in stage.layers
+            for name, arguments in layer.functions.functions
+            if name == "recompute" and f"'makes_outputs': {makes}" in arguments
+        }
+        for makes in (True, False)
+    )
+    *others, last = [layer.functions for layer in stage.layers]
+    assert made == set(others)
+    assert left_out == {last}
 
 
 def test_a_recomputation_starts_from_the_outputs_of_cells_before() -> None:
     """Though the cells before are not recomputed themselves."""
     stage = StashingStage(0, 4, [2])
-    assert stage.saved == stage.calls[2].used
+    assert stage.saved == stage.layers[2].used

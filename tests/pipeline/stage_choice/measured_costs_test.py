@@ -70,7 +70,7 @@ def seconds(cells: list[InstantiableParams]) -> list[CellSeconds]:
     )
     (device,) = stage_devices(None, 1)
     traced = trace_cells(p, device)
-    return measured_seconds(traced.calls, traced.specs, device)
+    return measured_seconds(traced.layers, traced.specs, device)
 
 
 @pytest.mark.parametrize("slow", range(5))

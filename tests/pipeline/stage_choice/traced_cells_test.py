@@ -29,8 +29,8 @@ def test_traffic_is_what_crosses_between_stages_of_one_cell() -> None:
     cells = traced(
         state_cells(), input_shapes=[(ROWS, DIM), (ROWS,)], input_dtypes=[None, "int32"]
     )
-    flow = Dataflow([[call.call] for call in cells.calls], cells.outputs)
-    crossing = [0] * len(cells.calls)
+    flow = Dataflow([[layer.values] for layer in cells.layers], cells.outputs)
+    crossing = [0] * len(cells.layers)
     for hop in flow.forward:
         spec = cells.specs[hop.value]
         for boundary in range(hop.source, hop.target):

@@ -12,7 +12,7 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.measured import measured_contention as measured
 from lingvo_pipe.planner.measured.measured_contention import measured_slowdown
 
-TRACED: Any = SimpleNamespace(stage_calls=[], specs={})
+TRACED: Any = SimpleNamespace(layers=[], specs={})
 ALONE = [CellSeconds(0.25, 0.75)]
 
 

@@ -1,0 +1,113 @@
+"""Methods that are one node where they are called.
+
+Such a method is traced at its first call with arguments of certain shapes and dtypes,
+as a function. Each later call adds one node to the graph being built; none if the
+function computes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar, cast
+
+import tensorflow as tf
+
+from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
+from lingvo_pipe.pipeline.tracing.trace import effects
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class HasFunctions(Protocol):
+    """An object with traced functions of its methods, by name and arguments."""
+
+    functions: dict[Any, Callable[[Any], Any]]
+
+
+class OfKind(HasFunctions, Protocol):
+    """An object that shares its functions with the first of its kind.
+
+    Its values are numbered; those of objects of one kind have the same positions.
+    """
+
+    first: OfKind
+    numbers: dict[int, int]  # By position.
+    positions: dict[int, int]  # By number.
+
+
+def out_of_line(method: _Method) -> _Method:
+    """Makes a method of an object with `functions` one node where it is called.
+
+    Positional arguments are nested tensors and None; those by name are structure.
+    """
+
+    @functools.wraps(method)
+    def call(self: HasFunctions, *args: Any, **options: Any) -> Any:
+        specs = map_present(spec_of, args)
+        key = method.__name__, repr((specs, options))
+        if key not in self.functions:
+
+            def flat_method(*flat: tf.Tensor) -> Any:
+                return method(self, *pack_present(specs, flat), **options)
+
+            self.functions[key] = traced(flat_method, method.__name__, specs)
+        return self.functions[key](args)
+
+    return cast(_Method, call)
+
+
+def shared_by_kind(operation: _Method) -> _Method:
+    """Makes an operation one node, with a function that identical stages share.
+
+    Dicts among its arguments and results are values by number, and `wanted` are such
+    numbers. In the function they are those of the first stage of the kind.
+    """
+
+    @functools.wraps(operation)
+    def call(
+        stage: OfKind, *args: Any, wanted: Iterable[int] = (), **options: Any
+    ) -> Any:
+        args = _renumbered(args, stage.positions)
+        positions = [stage.positions[v] for v in wanted if v in stage.positions]
+        specs = map_present(spec_of, args)
+        key = operation.__name__, repr((specs, positions, options))
+        first = stage.first
+        if key not in first.functions:
+            if positions:
+                options["wanted"] = [first.numbers[i] for i in positions]
+
+            def flat_operation(*flat: tf.Tensor) -> Any:
+                args_of_first = _renumbered(pack_present(specs, flat), first.numbers)
+                results = operation(first, *args_of_first, **options)
+                return _renumbered(results, first.positions)
+
+            name = f"stage_{operation.__name__}"
+            first.functions[key] = traced(flat_operation, name, specs)
+        return _renumbered(first.functions[key](args), stage.numbers)
+
+    return cast(_Method, call)
+
+
+def traced(function: Callable, name: str, specs: Any) -> Callable[[Any], Any]:
+    """Returns a function of flat tensors as one of arguments in the structure of specs.
+
+    It is one node where it is called, of the given name.
+    """
+    function.__name__ = name
+    concrete = tf.function(
+        function, autograph=False, experimental_attributes={"_noinline": True}
+    ).get_concrete_function(*present(specs))
+    if concrete.outputs or effects(concrete.graph):
+        return lambda args: concrete(*present(args))
+    return lambda args: pack_present(concrete.structured_outputs, [])
+
+
+def _renumbered(structures: Iterable[Any], numbers: Mapping[int, int]) -> tuple:
+    """Returns the structures, of which dicts get other keys, or lose keys without."""
+    return tuple(
+        {numbers[key]: x for key, x in structure.items() if key in numbers}
+        if isinstance(structure, dict)
+        else structure
+        for structure in structures
+    )

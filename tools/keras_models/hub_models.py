@@ -1,0 +1,178 @@
+"""Small models of KerasHub's families, one of each, with data to train them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+_B, _T, _V = 8, 6, 50
+_LORA_RANK = 2
+_SIZES = {"vocabulary_size": _V, "hidden_dim": 16, "intermediate_dim": 24}
+_GROUPED = {"num_query_heads": 2, "num_key_value_heads": 1}
+_IMAGE = (16, 16, 3)
+_Make = Callable[[Any], tuple[Any, keras.Model]]  # A backbone, and what is trained.
+
+
+def hub_model(name: str) -> tuple[Callable[[], keras.Model], Any, Any, Any]:
+    """Returns a function that makes a model, its inputs, targets and loss.
+
+    Args:
+        name: a name of `HUB_MODELS`, followed by " LoRA" for low-rank adapters.
+    """
+    family = name.removesuffix(" LoRA")
+
+    def make_model() -> keras.Model:
+        import keras_hub  # Not a dependency.
+
+        backbone, model = HUB_MODELS[family](keras_hub.models)
+        if name != family:
+            backbone.enable_lora(_LORA_RANK)
+        return model
+
+    random = np.random.default_rng(0)
+    model = make_model()
+    inputs = model.input
+    if isinstance(inputs, dict):
+        inputs = {key: _values(random, key, x.shape) for key, x in inputs.items()}
+    else:
+        inputs = _values(random, "", inputs.shape)
+    loss: Any = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    targets: Any
+    if family == "CLIP":  # Each image has its text.
+        targets = {"vision_logits": np.arange(_B), "text_logits": np.arange(_B)}
+        loss = dict.fromkeys(targets, loss)
+    elif family == "Stable Diffusion 3":
+        targets, loss = random.normal(size=(_B, *model.output.shape[1:])), "mse"
+    else:
+        shape = [_T if n is None else n for n in model.output.shape[1:]]
+        targets = random.integers(shape[-1], size=(_B, *shape[:-1]))
+    return make_model, inputs, targets, loss
+
+
+def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """Returns the values of an input by its name: ids, a mask or numbers."""
+    sizes = [_B, *(_T if n is None else n for n in shape[1:])]
+    if "mask" in name:
+        return np.ones(sizes, "int32")
+    if "segment" in name:
+        return np.zeros(sizes, "int32")
+    if "token" in name:
+        return random.integers(1, _V, sizes).astype("int32")
+    return random.normal(size=sizes).astype("float32")
+
+
+def _language_model(family: str, **params: Any) -> _Make:
+    def make(hub: Any) -> tuple[Any, keras.Model]:
+        backbone = getattr(hub, f"{family}Backbone")(num_layers=3, **_SIZES, **params)
+        model = getattr(hub, f"{family}CausalLM")
+        return backbone, model(backbone=backbone, preprocessor=None)
+
+    return make
+
+
+def _text_classifier(family: str) -> _Make:
+    def make(hub: Any) -> tuple[Any, keras.Model]:
+        backbone = getattr(hub, f"{family}Backbone")(
+            num_layers=3, num_heads=2, max_sequence_length=_T, **_SIZES
+        )
+        model = getattr(hub, f"{family}TextClassifier")
+        return backbone, model(backbone=backbone, num_classes=4, preprocessor=None)
+
+    return make
+
+
+def _image_classifier(family: str, **params: Any) -> _Make:
+    def make(hub: Any) -> tuple[Any, keras.Model]:
+        backbone = getattr(hub, f"{family}Backbone")(image_shape=_IMAGE, **params)
+        model = getattr(hub, f"{family}ImageClassifier")
+        return backbone, model(backbone=backbone, num_classes=4, preprocessor=None)
+
+    return make
+
+
+def _translator(family: str, **params: Any) -> _Make:
+    """Makes an encoder and a decoder, with a layer of logits."""
+
+    def make(hub: Any) -> tuple[Any, keras.Model]:
+        backbone = getattr(hub, f"{family}Backbone")(
+            num_layers=2, num_heads=2, **_SIZES, **params
+        )
+        logits = keras.layers.Dense(_V)(backbone.output["decoder_sequence_output"])
+        return backbone, keras.Model(backbone.input, logits)
+
+    return make
+
+
+def _clip(hub: Any) -> tuple[Any, keras.Model]:
+    sizes = {"hidden_dim": 16, "num_layers": 2, "num_heads": 2, "intermediate_dim": 24}
+    images = hub.CLIPVisionEncoder(patch_size=8, image_shape=_IMAGE, **sizes)
+    texts = hub.CLIPTextEncoder(
+        vocabulary_size=_V, embedding_dim=16, max_sequence_length=_T, **sizes
+    )
+    model = hub.CLIPBackbone(images, texts, projection_dim=8)
+    return model, model
+
+
+def _diffusion(hub: Any) -> tuple[Any, keras.Model]:
+    """Makes the denoising transformer, the part of the model that is trained."""
+    from keras_hub.src.models.stable_diffusion_3 import mmdit
+
+    shapes = {"latent_shape": (8, 8, 4), "context_shape": (_T, 16)}
+    model = mmdit.MMDiT(
+        2, 16, 2, 2, 16, None, None, pooled_projection_shape=(12,), **shapes
+    )
+    return model, model
+
+
+HUB_MODELS: dict[str, _Make] = {
+    "BERT": _text_classifier("Bert"),
+    "RoBERTa": _text_classifier("Roberta"),
+    "DistilBERT": _text_classifier("DistilBert"),
+    "GPT-2": _language_model("GPT2", num_heads=2, max_sequence_length=_T),
+    "Llama": _language_model("Llama", **_GROUPED),
+    "Llama 3": _language_model("Llama3", **_GROUPED),
+    "Gemma": _language_model("Gemma", head_dim=8, **_GROUPED),
+    "Gemma 3": _language_model("Gemma3", head_dim=8, image_size=16, **_GROUPED),
+    "Mistral": _language_model("Mistral", **_GROUPED),
+    "Mixtral": _language_model("Mixtral", num_experts=2, **_GROUPED),
+    "Qwen": _language_model("Qwen", **_GROUPED),
+    "Qwen3": _language_model("Qwen3", head_dim=8, **_GROUPED),
+    "Qwen MoE": _language_model(
+        "QwenMoe",
+        moe_intermediate_dim=8,
+        shared_expert_intermediate_dim=8,
+        num_experts=2,
+        top_k=1,
+        **_GROUPED,
+    ),
+    "T5": _translator("T5"),
+    "Whisper": _translator(
+        "Whisper",
+        num_mels=8,
+        max_encoder_sequence_length=8,
+        max_decoder_sequence_length=_T,
+    ),
+    "ViT": _image_classifier(
+        "ViT",
+        patch_size=8,
+        num_layers=3,
+        num_heads=2,
+        hidden_dim=16,
+        mlp_dim=24,
+        dropout_rate=0.1,
+    ),
+    "ResNet": _image_classifier(
+        "ResNet",
+        input_conv_filters=[8],
+        input_conv_kernel_sizes=[3],
+        stackwise_num_filters=[8, 16],
+        stackwise_num_blocks=[1, 1],
+        stackwise_num_strides=[1, 2],
+        block_type="basic_block",
+    ),
+    "CLIP": _clip,
+    "Stable Diffusion 3": _diffusion,
+}

@@ -1,0 +1,159 @@
+"""Larger Keras models trained by plain Keras and by pipelines.
+
+    python -m tools.keras_models.trained_models ResNet50 BERT "BERT LoRA" >> FILE
+
+trains the models of these names, a line of JSON for each. KerasHub's models need
+`pip install keras-hub`. `results_page` makes the guide's page of the lines.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import Handler, LogRecord
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from absl import logging
+
+from lingvo_pipe.core.errors import UserError
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.testing.pipelined_equals_plain import TrainedModel, differences
+from tools.keras_models.hub_models import HUB_MODELS, hub_model
+
+B = 8
+CLOSE = 1e-3  # Of the largest number of an array; batch norms enlarge rounding.
+_SIZES = (32, 48, 71, 75, 96, 224)  # Of images; the smallest that a model takes.
+_LAYOUTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "M=1": {"num_micro_batches": 1, "devices": 1},
+    "M=4": {"num_micro_batches": 4, "devices": 1},
+    "M=4, K=2": {"num_micro_batches": 4, "devices": 2},
+}
+
+
+class Example(NamedTuple):
+    """What a model is trained with."""
+
+    make_model: Callable[[], keras.Model]
+    inputs: Any
+    targets: Any
+    loss: Any
+
+
+class Result(NamedTuple):
+    """How pipelines train a model, beside plain Keras."""
+
+    name: str
+    outcome: str  # same, warned, differs, or the text of a refusal.
+    first_step: dict[str, float]  # CPU seconds, by layout; compilation included.
+    step: dict[str, float]
+
+
+def application(name: str) -> Example:
+    """Returns a model of keras.applications at the smallest size of images it takes."""
+    size = next(size for size in _SIZES if _takes(name, size))
+    random = np.random.default_rng(0)
+    return Example(
+        lambda: _application(name, size),
+        random.uniform(size=(B, size, size, 3)).astype("float32"),
+        random.integers(10, size=B),
+        "sparse_categorical_crossentropy",
+    )
+
+
+def train(name: str, example: Example) -> Result:
+    """Trains a model in each layout and compares the results."""
+    trained: dict[str, TrainedModel] = {}
+    first_step, step = {}, {}
+    try:
+        with _warnings() as warnings:
+            for layout, params in _LAYOUTS.items():
+                model, *seconds = _trained(example, params)
+                trained[layout] = TrainedModel(layout, model)
+                first_step[layout], step[layout] = seconds
+    except UserError as error:
+        return Result(name, str(error), first_step, step)
+    same_bytes = _relative(trained["M=4"], trained["M=4, K=2"]) == 0
+    outcome = "differs"
+    if same_bytes and _relative(trained["plain"], trained["M=1"]) <= CLOSE:
+        if _relative(trained["plain"], trained["M=4"]) <= CLOSE:
+            outcome = "same"
+        elif any("micro-batch" in warning for warning in warnings):
+            outcome = "warned"
+    return Result(name, outcome, first_step, step)
+
+
+def _application(name: str, size: int) -> keras.Model:
+    make = getattr(keras.applications, name)
+    return make(weights=None, input_shape=(size, size, 3), classes=10)
+
+
+def _takes(name: str, size: int) -> bool:
+    try:
+        _application(name, size)
+    except ValueError:
+        return False
+    return True
+
+
+def _trained(example: Example, params: dict[str, Any]) -> tuple[Any, float, float]:
+    """Returns variables after three steps; CPU seconds of the first, and of others."""
+    keras.utils.set_random_seed(1)
+    model = example.make_model()
+    start = _cpu_seconds()
+    trained: Any = PipelinedModel(model, **params) if params else model
+    trained.compile(keras.optimizers.SGD(0.01, 0.9), example.loss)
+    times = [start]
+    for epochs in (1, 2):
+        trained.fit(
+            example.inputs, example.targets, batch_size=B, epochs=epochs, verbose=0
+        )
+        times.append(_cpu_seconds())
+    variables = [(v.path, np.array(v.numpy())) for v in model.variables]
+    return variables, times[1] - times[0], (times[2] - times[1]) / 2
+
+
+def _relative(expected: TrainedModel, got: TrainedModel) -> float:
+    return max(x.relative for x in differences(expected, got))
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """Yields the warnings that are logged within."""
+    lines: list[str] = []
+
+    class Collector(Handler):
+        def emit(self, record: LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    collector = Collector("WARNING")
+    logger = logging.get_absl_logger()
+    logger.addHandler(collector)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(collector)
+
+
+def _run(names: list[str]) -> None:
+    """Prints the results of models."""
+    initialize_devices(2)
+    for name in names:
+        is_hub = name.removesuffix(" LoRA") in HUB_MODELS
+        example = Example(*hub_model(name)) if is_hub else application(name)
+        print(json.dumps(train(name, example)._asdict()), flush=True)
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1:])
