@@ -120,9 +120,15 @@ def _diffusion(hub: Any) -> tuple[Any, keras.Model]:
     """Makes the denoising transformer, the part of the model that is trained."""
     from keras_hub.src.models.stable_diffusion_3 import mmdit
 
-    shapes = {"latent_shape": (8, 8, 4), "context_shape": (_T, 16)}
     model = mmdit.MMDiT(
-        2, 16, 2, 2, 16, None, None, pooled_projection_shape=(12,), **shapes
+        patch_size=2,
+        hidden_dim=16,
+        num_layers=2,
+        num_heads=2,
+        position_size=8,
+        latent_shape=(8, 8, 4),
+        context_shape=(_T, 16),
+        pooled_projection_shape=(12,),
     )
     return model, model
 
@@ -166,9 +172,9 @@ HUB_MODELS: dict[str, _Make] = {
     ),
     "ResNet": _image_classifier(
         "ResNet",
-        input_conv_filters=[8],
+        input_conv_filters=[64],
         input_conv_kernel_sizes=[3],
-        stackwise_num_filters=[8, 16],
+        stackwise_num_filters=[64, 64],
         stackwise_num_blocks=[1, 1],
         stackwise_num_strides=[1, 2],
         block_type="basic_block",

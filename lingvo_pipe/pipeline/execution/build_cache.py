@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
@@ -37,8 +37,8 @@ class BuildCache(Generic[Built]):
         """All objects built so far, in order."""
         return list(self._built.values())
 
-    def get(self, key: Hashable, build: Callable[[], Built]) -> Built:
-        """Returns the object for a key; builds it if there is none."""
+    def get(self, key: Hashable, build: Callable[..., Built], *args: Any) -> Built:
+        """Returns the object for a key; builds it from `args` if there is none."""
         if key not in self._built:
             if len(self._built) == _WARN_AT:
                 tf.get_logger().warning(
@@ -48,7 +48,7 @@ class BuildCache(Generic[Built]):
                     self._hint,
                 )
             with collected_seldom():
-                self._built[key] = build()
+                self._built[key] = build(*args)
         return self._built[key]
 
 
@@ -84,4 +84,4 @@ class FunctionCache(BuildCache[PipelineFunction]):
             trains=any(table.trains for table in tables),
             input_gradients=input_gradients,
         )
-        return self.get(key, lambda: PipelineFunction(spec, arguments))
+        return self.get(key, PipelineFunction, spec, arguments)

@@ -37,7 +37,7 @@ from lingvo_pipe.pipeline.execution.replicas import (
 )
 from lingvo_pipe.pipeline.execution.update_function import Update, update_function
 from lingvo_pipe.pipeline.loops.assembly import Assembly
-from lingvo_pipe.pipeline.loops.mutex import with_mutex
+from lingvo_pipe.pipeline.loops.mutex import lock_run, unlock_run
 from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
@@ -179,8 +179,8 @@ class PipelineFunction:
 
     def _emit(self, *flat: tf.Tensor) -> list[tf.Tensor]:
         spec, arguments = self._spec, pack_present(self._arguments, flat)
-
-        def run() -> list[tf.Tensor]:
+        lock = lock_run(spec.name, flat)
+        with tf.control_dependencies([lock]):
             fed = self._fed(arguments)
             fed.weights = self._weights.by_replica(arguments.weights)
             shards = emit_batch_shards(self._emitters, spec, fed)
@@ -190,11 +190,9 @@ class PipelineFunction:
                 results = results_of(
                     spec, self._assembly, self._stages, shards, arguments, self._thetas
                 )
-            results.accumulated = dict(sorted(results.accumulated.items()))
-            self._results = map_present(spec_of, results)
-            return present(results)
-
-        return with_mutex(spec.name, flat, run)
+        results.accumulated = dict(sorted(results.accumulated.items()))
+        self._results = map_present(spec_of, results)
+        return unlock_run(lock, present(results))
 
     def _fed(self, arguments: NestedMap) -> NestedMap:
         """Returns the arguments of the emitter."""

@@ -112,7 +112,7 @@ class Prologue:
         """Returns the function for these inputs; builds it if needed."""
         specs = map_present(spec_of, given)
         key = spec.do_eval, spec.trains, spec.input_gradients, repr(specs)
-        return self._functions.get(key, lambda: PrologueFunction(spec, specs))
+        return self._functions.get(key, PrologueFunction, spec, specs)
 
     def _gradients(
         self,

@@ -92,7 +92,8 @@ class DeviceLoop:
         began = timestamp(self.device)
         with tf.control_dependencies([began]):
             operation = Operation(branch, carried.constants[position], *row)
-            outcome = self._runners[position].run(operation, before)
+            run = self._runners[position].operations[branch.kind]
+            outcome = run(operation, before)
         states = list(carried.states)
         states[position] = outcome.state
         old = {x.ref() for x in present(before)}

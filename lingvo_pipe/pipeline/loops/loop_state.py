@@ -95,8 +95,8 @@ class Operation(NamedTuple):
         stacked = zip(inputs, self.constants.inputs, strict=True)
         return {value: x[self.micro_batch] for value, x in stacked}
 
-    def stage_inputs(self) -> StageInputs:
-        """Returns the weights, and the micro-batch's context."""
+    def stage_inputs(self, state: StageState) -> StageInputs:
+        """Returns the weights, which may be state, and the micro-batch's context."""
         constants = self.constants
         context = CallContext(
             step=self._of_micro_batch(constants.step),
@@ -104,7 +104,8 @@ class Operation(NamedTuple):
             num_examples=self._of_micro_batch(constants.num_examples),
             loss_scale=self._of_micro_batch(constants.loss_scale),
         )
-        return StageInputs(constants.weights, constants.path_hashes, context)
+        weights = state.updated.weights if state.updated else constants.weights
+        return StageInputs(weights, constants.path_hashes, context)
 
     def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
         """Returns the micro-batch's element of `[M]`; `[]` and None unchanged."""

@@ -5,7 +5,7 @@ two iterations of a loop, would receive one another's messages. So a run holds a
 from the time its arguments exist until its results do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -14,22 +14,20 @@ from lingvo_pipe.pipeline.devices.stage_devices import colocated_identities
 _LOCK_DEVICE = "/CPU:0"
 
 
-def with_mutex(
-    name: str,
-    arguments: Sequence[tf.Tensor],
-    emit: Callable[[], Sequence[tf.Tensor]],
-) -> list[tf.Tensor]:
-    """Emits a run that must not overlap with another of the same mutex, by its name.
+def lock_run(name: str, arguments: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the lock of a mutex, by its name, for a run that must begin after it.
 
-    It takes the lock only when all its arguments exist; otherwise it could wait for a
-    run that waits for the lock. Returns the results of `emit`, each on its device.
+    It is taken only when all arguments of the run exist; otherwise it could wait for a
+    run that waits for the lock.
     """
     ready = tf.group(*arguments)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([ready]):
         mutex = tf.raw_ops.MutexV2(shared_name=name)
-        lock = tf.raw_ops.MutexLock(mutex=mutex)
-    with tf.control_dependencies([lock]):
-        results = emit()
+        return tf.raw_ops.MutexLock(mutex=mutex)
+
+
+def unlock_run(lock: tf.Tensor, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Releases the lock when all results exist; returns them, each on its device."""
     finished = tf.group(*results)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([finished]):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)

@@ -51,7 +51,8 @@ def out_of_line(method: _Method) -> _Method:
             def flat_method(*flat: tf.Tensor) -> Any:
                 return method(self, *pack_present(specs, flat), **options)
 
-            self.functions[key] = traced(flat_method, method.__name__, specs)
+            node = _as_node(flat_method, method.__name__)
+            self.functions[key] = _packed(node.get_concrete_function(*present(specs)))
         return self.functions[key](args)
 
     return cast(_Method, call)
@@ -82,22 +83,23 @@ def shared_by_kind(operation: _Method) -> _Method:
                 results = operation(first, *args_of_first, **options)
                 return _renumbered(results, first.positions)
 
-            name = f"stage_{operation.__name__}"
-            first.functions[key] = traced(flat_operation, name, specs)
+            node = _as_node(flat_operation, f"stage_{operation.__name__}")
+            first.functions[key] = _packed(node.get_concrete_function(*present(specs)))
         return _renumbered(first.functions[key](args), stage.numbers)
 
     return cast(_Method, call)
 
 
-def traced(function: Callable, name: str, specs: Any) -> Callable[[Any], Any]:
-    """Returns a function of flat tensors as one of arguments in the structure of specs.
-
-    It is one node where it is called, of the given name.
-    """
+def _as_node(function: Callable, name: str) -> Any:
+    """Returns a function of flat tensors that is one node, of the given name."""
     function.__name__ = name
-    concrete = tf.function(
+    return tf.function(
         function, autograph=False, experimental_attributes={"_noinline": True}
-    ).get_concrete_function(*present(specs))
+    )
+
+
+def _packed(concrete: Any) -> Callable[[Any], Any]:
+    """Returns a concrete function of flat tensors as one of nested tensors and None."""
     if concrete.outputs or effects(concrete.graph):
         return lambda args: concrete(*present(args))
     return lambda args: pack_present(concrete.structured_outputs, [])

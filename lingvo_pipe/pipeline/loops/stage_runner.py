@@ -14,7 +14,7 @@ the time, runs the stage's layers, and sends. Inputs of the mini-batch need no m
 a stage that uses one finds it in the batch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -36,7 +36,7 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 
 class StageRunner:
-    """The operations of one stage on loop state."""
+    """The operations of one stage on loop state, by kind."""
 
     def __init__(
         self,
@@ -59,6 +59,13 @@ class StageRunner:
         self._saved_stash = Stash([specs[value] for value in self._saved])
         self._outputs = Stash([specs[value] for value in ports.outputs])
         self._input_gradients = Stash([specs[v] for v in ports.input_gradients])
+        self.operations: dict[Kind, Callable[[Operation, StageState], Outcome]] = {
+            Kind.FORWARD: self._forward,
+            Kind.RECOMPUTE: self._recompute,
+            Kind.BACKWARD: self._backward,
+            Kind.WEIGHT_GRADIENT: self._weight_gradient,
+            Kind.UPDATE: self._change_weights,
+        }
 
     def begin(
         self,
@@ -102,20 +109,6 @@ class StageRunner:
         )
         return state, constants
 
-    def run(self, operation: Operation, state: StageState) -> Outcome:
-        if self._update:
-            weights = state.updated.weights
-            constants = NestedMap(operation.constants, weights=weights)
-            operation = operation._replace(constants=constants)
-        run = {
-            Kind.FORWARD: self._forward,
-            Kind.RECOMPUTE: self._recompute,
-            Kind.BACKWARD: self._backward,
-            Kind.WEIGHT_GRADIENT: self._weight_gradient,
-            Kind.UPDATE: self._change_weights,
-        }[operation.branch.kind]
-        return run(operation, state)
-
     def results(self, state: StageState) -> NestedMap:
         """Returns the stage's results, from the final state; see `Emitter.emit`."""
         if self._update:
@@ -144,7 +137,7 @@ class StageRunner:
             values = {**op.batch_values(ports.inputs), **received}
             saves = kind is StashKind.FOR_RECOMPUTE
             made, sums, stash = self._stage.forward(
-                op.stage_inputs(),
+                op.stage_inputs(state),
                 values,
                 state.sums,
                 state.slot(kind, op.write_slot) if kind else None,
@@ -172,7 +165,7 @@ class StageRunner:
         with tf.control_dependencies([started]):
             into = state.slot(StashKind.RESIDUALS, op.write_slot)
             stash, residuals = self._stage.recompute(
-                op.stage_inputs(), values, stashed, into
+                op.stage_inputs(state), values, stashed, into
             )
         state = state.with_stash(StashKind.FOR_RECOMPUTE, stash, saved=saved)
         state = state.with_stash(StashKind.RESIDUALS, residuals)
@@ -191,7 +184,7 @@ class StageRunner:
         late = state.slot(late_kind, op.write_slot) if late_kind else None
         with tf.control_dependencies([started]):
             totals, stash, new = self._stage.backward(
-                op.stage_inputs(),
+                op.stage_inputs(state),
                 residuals,
                 gradients,
                 late or state.gradients,
@@ -216,7 +209,7 @@ class StageRunner:
         started = self._time_after(late.stash)
         with tf.control_dependencies([started]):
             stash, accumulators = self._stage.weight_backward(
-                op.stage_inputs(), late, state.gradients
+                op.stage_inputs(state), late, state.gradients
             )
         state = state.with_stash(
             StashKind.WEIGHT_RESIDUALS, stash, gradients=accumulators
