@@ -25,11 +25,12 @@ from lingvo_pipe.pipeline.execution.micro_batches import (
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
 from lingvo_pipe.pipeline.execution.update_function import Update
+from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.several_steps import several_steps
-from lingvo_pipe.pipeline.schedules.table import make_tables
+from lingvo_pipe.pipeline.schedules.table import FedTable, make_tables
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_function
 
 # `mini-batch -> (positional inputs of the first cell, targets of the loss)`.
@@ -73,7 +74,7 @@ class ConsecutiveSteps:
         check(schedule)
         return schedule
 
-    def _tables(self, num_steps: int) -> list[NestedMap]:
+    def _tables(self, num_steps: int) -> list[FedTable]:
         """Returns the schedule's tables, as `run` takes them."""
         return [table.fed for table in make_tables(self.schedule(num_steps))]
 
@@ -82,9 +83,9 @@ class ConsecutiveSteps:
         theta: NestedMap,
         batches: Any,
         first_step: tf.Tensor,
-        tables: Sequence[NestedMap],
-    ) -> NestedMap:
-        """Runs N steps; returns `results_of_steps`.
+        tables: Sequence[FedTable],
+    ) -> RunResults:
+        """Runs N steps.
 
         The weights are in the variables' own dtypes, the mini-batches `[N, B, ...]`,
         the number of the first step is [] int64, and `tables` are tensors or arrays.
@@ -92,7 +93,7 @@ class ConsecutiveSteps:
         num_steps = tf.shape(present(batches)[0])[0]
         cut, (inputs, targets) = self._cut(batches)
         own_steps = first_step + tf.range(tf.cast(num_steps, tf.int64))
-        arguments = NestedMap(
+        arguments = RunArguments(
             thetas=theta["cells"],
             step=tf.repeat(own_steps, cut.num_micro_batches),
             first_examples=tf.tile(cut.first_examples, [num_steps]),
@@ -103,7 +104,6 @@ class ConsecutiveSteps:
             micro_batches_per_step=tf.constant(cut.num_micro_batches),
             inputs=inputs,
             targets=targets,
-            output_gradients=[],
         )
         structure = make_tables(self.schedule(1))
         function = self._cache.function(

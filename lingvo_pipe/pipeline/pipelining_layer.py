@@ -34,6 +34,7 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import (
 from lingvo_pipe.pipeline.execution.prologue import Prologue, PrologueRun
 from lingvo_pipe.pipeline.execution.replicas import Bytes
 from lingvo_pipe.pipeline.execution.update_function import sum_tied
+from lingvo_pipe.pipeline.loops.run_data import RunArguments
 from lingvo_pipe.pipeline.pipelining_params import define_pipelining_params
 from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -295,7 +296,7 @@ class PipeliningLayer(BaseLayer):
         inputs: Sequence[Any],
         targets: Any = None,
         trains: bool = False,
-    ) -> tuple[PrologueRun, MicroBatches, NestedMap]:
+    ) -> tuple[PrologueRun, MicroBatches, RunArguments]:
         """Runs the prologue; returns the arguments of the pipeline's run too."""
         check_theta(theta, self.vars, self.path)
         if not isinstance(inputs, (list, tuple)):

@@ -9,7 +9,7 @@ also finds the first values that are not finite.
 import contextlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,9 +19,9 @@ from lingvo_pipe.core.error_causes import likely_cause
 from lingvo_pipe.core.error_text import frames_text, plain_message
 from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.core.nests import map_present
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
+from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
 from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
@@ -48,13 +48,14 @@ def diagnose(
     stages: Sequence[Stage],
     devices: Sequence[str],
     assembly: Assembly,
-    arguments: NestedMap,
+    arguments: LoopArguments,
+    mini_batch: Mapping[str, Any],
     trains: bool,
 ) -> None:
     """Runs the layers one by one, eagerly, forward and, if it `trains`, backward.
 
-    The stages, each on one of `devices`, were made from `assembly`; see `Emitter.emit`
-    for the arguments.
+    The stages, each on one of `devices`, were made from `assembly`. Weights are flat,
+    for each stage and layer; the mini-batch is given with names, too.
 
     Raises:
         tf.errors.OpError: the error of the operation that fails, with the layer's path.
@@ -62,7 +63,6 @@ def diagnose(
             path of the layer that made the first of them.
     """
     not_finite = NotFinite()
-    mini_batch = {"input": arguments.inputs, "target": arguments.targets}
     not_finite.inspect("the mini-batch", _by_path("", mini_batch))
     placed = [
         (layer, device, layer_weights)

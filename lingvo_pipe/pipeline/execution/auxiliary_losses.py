@@ -13,6 +13,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.loops.run_data import RunArguments
 from lingvo_pipe.pipeline.tracing.cut import CutGraph
 from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace
 
@@ -22,13 +23,13 @@ def has_auxiliary_losses(traces: list[Trace]) -> bool:
     return any(trace.result.sums.get("losses") for trace in traces)
 
 
-def loss_weights(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor:
+def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.Tensor:
     """Returns the weight of each micro-batch, `[M]`, which add up to W.
 
     Args:
         loss: trace of the main loss.
         num_targets: number of its inputs, the last ones, that are targets.
-        arguments: see `PipelineFunction`.
+        arguments: those of the run.
 
     Raises:
         ValueError: if the loss's weight depends on the predictions.

@@ -7,12 +7,12 @@ from typing import Any, Generic, TypeVar
 import tensorflow as tf
 
 from lingvo_pipe.core.garbage import collected_seldom
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.pipeline_function import (
     PipelineFunction,
     specs_for_any_number,
 )
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
+from lingvo_pipe.pipeline.loops.run_data import RunArguments
 from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
@@ -67,7 +67,7 @@ class FunctionCache(BuildCache[PipelineFunction]):
     def function(
         self,
         tables: Sequence[Table],
-        arguments: NestedMap,
+        arguments: RunArguments,
         loss_fn: LossFunction | None,
         do_eval: bool,
         input_gradients: bool,

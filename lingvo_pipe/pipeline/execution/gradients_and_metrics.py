@@ -20,6 +20,7 @@ from lingvo_pipe.pipeline.execution.update_function import pack_trained
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.gradient_accumulators import finish_accumulation
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
+from lingvo_pipe.pipeline.loops.run_data import LoopResults, RunArguments, RunResults
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stash import Handles
 from lingvo_pipe.pipeline.tracing.loss_function import Total
@@ -29,57 +30,43 @@ def results_of(
     spec: PipelineSpec,
     assembly: Assembly,
     stages: Sequence[Stage],
-    shards: Sequence[NestedMap],
-    arguments: NestedMap,
+    shards: Sequence[LoopResults],
+    arguments: RunArguments,
     thetas: Sequence[Any],
-) -> NestedMap:
-    """Returns the results of a `PipelineFunction`, on the devices of the sums.
+) -> RunResults:
+    """Returns the results of a run, on the devices of the sums.
 
-    `shards` come from `emit_batch_shards`; `arguments` are the function's, and `thetas`
-    the specs of each layer's weights.
+    `shards` come from `emit_batch_shards`; `thetas` are specs of each layer's weights.
     """
-    raw = join_batch_shards(shards, spec)
-    sums = sums_of(assembly, itertools.chain(*raw.sums))
+    joined = join_batch_shards(shards, spec)
+    sums = sums_of(assembly, itertools.chain(*joined.sums))
     with tf.device(loop_device(spec.devices[-1])):
         metrics = _metrics(sums, arguments.batch_size)
         divisor = None
-        if spec.loss_fn is not None:
+        if spec.loss_fn is not None and not spec.update:
             weight = metrics.loss[1]
             divisor = loss_divisor(assembly.traces, weight, arguments.batch_size)
     outputs = input_gradients = None
     if spec.loss_fn is None and not spec.trains:
-        outputs = pack_present(assembly.outputs, raw.outputs)
+        outputs = pack_present(assembly.outputs, joined.outputs)
     if spec.input_gradients:
-        found = [raw.input_gradients[v] for v in range(len(present(arguments.inputs)))]
+        numbers = range(len(present(arguments.inputs)))
+        totals = [joined.input_gradients[value] for value in numbers]
         if divisor is not None:
-            found = [finish_accumulation(x, divisor, x.dtype) for x in found]
-        input_gradients = pack_present(arguments.inputs, found)
-    return NestedMap(
-        gradients=_gradients(spec, stages, shards, thetas, divisor),
+            totals = [finish_accumulation(x, divisor, x.dtype) for x in totals]
+        input_gradients = pack_present(arguments.inputs, totals)
+    gradients = []
+    if not spec.update:
+        gradients = _gradients(spec, stages, shards, thetas, divisor)
+    return RunResults(
+        gradients=gradients,
         metrics=metrics,
-        accumulated=sums.accumulated,
+        accumulated={} if spec.update else dict(sorted(sums.accumulated.items())),
         outputs=outputs,
         input_gradients=input_gradients,
-        times=raw.times,
+        notes=joined.notes,
+        times=joined.times,
     )
-
-
-def results_of_steps(
-    spec: PipelineSpec, assembly: Assembly, raw: NestedMap, arguments: NestedMap
-) -> NestedMap:
-    """Returns the results of several steps, on the devices of the sums.
-
-    Returns:
-        NestedMap:
-            metrics: NestedMap(name=(mean, weight)), stacked by step.
-            notes: for each stage the notes of its update, stacked by step.
-            times: see `Emitter.emit`.
-            accumulated: empty, because variables hold the sums.
-    """
-    sums = sums_of(assembly, itertools.chain(*raw.sums))
-    with tf.device(loop_device(spec.devices[-1])):
-        metrics = _metrics(sums, arguments.batch_size)
-    return NestedMap(metrics=metrics, notes=raw.notes, times=raw.times, accumulated={})
 
 
 def layer_gradients(
@@ -148,7 +135,7 @@ def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
 def _gradients(
     spec: PipelineSpec,
     stages: Sequence[Stage],
-    shards: Sequence[NestedMap],
+    shards: Sequence[LoopResults],
     thetas: Any,
     divisor: Any,
 ) -> list[Any]:

@@ -13,7 +13,6 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.layers.core.forward_context import row_dim
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import diagnose
 from lingvo_pipe.pipeline.debug.unreached_weights import warn_of_unreached_weights
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
@@ -24,10 +23,7 @@ from lingvo_pipe.pipeline.execution.auxiliary_losses import (
     loss_weights,
     weight_graph,
 )
-from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
-    results_of,
-    results_of_steps,
-)
+from lingvo_pipe.pipeline.execution.gradients_and_metrics import results_of
 from lingvo_pipe.pipeline.execution.packed_weights import PackedWeights
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.execution.replicas import (
@@ -38,6 +34,12 @@ from lingvo_pipe.pipeline.execution.replicas import (
 from lingvo_pipe.pipeline.execution.update_function import Update, update_function
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.mutex import lock_run, unlock_run
+from lingvo_pipe.pipeline.loops.run_data import (
+    LoopArguments,
+    RunArguments,
+    RunResults,
+    table_spec,
+)
 from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
@@ -47,17 +49,15 @@ from lingvo_pipe.pipeline.memory.peak_memory import (
     shared_weights,
 )
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.table import FedTable
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
-
-# Arguments of a run that are stacked by micro-batch.
-_STACKED = ("inputs", "targets", "output_gradients", "first_examples", "num_examples")
 
 
 class PipelineFunction:
     """Weights, step, inputs, targets -> gradients, metrics, sums, outputs."""
 
-    def __init__(self, spec: PipelineSpec, arguments: NestedMap):
+    def __init__(self, spec: PipelineSpec, arguments: RunArguments):
         """Builds the function for arguments of these shapes and dtypes."""
         self._spec = spec
         self._devices = [loop_device(device) for device in spec.devices]
@@ -90,61 +90,30 @@ class PipelineFunction:
             )
             for replica, devices in enumerate(spec.replicas)
         ]
-        tables = [
-            NestedMap(
-                rows=tf.TensorSpec([None, 4], tf.int32),
-                num_slots=tf.TensorSpec([len(table.num_slots)], tf.int32),
-            )
-            for table in spec.tables
-        ]
-        self._arguments = NestedMap(
-            specs_for_any_number(NestedMap(arguments, thetas=[])),
-            weights=self._weights.handles,
-            tables=tables,
+        self._arguments = (
+            specs_for_any_number(arguments._replace(thetas=[])),
+            self._weights.handles,
+            [table_spec(table.fed) for table in spec.tables],
         )
         self._fed_eagerly = tf.function(self._fed, autograph=False)
         self._function = tf.compat.v1.wrap_function(
             self._emit, present(self._arguments)
         )
 
-    def __call__(self, arguments: NestedMap, tables: Sequence[NestedMap]) -> NestedMap:
+    def __call__(
+        self, arguments: RunArguments, tables: Sequence[FedTable]
+    ) -> RunResults:
         """Runs the pipeline.
 
-        Args:
-            arguments: NestedMap of tensors or None:
-                thetas: weights of each layer, tensors or variables.
-                step: [] integer or None; with updates `[M]`.
-                batch_size: [] int32, number of examples of a step.
-                micro_batches_per_step: [] int32, with updates.
-                first_examples, num_examples: see `Emitter.emit`.
-                inputs: positional inputs of the first layer, stacked by micro-batch.
-                targets: targets of the loss, stacked by micro-batch.
-                output_gradients: list of gradients of the differentiable outputs,
-                    stacked.
-            tables: `fed` of the schedule's tables, with the structure of the tables in
-                the specification.
-
-        Returns:
-            NestedMap:
-                gradients: gradients of the mean loss, for each layer in theta's
-                    structure; None for untrained weights, and everywhere without a
-                    backward pass.
-                metrics: NestedMap(name=(mean, weight)) over the mini-batch.
-                accumulated: dict of sums by the accumulators' paths.
-                outputs: outputs of the last layer, stacked by micro-batch; None with a
-                    loss.
-                input_gradients: gradients in the structure of `inputs`, stacked; None
-                    unless the specification asks for them.
-                times: see `Emitter.emit`.
-
-            With updates: see `results_of_steps`.
+        `tables` are those of the schedule, which have the structure of the tables in
+        the specification.
         """
         weights = self._weights.pack(arguments.thetas)
-        fed = NestedMap(arguments, thetas=[], weights=weights, tables=list(tables))
+        fed = arguments._replace(thetas=[]), weights, list(tables)
         results = self._function(*present(fed))
         return pack_present(self._results, results)
 
-    def diagnose(self, arguments: NestedMap) -> None:
+    def diagnose(self, arguments: RunArguments) -> None:
         """Raises the error of the operation that fails; see `diagnosis`."""
         spec = self._spec
         weights = by_stage(
@@ -156,8 +125,17 @@ class PipelineFunction:
         )
         if spec.loss_fn:
             weights[-1].append([])
-        fed = self._fed_eagerly(NestedMap(arguments, thetas=[], weights=weights))
-        diagnose(self._stages, spec.devices, self._assembly, fed, spec.trains)
+        of_loops = self._fed_eagerly(arguments._replace(thetas=[]))
+        of_loops = of_loops._replace(weights=weights)
+        mini_batch = {"input": arguments.inputs, "target": arguments.targets}
+        diagnose(
+            self._stages,
+            spec.devices,
+            self._assembly,
+            of_loops,
+            mini_batch,
+            spec.trains,
+        )
 
     def peak_bytes(self, schedule: Schedule) -> list[int]:
         """Returns the peak bytes of each device of a replica; see `peak_memory`."""
@@ -178,60 +156,67 @@ class PipelineFunction:
         return self._function.graph
 
     def _emit(self, *flat: tf.Tensor) -> list[tf.Tensor]:
-        spec, arguments = self._spec, pack_present(self._arguments, flat)
+        spec = self._spec
+        arguments, packs, tables = pack_present(self._arguments, flat)
         lock = lock_run(spec.name, flat)
         with tf.control_dependencies([lock]):
-            fed = self._fed(arguments)
-            fed.weights = self._weights.by_replica(arguments.weights)
-            shards = emit_batch_shards(self._emitters, spec, fed)
-            if spec.update:
-                results = results_of_steps(spec, self._assembly, shards[0], arguments)
-            else:
-                results = results_of(
-                    spec, self._assembly, self._stages, shards, arguments, self._thetas
-                )
-        results.accumulated = dict(sorted(results.accumulated.items()))
+            of_loops = self._fed(arguments, tables)
+            by_replica = self._weights.by_replica(packs)
+            shards = emit_batch_shards(self._emitters, spec, of_loops, by_replica)
+            results = results_of(
+                spec, self._assembly, self._stages, shards, arguments, self._thetas
+            )
         self._results = map_present(spec_of, results)
         return unlock_run(lock, present(results))
 
-    def _fed(self, arguments: NestedMap) -> NestedMap:
-        """Returns the arguments of the emitter."""
-        fed = NestedMap(
-            arguments,
-            loss_scale=None,
+    def _fed(
+        self, arguments: RunArguments, tables: Sequence[FedTable] = ()
+    ) -> LoopArguments:
+        """Returns the arguments of the loops, but for the weights."""
+        fed = LoopArguments(
+            tables=tables,
+            weights=[],
+            step=arguments.step,
+            first_examples=arguments.first_examples,
+            num_examples=arguments.num_examples,
             batch=present((arguments.inputs, arguments.targets)),
+            output_gradients=arguments.output_gradients,
+            micro_batches_per_step=arguments.micro_batches_per_step,
         )
         if self._spec.trains and self._spec.loss_fn:
-            self._set_loss_scale(fed)
+            return self._with_loss_scale(fed, arguments)
         return fed
 
-    def _set_loss_scale(self, fed: NestedMap) -> None:
+    def _with_loss_scale(
+        self, fed: LoopArguments, arguments: RunArguments
+    ) -> LoopArguments:
         """Adds the scale of auxiliary losses, and with updates each step's divisor."""
         traces = self._assembly.traces
-        num_targets = len(present(fed.targets))
+        num_targets = len(present(arguments.targets))
         if any(trace.result.local_goals for trace in traces):
             weight_graph(traces[-1], num_targets)  # It must follow from the targets.
-        fed.loss_scale = tf.constant(1.0, tf.float64)
+        fed = fed._replace(loss_scale=tf.constant(1.0, tf.float64))
         if not (has_auxiliary_losses(traces) or self._spec.update):
-            return
+            return fed
+        batch_size = arguments.batch_size
         with tf.device(self._devices[-1]):
-            weights = loss_weights(traces[-1], num_targets, fed)
+            weights = loss_weights(traces[-1], num_targets, arguments)
             if not self._spec.update:
-                fed.loss_scale = loss_scale(weights, fed.batch_size)
-                return
-            per_step = fed.micro_batches_per_step
+                return fed._replace(loss_scale=loss_scale(weights, batch_size))
+            per_step = arguments.micro_batches_per_step
             by_step = tf.reshape(weights, [-1, per_step])
             # In the same order of additions as in a single step.
             zeros = tf.zeros_like(by_step[:, 0])
             total = tf.foldl(tf.add, tf.transpose(by_step), zeros)
-            fed.divisors = loss_divisor(traces, total, fed.batch_size)
-            if has_auxiliary_losses(traces):
-                scales = tf.map_fn(
-                    lambda own: loss_scale(own, fed.batch_size),
-                    by_step,
-                    fn_output_signature=tf.float64,
-                )
-                fed.loss_scale = tf.repeat(scales, per_step)
+            fed = fed._replace(divisors=loss_divisor(traces, total, batch_size))
+            if not has_auxiliary_losses(traces):
+                return fed
+            scales = tf.map_fn(
+                lambda of_step: loss_scale(of_step, batch_size),
+                by_step,
+                fn_output_signature=tf.float64,
+            )
+            return fed._replace(loss_scale=tf.repeat(scales, per_step))
 
     def _updates(self, update: Update) -> list[StageUpdate]:
         layers = by_stage(self._spec.layers, self._spec.boundaries)
@@ -245,18 +230,14 @@ class PipelineFunction:
         return updates
 
 
-def specs_for_any_number(arguments: NestedMap) -> NestedMap:
+def specs_for_any_number(arguments: RunArguments) -> RunArguments:
     """Returns specs of a run's arguments for any number of micro-batches."""
-    specs = map_present(spec_of, arguments)
-    has_steps = specs.step is not None and specs.step.shape.rank
-    for name in [*_STACKED, "step"] if has_steps else _STACKED:
-        specs[name] = map_present(
-            lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), specs[name]
-        )
-    return specs
+    return map_present(spec_of, arguments).map_stacked(
+        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype)
+    )
 
 
-def _assemble(spec: PipelineSpec, specs: NestedMap) -> Assembly:
+def _assemble(spec: PipelineSpec, specs: RunArguments) -> Assembly:
     has_goal = spec.trains and spec.loss_fn is not None
     call_context = CallContext(
         path_hash=tf.TensorSpec([], tf.uint64),

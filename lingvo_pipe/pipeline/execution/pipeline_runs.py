@@ -31,6 +31,7 @@ from lingvo_pipe.pipeline.execution.micro_batches import (
 )
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
+from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_function
@@ -40,7 +41,7 @@ _MAX_DIFFERENCES = 3
 
 
 class Runs:
-    """Runs of one pipeline; see `PipelineFunction` for arguments and results."""
+    """Runs of one pipeline."""
 
     def __init__(self, spec: PipelineSpec):
         """Initializes the runs; they all share `spec`, except its tables and loss."""
@@ -49,19 +50,19 @@ class Runs:
         self.spec = spec
         self.cache = FunctionCache(spec)
 
-    def outputs(self, schedule: Schedule, arguments: NestedMap) -> Any:
+    def outputs(self, schedule: Schedule, arguments: RunArguments) -> Any:
         """Runs a training schedule's forward part; returns outputs by micro-batch."""
         context = forward_context.current_context()
         thetas = tf.nest.map_structure(tf.convert_to_tensor, arguments.thetas)
-        arguments = NestedMap(arguments, thetas=thetas)
+        arguments = arguments._replace(thetas=thetas)
         stopped = self._stopped(arguments)
         result = self._run(context.do_eval, schedule.forward_part(), stopped)
         for path, total in result.accumulated.items():
             context.accumulate(path, total)
 
         def gradients(output_gradients: list[tf.Tensor]) -> list[list[Any]]:
-            given = NestedMap(stopped, output_gradients=output_gradients)
-            back = self._run(context.do_eval, schedule, given, input_gradients=True)
+            seeded = stopped._replace(output_gradients=output_gradients)
+            back = self._run(context.do_eval, schedule, seeded, input_gradients=True)
             inputs = differentiable(back.input_gradients)
             return [*self._by_owner(back.gradients).values(), inputs]
 
@@ -70,23 +71,23 @@ class Runs:
     def with_loss(
         self,
         schedule: Schedule,
-        arguments: NestedMap,
+        arguments: RunArguments,
         loss_fn: LossFunction,
         input_gradients: bool = False,
-    ) -> NestedMap:
+    ) -> RunResults:
         """Runs a schedule of training or evaluation, with a loss."""
         check_loss_function(loss_fn, self.spec.name)
         do_eval = forward_context.current_context().do_eval
         stopped = self._stopped(arguments)
         result = self._run(do_eval, schedule, stopped, loss_fn, input_gradients)
         metrics = self._with_gradient(result.metrics, arguments, _refuse)
-        return NestedMap(result, metrics=metrics)
+        return result._replace(metrics=metrics)
 
     def function(
         self,
         do_eval: bool,
         schedule: Schedule,
-        arguments: NestedMap,
+        arguments: RunArguments,
         loss_fn: LossFunction,
         input_gradients: bool,
     ) -> PipelineFunction:
@@ -99,10 +100,10 @@ class Runs:
         self,
         do_eval: bool,
         schedule: Schedule,
-        arguments: NestedMap,
+        arguments: RunArguments,
         loss_fn: LossFunction | None = None,
         input_gradients: bool = False,
-    ) -> NestedMap:
+    ) -> RunResults:
         tables = make_tables(schedule)
         function = self.cache.function(
             tables, arguments, loss_fn, do_eval, input_gradients
@@ -119,12 +120,14 @@ class Runs:
             with naming(f"a step of {self.spec.name}"):
                 raise
 
-    def _stopped(self, arguments: NestedMap) -> NestedMap:
+    def _stopped(self, arguments: RunArguments) -> RunArguments:
         """Returns the arguments; all but weights without gradients for tapes."""
-        rest = map_present(tf.stop_gradient, NestedMap(arguments, thetas=[]))
-        return NestedMap(rest, thetas=arguments.thetas)
+        stopped = map_present(tf.stop_gradient, arguments._replace(thetas=[]))
+        return stopped._replace(thetas=arguments.thetas)
 
-    def _with_gradient(self, results: Any, arguments: NestedMap, gradients: Any) -> Any:
+    def _with_gradient(
+        self, results: Any, arguments: RunArguments, gradients: Any
+    ) -> Any:
         # Each source stays on its device, or it would have to be sent.
         sources = [
             *((k, _watched(x)) for k, x in self._by_owner(arguments.thetas).items()),
@@ -162,8 +165,8 @@ def run_arguments(
     theta: NestedMap,
     inputs: Sequence[Any],
     targets: Any,
-) -> tuple[MicroBatches, NestedMap]:
-    """Cuts a mini-batch; returns the cut, and the arguments of a `PipelineFunction`.
+) -> tuple[MicroBatches, RunArguments]:
+    """Cuts a mini-batch; returns the cut, and the arguments of a run.
 
     Inputs of the first cell and targets of the loss are `[B, ...]` each, or None.
     """
@@ -172,7 +175,7 @@ def run_arguments(
     inputs, targets = cut.split(batch)
     context = forward_context.current_context()
     first = 0 if context.first_example is None else context.first_example
-    return cut, NestedMap(
+    return cut, RunArguments(
         thetas=tf.nest.map_structure(
             lambda x: x if isinstance(x, tf.Variable) else tf.convert_to_tensor(x),
             theta["cells"],
@@ -183,7 +186,6 @@ def run_arguments(
         batch_size=tf.constant(cut.batch_size),
         inputs=inputs,
         targets=targets,
-        output_gradients=[],
     )
 
 

@@ -22,11 +22,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import map_present
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
+from lingvo_pipe.pipeline.loops.run_data import LoopArguments, LoopResults
 from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stash import Handles
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
@@ -34,37 +33,36 @@ from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 # Bytes by names of the sending and the receiving device.
 Bytes = Mapping[tuple[str, str], int]
 
-# Arguments of the emitter that are stacked by micro-batch.
-_STACKED = ("batch", "first_examples", "num_examples", "output_gradients")
-
 
 def emit_batch_shards(
-    emitters: Sequence[Emitter], spec: PipelineSpec, arguments: NestedMap
-) -> list[NestedMap]:
+    emitters: Sequence[Emitter],
+    spec: PipelineSpec,
+    arguments: LoopArguments,
+    weights_by_replica: Sequence[Any],
+) -> list[LoopResults]:
     """Emits a run for each batch shard; returns the results of each.
 
-    There is an emitter for each replica; `arguments` are for all micro-batches, with
-    weights for each replica, see `Emitter.emit`.
+    There are an emitter and weights for each replica; `arguments` are for all
+    micro-batches.
     """
     if spec.num_batch_shards == 1:
-        return [emitters[0].emit(NestedMap(arguments, weights=arguments.weights[0]))]
-    shards: list[NestedMap] = []
-    for emitter, weights in zip(emitters, arguments.weights, strict=True):
+        return [emitters[0].emit(arguments._replace(weights=weights_by_replica[0]))]
+    shards: list[LoopResults] = []
+    for emitter, weights in zip(emitters, weights_by_replica, strict=True):
         after: Sequence[tf.Tensor] = ()
         for _ in range(spec.shards_per_replica):
             with tf.device(spec.inputs_device):
-                own = _cut(arguments, len(shards), spec.num_batch_shards)
-            own.weights = weights
-            shards.append(emitter.emit(own, after))
+                of_shard = _cut(arguments, len(shards), spec.num_batch_shards)
+            of_shard = of_shard._replace(weights=weights)
+            shards.append(emitter.emit(of_shard, after))
             after = shards[-1].times
     return shards
 
 
-def join_batch_shards(shards: Sequence[NestedMap], spec: PipelineSpec) -> NestedMap:
+def join_batch_shards(shards: Sequence[LoopResults], spec: PipelineSpec) -> LoopResults:
     """Joins the results of `emit_batch_shards`, except for the weights' gradients.
 
-    Returns:
-        See `Emitter.emit`; `times` are by device, replica by replica.
+    The times are by device, replica by replica.
     """
     if len(shards) == 1:
         return shards[0]
@@ -80,11 +78,16 @@ def join_batch_shards(shards: Sequence[NestedMap], spec: PipelineSpec) -> Nested
         input_gradients = _concat([shard.input_gradients for shard in shards])
     for start in range(0, len(shards), spec.shards_per_replica):
         of_replica = shards[start : start + spec.shards_per_replica]
-        for own in zip(*(shard.times for shard in of_replica), strict=True):
-            with tf.device(own[0].device):
-                times.append(tf.concat(own, 0))
-    return NestedMap(
-        sums=sums, outputs=outputs, input_gradients=input_gradients, times=times
+        for of_device in zip(*(shard.times for shard in of_replica), strict=True):
+            with tf.device(of_device[0].device):
+                times.append(tf.concat(of_device, 0))
+    return LoopResults(
+        gradients=[],
+        sums=sums,
+        notes=[],
+        outputs=outputs,
+        input_gradients=input_gradients,
+        times=times,
     )
 
 
@@ -142,12 +145,10 @@ def step_bytes(
     return {pair: size for pair, size in found.items() if size and len(set(pair)) > 1}
 
 
-def _cut(arguments: NestedMap, shard: int, num_batch_shards: int) -> NestedMap:
+def _cut(arguments: LoopArguments, shard: int, num_batch_shards: int) -> LoopArguments:
     """Returns the arguments of one batch shard."""
     size = tf.shape(arguments.first_examples)[0] // num_batch_shards
-    stacked = NestedMap({name: arguments[name] for name in _STACKED})
-    own = map_present(lambda x: x[shard * size : (shard + 1) * size], stacked)
-    return NestedMap(arguments, **own)
+    return arguments.map_stacked(lambda x: x[shard * size : (shard + 1) * size])
 
 
 def _concat(structures: Sequence[Any]) -> Any:

@@ -13,7 +13,6 @@ them within the process.
 
 import tensorflow as tf
 
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.cluster import incarnation
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.loops.while_loop import while_loop
@@ -60,16 +59,18 @@ class Channel:
     def relay(self, number: tf.Tensor) -> tf.Tensor:
         """Relays `number` messages, `[]` int32; returns a tensor made after them."""
 
-        def forward(carried: NestedMap) -> NestedMap:
+        def forward(carried: list[tf.Tensor]) -> list[tf.Tensor]:
+            index, end = carried
             sent = tf.raw_ops.Send(tensor=self._received(self._first), **self._last)
             with tf.control_dependencies([sent]):
-                return NestedMap(carried, index=tf.identity(carried.index + 1))
+                return [tf.identity(index + 1), end]
 
-        return while_loop(
-            lambda carried: carried.index < carried.number,
+        index, _ = while_loop(
+            lambda carried: carried[0] < carried[1],
             forward,
-            NestedMap(index=tf.identity(tf.constant(0)), number=tf.identity(number)),
-        ).index
+            [tf.identity(tf.constant(0)), tf.identity(number)],
+        )
+        return index
 
     def _received(self, attributes: dict[str, object]) -> tf.Tensor:
         tensor = tf.raw_ops.Recv(tensor_type=self._spec.dtype, **attributes)

@@ -6,22 +6,39 @@ device runs on its stages. For each operation the loop records when it began to 
 for its messages, when it had received them, and when it finished.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import map_present, present
-from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.loops.loop_state import Operation, StageState
+from lingvo_pipe.pipeline.loops.loop_state import (
+    Operation,
+    StageConstants,
+    StageState,
+)
+from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.loops.stash import Stash
 from lingvo_pipe.pipeline.loops.while_loop import timestamp, while_loop
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.table import Branch, Table
+from lingvo_pipe.pipeline.schedules.table import Branch, FedTable, Table
 
 # Three times for each operation.
 _TIMES = Stash([tf.TensorSpec([3], tf.float64)])
+
+
+class _Carried(NamedTuple):
+    """What an iteration takes and returns."""
+
+    constants: list[StageConstants]
+    index: tf.Tensor  # [] int32, of the row.
+    rows: tf.Tensor
+    states: list[StageState]
+    times: list[tf.Tensor]
 
 
 class DeviceLoop:
@@ -37,17 +54,14 @@ class DeviceLoop:
 
     def emit(
         self,
-        arguments: NestedMap,
-        table: NestedMap,
+        arguments: LoopArguments,
+        table: FedTable,
         after: Sequence[tf.Operation | tf.Tensor],
-    ) -> NestedMap:
+    ) -> tuple[dict[int, StageState], tf.Tensor]:
         """Emits the loop on the current device, to begin `after` these.
 
-        `table` is NestedMap(rows=`[N, 4]` int32, num_slots=int32, one for each of the
-        table's `stashes`); see `Emitter.emit` for `arguments`.
-
         Returns:
-            NestedMap(states: by stage, times: `[N, 3]` float64 seconds).
+            The final states by stage, and the times; see `LoopResults`.
         """
         initial = []
         for stage, runner in zip(self.stages, self._runners, strict=True):
@@ -56,36 +70,35 @@ class DeviceLoop:
                 for i, (owner, kind) in enumerate(self._stashes)
                 if owner == stage
             }
-            own = arguments.weights[stage]
-            initial.append(runner.begin(arguments, own, num_slots, self._trains))
+            weights = arguments.weights[stage]
+            initial.append(runner.begin(arguments, weights, num_slots, self._trains))
         states, constants = map(list, zip(*initial, strict=True))
         with tf.control_dependencies(after):
             index = tf.identity(tf.constant(0))
         final = while_loop(
             lambda carried: carried.index < tf.shape(carried.rows)[0],
             self._run_operation,
-            NestedMap(
+            _Carried(
+                constants=map_present(tf.identity, constants),
                 index=index,
                 rows=tf.identity(table.rows),
-                times=_TIMES.empty(tf.shape(table.rows)[0]),
                 states=states,
-                constants=map_present(tf.identity, constants),
+                times=_TIMES.empty(tf.shape(table.rows)[0]),
             ),
         )
         (times,) = _TIMES.stacked(final.times)
-        by_stage = dict(zip(self.stages, final.states, strict=True))
-        return NestedMap(states=by_stage, times=times)
+        return dict(zip(self.stages, final.states, strict=True)), times
 
-    def _run_operation(self, carried: NestedMap) -> NestedMap:
+    def _run_operation(self, carried: _Carried) -> _Carried:
         """Runs the operation at `index` of the column: the loop's body."""
         branch, *row = tf.unstack(carried.rows[carried.index])
         run = functools.partial(self._run_branch, carried, row)
         branches = [functools.partial(run, branch) for branch in self._branches]
         index, times, states = tf.switch_case(branch, branches)
-        return NestedMap(carried, index=index, times=times, states=states)
+        return carried._replace(index=index, times=times, states=states)
 
     def _run_branch(
-        self, carried: NestedMap, row: Sequence[tf.Tensor], branch: Branch
+        self, carried: _Carried, row: Sequence[tf.Tensor], branch: Branch
     ) -> tuple[tf.Tensor, list[tf.Tensor], list[StageState]]:
         position = self.stages.index(branch.stage)
         before = carried.states[position]

@@ -1,7 +1,7 @@
 """The data of a stage's operations: ports, loop state, and the operation itself.
 
     StagePorts          structure: values and channels of the stage
-    constants           tensors that are the same for all operations of a run
+    StageConstants      tensors that are the same for all operations of a run
     StageState          tensors that each operation replaces
     Operation           one iteration of the loop: StageState -> Outcome
 
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.stage import StageInputs
@@ -52,6 +51,56 @@ class StagePorts(NamedTuple):
     credit_out: Channel | None
 
 
+class UpdateConstants(NamedTuple):
+    """The constants of a stage's updates.
+
+    Attributes:
+        divisors: `[N]` float64, for N steps; see `LoopArguments`.
+        micro_batches_per_step: [] int32.
+        captured: tensors that the update's function captured.
+    """
+
+    divisors: tf.Tensor
+    micro_batches_per_step: tf.Tensor
+    captured: list[tf.Tensor]
+
+
+class UpdatedState(NamedTuple):
+    """The state of a stage that updates its weights.
+
+    Attributes:
+        weights: packed weights.
+        sums, notes: contents of stashes, with a slot for each step.
+    """
+
+    weights: Handles
+    sums: list[tf.Tensor]
+    notes: list[tf.Tensor]
+
+
+class StageConstants(NamedTuple):
+    """The constants of a stage.
+
+    Attributes:
+        weights: packed weights; None with updates, which make them state.
+        path_hashes: see `Stage.pack_path_hashes`.
+        step, first_examples, num_examples, loss_scale: see `LoopArguments`.
+        inputs: the mini-batch's inputs that the stage uses, by micro-batch.
+        output_gradients: gradients of the seeded values, by micro-batch.
+        of_update: with updates.
+    """
+
+    weights: Handles | None
+    path_hashes: Handles
+    step: Any
+    first_examples: tf.Tensor
+    num_examples: Any
+    loss_scale: Any
+    inputs: list[tf.Tensor]
+    output_gradients: Sequence[tf.Tensor]
+    of_update: UpdateConstants | None
+
+
 class StageState(NamedTuple):
     """The loop state of a stage.
 
@@ -62,7 +111,7 @@ class StageState(NamedTuple):
         saved: contents of the stash of values that a recomputation starts from.
         stashes: packed stashes that the schedule uses, by `StashKind.name`.
         sums: packed sums of all layers.
-        updated: see `StageUpdate.begin`; [] without updates.
+        updated: the weights, with updates; or None.
     """
 
     gradients: Handles
@@ -71,7 +120,7 @@ class StageState(NamedTuple):
     saved: list[tf.Tensor]
     stashes: dict[str, Handles]
     sums: Handles
-    updated: Any
+    updated: UpdatedState | None
 
     def slot(self, kind: StashKind, slot: tf.Tensor) -> StashSlot:
         return StashSlot(self.stashes[kind.name], slot)
@@ -85,7 +134,7 @@ class Operation(NamedTuple):
     """An operation of a stage, as its loop runs it; numbers are `[]` int32."""
 
     branch: Branch
-    constants: NestedMap  # See `StageRunner.begin`.
+    constants: StageConstants
     micro_batch: tf.Tensor
     read_slot: tf.Tensor
     write_slot: tf.Tensor
@@ -105,7 +154,7 @@ class Operation(NamedTuple):
             loss_scale=self._of_micro_batch(constants.loss_scale),
         )
         weights = state.updated.weights if state.updated else constants.weights
-        return StageInputs(weights, constants.path_hashes, context)
+        return StageInputs(weights or [], constants.path_hashes, context)
 
     def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
         """Returns the micro-batch's element of `[M]`; `[]` and None unchanged."""

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.dataflow import Dataflow, Hop
 from lingvo_pipe.pipeline.loops.device_loop import DeviceLoop
 from lingvo_pipe.pipeline.loops.loop_state import StagePorts
+from lingvo_pipe.pipeline.loops.run_data import LoopArguments, LoopResults
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
@@ -116,38 +116,13 @@ class Emitter:
             found[channel.devices] += channel.num_bytes
         return dict(found)
 
-    def emit(self, arguments: NestedMap, after: Sequence[tf.Tensor] = ()) -> NestedMap:
+    def emit(
+        self, arguments: LoopArguments, after: Sequence[tf.Tensor] = ()
+    ) -> LoopResults:
         """Emits the loops into the current graph, one without automatic dependencies.
 
-        Args:
-            after: for each device, a tensor that its loop waits for, such as the
-                `times` of an earlier loop.
-            arguments: NestedMap of tensors or None:
-                tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
-                weights: for each stage, for each of its layers, the packed weights.
-                step: [] integer or None; with updates `[M]`.
-                first_examples: `[M]` int64, position in the mini-batch of each
-                    micro-batch's first example.
-                num_examples: `[M]` int32, numbers of rows that are examples; or None.
-                loss_scale: [] or None; with updates `[M]` or None.
-                divisors, micro_batches_per_step: with updates: the divisors of each
-                    step's gradient accumulators, `[N]` float64; M / N, [] int32.
-                batch: the mini-batch's inputs and targets by number of the value,
-                    stacked by micro-batch.
-                output_gradients: gradients of the seeded values, stacked.
-
-        Returns:
-            NestedMap:
-                gradients: for each stage, for each layer, packed accumulators; empty
-                    lists without backward passes, or with updates.
-                sums: for each stage, for each layer, its sums; with updates stacked by
-                    step.
-                notes: with updates: for each stage, the update's notes, stacked by
-                    step.
-                outputs: the output values, stacked by micro-batch.
-                input_gradients: dict by value, stacked by micro-batch.
-                times: for each device `[N, 3]` float64 seconds: when each operation
-                    began to wait, started and ended.
+        The loop of each device waits for one of `after`, such as the `times` of an
+        earlier loop.
         """
         states, times = {}, []
         for i, (loop, table) in enumerate(
@@ -157,26 +132,28 @@ class Emitter:
                 channels = self._credits_of(k - 1 for k in loop.stages)
                 before = [channel.send(tf.constant(True)) for channel in channels]
                 before += after[i : i + 1]
-                final = loop.emit(arguments, table, before)
-                states.update(final.states)
-                with tf.control_dependencies([final.times]):
+                of_stages, loop_times = loop.emit(arguments, table, before)
+                states.update(of_stages)
+                with tf.control_dependencies([loop_times]):
                     # So that no message remains.
                     rest = [c.receive() for c in self._credits_of(loop.stages)]
                 with tf.control_dependencies(before):
                     rest += self._relays(loop.device, arguments.first_examples)
                 with tf.control_dependencies(rest):
-                    times.append(tf.identity(final.times))
+                    times.append(tf.identity(loop_times))
         results = []
         for k, runner in enumerate(self._runners):
             with tf.device(self._devices[k]):
                 results.append(runner.results(states[k]))
-        return NestedMap(
-            gradients=[own.gradients for own in results],
-            sums=[own.sums for own in results],
-            notes=[own.notes for own in results],
+        return LoopResults(
+            gradients=[of_stage.gradients for of_stage in results],
+            sums=[of_stage.sums for of_stage in results],
+            notes=[of_stage.notes for of_stage in results],
             outputs=results[-1].outputs,
             input_gradients={
-                v: x for own in results for v, x in own.input_gradients.items()
+                value: gradient
+                for of_stage in results
+                for value, gradient in of_stage.input_gradients.items()
             },
             times=times,
         )

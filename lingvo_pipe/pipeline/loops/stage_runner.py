@@ -18,15 +18,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.loop_state import (
     Operation,
     Outcome,
+    StageConstants,
     StagePorts,
     StageState,
 )
 from lingvo_pipe.pipeline.loops.placed_layer import Values, gradient_or_zeros
+from lingvo_pipe.pipeline.loops.run_data import LoopArguments, StageResults
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.stash import Handles, Stash
@@ -69,16 +70,15 @@ class StageRunner:
 
     def begin(
         self,
-        arguments: NestedMap,
+        arguments: LoopArguments,
         weights: Sequence[Handles],
         num_slots: Mapping[StashKind, tf.Tensor],
         trains: bool,
-    ) -> tuple[StageState, NestedMap]:
+    ) -> tuple[StageState, StageConstants]:
         """Returns the loop's initial state, and the arguments that the stage uses.
 
         `weights` are packs, one for each layer; `num_slots` are the sizes of the
-        stashes that the schedule uses; `trains` is false without backward passes. See
-        `Emitter.emit` for the arguments.
+        stashes that the schedule uses; `trains` is false without backward passes.
         """
         stage, ports, update = self._stage, self._ports, self._update
         packed_weights = stage.weights.pack(weights)
@@ -93,9 +93,9 @@ class StageRunner:
             saved=[] if num_saved is None else self._saved_stash.empty(num_saved),
             outputs=self._outputs.empty(num_micro_batches),
             input_gradients=self._input_gradients.empty(num_micro_batches),
-            updated=update.begin(packed_weights, arguments) if update else [],
+            updated=update.begin(packed_weights, arguments) if update else None,
         )
-        constants = NestedMap(
+        constants = StageConstants(
             # With updates, constants would hold the initial weights in memory.
             weights=None if update else packed_weights,
             path_hashes=stage.pack_path_hashes(),
@@ -109,20 +109,25 @@ class StageRunner:
         )
         return state, constants
 
-    def results(self, state: StageState) -> NestedMap:
-        """Returns the stage's results, from the final state; see `Emitter.emit`."""
-        if self._update:
-            found = self._update.results(state.updated)
+    def results(self, state: StageState) -> StageResults:
+        """Returns the stage's results, from the final state."""
+        gradients: list[Handles] = []
+        notes: list[tf.Tensor] = []
+        if self._update and state.updated:
+            sums, notes = self._update.results(state.updated)
         else:
             gradients = self._stage.gradients.unpack(state.gradients)
             sums = self._stage.unpack_sums(state.sums)
-            found = NestedMap(gradients=gradients, sums=sums, notes=[])
         stacked = self._input_gradients.stacked(state.input_gradients)
-        found.input_gradients = dict(
-            zip(self._ports.input_gradients, stacked, strict=True)
+        return StageResults(
+            gradients=gradients,
+            sums=sums,
+            notes=notes,
+            outputs=self._outputs.stacked(state.outputs),
+            input_gradients=dict(
+                zip(self._ports.input_gradients, stacked, strict=True)
+            ),
         )
-        found.outputs = self._outputs.stacked(state.outputs)
-        return found
 
     # Operations, one method for each kind.
 
@@ -222,6 +227,7 @@ class StageRunner:
         with tf.control_dependencies([started]):
             state = self._update.run(state, op.constants, op.micro_batch)
         # The stage that gets the credit must not appear to begin before this has ended.
+        assert state.updated is not None
         ended, sent = self._time_after([started, *state.updated.weights]), []
         if self._ports.credit_out:
             with tf.control_dependencies([ended]):

@@ -10,10 +10,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import unoptimized_config
-from lingvo_pipe.pipeline.loops.loop_state import StageState
+from lingvo_pipe.pipeline.loops.loop_state import (
+    StageConstants,
+    StageState,
+    UpdateConstants,
+    UpdatedState,
+)
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
+from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stash import Handles, Stash
 
@@ -39,28 +44,30 @@ class StageUpdate:
         notes = function.outputs[sum(self._num_weights) :]
         self._notes = Stash([tf.TensorSpec(x.shape, x.dtype) for x in notes])
 
-    def constants(self, arguments: NestedMap) -> NestedMap:
-        """Returns the pipeline's arguments that the update uses, and its captures."""
-        return NestedMap(
+    def constants(self, arguments: LoopArguments) -> UpdateConstants:
+        """Returns the arguments that the update uses, and its captures."""
+        return UpdateConstants(
             divisors=arguments.divisors,
             micro_batches_per_step=arguments.micro_batches_per_step,
             captured=list(self._function.captured_inputs),
         )
 
-    def begin(self, weights: Handles, arguments: NestedMap) -> NestedMap:
+    def begin(self, weights: Handles, arguments: LoopArguments) -> UpdatedState:
         """Returns packed weights, and stashes of sums and notes, a slot per step."""
         num_steps = tf.shape(arguments.divisors)[0]
-        return NestedMap(
+        return UpdatedState(
             weights=weights,
             sums=self._sums.empty(num_steps),
             notes=self._notes.empty(num_steps),
         )
 
     def run(
-        self, state: StageState, constants: NestedMap, micro_batch: tf.Tensor
+        self, state: StageState, constants: StageConstants, micro_batch: tf.Tensor
     ) -> StageState:
         """Returns the state after the step whose last micro-batch is `[]` int32."""
         stage, own, before = self._stage, constants.of_update, state.updated
+        assert own is not None
+        assert before is not None
         n = micro_batch // own.micro_batches_per_step
         sums = [x for layer in stage.unpack_sums(state.sums) for x in layer]
         divisor = own.divisors[n]
@@ -82,7 +89,7 @@ class StageUpdate:
         for result, x in zip(results, outputs, strict=True):
             result.set_shape(x.shape)
         *weights, notes = cut_list(results, *self._num_weights)
-        updated = NestedMap(
+        updated = UpdatedState(
             weights=stage.pack_weights(weights),
             sums=self._sums.put(before.sums, n, sums),
             notes=self._notes.put(before.notes, n, notes),
@@ -90,8 +97,9 @@ class StageUpdate:
         sums, gradients = stage.zero_sums(), stage.zero_gradients()
         return state._replace(sums=sums, gradients=gradients, updated=updated)
 
-    def results(self, updated: NestedMap) -> NestedMap:
+    def results(
+        self, updated: UpdatedState
+    ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
         """Returns the sums of each layer, and the notes, stacked by step."""
         *sums, _ = cut_list(self._sums.stacked(updated.sums), *self._num_sums)
-        notes = self._notes.stacked(updated.notes)
-        return NestedMap(gradients=[], sums=sums, notes=notes)
+        return sums, self._notes.stacked(updated.notes)

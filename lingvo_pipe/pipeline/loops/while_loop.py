@@ -2,20 +2,22 @@
 
 import functools
 from collections.abc import Callable
+from typing import TypeVar
 
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import pack_present, present, spec_of
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.device_names import device_name
+
+Carried = TypeVar("Carried")  # Nested tensors and None.
 
 
 def while_loop(
-    condition: Callable[[NestedMap], tf.Tensor],
-    body: Callable[[NestedMap], NestedMap],
-    carried: NestedMap,
-) -> NestedMap:
-    """Runs `body` on `carried` while `condition` holds.
+    condition: Callable[[Carried], tf.Tensor],
+    body: Callable[[Carried], Carried],
+    carried: Carried,
+) -> Carried:
+    """Runs `body` on nested tensors, `carried`, while `condition` holds.
 
     The loop is not lowered to control-flow operations: each iteration is a function
     call, and messages of a channel carry no iteration number but queue in the order

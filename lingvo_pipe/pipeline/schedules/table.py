@@ -10,12 +10,11 @@ one graph, with different rows.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, assign_slots, stash_use
 
@@ -27,6 +26,18 @@ class Branch(NamedTuple):
     kind: Kind
     stash: StashKind | None
     waits_for_next: bool = False  # See `Schedule`.
+
+
+class FedTable(NamedTuple):
+    """A table as arrays, tensors or specs.
+
+    Attributes:
+        rows: `[operations, 4]` int32.
+        num_slots: `[stashes]` int32.
+    """
+
+    rows: Any
+    num_slots: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +65,10 @@ class Table:
         return any(branch.kind is Kind.UPDATE for branch in self.branches)
 
     @property
-    def fed(self) -> NestedMap:
-        """The inputs of the device's loop: rows and numbers of slots, int32."""
-        return NestedMap(
-            rows=np.array(self.rows, np.int32),
-            num_slots=np.array(self.num_slots, np.int32),
+    def fed(self) -> FedTable:
+        """The inputs of the device's loop."""
+        return FedTable(
+            np.array(self.rows, np.int32), np.array(self.num_slots, np.int32)
         )
 
     @property

@@ -22,7 +22,9 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
+from lingvo_pipe.pipeline.loops.run_data import table_spec
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.table import FedTable
 from lingvo_pipe.training.optim.gradient_clipping import square_sums
 from lingvo_pipe.training.optim.learner import counters
 from lingvo_pipe.training.step.train_state import TrainState
@@ -90,18 +92,12 @@ class StepLoop(TrainState):
         batches = tf.nest.map_structure(
             lambda x: tf.TensorSpec([None, *x.shape], x.dtype), batch_spec
         )
-        tables = [
-            NestedMap(
-                rows=tf.TensorSpec([None, 4], tf.int32),
-                num_slots=tf.TensorSpec(table.num_slots.shape, tf.int32),
-            )
-            for table in self._steps.tables(1)
-        ]
+        tables = list(map(table_spec, self._steps.tables(1)))
         return self._function.get_concrete_function(batches, tables)
 
     def _run(
-        self, batches: NestedMap, tables: list[NestedMap]
-    ) -> tuple[NestedMap, list[tf.Tensor], tf.Tensor]:
+        self, batches: NestedMap, tables: list[FedTable]
+    ) -> tuple[NestedMap, Sequence[tf.Tensor], tf.Tensor]:
         first, *others = counters(list(self.learners.values()))
         for other in others:
             for own, shared in zip(other, first, strict=True):

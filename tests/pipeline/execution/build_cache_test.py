@@ -20,6 +20,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.build_cache import BuildCache, FunctionCache
 from lingvo_pipe.pipeline.execution.micro_batches import MicroBatches
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
+from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -135,12 +136,12 @@ class Runner:
             )
         )
 
-    def run(self, request: Request) -> NestedMap:
+    def run(self, request: Request) -> RunResults:
         """Returns the results of a run."""
         r = request
         (x, _), targets = state_batch(r.batch_size, r.seed)
         cut = MicroBatches(r.batch_size, r.num_micro_batches)
-        arguments = NestedMap(
+        arguments = RunArguments(
             thetas=raw_values(self.layer).cells,
             step=None if r.step is None else tf.constant(r.step, tf.int64),
             first_examples=tf.constant(cut.first_examples),
@@ -148,7 +149,6 @@ class Runner:
             batch_size=tf.constant(r.batch_size),
             inputs=cut.split((tf.cast(x, r.dtype),)),
             targets=cut.split(targets) if r.loss else None,
-            output_gradients=[],
         )
         schedule = r.schedule(2, r.num_micro_batches)
         tables = make_tables(schedule)
@@ -177,7 +177,7 @@ OTHER = {
 }
 
 
-def _arrays(result: NestedMap) -> list[np.ndarray]:
+def _arrays(result: RunResults) -> list[np.ndarray]:
     found = result.metrics, result.gradients, result.outputs, result.input_gradients
     return [x.numpy() for x in tf.nest.flatten(found) if x is not None]
 

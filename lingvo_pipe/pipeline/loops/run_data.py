@@ -1,0 +1,162 @@
+"""The data of a pipeline's run: arguments and results, of all, a loop, or a stage.
+
+    RunArguments -> LoopArguments -loops-> StageResults -> LoopResults -> RunResults
+
+Shapes: M micro-batches; N steps, if stages update their own weights. Then M counts the
+micro-batches of all steps. Tensors of micro-batches are stacked, `[M, ...]`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.schedules.table import FedTable
+
+
+class RunArguments(NamedTuple):
+    """The arguments of a run.
+
+    Attributes:
+        thetas: weights of each layer, tensors or variables.
+        step: [] integer or None; `[M]` with updates.
+        batch_size: [] int32, number of examples of a step.
+        first_examples: `[M]` int64, position in the mini-batch of each micro-batch's
+            first example.
+        num_examples: `[M]` int32, numbers of rows that are examples; or None.
+        inputs: positional inputs of the first layer, by micro-batch.
+        targets: targets of the loss, by micro-batch.
+        output_gradients: gradients of the differentiable outputs, by micro-batch.
+        micro_batches_per_step: [] int32 with updates.
+    """
+
+    thetas: Sequence[Any]
+    step: Any
+    batch_size: Any
+    first_examples: Any
+    num_examples: Any
+    inputs: Any
+    targets: Any
+    output_gradients: Sequence[Any] = ()
+    micro_batches_per_step: Any = None
+
+    def map_stacked(self, function: Any) -> "RunArguments":
+        """Returns the arguments with `function` of those that are stacked."""
+        stacked = {name: getattr(self, name) for name in _STACKED_ARGUMENTS}
+        if self.step is not None and self.step.shape.rank:
+            stacked["step"] = self.step
+        return self._replace(**map_present(function, stacked))
+
+
+class LoopArguments(NamedTuple):
+    """The arguments of the loops of one replica.
+
+    Attributes:
+        tables: for each device its column of the schedule.
+        weights: for each stage, for each of its layers, the packed weights.
+        step, first_examples, num_examples, output_gradients, micro_batches_per_step:
+            see `RunArguments`.
+        loss_scale: [] or None, the factor of auxiliary losses; `[M]` with updates.
+        divisors: `[N]` float64, divisors of each step's accumulators, with updates.
+        batch: the mini-batch's inputs and targets by number of the value.
+    """
+
+    tables: Sequence[FedTable]
+    weights: Any
+    step: Any
+    first_examples: Any
+    num_examples: Any
+    batch: Sequence[Any]
+    output_gradients: Sequence[Any]
+    loss_scale: Any = None
+    divisors: Any = None
+    micro_batches_per_step: Any = None
+
+    def map_stacked(self, function: Any) -> "LoopArguments":
+        """Returns the arguments with `function` of those stacked by micro-batch."""
+        stacked = {name: getattr(self, name) for name in _STACKED_IN_LOOPS}
+        return self._replace(**map_present(function, stacked))
+
+
+class StageResults(NamedTuple):
+    """The results of one stage.
+
+    Attributes:
+        gradients: for each layer its packed accumulators; none without backward passes,
+            or with updates.
+        sums: for each layer its sums; with updates stacked by step.
+        notes: with updates the update's notes, stacked by step.
+        outputs: the last stage's output values, by micro-batch.
+        input_gradients: gradients of the mini-batch's inputs by value, by micro-batch.
+    """
+
+    gradients: Sequence[Handles]
+    sums: Sequence[list[tf.Tensor]]
+    notes: Sequence[tf.Tensor]
+    outputs: Sequence[tf.Tensor]
+    input_gradients: Mapping[int, tf.Tensor]
+
+
+class LoopResults(NamedTuple):
+    """The results of all loops of a run, or of one replica's.
+
+    Attributes:
+        gradients, sums, notes: those of each stage; see `StageResults`.
+        outputs: the output values, by micro-batch.
+        input_gradients: by value, by micro-batch.
+        times: for each device `[operations, 3]` float64 seconds: when each operation
+            began to wait, started and ended.
+    """
+
+    gradients: Sequence[Sequence[Handles]]
+    sums: Sequence[Sequence[list[tf.Tensor]]]
+    notes: Sequence[Sequence[tf.Tensor]]
+    outputs: Sequence[tf.Tensor]
+    input_gradients: Mapping[int, tf.Tensor]
+    times: Sequence[tf.Tensor]
+
+
+class RunResults(NamedTuple):
+    """The results of a run.
+
+    Attributes:
+        gradients: gradients of the mean loss, for each layer in theta's structure; None
+            for untrained weights, and everywhere without a backward pass.
+        metrics: NestedMap(name=(mean, weight)) over the mini-batch; with updates
+            stacked by step.
+        accumulated: sums by the accumulators' paths; none with updates, because
+            variables hold them.
+        outputs: outputs of the last layer, by micro-batch; None with a loss.
+        input_gradients: gradients in the structure of the inputs, by micro-batch; None
+            unless asked for.
+        notes: with updates, those of each stage; see `StageResults`.
+        times: see `LoopResults`; replica by replica.
+    """
+
+    gradients: Sequence[Any]
+    metrics: Any
+    accumulated: Mapping[str, tf.Tensor]
+    outputs: Any
+    input_gradients: Any
+    notes: Sequence[Sequence[tf.Tensor]]
+    times: Sequence[tf.Tensor]
+
+
+_STACKED_ARGUMENTS = (
+    "inputs",
+    "targets",
+    "output_gradients",
+    "first_examples",
+    "num_examples",
+)
+_STACKED_IN_LOOPS = ("batch", "output_gradients", "first_examples", "num_examples")
+
+
+def table_spec(table: FedTable) -> FedTable:
+    """Returns the spec of tables for any number of operations."""
+    return FedTable(
+        tf.TensorSpec([None, 4], tf.int32),
+        tf.TensorSpec(table.num_slots.shape, tf.int32),
+    )
