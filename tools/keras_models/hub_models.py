@@ -45,7 +45,7 @@ def hub_model(name: str) -> tuple[Callable[[], keras.Model], Any, Any, Any]:
         targets = {"vision_logits": np.arange(_B), "text_logits": np.arange(_B)}
         loss = dict.fromkeys(targets, loss)
     elif family == "Stable Diffusion 3":
-        targets, loss = random.normal(size=(_B, *model.output.shape[1:])), "mse"
+        targets, loss = random.normal(size=inputs["latent"].shape), "mse"
     else:
         shape = [_T if n is None else n for n in model.output.shape[1:]]
         targets = random.integers(shape[-1], size=(_B, *shape[:-1]))
