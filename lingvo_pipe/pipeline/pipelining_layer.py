@@ -22,7 +22,7 @@ from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.execution.micro_batches import MicroBatches, as_tensors
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.execution.pipeline_runs import (
-    Runs,
+    PipelineRuns,
     check_theta,
     run_arguments,
 )
@@ -80,7 +80,7 @@ class PipeliningLayer(BaseLayer):
             inputs_device=first if p.before_tpl else OWN_CPU,
         )
         self._prologue = Prologue(self.before, spec)
-        self._runs = Runs(spec)
+        self._runs = PipelineRuns(spec)
 
     @property
     def num_stages(self) -> int:

@@ -262,7 +262,7 @@ MUTATIONS = (
     ),
     Mutation(
         "squares of several steps a call in another order",
-        "lingvo_pipe/training/step/step_loop.py",
+        "lingvo_pipe/training/step/several_steps.py",
         "ours = {path: by_path[path] for path in self.trained if path in by_path}",
         "ours = {path: x for path, x in by_path.items() if path in self.trained}",
         ("tests/training/step/step_loop_test.py",),

@@ -115,7 +115,7 @@ def test_layers_with_different_attributes_are_not_alike(form: Any) -> None:
     layer = pipeline([AttributeLayer.Params().Set(form=form)] * 3, 3, 2)
     assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 6.0
     (function,) = layer.functions
-    traces = function._assembly.traces
+    traces = function._traced.traces
     assert len({id(trace) for trace in traces}) == 3
 
 
@@ -124,7 +124,7 @@ def test_layers_with_equal_attributes_are_alike() -> None:
     layer = pipeline(cells, 3, 2)
     assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 125.0
     (function,) = layer.functions
-    assert len({id(trace) for trace in function._assembly.traces}) == 1
+    assert len({id(trace) for trace in function._traced.traces}) == 1
 
 
 class FailingLayer(BaseLayer):

@@ -16,7 +16,7 @@ import model_registry
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.serving.export import export_model
 from lingvo_pipe.training.profiling.inspect_model import describe
-from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.local_training import with_local_losses
 from lingvo_pipe.training.task.task_params import plain_task
@@ -97,7 +97,9 @@ def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)
     task = with_local_losses(model.task, model.input.Instantiate()).Instantiate()
-    step = StepLoop(task) if task.params.train.steps_per_loop > 1 else TrainStep(task)
+    step = (
+        SeveralSteps(task) if task.params.train.steps_per_loop > 1 else TrainStep(task)
+    )
     before = {k: v.numpy().tobytes() for k, v in step.State().items()}
     for metrics in step.Steps(list(itertools.islice(batches(model), 2))):
         assert math.isfinite(float(metrics.loss[0]))

@@ -171,7 +171,7 @@ def test_keras_takes_an_exported_model_as_a_layer(
 
 
 def test_an_export_runs_code(tmp_path: Path) -> None:
-    """As the page on security says: any graph is run, one that writes files too."""
+    """Any graph is run, one that writes files too: so the page on security warns."""
     written, export = tmp_path / "written", tmp_path / "export"
     module = tf.Module()
     module.predict = tf.function(

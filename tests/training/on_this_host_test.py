@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.training.eval.evaluation import Evaluation
-from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
 from tests.training.toy_run import batch, published_params
@@ -24,7 +24,7 @@ def _steps(task: BaseTask) -> Any:
 
 
 def _loop(task: BaseTask) -> Any:
-    return StepLoop(task)._concrete(SPEC)
+    return SeveralSteps(task)._concrete(SPEC)
 
 
 def _evaluation(task: BaseTask) -> Any:

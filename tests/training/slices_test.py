@@ -15,7 +15,7 @@ from lingvo_pipe.layers.core.slicing import whole_path
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
-from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.task_params import whole_task
 from tests.models.transformer.small_models import (
@@ -119,7 +119,7 @@ def test_several_steps_in_a_graph_train_slices() -> None:
     p = _params(SLICES, splits=2)
     p.pipeline.tied = {}
     p.train.Set(steps_per_loop=NUM_STEPS, clip_gradient_norm_to_value=None)
-    _assert_near(_trained(p, StepLoop), _trained_whole(tied=False))
+    _assert_near(_trained(p, SeveralSteps), _trained_whole(tied=False))
 
 
 def _resumed(folder: Path, slices: Any, first: int, last: int) -> TrainStep:

@@ -39,7 +39,7 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 class Example(NamedTuple):
-    """What a model is trained with."""
+    """A model and data to train it."""
 
     make_model: Callable[[], keras.Model]
     inputs: Any
@@ -48,7 +48,7 @@ class Example(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How pipelines train a model, beside plain Keras."""
+    """A comparison of training by pipelines and by plain Keras."""
 
     name: str
     outcome: str  # same, warned, differs, or the text of a refusal.
@@ -81,7 +81,7 @@ def train(name: str, example: Example) -> Result:
     except UserError as error:
         return Result(name, str(error), first_step, step)
     except tf.errors.InvalidArgumentError:
-        # As of CLIP's loss, of which a micro-batch has fewer texts to choose from.
+        # CLIP's loss: a micro-batch has fewer texts to choose from.
         if "M=4" in trained or not _names_mixing(warnings):
             raise
         return Result(name, "warned", first_step, step)

@@ -19,11 +19,11 @@ from lingvo_pipe.core.error_causes import likely_cause
 from lingvo_pipe.core.error_text import frames_text, plain_message
 from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.core.nests import map_present
-from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
-from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
+from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
+from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
@@ -47,14 +47,14 @@ def may_be_diagnosed(error: tf.errors.OpError) -> bool:
 def diagnose(
     stages: Sequence[Stage],
     devices: Sequence[str],
-    assembly: Assembly,
+    traced: TracedLayers,
     arguments: LoopArguments,
     mini_batch: Mapping[str, Any],
     trains: bool,
 ) -> None:
     """Runs the layers one by one, eagerly, forward and, if it `trains`, backward.
 
-    The stages, each on one of `devices`, were made from `assembly`. Weights are flat,
+    The stages, each on one of `devices`, were made from `traced`. Weights are flat,
     for each stage and layer; the mini-batch is given with names, too.
 
     Raises:
@@ -72,7 +72,7 @@ def diagnose(
         for layer, layer_weights in zip(stage.layers, weights, strict=True)
     ]
     layers = [
-        _Layer(assembly, i, layer, device, weights, not_finite)
+        _Layer(traced, i, layer, device, weights, not_finite)
         for i, (layer, device, weights) in enumerate(placed)
     ]
     for m in range(len(arguments.first_examples)):
@@ -131,18 +131,18 @@ class _Layer:
 
     def __init__(
         self,
-        assembly: Assembly,
+        traced: TracedLayers,
         index: int,
         layer: PlacedLayer,
         device: str,
         weights: Sequence[tf.Tensor],
         not_finite: NotFinite,
     ):
-        self._trace, self._label = assembly.traces[index], assembly.labels[index]
+        self._trace, self._label = traced.traces[index], traced.labels[index]
         self._layer, self._stage = layer, Stage([layer], [False])
         self._device, self._not_finite = device, not_finite
-        is_layer = index < len(assembly.layers)
-        variables = assembly.layers[index].vars if is_layer else {}
+        is_layer = index < len(traced.layers)
+        variables = traced.layers[index].vars if is_layer else {}
         self._weight_names = [f"weight {path}" for path, _ in trees.leaves(variables)]
         not_finite.inspect(self._label, zip(self._weight_names, weights, strict=True))
         with tf.device(device):
@@ -150,7 +150,7 @@ class _Layer:
 
     def forward(
         self, call_context: CallContext, values: Values, micro_batch: int
-    ) -> Handles:
+    ) -> Pack:
         """Adds the outputs to `values`; returns the stash of residuals."""
         stage, numbers = self._stage, self._layer.values.made
         with self._running("forward", micro_batch) as label:
@@ -175,7 +175,7 @@ class _Layer:
     def backward(
         self,
         call_context: CallContext,
-        stash: Handles,
+        stash: Pack,
         gradients: Values,
         micro_batch: int,
     ) -> None:

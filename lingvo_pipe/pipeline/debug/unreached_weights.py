@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lingvo_pipe.core.near_names import first_names
-from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.tracing.cut import dependents
 from lingvo_pipe.pipeline.tracing.trace import Trace
 
 _MAX_NAMED = 5
 
 
-def warn_of_unreached_weights(assembly: Assembly) -> None:
+def warn_of_unreached_weights(traced: TracedLayers) -> None:
     """Logs a line if no loss depends on some trained weights of a traced model."""
-    paths = _unreached_weights(assembly)
+    paths = _unreached_weights(traced)
     if paths:
         tf.get_logger().warning(
             "No loss depends on %s: training does not change them. Look for an "
@@ -28,14 +28,14 @@ def warn_of_unreached_weights(assembly: Assembly) -> None:
         )
 
 
-def _unreached_weights(assembly: Assembly) -> list[str]:
+def _unreached_weights(traced: TracedLayers) -> list[str]:
     """Returns the paths of trained weights that no loss reaches, in order."""
-    *layer_calls, loss = zip(assembly.values, assembly.traces, strict=True)
+    *layer_calls, loss = zip(traced.values, traced.traces, strict=True)
     reached = set(loss[0].gives)
     known: dict[tuple[int, tuple[int, ...]], tuple[set[int], set[int]]] = {}
     trained: dict[int, bool] = {}
     for layer, (call, trace) in zip(
-        reversed(assembly.layers), reversed(layer_calls), strict=True
+        reversed(traced.layers), reversed(layer_calls), strict=True
     ):
         seeded = tuple(i for i, value in enumerate(call.made) if value in reached)
         key = id(trace), seeded
@@ -48,7 +48,7 @@ def _unreached_weights(assembly: Assembly) -> list[str]:
                 trained[id(variable)] = trained.get(id(variable)) or i in weights
     return [
         path
-        for layer in assembly.layers
+        for layer in traced.layers
         for path, variable in layer.VariablePaths().items()
         if not trained.get(id(variable), True)
     ]

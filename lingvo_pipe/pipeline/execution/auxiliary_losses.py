@@ -29,7 +29,7 @@ def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.T
     Args:
         loss: trace of the main loss.
         num_targets: number of its inputs, the last ones, that are targets.
-        arguments: those of the run.
+        arguments: the run's arguments.
 
     Raises:
         ValueError: if the loss's weight depends on the predictions.

@@ -17,18 +17,18 @@ from lingvo_pipe.pipeline.execution.replicas import (
     summed_accumulators,
 )
 from lingvo_pipe.pipeline.execution.update_function import pack_trained
-from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.gradient_accumulators import finish_accumulation
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.loops.run_data import LoopResults, RunArguments, RunResults
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.loops.stash import Pack
+from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.tracing.loss_function import Total
 
 
 def results_of(
     spec: PipelineSpec,
-    assembly: Assembly,
+    traced: TracedLayers,
     stages: Sequence[Stage],
     shards: Sequence[LoopResults],
     arguments: RunArguments,
@@ -39,16 +39,16 @@ def results_of(
     `shards` come from `emit_batch_shards`; `thetas` are specs of each layer's weights.
     """
     joined = join_batch_shards(shards, spec)
-    sums = sums_of(assembly, itertools.chain(*joined.sums))
+    sums = sums_of(traced, itertools.chain(*joined.sums))
     with tf.device(loop_device(spec.devices[-1])):
         metrics = _metrics(sums, arguments.batch_size)
         divisor = None
         if spec.loss_fn is not None and not spec.update:
             weight = metrics.loss[1]
-            divisor = loss_divisor(assembly.traces, weight, arguments.batch_size)
+            divisor = loss_divisor(traced.traces, weight, arguments.batch_size)
     outputs = input_gradients = None
     if spec.loss_fn is None and not spec.trains:
-        outputs = pack_present(assembly.outputs, joined.outputs)
+        outputs = pack_present(traced.outputs, joined.outputs)
     if spec.input_gradients:
         numbers = range(len(present(arguments.inputs)))
         totals = [joined.input_gradients[value] for value in numbers]
@@ -69,9 +69,7 @@ def results_of(
     )
 
 
-def layer_gradients(
-    layer: PlacedLayer, theta: Any, packed: Handles, divisor: Any
-) -> Any:
+def layer_gradients(layer: PlacedLayer, theta: Any, packed: Pack, divisor: Any) -> Any:
     """Returns a layer's gradients in theta's structure; None for untrained weights.
 
     The packed accumulators are divided by `divisor`, `[]` float64, or None for 1.
@@ -80,7 +78,7 @@ def layer_gradients(
     return pack_trained(theta, layer.functions.phases.has_gradient, gradients)
 
 
-def sums_of(assembly: Assembly, by_layer: Iterable[Any]) -> NestedMap:
+def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
     """Returns the sums of all layers by their names.
 
     Returns:
@@ -94,8 +92,8 @@ def sums_of(assembly: Assembly, by_layer: Iterable[Any]) -> NestedMap:
     """
     found = NestedMap(accumulated={}, losses={}, metrics={})
     used_twice: set[str] = set()
-    layers = assembly.layers
-    for i, (trace, flat) in enumerate(zip(assembly.traces, by_layer, strict=True)):
+    layers = traced.layers
+    for i, (trace, flat) in enumerate(zip(traced.traces, by_layer, strict=True)):
         sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
         if i == len(layers):  # The task's loss.
             used_twice = set(sums.metrics) & {*found.losses, *found.metrics}

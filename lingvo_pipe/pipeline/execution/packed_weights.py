@@ -18,30 +18,30 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stash import Handles, PackOfPacks
+from lingvo_pipe.pipeline.loops.stash import Pack, PackOfPacks
 
 
 class PackedWeights:
-    """The packs of a pipeline's weights; `handles` are their specs."""
+    """The packs of a pipeline's weights; `spec` is their specs."""
 
     def __init__(self, spec: PipelineSpec, stages: Sequence[Stage]):
         self._replicas = [list(map(loop_device, own)) for own in spec.replicas]
         self._owners = list(map(loop_device, spec.owners))
         self._functions = [layer.functions for s in stages for layer in s.layers]
         self._stages = by_stage(range(len(self._owners)), spec.boundaries)
-        self._loss: list[Handles] = [[]] if spec.loss_fn else []
+        self._loss: list[Pack] = [[]] if spec.loss_fn else []
         owned: dict[tuple[int, str], list[int]] = {}
         for k, layers in enumerate(self._stages):
             for i in layers:
                 owned.setdefault((k, self._owners[i]), []).append(i)
         self._groups = [
-            (owner, own, PackOfPacks([self._functions[i].weights.handles for i in own]))
+            (owner, own, PackOfPacks([self._functions[i].weights.spec for i in own]))
             for (_, owner), own in owned.items()
         ]
         self._readers = SharedUpdates()
-        self.handles = [packing.handles for *_, packing in self._groups]
+        self.spec = [packing.spec for *_, packing in self._groups]
 
-    def pack(self, thetas: Sequence[Any]) -> list[Handles]:
+    def pack(self, thetas: Sequence[Any]) -> list[Pack]:
         """Packs the weights of each layer, on their owners, without gradients.
 
         `thetas` are structures of tensors, or of variables, which are read.
@@ -54,12 +54,12 @@ class PackedWeights:
                 found.append(map_present(tf.stop_gradient, pack))
         return found
 
-    def by_replica(self, packs: Sequence[Handles]) -> list[list[list[Handles]]]:
+    def by_replica(self, packs: Sequence[Pack]) -> list[list[list[Pack]]]:
         """Unpacks `pack`'s result, on the replicas' devices.
 
         Returns for each replica, for each stage, for each layer its pack.
         """
-        known: dict[int, Handles] = {}
+        known: dict[int, Pack] = {}
         for (owner, layers, packing), pack in zip(self._groups, packs, strict=True):
             with tf.device(owner):
                 known.update(zip(layers, packing.unpack(pack), strict=True))
@@ -77,11 +77,11 @@ class PackedWeights:
 
     def _packed(
         self, layers: Sequence[int], weights: Sequence[list[Any]], packing: PackOfPacks
-    ) -> Handles:
+    ) -> Pack:
         """Returns the packs of layers' weights; variables are read by one call."""
         functions = [self._functions[i] for i in layers]
 
-        def pack(by_layer: Sequence[list[Any]]) -> Handles:
+        def pack(by_layer: Sequence[list[Any]]) -> Pack:
             pairs = zip(functions, by_layer, strict=True)
             return packing.pack([own.cast_and_pack(x) for own, x in pairs])
 
@@ -90,7 +90,7 @@ class PackedWeights:
             return pack(weights)
         sizes = tuple(map(len, weights))
 
-        def read(_: list[tf.Tensor], variables: list[tf.Variable]) -> Handles:
+        def read(_: list[tf.Tensor], variables: list[tf.Variable]) -> Pack:
             # A tied weight is read once: the layers of a stage share its copy.
             values = {id(x.handle): _read(x) for x in variables}
             read = [values[id(x.handle)] for x in variables]
@@ -98,7 +98,7 @@ class PackedWeights:
 
         return self._readers.call((sizes, *functions), read, [], flat)
 
-    def _copied(self, layer: int, pack: Handles, device: str) -> Handles:
+    def _copied(self, layer: int, pack: Pack, device: str) -> Pack:
         """Returns a layer's pack on a device, from its pack on the owner."""
         functions = self._functions[layer]
         if device == self._owners[layer]:

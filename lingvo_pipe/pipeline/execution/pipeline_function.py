@@ -32,7 +32,7 @@ from lingvo_pipe.pipeline.execution.replicas import (
     step_bytes,
 )
 from lingvo_pipe.pipeline.execution.update_function import Update, update_function
-from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.loops.loop_graph import LoopGraph
 from lingvo_pipe.pipeline.loops.mutex import lock_run, unlock_run
 from lingvo_pipe.pipeline.loops.run_data import (
     LoopArguments,
@@ -40,9 +40,9 @@ from lingvo_pipe.pipeline.loops.run_data import (
     RunResults,
     table_spec,
 )
-from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
+from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.memory.peak_memory import (
     bytes_of_calls,
     peak_bytes,
@@ -62,26 +62,26 @@ class PipelineFunction:
         self._spec = spec
         self._devices = [loop_device(device) for device in spec.devices]
         specs = map_present(spec_of, arguments)
-        self._assembly = _assemble(spec, specs)
+        self._traced = _trace_layers(spec, specs)
         if spec.trains and spec.loss_fn:
-            warn_of_unreached_weights(self._assembly)
-        elif spec.trains and has_auxiliary_losses(self._assembly.traces):
+            warn_of_unreached_weights(self._traced)
+        elif spec.trains and has_auxiliary_losses(self._traced.traces):
             raise UserValueError(
                 f"{spec.name}: the gradient of FProp lacks the losses that some layers "
                 "add. Use ComputeGradients."
             )
-        self._stages = _stages(spec, self._assembly)
+        self._stages = _stages(spec, self._traced)
         self._thetas = specs.thetas
         self._weights = PackedWeights(spec, self._stages)
-        outputs = present(self._assembly.outputs)
-        seeded = [v for v in outputs if is_differentiable(self._assembly.specs[v])]
+        outputs = present(self._traced.outputs)
+        seeded = [v for v in outputs if is_differentiable(self._traced.specs[v])]
         num_inputs = len(present(specs.inputs))
-        self._emitters = [
-            Emitter(
+        self._loop_graphs = [
+            LoopGraph(
                 spec.tables,
                 self._stages,
                 list(map(loop_device, devices)),
-                self._assembly.specs,
+                self._traced.specs,
                 outputs=[] if spec.loss_fn or spec.trains else outputs,
                 seeded=seeded if spec.trains and not spec.loss_fn else [],
                 input_gradients=range(num_inputs) if spec.input_gradients else [],
@@ -92,7 +92,7 @@ class PipelineFunction:
         ]
         self._arguments = (
             specs_for_any_number(arguments._replace(thetas=[])),
-            self._weights.handles,
+            self._weights.spec,
             [table_spec(table.fed) for table in spec.tables],
         )
         self._fed_eagerly = tf.function(self._fed, autograph=False)
@@ -105,7 +105,7 @@ class PipelineFunction:
     ) -> RunResults:
         """Runs the pipeline.
 
-        `tables` are those of the schedule, which have the structure of the tables in
+        The schedule has the `tables`, which have the structure of the tables in
         the specification.
         """
         weights = self._weights.pack(arguments.thetas)
@@ -131,7 +131,7 @@ class PipelineFunction:
         diagnose(
             self._stages,
             spec.devices,
-            self._assembly,
+            self._traced,
             of_loops,
             mini_batch,
             spec.trains,
@@ -139,7 +139,7 @@ class PipelineFunction:
 
     def peak_bytes(self, schedule: Schedule) -> list[int]:
         """Returns the peak bytes of each device of a replica; see `peak_memory`."""
-        values = self._assembly.specs, self._assembly.inputs
+        values = self._traced.specs, self._traced.inputs
         num_accumulators = self._spec.shards_per_replica
         shared = shared_weights(self._spec.layers, len(self._spec.replicas))
         return peak_bytes(schedule, self._stages, *values, num_accumulators, shared)
@@ -148,7 +148,7 @@ class PipelineFunction:
         """Returns the bytes that a step sends; see `step_bytes`."""
         layers = [layer for stage in self._stages for layer in stage.layers]
         calls = bytes_of_calls(layers, [False] * len(layers), num_accumulators=1)
-        between = [emitter.bytes_between() for emitter in self._emitters]
+        between = [loop_graph.bytes_between() for loop_graph in self._loop_graphs]
         return step_bytes(self._spec, between, calls, num_micro_batches)
 
     @property
@@ -162,9 +162,9 @@ class PipelineFunction:
         with tf.control_dependencies([lock]):
             of_loops = self._fed(arguments, tables)
             by_replica = self._weights.by_replica(packs)
-            shards = emit_batch_shards(self._emitters, spec, of_loops, by_replica)
+            shards = emit_batch_shards(self._loop_graphs, spec, of_loops, by_replica)
             results = results_of(
-                spec, self._assembly, self._stages, shards, arguments, self._thetas
+                spec, self._traced, self._stages, shards, arguments, self._thetas
             )
         self._results = map_present(spec_of, results)
         return unlock_run(lock, present(results))
@@ -191,7 +191,7 @@ class PipelineFunction:
         self, fed: LoopArguments, arguments: RunArguments
     ) -> LoopArguments:
         """Adds the scale of auxiliary losses, and with updates each step's divisor."""
-        traces = self._assembly.traces
+        traces = self._traced.traces
         num_targets = len(present(arguments.targets))
         if any(trace.result.local_goals for trace in traces):
             weight_graph(traces[-1], num_targets)  # It must follow from the targets.
@@ -220,7 +220,7 @@ class PipelineFunction:
 
     def _updates(self, update: Update) -> list[StageUpdate]:
         layers = by_stage(self._spec.layers, self._spec.boundaries)
-        traces = by_stage(self._assembly.traces, self._spec.boundaries)
+        traces = by_stage(self._traced.traces, self._spec.boundaries)
         updates = []
         for own_layers, own_traces, stage, device in zip(
             layers, traces, self._stages, self._devices, strict=True
@@ -237,7 +237,7 @@ def specs_for_any_number(arguments: RunArguments) -> RunArguments:
     )
 
 
-def _assemble(spec: PipelineSpec, specs: RunArguments) -> Assembly:
+def _trace_layers(spec: PipelineSpec, specs: RunArguments) -> TracedLayers:
     has_goal = spec.trains and spec.loss_fn is not None
     call_context = CallContext(
         path_hash=tf.TensorSpec([], tf.uint64),
@@ -250,7 +250,7 @@ def _assemble(spec: PipelineSpec, specs: RunArguments) -> Assembly:
         lambda x: tf.TensorSpec(x.shape[1:], x.dtype), (specs.inputs, specs.targets)
     )
     first = present((inputs, targets))[0]
-    return spec.assemble(
+    return spec.trace_layers(
         specs.thetas,
         call_context,
         inputs,
@@ -264,7 +264,7 @@ def _assemble(spec: PipelineSpec, specs: RunArguments) -> Assembly:
     )
 
 
-def _stages(spec: PipelineSpec, assembly: Assembly) -> list[Stage]:
+def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
     """Groups the layers, and the loss, into stages."""
     layers = by_stage(spec.layers, spec.boundaries)
     compiled = [
@@ -276,7 +276,7 @@ def _stages(spec: PipelineSpec, assembly: Assembly) -> list[Stage]:
     if spec.loss_fn:
         compiled.append(compiled[-1])
         recomputed.append(recomputed[-1])
-    placed = assembly.placed_layers(compiled)
+    placed = traced.placed_layers(compiled)
     boundaries = [*spec.boundaries[:-1], len(placed)]
     grouped = by_stage(placed, boundaries), by_stage(recomputed, boundaries)
     kinds: dict[object, Stage] = {}

@@ -40,7 +40,7 @@ from lingvo_pipe.pipeline.tracing.trace import differentiable
 _MAX_DIFFERENCES = 3
 
 
-class Runs:
+class PipelineRuns:
     """Runs of one pipeline."""
 
     def __init__(self, spec: PipelineSpec):

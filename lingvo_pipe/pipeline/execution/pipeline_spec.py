@@ -17,7 +17,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.devices.device_names import device_name, device_names
 from lingvo_pipe.pipeline.execution.update_function import Update
-from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
@@ -68,19 +68,19 @@ class PipelineSpec:
         """For each layer the device that owns its weights."""
         return owners_round_robin(self.boundaries, self.replicas)
 
-    def assemble(
+    def trace_layers(
         self,
         thetas: Sequence[Any],
         context: CallContext,
         inputs: Any,
         targets: Any = None,
         **options: Any,
-    ) -> Assembly:
-        """Traces the layers; see `Assembly`, and `LayerFunctions` for options."""
+    ) -> TracedLayers:
+        """Traces the layers; see `TracedLayers`, and `LayerFunctions` for options."""
         rules = self.do_eval, self.trains, self.batch_dim, self.state_dtype
         functions = LayerFunctions(*rules, loss_fn=self.loss_fn, **options)
         goal = self.loss_fn, functions, self.input_gradients
-        return Assembly(self.layers, thetas, context, inputs, targets, *goal)
+        return TracedLayers(self.layers, thetas, context, inputs, targets, *goal)
 
 
 def by_stage(layer_items: Sequence[Any], boundaries: Sequence[int]) -> list[list[Any]]:

@@ -32,7 +32,7 @@ from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
 from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
-from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
+from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.phases import compilation
@@ -162,7 +162,7 @@ class PrologueOutputs(NamedTuple):
     outputs: tuple  # Outputs of the last layer, as positional inputs of the next.
     accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
     inputs: list[StageInputs]  # Of each layer.
-    stashes: list[Handles]  # Of each layer, packed; empty unless they are trained.
+    stashes: list[Pack]  # Of each layer, packed; empty unless they are trained.
 
 
 class PrologueFunction:
@@ -182,14 +182,14 @@ class PrologueFunction:
         self._spec = spec
         self._device = loop_device(spec.devices[0])
         context = specs.context._replace(path_hash=tf.TensorSpec([], tf.uint64))
-        self._assembly = spec.assemble(
+        self._traced = spec.trace_layers(
             specs.thetas, context, specs.args, has_last=False
         )
-        for layer, trace in zip(spec.layers, self._assembly.traces, strict=True):
+        for layer, trace in zip(spec.layers, self._traced.traces, strict=True):
             _check_adds_nothing(layer, trace)
-        self._outputs = as_args(self._assembly.outputs)
+        self._outputs = as_args(self._traced.outputs)
         compiled = compilation(spec.jit_compile[0], spec.devices[0])
-        placed = self._assembly.placed_layers([compiled] * len(spec.layers))
+        placed = self._traced.placed_layers([compiled] * len(spec.layers))
         self._stages = [Stage([layer], [False]) for layer in placed]
         self.num_bytes = sum(
             num_bytes([*p.weights, *p.casts, *f.accumulators, *p.residuals])
@@ -200,7 +200,7 @@ class PrologueFunction:
     @property
     def output_specs(self) -> tuple:
         """Specs of the last layer's outputs, as positional inputs of the next."""
-        return map_present(lambda value: self._assembly.specs[value], self._outputs)
+        return map_present(lambda value: self._traced.specs[value], self._outputs)
 
     def forward(self, given: PrologueInputs) -> PrologueOutputs:
         """Runs the layers forward."""
@@ -224,7 +224,7 @@ class PrologueFunction:
                 values.update(outputs)
                 all_sums += stage.unpack_sums(sums)
             stashes.append(stash)
-        accumulated = sums_of(self._assembly, all_sums).accumulated
+        accumulated = sums_of(self._traced, all_sums).accumulated
         results = map_present(lambda value: values[value], self._outputs)
         return PrologueOutputs(results, accumulated, inputs, stashes)
 
@@ -255,7 +255,7 @@ class PrologueFunction:
                 of_layers.append(
                     layer_gradients(placed, layer.vars, accumulators, None)
                 )
-        of_inputs = [gradients.get(value) for value in self._assembly.inputs]
+        of_inputs = [gradients.get(value) for value in self._traced.inputs]
         return of_layers[::-1], of_inputs
 
     def _seeds(self, output_gradients: Any) -> Values:
@@ -263,7 +263,7 @@ class PrologueFunction:
         seeds: Values = {}
         flat = tf.nest.flatten(self._outputs), tf.nest.flatten(output_gradients)
         for value, gradient in zip(*flat, strict=True):
-            if gradient is None or not is_differentiable(self._assembly.specs[value]):
+            if gradient is None or not is_differentiable(self._traced.specs[value]):
                 continue
             seeds[value] = seeds[value] + gradient if value in seeds else gradient
         return seeds
@@ -300,5 +300,5 @@ def _check_static(args: Any, path: str) -> None:
         )
 
 
-def _only_slot(stash: Handles) -> StashSlot:
+def _only_slot(stash: Pack) -> StashSlot:
     return StashSlot(stash, tf.constant(0))

@@ -24,10 +24,10 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
+from lingvo_pipe.pipeline.loops.loop_graph import LoopGraph
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments, LoopResults
-from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
-from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.loops.stash import Pack
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 
 # Bytes by names of the sending and the receiving device.
@@ -35,26 +35,26 @@ Bytes = Mapping[tuple[str, str], int]
 
 
 def emit_batch_shards(
-    emitters: Sequence[Emitter],
+    loop_graphs: Sequence[LoopGraph],
     spec: PipelineSpec,
     arguments: LoopArguments,
     weights_by_replica: Sequence[Any],
 ) -> list[LoopResults]:
     """Emits a run for each batch shard; returns the results of each.
 
-    There are an emitter and weights for each replica; `arguments` are for all
+    There are an loop_graph and weights for each replica; `arguments` are for all
     micro-batches.
     """
     if spec.num_batch_shards == 1:
-        return [emitters[0].emit(arguments._replace(weights=weights_by_replica[0]))]
+        return [loop_graphs[0].emit(arguments._replace(weights=weights_by_replica[0]))]
     shards: list[LoopResults] = []
-    for emitter, weights in zip(emitters, weights_by_replica, strict=True):
+    for loop_graph, weights in zip(loop_graphs, weights_by_replica, strict=True):
         after: Sequence[tf.Tensor] = ()
         for _ in range(spec.shards_per_replica):
             with tf.device(spec.inputs_device):
                 of_shard = _cut(arguments, len(shards), spec.num_batch_shards)
             of_shard = of_shard._replace(weights=weights)
-            shards.append(emitter.emit(of_shard, after))
+            shards.append(loop_graph.emit(of_shard, after))
             after = shards[-1].times
     return shards
 
@@ -93,11 +93,11 @@ def join_batch_shards(shards: Sequence[LoopResults], spec: PipelineSpec) -> Loop
 
 def summed_accumulators(
     layer: PlacedLayer,
-    accumulators: Sequence[Handles],
+    accumulators: Sequence[Pack],
     spec: PipelineSpec,
     stage: int,
     owner: str,
-) -> Handles:
+) -> Pack:
     """Sums one layer's packed accumulators of all batch shards, in their order.
 
     `owner` is the device that sums them, the weights' owner.

@@ -32,7 +32,7 @@ _TIMES = Stash([tf.TensorSpec([3], tf.float64)])
 
 
 class _Carried(NamedTuple):
-    """What an iteration takes and returns."""
+    """The arguments and results of an iteration."""
 
     constants: list[StageConstants]
     index: tf.Tensor  # [] int32, of the row.

@@ -18,7 +18,7 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.stage import StageInputs
-from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
+from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.schedules.table import Branch
 from lingvo_pipe.pipeline.tracing.trace import CallContext
@@ -73,7 +73,7 @@ class UpdatedState(NamedTuple):
         sums, notes: contents of stashes, with a slot for each step.
     """
 
-    weights: Handles
+    weights: Pack
     sums: list[tf.Tensor]
     notes: list[tf.Tensor]
 
@@ -90,8 +90,8 @@ class StageConstants(NamedTuple):
         of_update: with updates.
     """
 
-    weights: Handles | None
-    path_hashes: Handles
+    weights: Pack | None
+    path_hashes: Pack
     step: Any
     first_examples: tf.Tensor
     num_examples: Any
@@ -114,18 +114,18 @@ class StageState(NamedTuple):
         updated: the weights, with updates; or None.
     """
 
-    gradients: Handles
+    gradients: Pack
     input_gradients: list[tf.Tensor]
     outputs: list[tf.Tensor]
     saved: list[tf.Tensor]
-    stashes: dict[str, Handles]
-    sums: Handles
+    stashes: dict[str, Pack]
+    sums: Pack
     updated: UpdatedState | None
 
     def slot(self, kind: StashKind, slot: tf.Tensor) -> StashSlot:
         return StashSlot(self.stashes[kind.name], slot)
 
-    def with_stash(self, kind: StashKind, stash: Handles, **new: Any) -> StageState:
+    def with_stash(self, kind: StashKind, stash: Pack, **new: Any) -> StageState:
         """Returns the state with a new stash, and other new fields."""
         return self._replace(stashes={**self.stashes, kind.name: stash}, **new)
 

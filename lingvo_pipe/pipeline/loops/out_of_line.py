@@ -28,7 +28,7 @@ class HasFunctions(Protocol):
 class OfKind(HasFunctions, Protocol):
     """An object that shares its functions with the first of its kind.
 
-    Its values are numbered; those of objects of one kind have the same positions.
+    Its values are numbered. Values at the same positions correspond within a kind.
     """
 
     first: OfKind
@@ -62,7 +62,7 @@ def shared_by_kind(operation: _Method) -> _Method:
     """Makes an operation one node, with a function that identical stages share.
 
     Dicts among its arguments and results are values by number, and `wanted` are such
-    numbers. In the function they are those of the first stage of the kind.
+    numbers. The function has the numbers of the first stage of the kind.
     """
 
     @functools.wraps(operation)

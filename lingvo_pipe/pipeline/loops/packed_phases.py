@@ -19,7 +19,7 @@ from lingvo_pipe.pipeline.loops.gradient_accumulators import (
     zeros,
 )
 from lingvo_pipe.pipeline.loops.out_of_line import out_of_line
-from lingvo_pipe.pipeline.loops.stash import Handles, PackedStash, Packing, StashSlot
+from lingvo_pipe.pipeline.loops.stash import Pack, PackedStash, Packing, StashSlot
 from lingvo_pipe.pipeline.tracing.phases import Phases
 
 Flat = list[tf.Tensor]
@@ -29,7 +29,7 @@ class PackedPhases:
     """The functions of one kind of layer; each is traced at its first call.
 
     A phase passes residuals to a later one through a slot of a stash, which is an
-    argument and a result. Arguments of type Handles are packs.
+    argument and a result. Arguments of type Pack are packs.
 
     Attributes:
         phases: the phases that the functions compute.
@@ -56,12 +56,12 @@ class PackedPhases:
     @out_of_line
     def forward(
         self,
-        weights: Handles,
+        weights: Pack,
         context: Flat,
         args: Flat,
-        sums: Handles,
+        sums: Pack,
         into: StashSlot | None,
-    ) -> tuple[Flat, Handles, Handles]:
+    ) -> tuple[Flat, Pack, Pack]:
         """Runs the forward pass; stashes its residuals if there is a slot.
 
         Returns:
@@ -74,13 +74,13 @@ class PackedPhases:
     @out_of_line
     def recompute(
         self,
-        weights: Handles,
+        weights: Pack,
         context: Flat,
         args: Flat,
         into: StashSlot,
         *,
         makes_outputs: bool,
-    ) -> tuple[Flat, Handles]:
+    ) -> tuple[Flat, Pack]:
         """Computes the residuals again; returns the outputs if asked, and the stash."""
         outputs, _, stash = self._forward(weights, context, args, into)
         return outputs if makes_outputs else [], stash
@@ -88,12 +88,12 @@ class PackedPhases:
     @out_of_line
     def backward(
         self,
-        weights: Handles,
+        weights: Pack,
         context: Flat,
         residuals: StashSlot,
         output_gradients: Flat,
-        into: Handles | StashSlot,
-    ) -> tuple[Flat, Handles, Handles]:
+        into: Pack | StashSlot,
+    ) -> tuple[Flat, Pack, Pack]:
         """Runs the backward pass.
 
         Adds the weights' gradients to the accumulators `into`. If that is a slot
@@ -116,11 +116,11 @@ class PackedPhases:
     @out_of_line
     def weight_backward(
         self,
-        weights: Handles,
+        weights: Pack,
         context: Flat,
         residuals: StashSlot,
-        accumulators: Handles,
-    ) -> tuple[Handles, Handles]:
+        accumulators: Pack,
+    ) -> tuple[Pack, Pack]:
         """Computes the weights' gradients from weight residuals.
 
         Returns the stash without them, and the accumulators with the gradients added.
@@ -133,17 +133,17 @@ class PackedPhases:
     # Stashes.
 
     @out_of_line
-    def empty_residuals(self, num_slots: tf.Tensor) -> Handles:
+    def empty_residuals(self, num_slots: tf.Tensor) -> Pack:
         """Returns a stash for residuals."""
         return self.residuals.empty(num_slots)
 
     @out_of_line
-    def empty_weight_residuals(self, num_slots: tf.Tensor) -> Handles:
+    def empty_weight_residuals(self, num_slots: tf.Tensor) -> Pack:
         """Returns a stash for weight residuals."""
         return self.weight_residuals.empty(num_slots)
 
     @out_of_line
-    def move(self, source: StashSlot, target: StashSlot) -> tuple[Handles, Handles]:
+    def move(self, source: StashSlot, target: StashSlot) -> tuple[Pack, Pack]:
         """Moves residuals to another stash; returns both."""
         residuals, rest = self.residuals.take(*source)
         return rest, self.residuals.put(*target, residuals)
@@ -151,42 +151,42 @@ class PackedPhases:
     # Weights, sums and gradients.
 
     @out_of_line
-    def pack_weights(self, weights: Flat) -> Handles:
+    def pack_weights(self, weights: Flat) -> Pack:
         """Packs flat weights, in the dtypes that the phases take."""
         return self.cast_and_pack(weights)
 
     @out_of_line
-    def zero_sums(self) -> Handles:
+    def zero_sums(self) -> Pack:
         """Returns sums of no micro-batch."""
         return self.sums.pack(zeros(self.phases.sums))
 
     @out_of_line
-    def unpack_sums(self, sums: Handles) -> Flat:
+    def unpack_sums(self, sums: Pack) -> Flat:
         """Returns the flat sums."""
         return self.sums.unpack(sums)
 
     @out_of_line
-    def zero_gradients(self) -> Handles:
+    def zero_gradients(self) -> Pack:
         """Returns accumulators of no micro-batch."""
         return self.gradients.pack(zeros(self.accumulators))
 
     @out_of_line
-    def pack_gradients(self, accumulators: Flat) -> Handles:
+    def pack_gradients(self, accumulators: Flat) -> Pack:
         """Packs flat accumulators."""
         return self.gradients.pack(accumulators)
 
     @out_of_line
-    def unpack_gradients(self, accumulators: Handles) -> Flat:
+    def unpack_gradients(self, accumulators: Pack) -> Flat:
         """Returns the flat accumulators."""
         return self.gradients.unpack(accumulators)
 
     @out_of_line
-    def add_gradients(self, accumulators: Handles, gradients: Flat) -> Handles:
+    def add_gradients(self, accumulators: Pack, gradients: Flat) -> Pack:
         """Adds gradients to accumulators."""
         return self._added(accumulators, gradients)
 
     @out_of_line
-    def final_gradients(self, accumulators: Handles, divisor: tf.Tensor | None) -> Flat:
+    def final_gradients(self, accumulators: Pack, divisor: tf.Tensor | None) -> Flat:
         """Returns the gradients, divided if asked, in the weights' dtypes."""
         return [
             finish_accumulation(total, divisor, spec.dtype)
@@ -195,14 +195,14 @@ class PackedPhases:
             )
         ]
 
-    def cast_and_pack(self, weights: Flat) -> Handles:
+    def cast_and_pack(self, weights: Flat) -> Pack:
         """Packs flat weights as `pack_weights` does, but in the caller's graph."""
         pairs = zip(weights, self.phases.cast_weights, strict=True)
         return self.weights.pack([tf.cast(x, spec.dtype) for x, spec in pairs])
 
     def _forward(
-        self, weights: Handles, context: Flat, args: Flat, into: StashSlot | None
-    ) -> tuple[Flat, Flat, Handles]:
+        self, weights: Pack, context: Flat, args: Flat, into: StashSlot | None
+    ) -> tuple[Flat, Flat, Pack]:
         """Returns the outputs, the layer's sums, and the stash if there is a slot."""
         phase = self.phases.forward(stashes=into is not None)
         results = phase(*self.weights.unpack(weights), *context, *args)
@@ -210,7 +210,7 @@ class PackedPhases:
         outputs, sums, residuals = cut_list(results, *sizes)
         return outputs, sums, self.residuals.put(*into, residuals) if into else []
 
-    def _added(self, accumulators: Handles, gradients: Flat) -> Handles:
+    def _added(self, accumulators: Pack, gradients: Flat) -> Pack:
         added = accumulate_gradients(self.gradients.unpack(accumulators), gradients)
         return self.gradients.pack(added)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import map_present
-from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.loops.stash import Pack
 from lingvo_pipe.pipeline.schedules.table import FedTable
 
 
@@ -92,7 +92,7 @@ class StageResults(NamedTuple):
         input_gradients: gradients of the mini-batch's inputs by value, by micro-batch.
     """
 
-    gradients: Sequence[Handles]
+    gradients: Sequence[Pack]
     sums: Sequence[list[tf.Tensor]]
     notes: Sequence[tf.Tensor]
     outputs: Sequence[tf.Tensor]
@@ -103,14 +103,14 @@ class LoopResults(NamedTuple):
     """The results of all loops of a run, or of one replica's.
 
     Attributes:
-        gradients, sums, notes: those of each stage; see `StageResults`.
+        gradients, sums, notes: a list with an item for each stage; see `StageResults`.
         outputs: the output values, by micro-batch.
         input_gradients: by value, by micro-batch.
         times: for each device `[operations, 3]` float64 seconds: when each operation
             began to wait, started and ended.
     """
 
-    gradients: Sequence[Sequence[Handles]]
+    gradients: Sequence[Sequence[Pack]]
     sums: Sequence[Sequence[list[tf.Tensor]]]
     notes: Sequence[Sequence[tf.Tensor]]
     outputs: Sequence[tf.Tensor]
@@ -131,7 +131,7 @@ class RunResults(NamedTuple):
         outputs: outputs of the last layer, by micro-batch; None with a loss.
         input_gradients: gradients in the structure of the inputs, by micro-batch; None
             unless asked for.
-        notes: with updates, those of each stage; see `StageResults`.
+        notes: with updates, the notes of each stage; see `StageResults`.
         times: see `LoopResults`; replica by replica.
     """
 

@@ -23,7 +23,7 @@ from lingvo_pipe.pipeline.loops.dataflow import are_used_again, saved_by_layer
 from lingvo_pipe.pipeline.loops.out_of_line import shared_by_kind
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
-from lingvo_pipe.pipeline.loops.stash import Handles, Packing, PackOfPacks, StashSlot
+from lingvo_pipe.pipeline.loops.stash import Pack, Packing, PackOfPacks, StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.trace import CallContext
 
@@ -37,8 +37,8 @@ class StageInputs(NamedTuple):
         context: the context of the layers' calls, without a path hash.
     """
 
-    weights: Handles
-    path_hashes: Handles
+    weights: Pack
+    path_hashes: Pack
     context: CallContext
 
 
@@ -72,21 +72,21 @@ class Stage:
         self.layers = list(layers)
         self.recomputed = list(recomputed)
         phases = [layer.functions for layer in layers]
-        self.weights = PackOfPacks([f.weights.handles for f in phases])
-        self.sums = PackOfPacks([f.sums.handles for f in phases])
-        self.gradients = PackOfPacks([f.gradients.handles for f in phases])
+        self.weights = PackOfPacks([f.weights.spec for f in phases])
+        self.sums = PackOfPacks([f.sums.spec for f in phases])
+        self.gradients = PackOfPacks([f.gradients.spec for f in phases])
         hashes = [x.path_hash for x in layers if x.path_hash is not None]
         self._hashes = hashes
         self._path_hashes = Packing([tf.TensorSpec([], tf.uint64)] * len(hashes))
-        residuals = [f.residuals.handles for f in phases]
+        residuals = [f.residuals.spec for f in phases]
         stashed = zip(residuals, recomputed, strict=True)
         self.stashes = {
             StashKind.RESIDUALS: PackOfPacks(residuals),
             StashKind.WEIGHT_RESIDUALS: PackOfPacks(
-                [f.weight_residuals.handles for f in phases]
+                [f.weight_residuals.spec for f in phases]
             ),
             StashKind.FOR_RECOMPUTE: PackOfPacks(
-                [[] if again else handles for handles, again in stashed]
+                [[] if again else spec for spec, again in stashed]
             ),
         }
         used = [v for x in layers for v in (*x.values.args, *x.values.made)]
@@ -100,12 +100,12 @@ class Stage:
         self,
         inputs: StageInputs,
         values: Values,
-        sums: Handles,
+        sums: Pack,
         into: StashSlot | None,
         *,
         will_recompute: bool = False,
         wanted: Sequence[int] = (),
-    ) -> tuple[Values, Handles, Handles]:
+    ) -> tuple[Values, Pack, Pack]:
         """Runs the layers forward; returns outputs, and the new sums and stash.
 
         Residuals are stashed if there is a slot; if `will_recompute`, only of the
@@ -145,7 +145,7 @@ class Stage:
         values: Values,
         stashed: StashSlot,
         residuals: StashSlot,
-    ) -> tuple[Handles, Handles]:
+    ) -> tuple[Pack, Pack]:
         """Collects residuals, computed or stashed before; returns both stashes.
 
         A layer computes its outputs again only if a recomputed one after it uses them.
@@ -183,10 +183,10 @@ class Stage:
         inputs: StageInputs,
         residuals: StashSlot,
         gradients: Values,
-        into: Handles | StashSlot,
+        into: Pack | StashSlot,
         *,
         wanted: Sequence[int] = (),
-    ) -> tuple[Values, Handles, Handles]:
+    ) -> tuple[Values, Pack, Pack]:
         """Runs the layers backward, from the gradients of values.
 
         The weights' gradients are added to accumulators; if `into` is a slot instead,
@@ -219,8 +219,8 @@ class Stage:
 
     @shared_by_kind
     def weight_backward(
-        self, inputs: StageInputs, residuals: StashSlot, accumulators: Handles
-    ) -> tuple[Handles, Handles]:
+        self, inputs: StageInputs, residuals: StashSlot, accumulators: Pack
+    ) -> tuple[Pack, Pack]:
         """Adds the weights' gradients; returns the stash and the accumulators."""
         late = self.stashes[StashKind.WEIGHT_RESIDUALS]
         packs = [
@@ -243,7 +243,7 @@ class Stage:
             itertools.chain.from_iterable(saved_by_layer(self._uses_and_outputs()))
         )
 
-    def pack_weights(self, weights: Sequence[Sequence[tf.Tensor]]) -> Handles:
+    def pack_weights(self, weights: Sequence[Sequence[tf.Tensor]]) -> Pack:
         """Packs the flat weights of each layer."""
         packed = [
             layer.functions.pack_weights(list(own))
@@ -251,26 +251,26 @@ class Stage:
         ]
         return self.weights.pack(packed)
 
-    def pack_path_hashes(self) -> Handles:
+    def pack_path_hashes(self) -> Pack:
         """Packs the hashes of the layers' paths."""
         return self._path_hashes.pack(
             [tf.constant(path_hash, tf.uint64) for path_hash in self._hashes]
         )
 
-    def zero_sums(self) -> Handles:
+    def zero_sums(self) -> Pack:
         """Returns sums of no micro-batch."""
         return self.sums.pack(self._of_layers(lambda f: f.zero_sums()))
 
-    def zero_gradients(self) -> Handles:
+    def zero_gradients(self) -> Pack:
         """Returns accumulators of no micro-batch."""
         return self.gradients.pack(self._of_layers(lambda f: f.zero_gradients()))
 
-    def unpack_sums(self, sums: Handles) -> list[list[tf.Tensor]]:
+    def unpack_sums(self, sums: Pack) -> list[list[tf.Tensor]]:
         """Returns the flat sums of each layer."""
         packs = zip(self.layers, self.sums.unpack(sums), strict=True)
         return [layer.functions.unpack_sums(pack) for layer, pack in packs]
 
-    def empty_stash(self, kind: StashKind, num_slots: tf.Tensor) -> Handles:
+    def empty_stash(self, kind: StashKind, num_slots: tf.Tensor) -> Pack:
         """Returns a stash with empty slots."""
         if kind is StashKind.WEIGHT_RESIDUALS:
             stashes = self._of_layers(lambda f: f.empty_weight_residuals(num_slots))
@@ -301,7 +301,7 @@ class Stage:
             for layer, is_recomputed in zip(self.layers, self.recomputed, strict=True)
         ]
 
-    def _of_layers(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
+    def _of_layers(self, make: Callable[[PackedPhases], Pack]) -> list[Pack]:
         """Returns initial state for each layer; identical layers share it."""
         functions = [layer.functions for layer in self.layers]
         packs = {f: make(f) for f in dict.fromkeys(functions)}
@@ -309,7 +309,7 @@ class Stage:
 
     def _inputs_of_layers(
         self, inputs: StageInputs
-    ) -> list[tuple[Handles, list[tf.Tensor]]]:
+    ) -> list[tuple[Pack, list[tf.Tensor]]]:
         """Returns for each layer its weights and its flat context."""
         hashes = iter(self._path_hashes.unpack(inputs.path_hashes))
         of_loss = inputs.context._replace(path_hash=None, loss_scale=None)

@@ -30,7 +30,7 @@ from lingvo_pipe.pipeline.loops.placed_layer import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments, StageResults
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
-from lingvo_pipe.pipeline.loops.stash import Handles, Stash
+from lingvo_pipe.pipeline.loops.stash import Pack, Stash
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.slots import StashKind
@@ -71,7 +71,7 @@ class StageRunner:
     def begin(
         self,
         arguments: LoopArguments,
-        weights: Sequence[Handles],
+        weights: Sequence[Pack],
         num_slots: Mapping[StashKind, tf.Tensor],
         trains: bool,
     ) -> tuple[StageState, StageConstants]:
@@ -111,7 +111,7 @@ class StageRunner:
 
     def results(self, state: StageState) -> StageResults:
         """Returns the stage's results, from the final state."""
-        gradients: list[Handles] = []
+        gradients: list[Pack] = []
         notes: list[tf.Tensor] = []
         if self._update and state.updated:
             sums, notes = self._update.results(state.updated)

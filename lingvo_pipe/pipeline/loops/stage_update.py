@@ -20,7 +20,7 @@ from lingvo_pipe.pipeline.loops.loop_state import (
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stash import Handles, Stash
+from lingvo_pipe.pipeline.loops.stash import Pack, Stash
 
 
 class StageUpdate:
@@ -52,7 +52,7 @@ class StageUpdate:
             captured=list(self._function.captured_inputs),
         )
 
-    def begin(self, weights: Handles, arguments: LoopArguments) -> UpdatedState:
+    def begin(self, weights: Pack, arguments: LoopArguments) -> UpdatedState:
         """Returns packed weights, and stashes of sums and notes, a slot per step."""
         num_steps = tf.shape(arguments.divisors)[0]
         return UpdatedState(

@@ -16,27 +16,27 @@ import tensorflow as tf
 from lingvo_pipe.core.nests import pack_present, present
 
 # A pack: one tensor, or none if there is nothing to hold.
-Handles = list[tf.Tensor]
+Pack = list[tf.Tensor]
 
 
 class Packing:
-    """Packs tensors of fixed specs; `handles` are the specs of a pack."""
+    """Packs tensors of fixed specs; `spec` is the spec of a pack."""
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self._specs = list(specs)
-        self.handles = [tf.TensorSpec([], tf.variant)] if specs else []
+        self.spec = [tf.TensorSpec([], tf.variant)] if specs else []
 
-    def pack(self, tensors: Sequence[tf.Tensor]) -> Handles:
+    def pack(self, tensors: Sequence[tf.Tensor]) -> Pack:
         if not self._specs:
             return []
         return [tf.raw_ops.OptionalFromValue(components=list(tensors))]
 
-    def unpack(self, handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def unpack(self, pack: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not self._specs:
             return []
-        (pack,) = handles
+        (packed,) = pack
         return tf.raw_ops.OptionalGetValue(
-            optional=pack,
+            optional=packed,
             output_types=[spec.dtype for spec in self._specs],
             output_shapes=[spec.shape for spec in self._specs],
         )
@@ -45,7 +45,7 @@ class Packing:
 class StashSlot(NamedTuple):
     """A packed stash, and one of its slots, `[]` int32."""
 
-    stash: Handles
+    stash: Pack
     slot: tf.Tensor
 
 
@@ -55,12 +55,12 @@ class PackOfPacks:
     def __init__(self, packs: Sequence[list[tf.TensorSpec]]):
         self._packs = packs
         self._all = Packing(present(packs))
-        self.handles = self._all.handles
+        self.spec = self._all.spec
 
-    def pack(self, packs: Sequence[Handles]) -> Handles:
+    def pack(self, packs: Sequence[Pack]) -> Pack:
         return self._all.pack(present(packs))
 
-    def unpack(self, pack: Handles | StashSlot) -> list[Any]:
+    def unpack(self, pack: Pack | StashSlot) -> list[Any]:
         """Returns the packs; from a slot of a packed stash, slots of their stashes."""
         if isinstance(pack, StashSlot):
             return [StashSlot(own, pack.slot) for own in self.unpack(pack.stash)]
@@ -139,24 +139,22 @@ class PackedStash:
 
     def __init__(self, specs: Sequence[tf.TensorSpec], on_cpu: bool):
         self._residuals = Packing(specs) if on_cpu else None
-        self._stash = Stash(self._residuals.handles if self._residuals else specs)
+        self._stash = Stash(self._residuals.spec if self._residuals else specs)
         self._lists = Packing([tf.TensorSpec([], tf.variant)] * len(self._stash.specs))
-        self.handles = self._lists.handles
+        self.spec = self._lists.spec
 
-    def empty(self, num_slots: tf.Tensor) -> Handles:
+    def empty(self, num_slots: tf.Tensor) -> Pack:
         return self._lists.pack(self._stash.empty(num_slots))
 
     def put(
-        self, contents: Handles, slot: tf.Tensor, tensors: Sequence[tf.Tensor]
-    ) -> Handles:
+        self, contents: Pack, slot: tf.Tensor, tensors: Sequence[tf.Tensor]
+    ) -> Pack:
         if self._residuals:
             tensors = self._residuals.pack(tensors)
         lists = self._lists.unpack(contents)
         return self._lists.pack(self._stash.put(lists, slot, tensors))
 
-    def take(
-        self, contents: Handles, slot: tf.Tensor
-    ) -> tuple[list[tf.Tensor], Handles]:
+    def take(self, contents: Pack, slot: tf.Tensor) -> tuple[list[tf.Tensor], Pack]:
         taken, rest = self._stash.take(self._lists.unpack(contents), slot)
         if self._residuals:
             taken = self._residuals.unpack(taken)

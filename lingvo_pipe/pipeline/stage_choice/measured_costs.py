@@ -33,7 +33,7 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
 from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
-from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
+from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.schedules.slots import StashKind
@@ -165,8 +165,8 @@ class _Cell:
 
     stage: Stage
     inputs: StageInputs
-    sums: Handles
-    accumulators: Handles
+    sums: Pack
+    accumulators: Pack
     slot: StashSlot
 
     @classmethod

@@ -134,13 +134,13 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
     )
     num_rows = first.shape[row_dim(first.shape.rank, p.batch_dim)]
     thetas = _thetas(pipeline.cells)
-    assembly = spec.assemble(thetas, CONTEXT_SPECS, inputs, num_rows=num_rows)
+    traced = spec.trace_layers(thetas, CONTEXT_SPECS, inputs, num_rows=num_rows)
     compiled = compilation(spec.jit_compile[0], device)
     return TracedCells(
-        layers=assembly.placed_layers([compiled] * len(pipeline.cells)),
-        specs=assembly.specs,
-        inputs=assembly.inputs,
-        outputs=present(assembly.outputs),
+        layers=traced.placed_layers([compiled] * len(pipeline.cells)),
+        specs=traced.specs,
+        inputs=traced.inputs,
+        outputs=present(traced.outputs),
         prologue_bytes=prologue_bytes,
         shared_weights=shared_weights(pipeline.cells, p.num_replicas),
     )

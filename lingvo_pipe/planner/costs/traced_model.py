@@ -110,12 +110,12 @@ class ModelTracer:
             loss_fn=task.ComputeLoss,
         )
         thetas = [self._theta[i] for i in self._order]
-        assembly = spec.assemble(
+        traced = spec.trace_layers(
             thetas, CONTEXT_SPECS, inputs, targets, num_rows=num_rows
         )
         by_xla = self._pipeline.jit_compile or must_compile(self._device)
         compiled = compilation(by_xla, self._device)
-        layers = assembly.placed_layers([compiled] * len(assembly.values))
+        layers = traced.placed_layers([compiled] * len(traced.values))
         flops = [0] * self.num_cells
         if counts_flops:
             shapes = map_present(lambda x: tuple(x.shape), inputs)
@@ -127,13 +127,13 @@ class ModelTracer:
             [self._trained[i].num_parameters for i in self._order],
             [self._trained[i].slot_bytes for i in self._order],
             bytes_of_calls(layers, [True] * len(layers), num_accumulators=1),
-            value_bytes(assembly.specs, assembly.inputs),
+            value_bytes(traced.specs, traced.inputs),
             shared_weights=shared_weights(spec.layers),
             weight_shares=[each.weight_share for each in phases],
             # The loss always needs the last cell's outputs.
             output_shares=[*(each.output_share for each in phases[:-1]), 0.0],
         )
-        return TracedModel(costs, layers, assembly.specs)
+        return TracedModel(costs, layers, traced.specs)
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:

@@ -16,9 +16,9 @@ from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.execution.shared_updates import by_device
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.pipeline_steps import PipelineSteps
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.tools.doctor.configuration import (
     LEARNING_RATE,
@@ -131,7 +131,7 @@ def train_steps(
         step = tf.function(_one_step, autograph=False)
         one = step.get_concrete_function(layer, batch)
         return lambda: one(batch)
-    steps = ConsecutiveSteps(layer, inputs_of, mean_loss, _descend)
+    steps = PipelineSteps(layer, inputs_of, mean_loss, _descend)
     batches, tables = tf.stack([batch] * num_steps), steps.tables(num_steps)
 
     def run(batches: tf.Tensor) -> NestedMap:

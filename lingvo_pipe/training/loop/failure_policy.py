@@ -23,7 +23,7 @@ from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError
 from lingvo_pipe.training.stability.non_finite import NonFiniteVariables, SkippedSteps
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
-from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.input_checks import check_weights
 
@@ -33,7 +33,7 @@ class FailurePolicy:
 
     def __init__(
         self,
-        step: TrainStep | StepLoop,
+        step: TrainStep | SeveralSteps,
         directory: RunDirectory,
         log: Callable[[str], None],
     ):

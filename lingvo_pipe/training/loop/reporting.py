@@ -7,7 +7,7 @@ from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.progress import Progress, stage_utilization
 from lingvo_pipe.training.stability.loss_spikes import LossSpikes
-from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 
 
@@ -15,7 +15,7 @@ from lingvo_pipe.training.step.train_step import TrainStep
 class StepReports:
     """Reports on steps at the intervals in the params, and checks for loss spikes."""
 
-    step: TrainStep | StepLoop
+    step: TrainStep | SeveralSteps
     metrics_log: MetricsLog
     spikes: LossSpikes
     profiler: StepProfiler | None

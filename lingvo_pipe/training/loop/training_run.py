@@ -46,7 +46,7 @@ from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_parts import RunPart, kinds_note, read_parts
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
-from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.placement import describe_run
@@ -80,7 +80,7 @@ class TrainingRun:
         p = task.params.train
         self._task, self._train_input, self._test_input = task, train_input, test_input
         self._directory, self._log = directory, log
-        self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
+        self._step = SeveralSteps(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
         self._parts = read_parts(directory.parts_path)
         self._device_kinds = device_kinds(

@@ -15,7 +15,7 @@ from lingvo_pipe.training.profiling import step_profile
 from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 
 # A call runs one step or several. One call warms up and does not count; the prediction
@@ -64,7 +64,7 @@ class StepProfiler:
                 f"{self.start}, and the first step that it can profile is {first}."
             )
 
-    def after_step(self, step: int, trained: TrainStep | StepLoop) -> None:
+    def after_step(self, step: int, trained: TrainStep | SeveralSteps) -> None:
         """Records a call, which ended with `step`; profiles its steps if due."""
         self._num_calls += 1
         if self._is_done:
@@ -77,7 +77,9 @@ class StepProfiler:
             self._is_done = True
             self._profile(step, peaks)
 
-    def _peaks(self, trained: TrainStep | StepLoop) -> list[step_profile.MemoryPeak]:
+    def _peaks(
+        self, trained: TrainStep | SeveralSteps
+    ) -> list[step_profile.MemoryPeak]:
         """Returns memory peaks since the last call, if a plan is to be compared."""
         if self.planned is None:
             return []

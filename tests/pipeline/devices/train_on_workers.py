@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.pipeline_steps import PipelineSteps
 from tests.pipeline.example_layers import (
     gradients,
     image_batch,
@@ -34,7 +34,7 @@ def _train(devices: list[str], schedule: str, at_once: bool) -> str:
     layer = pipeline(image_cells(), 2, 4, devices=devices, schedule=schedule)
     batches = [image_batch(8, seed=step) for step in range(NUM_STEPS)]
     if at_once:
-        steps = ConsecutiveSteps(layer, lambda batch: batch, loss_fn, _descend)
+        steps = PipelineSteps(layer, lambda batch: batch, loss_fn, _descend)
         stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *batches)
         first, tables = tf.constant(0, tf.int64), steps.tables(NUM_STEPS)
         steps.run(raw_values(layer), stacked, first, tables)

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
 from lingvo_pipe.pipeline.loops.stash import StashSlot
+from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import Compilation
@@ -34,10 +34,10 @@ CONTEXT = CallContext(
 )
 
 
-def _assembly() -> Assembly:
+def _traced() -> TracedLayers:
     layer = pipeline(transformer_cells((NUM_CELLS - 2) // 2), 1, 1)
     batch = map_present(spec_of, transformer_batch(2))
-    return Assembly(
+    return TracedLayers(
         layer.cells,
         [map_present(spec_of, cell.vars) for cell in layer.cells],
         CONTEXT,
@@ -57,11 +57,11 @@ class StashingStage(Stage):
     """A stage of some of the model's calls, and the bytes that it stashes."""
 
     def __init__(self, first: int, end: int, recomputed: Sequence[int]):
-        assembly = _assembly()
-        layers = assembly.placed_layers([NOT_COMPILED] * (NUM_CELLS + 1))[first:end]
+        traced = _traced()
+        layers = traced.placed_layers([NOT_COMPILED] * (NUM_CELLS + 1))[first:end]
         super().__init__(layers, [i in recomputed for i in range(first, end)])
         made = {value for layer in layers for value in layer.values.made}
-        self.specs = assembly.specs
+        self.specs = traced.specs
         self.incoming = {v for layer in layers for v in layer.used} - made
         residuals = [
             spec
@@ -69,7 +69,7 @@ class StashingStage(Stage):
             if not again
             for spec in layer.functions.phases.residuals
         ]
-        saved = [assembly.specs[value] for value in self.saved]
+        saved = [traced.specs[value] for value in self.saved]
         self.num_bytes = sum(
             spec.shape.num_elements() * spec.dtype.size for spec in saved + residuals
         )
@@ -86,7 +86,7 @@ def test_full_recomputation_stashes_the_stages_inputs_alone(
 ) -> None:
     stage = StashingStage(first, end, range(first, end))
     assert set(stage.saved) == stage.incoming
-    assert stage.stashes[StashKind.FOR_RECOMPUTE].handles == []
+    assert stage.stashes[StashKind.FOR_RECOMPUTE].spec == []
 
 
 @every_stage

@@ -97,7 +97,7 @@ def _outputs(layer: PipeliningLayer) -> tf.Tensor:
 
 def _num_traces(layer: PipeliningLayer) -> int:
     (function,) = layer.functions
-    return len({id(trace) for trace in function._assembly.traces})
+    return len({id(trace) for trace in function._traced.traces})
 
 
 @pytest.mark.parametrize("name", TELLING)

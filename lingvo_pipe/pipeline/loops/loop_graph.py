@@ -30,7 +30,7 @@ from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD
 from lingvo_pipe.pipeline.schedules.table import Table
 
 
-class Emitter:
+class LoopGraph:
     """Emits the loops of one schedule for given stages and devices."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Emitter:
         channel_prefix: str,
         updates: Sequence[StageUpdate] = (),
     ):
-        """Initializes the emitter.
+        """Initializes the loop_graph.
 
         Args:
             tables: one for each device.

@@ -18,7 +18,7 @@ from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from lingvo_pipe.training.run.metrics_log import read_metrics
-from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.step.train_step import TrainStep
 from tests.support.cases import exhaustive
@@ -86,7 +86,7 @@ _ORDINARY = {"Adafactor", "Adam of two steps' gradients, a frozen stage"}
 def test_a_loop_has_the_bytes_of_single_steps(learner: str) -> None:
     params = LEARNERS[learner]
     expected = _trained(TrainStep(_params(**params).Instantiate()), [BATCHES])
-    loop = StepLoop(_params(**params).Instantiate())
+    loop = SeveralSteps(_params(**params).Instantiate())
     groups = [BATCHES[:2], BATCHES[2:3], BATCHES[3:]]
     assert _trained(loop, groups) == expected
 
@@ -102,7 +102,7 @@ def test_a_pipeline_without_blocks_can_loop_too() -> None:
         return p
 
     expected = _trained(TrainStep(params().Instantiate()), [BATCHES])
-    assert _trained(StepLoop(params().Instantiate()), [BATCHES]) == expected
+    assert _trained(SeveralSteps(params().Instantiate()), [BATCHES]) == expected
 
 
 def test_a_stage_may_have_no_weights() -> None:
@@ -117,7 +117,7 @@ def test_a_stage_may_have_no_weights() -> None:
         return p
 
     expected = _trained(TrainStep(params().Instantiate()), [batches])
-    assert _trained(StepLoop(params().Instantiate()), [batches]) == expected
+    assert _trained(SeveralSteps(params().Instantiate()), [batches]) == expected
 
 
 def test_a_run_may_change_its_steps_per_loop(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_run_may_change_its_steps_per_loop(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_step_that_is_not_finite() -> None:
-    loop = StepLoop(_params().Instantiate())
+    loop = SeveralSteps(_params().Instantiate())
     spoilt = batch(3)
     spoilt.image[1] = np.nan
     pattern = r"step 3\b.*\bnan\b.*input\[0\]"
@@ -216,4 +216,4 @@ def test_params_that_need_all_stages_are_rejected(name: str) -> None:
     params, words = WRONG[name]
     p = _params(**params, clip_gradient_single_norm_to_value=None)
     with pytest.raises(ValueError, match=words):
-        StepLoop(p.Instantiate())
+        SeveralSteps(p.Instantiate())

@@ -20,9 +20,8 @@ from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
-from lingvo_pipe.pipeline.loops.run_data import table_spec
+from lingvo_pipe.pipeline.pipeline_steps import PipelineSteps
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import FedTable
 from lingvo_pipe.training.optim.gradient_clipping import square_sums
@@ -32,7 +31,7 @@ from lingvo_pipe.training.step.train_step import with_own_metrics
 from lingvo_pipe.training.task.base_task import BaseTask
 
 
-class StepLoop(TrainState):
+class SeveralSteps(TrainState):
     """Several steps in one call; ValueError if stages cannot update by themselves."""
 
     def __init__(self, task: BaseTask):
@@ -40,7 +39,7 @@ class StepLoop(TrainState):
         super().__init__(task, learner_by_stage=True)
         stages = by_stage(task.pipeline.cells, task.pipeline.boundaries)
         self._stage_of_cell = {c: k for k, cells in enumerate(stages) for c in cells}
-        self._steps = ConsecutiveSteps(
+        self._steps = PipelineSteps(
             task.pipeline,
             lambda batch: (task.PipelineInputs(batch), task.LossTargets(batch)),
             task.ComputeLoss,
@@ -92,8 +91,7 @@ class StepLoop(TrainState):
         batches = tf.nest.map_structure(
             lambda x: tf.TensorSpec([None, *x.shape], x.dtype), batch_spec
         )
-        tables = list(map(table_spec, self._steps.tables(1)))
-        return self._function.get_concrete_function(batches, tables)
+        return self._function.get_concrete_function(batches, self._steps.table_specs)
 
     def _run(
         self, batches: NestedMap, tables: list[FedTable]

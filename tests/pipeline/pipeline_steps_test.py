@@ -16,7 +16,7 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
+from lingvo_pipe.pipeline.pipeline_steps import PipelineSteps
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD
 from lingvo_pipe.pipeline.simulation.timeline import Timeline, steps_ahead
@@ -82,8 +82,8 @@ def _at_once(layer: PipeliningLayer, batches: Sequence[Any]) -> Any:
     return steps.run(raw_values(layer), stacked, first, tables)
 
 
-def _steps(layer: PipeliningLayer) -> ConsecutiveSteps:
-    return ConsecutiveSteps(layer, lambda data: data, loss_fn, _change)
+def _steps(layer: PipeliningLayer) -> PipelineSteps:
+    return PipelineSteps(layer, lambda data: data, loss_fn, _change)
 
 
 OPTIONS: list[dict[str, Any]] = [

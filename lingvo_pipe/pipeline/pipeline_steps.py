@@ -25,7 +25,7 @@ from lingvo_pipe.pipeline.execution.micro_batches import (
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
 from lingvo_pipe.pipeline.execution.update_function import Update
-from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults
+from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults, table_spec
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -37,7 +37,7 @@ from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_
 Feed = Callable[[Any], tuple[Sequence[Any], Any]]
 
 
-class ConsecutiveSteps:
+class PipelineSteps:
     """Several training steps of one pipeline, with one loss and one update."""
 
     def __init__(
@@ -77,6 +77,11 @@ class ConsecutiveSteps:
     def _tables(self, num_steps: int) -> list[FedTable]:
         """Returns the schedule's tables, as `run` takes them."""
         return [table.fed for table in make_tables(self.schedule(num_steps))]
+
+    @property
+    def table_specs(self) -> list[FedTable]:
+        """Specs of the tables of any number of steps."""
+        return list(map(table_spec, self.tables(1)))
 
     def run(
         self,

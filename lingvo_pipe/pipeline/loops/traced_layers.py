@@ -25,7 +25,7 @@ from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
 from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace
 
 
-class Assembly:
+class TracedLayers:
     """All layers of a model, traced, and the values between them.
 
     Attributes:
