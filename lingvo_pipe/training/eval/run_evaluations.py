@@ -150,6 +150,10 @@ class RunEvaluations:
         path, text = self.directory.best_path, self.best.text()
         return lambda: write_best(path, text)
 
+    def write_best(self) -> None:
+        """Writes the best evaluation, whose checkpoint exists."""
+        write_best(self.directory.best_path, self.best.text())
+
     def _inform_schedules(self) -> None:
         # The evaluation after the last step of a run that goes on later must not count.
         tests = [record for record in self._records if record["split"] == SPLIT]

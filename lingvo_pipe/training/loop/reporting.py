@@ -1,6 +1,5 @@
 """Reports on trained steps: metrics, progress, histograms and profiles."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
@@ -11,7 +10,7 @@ from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepReports:
     """Reports on steps at the intervals in the params, and checks for loss spikes."""
 
@@ -19,28 +18,34 @@ class StepReports:
     metrics_log: MetricsLog
     spikes: LossSpikes
     profiler: StepProfiler | None
+    _shown: tuple[int, float] | None = None  # A step and its loss, for the progress.
 
-    def add(
-        self, step: int, all_metrics: Iterable[dict[str, float]], progress: Progress
-    ) -> None:
-        """Reports on one call's steps after `step`; LossSpikeError for a spike."""
-        p, n, shown = self.step.task.params.train, step, None
-        for n, metrics in enumerate(all_metrics, step + 1):
-            if not metrics:
-                continue
-            self.spikes.check(n, metrics["loss"])
-            if n == p.max_steps or n % p.report_interval_steps == 0:
-                self.metrics_log.write(n, "train", metrics)
-                self.spikes.add(metrics["loss"])
-                shown = n, metrics["loss"]
-        if shown:
-            progress.report(*shown, self.utilization())
+    def add(self, step: int, metrics: dict[str, float]) -> None:
+        """Reports on a trained step, unless it was skipped.
+
+        Raises:
+            LossSpikeError: for a spike.
+        """
+        p = self.step.task.params.train
+        if not metrics:
+            return
+        self.spikes.check(step, metrics["loss"])
+        if step == p.max_steps or step % p.report_interval_steps == 0:
+            self.metrics_log.write(step, "train", metrics)
+            self.spikes.add(metrics["loss"])
+            self._shown = step, metrics["loss"]
+
+    def after_call(self, step: int, progress: Progress) -> None:
+        """Reports on one call's steps, after the last of them."""
+        if self._shown:
+            progress.report(*self._shown, self.utilization())
+            self._shown = None
         if self.profiler:
-            self.profiler.after_step(n, self.step)
-        interval = p.histogram_interval_steps
-        if interval and n % interval == 0:
+            self.profiler.after_step(step, self.step)
+        interval = self.step.task.params.train.histogram_interval_steps
+        if interval and step % interval == 0:
             variables = self.step.task.TrainedVariables()
-            self.metrics_log.write_histograms(n, "train", variables)
+            self.metrics_log.write_histograms(step, "train", variables)
 
     def utilization(self) -> float | None:
         """Returns the busy fraction of the devices' time in the last step, or None."""

@@ -211,7 +211,7 @@ class TrainingRun:
             reports = StepReports(self._step, metrics_log, spikes, profiler)
             if self._start < self._max_steps and evaluations.is_missing(self._start):
                 evaluations.evaluate(self._start)
-                evaluations.best_writer()()
+                evaluations.write_best()
             batch_size = self._train_input.params.batch_size
             progress = Progress(self._max_steps, batch_size, self._start)
             predicted = self._predicted and self._predicted.bubble_fraction
@@ -231,7 +231,7 @@ class TrainingRun:
             saver.wait()
             if not signals.last_signal_name:  # Time is short.
                 evaluations.check_best()
-            evaluations.best_writer()()
+            evaluations.write_best()
             if last > self._start:
                 log(f"Trained {progress.summary()}; {self._result(segment)}")
             if signals.last_signal_name:
@@ -256,8 +256,10 @@ class TrainingRun:
                     raise problem
                 self._activity = f"step {step + len(group)} to end"
                 with segment.part.timing(len(group), batch_size):
-                    segment.reports.add(step, self._failures.train(group), progress)
-                step += len(group)
+                    for metrics in self._failures.train(group):
+                        step += 1
+                        segment.reports.add(step, metrics)
+                segment.reports.after_call(step, progress)
                 progress.advance(step)
                 is_stopped = step == self._max_steps or segment.signals.last_signal_name
                 if evaluations.is_due(step) and not is_stopped:
