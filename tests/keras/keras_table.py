@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.keras.every_layer_test import REFUSED, layer_names
 from tests.keras.every_setting import KINDS, names
+from tools.keras_models import results_table
 
 PAGE = Path(__file__).resolve().parents[2] / "lingvo_pipe/docs/keras_table.md"
 _WIDTH = 92
@@ -64,7 +65,7 @@ def table() -> str:
     for kind, outcomes in sections.items():
         lines.append(f"## {kind.capitalize()}\n")
         lines += [f"{_paragraph(*outcome)}\n" for outcome in outcomes.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, results_table.sections()])
 
 
 def _paragraph(outcome: str, members: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
     python -m tools.keras_models.trained_models ResNet50 BERT "BERT LoRA" >> FILE
 
 trains the models of these names, a line of JSON for each. KerasHub's models need
-`pip install keras-hub`. `results_page` makes the guide's page of the lines.
+`pip install keras-hub`. `results_table` makes the guide's sections of the lines.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.testing.pipelined_equals_plain import TrainedModel, differences
 from tools.keras_models.hub_models import HUB_MODELS, hub_model
+from tools.keras_models.result import Result
 
 B = 8
 CLOSE = 1e-3  # Of the largest number of an array; batch norms enlarge rounding.
@@ -45,15 +46,6 @@ class Example(NamedTuple):
     inputs: Any
     targets: Any
     loss: Any
-
-
-class Result(NamedTuple):
-    """A comparison of training by pipelines and by plain Keras."""
-
-    name: str
-    outcome: str  # same, warned, differs, or the text of a refusal.
-    first_step: dict[str, float]  # CPU seconds, by layout; compilation included.
-    step: dict[str, float]
 
 
 def application(name: str) -> Example:
@@ -88,10 +80,10 @@ def train(name: str, example: Example) -> Result:
     same_bytes = _relative(trained["M=4"], trained["M=4, K=2"]) == 0
     outcome = "differs"
     if same_bytes and _relative(trained["plain"], trained["M=1"]) <= CLOSE:
-        if _relative(trained["plain"], trained["M=4"]) <= CLOSE:
-            outcome = "same"
-        elif _names_mixing(warnings):
+        if _names_mixing(warnings):
             outcome = "warned"
+        elif _relative(trained["plain"], trained["M=4"]) <= CLOSE:
+            outcome = "same"
     return Result(name, outcome, first_step, step)
 
 
