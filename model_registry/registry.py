@@ -44,7 +44,7 @@ class _Registration:
         return f"{self.module}.{self.cls.__qualname__}{file}"
 
     def replaces(self, old: _Registration) -> bool:
-        """Returns whether this is `old` from a reloaded module or a cell run again."""
+        """Returns True if this is `old` from a reloaded module or a cell run again."""
         same_name = str(self) == str(old)
         return same_name and (self.file is None or self.spec is not old.spec)
 
@@ -55,11 +55,14 @@ _registered: dict[str, _Registration] = {}
 def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
     """Registers a model by name, as a class decorator.
 
-    Class `Digits` of `params.image.digits` is `image.digits.Digits`, class `Toy` of a
-    user's module `my_models.toy` is `my_models.toy.Toy`, and of a script that is run
-    `Toy`. The class has methods Task, Model and one for each data set, such as Train,
-    which return Params. Raises TypeError if it has not, and ValueError if another has
-    the name.
+    Class `Digits` of `params.image.digits` is `image.digits.Digits`. Class `Toy` of a
+    user's module `my_models.toy` is `my_models.toy.Toy`, and `Toy` if the script is
+    run. The class has methods Task, Model and one for each data set, such as Train,
+    which return Params.
+
+    Raises:
+        TypeError: the class lacks Task or Model, or is not a class.
+        ValueError: another class has the name.
     """
     if not isinstance(cls, type):
         raise errors.UserTypeError(
@@ -83,10 +86,13 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
 
 
 def GetClass(name: str) -> type:
-    """Returns the class registered as `name`; imports its module if necessary.
+    """Returns the class registered as `name`, importing its module if necessary.
 
     `family.file.Class` is looked up in `params.family.file`, then in the user's
-    `family.file`. Raises LookupError, with the known names, if there is none.
+    `family.file`.
+
+    Raises:
+        LookupError: no class is registered as `name`. The error suggests names.
     """
     name = name.removeprefix("params.")
     if name not in _registered:
@@ -97,7 +103,11 @@ def GetClass(name: str) -> type:
 
 
 def GetName(cls: type) -> str:
-    """Returns the name of a class, or raises LookupError if it is not registered."""
+    """Returns the name that a class is registered as.
+
+    Raises:
+        LookupError: it is not registered.
+    """
     for name, registration in _registered.items():
         if registration.cls is cls:
             return name
@@ -109,7 +119,7 @@ def GetName(cls: type) -> str:
 
 
 def IsKnown(name: str) -> bool:
-    """Returns whether a model is registered, after imports of this library alone.
+    """Returns True if a model is registered, importing only modules of this library.
 
     So a name from an untrusted file imports no other module.
     """
@@ -120,14 +130,18 @@ def IsKnown(name: str) -> bool:
 
 
 def GetParams(name: str, dataset: str) -> Any:
-    """Returns a model's Params with a data set's, such as "Train", as `input`."""
+    """Returns a model's Params, whose `input` is a data set's, such as "Train".
+
+    Raises:
+        LookupError: there is no such model, or it has no such data set.
+    """
     model = GetClass(name)()
-    known = GetDatasets(type(model))
-    if dataset not in known:
+    datasets = GetDatasets(type(model))
+    if dataset not in datasets:
         raise DatasetError(
             f"A data set must be a method of the model; {type(model).__qualname__} has "
-            f"no {dataset!r}.{did_you_mean(dataset, known)} "
-            f"It has: {', '.join(known) or 'none'}."
+            f"no {dataset!r}.{did_you_mean(dataset, datasets)} "
+            f"It has: {', '.join(datasets) or 'none'}."
         )
     input_params = getattr(model, dataset)()
     params = model.Model()
@@ -145,12 +159,12 @@ def GetDatasets(cls: type) -> list[str]:
 
 
 def ListModels() -> list[str]:
-    """Returns the names registered so far, sorted; ImportAll registers the others."""
+    """Returns the sorted names registered so far. ImportAll registers all others."""
     return sorted(_registered)
 
 
 def _is_of_library(name: str) -> bool:
-    """Returns whether `params.NAME` would be imported from this library's folder."""
+    """Returns True if `params.NAME` would be imported from this library's folder."""
     spec = importlib.util.find_spec("params")
     folders = (spec and spec.submodule_search_locations) or ()
     library = Path(__file__).resolve().parents[1] / "params"
@@ -168,9 +182,12 @@ def _import_module_of(name: str) -> None:
 def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) -> None:
     """Imports packages, by full names, and all modules below them but `__main__`.
 
-    Folders need an `__init__.py`. Raises ImportError if a package does not exist.
-    `on_error` gets the name and the error of a module that fails; by default it is
-    raised.
+    Folders need an `__init__.py`. If a module fails, `on_error` gets its name and the
+    error. Without `on_error`, the error is raised.
+
+    Raises:
+        ImportError: a package does not exist.
+        TypeError: `package_names` is a string.
     """
     if isinstance(package_names, str):
         raise errors.UserTypeError(
@@ -202,7 +219,7 @@ def ImportAll(on_error: OnError | None = None) -> None:
 
 
 def _import_if_exists(name: str) -> ModuleType | None:
-    """Imports a module; returns None if it or a package that contains it is missing."""
+    """Imports a module, or returns None if it or a package above it is missing."""
     if not all(name.split(".")):  # Python would treat it as a relative name.
         return None
     try:
@@ -228,19 +245,19 @@ def _not_found(name: str) -> str:
     broken: list[str] = []  # It must not hide that a name is misspelt.
     ImportAll(lambda module, error: broken.append(f"{module}: {error!r}"))
     incomplete = f" Some could not be imported: {'; '.join(broken)}." * bool(broken)
-    known = ListModels()
+    registered = ListModels()
     parts = _parts_of(name)
-    by_class = {_class_of(k): k for k in reversed(known)}
+    by_class = {_class_of(x): x for x in reversed(registered)}
     near = [
-        *(k for k in known if _class_of(k) == _class_of(name)),
-        *near_names(name, known),
+        *(x for x in registered if _class_of(x) == _class_of(name)),
+        *near_names(name, registered),
         *(by_class[c] for c in near_names(_class_of(name), by_class)),
-        *(k for k in known if name.lower() in k.lower() or parts & _parts_of(k)),
+        *(x for x in registered if name.lower() in x.lower() or parts & _parts_of(x)),
     ]
     first = suggest(list(dict.fromkeys(near))[:_MAX_NEAR])
     return (
         f"No model is registered as {name!r}.{first} --list_models lists all "
-        f"{len(known)}.{incomplete} A model of your own "
+        f"{len(registered)}.{incomplete} A model of your own "
         "is found as `package.file.Class` if the folder of its package is on "
         "PYTHONPATH, or is where you start the trainer. Or import the package first: "
         "by the trainer's --model_imports=package, or by model_registry.ImportModels."

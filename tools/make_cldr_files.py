@@ -32,8 +32,8 @@ def vocabulary(name: str) -> bytes:
     languages: tuple[str, ...] = ()
     texts = english_sentences("train")
     if name != shipped.ENGLISH_VOCABULARY:
-        others, num_sentences = _VOCABULARIES[name]
-        texts, languages = _translated(others, num_sentences), (ENGLISH, *others)
+        sources, num_sentences = _VOCABULARIES[name]
+        texts, languages = _translated(sources, num_sentences), (ENGLISH, *sources)
     return train_vocabulary(
         texts,
         shipped.VOCABULARY_SIZES[name],

@@ -26,19 +26,19 @@ def _options(environment: Mapping[str, str]) -> list[str]:
         "XML_OUTPUT_FILE": "--junit-xml={}",
         "TEST_TMPDIR": "--basetemp={}/pytest",
     }
-    given = [name for name in options if environment.get(name)]
-    return always + [options[name].format(environment[name]) for name in given]
+    requested = [name for name in options if environment.get(name)]
+    return always + [options[name].format(environment[name]) for name in requested]
 
 
 def _with_filter(arguments: list[str], requested: str | None) -> list[str]:
-    """Returns arguments that select what both their `-k` and Bazel's filter do."""
+    """Returns arguments that select tests by their own `-k` and by Bazel's filter."""
     is_selecting = [x.startswith("-k=") for x in arguments]
     expressions = [x[3:] for x in itertools.compress(arguments, is_selecting)]
     expressions += [requested] if requested else []
-    others = [x for x in arguments if not x.startswith("-k=")]
+    unfiltered = [x for x in arguments if not x.startswith("-k=")]
     if not expressions:
-        return others
-    return [*others, f"-k={' and '.join(f'({x})' for x in expressions)}"]
+        return unfiltered
+    return [*unfiltered, f"-k={' and '.join(f'({x})' for x in expressions)}"]
 
 
 class Shard:
@@ -52,23 +52,30 @@ class Shard:
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Selects the shard's tests."""
         shards = shards_of([item.location[0] for item in items], self._number)
-        is_ours = [shard == self._index for shard in shards]
-        self.is_empty = bool(items) and not any(is_ours)
-        others = [x for x, ours in zip(items, is_ours, strict=True) if not ours]
-        config.hook.pytest_deselected(items=others)
-        items[:] = itertools.compress(items, is_ours)
+        is_selected = [shard == self._index for shard in shards]
+        self.is_empty = bool(items) and not any(is_selected)
+        deselected = [
+            item
+            for item, selected in zip(items, is_selected, strict=True)
+            if not selected
+        ]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = itertools.compress(items, is_selected)
 
 
 def shards_of(files: list[str], number: int) -> list[int]:
-    """Returns each test's shard, from 0; tests of a usual file stay together."""
+    """Returns each test's shard, from 0.
+
+    The tests of a file stay together, unless it has more than `_MAX_TOGETHER`.
+    """
     seen: Counter[str] = Counter()
     turns: dict[tuple[str, int], int] = {}
-    found = []
+    shards = []
     for file in files:
         turn = turns.setdefault((file, seen[file] // _MAX_TOGETHER), len(turns))
-        found.append(turn % number)
+        shards.append(turn % number)
         seen[file] += 1
-    return found
+    return shards
 
 
 def main(arguments: list[str], environment: Mapping[str, str]) -> int:
@@ -76,7 +83,7 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
     arguments = [
         x for x in arguments if not x.endswith(".py") or x.endswith("_test.py")
     ]
-    if not any(each.endswith("_test.py") for each in arguments):
+    if not any(argument.endswith("_test.py") for argument in arguments):
         raise ValueError(f"Expected files named *_test.py, got {arguments}.")
     arguments = _with_filter(arguments, environment.get("TESTBRIDGE_TEST_ONLY"))
     plugins = []

@@ -34,10 +34,13 @@ class Block(NamedTuple):
 def make_blocks(
     scheme: str, num_layers: int, chunks: int | Sequence[int] | None = None
 ) -> list[Block]:
-    """Returns the blocks of a model; the last block's loss is the model's own.
+    """Returns the blocks of a model, the last of which has the model's own loss.
 
     `chunks`, for 'chunked' only, are a number of blocks of nearly equal size, or the
-    number of layers up to each block's end. Raises ValueError if that is not possible.
+    number of layers up to each block's end.
+
+    Raises:
+        ValueError: the model cannot be divided so, or `chunks` contradicts the scheme.
     """
     check_choice(scheme, SCHEMES, "scheme")
     if (chunks is None) == (scheme == "chunked"):

@@ -30,9 +30,10 @@ def local_pipeline(
 ) -> InstantiableParams:
     """Returns params of a pipeline with local losses after all blocks but the last.
 
-    The added LocalLossLayers, local_0 and so on, stay in the stage, and in the list of
-    `recompute`, of the cell before. A number of stages counts the model's own cells;
-    `auto` balances the heads' cost too. `before_tpl` is trained with the first block.
+    The added LocalLossLayers, local_0 and so on, are in the stage of the cell before,
+    and in `recompute` if it lists that cell. A number of stages counts the model's own
+    cells, and `auto` balances the heads' cost too. `before_tpl` is trained with the
+    first block.
 
     An overlapping block runs copies of the cells ahead, with random numbers of their
     own. The copy shares the cell's trained weights, created under the cell's name, so
@@ -40,8 +41,11 @@ def local_pipeline(
     averages, are not shared. A cell's auxiliary loss is added in both blocks.
 
     A head, from `make_head(number of cells before it)`, maps their outputs to the last
-    cell's. Raises ValueError if the pipeline has local losses already, its splits are
-    not possible, or `cell_costs` lists numbers.
+    cell's.
+
+    Raises:
+        ValueError: the pipeline has local losses already, its splits are not possible,
+            or `cell_costs` lists numbers.
     """
     p = pipeline.Copy()
     _check(p)
@@ -60,8 +64,8 @@ def local_pipeline(
         p.tied = {**p.tied, **_ties(name, ahead, p.tied)}
     p.cell_tpl += cells[blocks[-1].begin :]
     if not is_auto(p.splits):
-        own = resolve_boundaries(p.splits, len(cells))
-        p.splits = [end + bisect.bisect(boundaries, end) for end in own]
+        ends = resolve_boundaries(p.splits, len(cells))
+        p.splits = [end + bisect.bisect(boundaries, end) for end in ends]
     if isinstance(p.recompute, (list, tuple)):
         p.recompute = _with_loss_cells(p.recompute, boundaries)
     return p
@@ -97,16 +101,16 @@ def _ties(
     ties = {}
     for i, cell in enumerate(ahead):
         for path in trained_paths(cell):
-            own = f"{cell.name}/{path}"
-            ties[f"{name}/head/sub_{i}/{path}"] = tied.get(own, own)
+            weight = f"{cell.name}/{path}"
+            ties[f"{name}/head/sub_{i}/{path}"] = tied.get(weight, weight)
     return ties
 
 
 def _with_loss_cells(indices: Sequence[int], boundaries: Sequence[int]) -> list[int]:
-    """Maps indices of the model's cells to indices of all cells; adds loss cells."""
-    found = []
+    """Maps indices of the model's cells to indices of all cells, with loss cells."""
+    all_indices = []
     for i in indices:
-        found.append(i + bisect.bisect(boundaries, i))
+        all_indices.append(i + bisect.bisect(boundaries, i))
         if i + 1 in boundaries:
-            found.append(found[-1] + 1)
-    return found
+            all_indices.append(all_indices[-1] + 1)
+    return all_indices

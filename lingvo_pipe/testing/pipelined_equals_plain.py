@@ -1,4 +1,4 @@
-"""A Keras model trained by plain Keras and by pipelines, and what differs.
+"""A Keras model trained by plain Keras and by pipelines, and their differences.
 
     plain Keras   --- close --- M=1, one device  --- same bytes --- M=1, other layouts
                   --- close --- M=4, one device  --- same bytes --- M=4, other layouts
@@ -27,7 +27,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The arrays that a training leaves, each with what it is, in the model's order."""
+    """The arrays that a training leaves, each with its description, in model order."""
 
     name: str  # By what it was trained.
     values: list[tuple[str, np.ndarray]]
@@ -67,9 +67,10 @@ def assert_pipelined_equals_plain(
 ) -> None:
     """Trains a model by plain Keras and by pipelines, and raises if results differ.
 
-    Compares weights, state, slots of the optimizer, the history of `fit`, and what
-    evaluate and predict return. For each number of micro-batches, the first layout must
-    be as close to plain Keras as `tolerance`, and have the bytes of all the others.
+    Compares weights, state, slots of the optimizer, the history of `fit`, and the
+    results of evaluate and predict. For each number of micro-batches, the first layout
+    must be as close to plain Keras as `tolerance`. All other layouts must have the
+    first one's bytes.
 
     An optimizer that divides by the size of gradients, as Adam does, enlarges the
     rounding of gradients that are 0 but for rounding, such as an attention's key bias.
@@ -171,17 +172,17 @@ def _layouts(
         yield from ((k, *x) for x in itertools.islice(choices, 1 if k == 1 else None))
 
 
-def _arguments(given: Any) -> Mapping[str, Any]:
-    if callable(given):
-        return given()
-    if isinstance(given.get("optimizer"), keras.Optimizer):
+def _arguments(compile_args: Any) -> Mapping[str, Any]:
+    if callable(compile_args):
+        return compile_args()
+    if isinstance(compile_args.get("optimizer"), keras.Optimizer):
         raise UserValueError(
             path="compile_args",
             expected="a function, because an optimizer can train only one model",
-            got=given["optimizer"],
+            got=compile_args["optimizer"],
             hint="Give compile_args=lambda: {...}.",
         )
-    return given
+    return compile_args
 
 
 def _in_order(names: Iterable[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
     python -m lingvo_pipe.tools.bound_process PARENT CORES PROGRAM ARGUMENT...
 
-PARENT is the parent's process id; CORES are comma-separated numbers, or empty for all
+PARENT is the parent's process id. CORES are comma-separated numbers, or empty for all
 cores. The system kills the program when its parent dies. Only this process can request
 that, before it becomes the program.
 """
@@ -17,8 +17,9 @@ from lingvo_pipe.fault_tolerance.restarts import set_death_signal
 
 def bound_python(cores: Iterable[int], *arguments: str) -> list[str]:
     """Returns a command: Python with arguments, bound to this process and to cores."""
-    own = (str(os.getpid()), ",".join(map(str, cores)))
-    return [sys.executable, "-m", __name__, *own, sys.executable, *arguments]
+    parent, core_list = str(os.getpid()), ",".join(map(str, cores))
+    program = [sys.executable, *arguments]
+    return [sys.executable, "-m", __name__, parent, core_list, *program]
 
 
 def main(parent: str, cores: str, *command: str) -> None:

@@ -68,7 +68,7 @@ def usage() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command in the first argument; returns the exit code."""
+    """Runs the command in the first argument, and returns the exit code."""
     name = arguments[0] if arguments else "--help"
     if name in ("--help", "-h", "help"):
         print(usage())

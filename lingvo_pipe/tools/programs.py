@@ -12,7 +12,7 @@ from lingvo_pipe.core.error_text import user_message
 
 
 def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Returns a parser for a program that shows its description as it is written."""
+    """Returns a parser for a program, whose help keeps the description's lines."""
     form = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(
         name, description=description, formatter_class=form, allow_abbrev=False
@@ -21,7 +21,7 @@ def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
-    """Ends the program with a line for a user's error, or an `expected` kind's."""
+    """Ends the program with one line for a user's error, or an `expected` kind."""
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:
@@ -37,7 +37,11 @@ def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
 
 
 def check_writable(path: Path, flag: str) -> None:
-    """Raises ValueError, which names the flag, if a file cannot be written."""
+    """Checks that a file can be written.
+
+    Raises:
+        ValueError: it cannot. The error names the flag.
+    """
     problem = "that is a directory" if path.is_dir() else None
     try:
         with tempfile.TemporaryFile(dir=path.parent):

@@ -98,7 +98,7 @@ class AmoebaNetModel(StagedModel):
         )
 
     def _AuxiliaryHead(self) -> InstantiableParams:
-        """Returns the auxiliary head; the network determines its sizes."""
+        """Returns params of the auxiliary head, whose sizes the network determines."""
         return AuxiliaryHeadLayer.Params()
 
 

@@ -82,7 +82,7 @@ class AmoebaNetDigits0To4(AmoebaNetDigits):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigits5To9(AmoebaNetDigits):
-    """The other digits; initial values come from a run of AmoebaNetDigits0To4."""
+    """The last five digits, with initial values from a run of AmoebaNetDigits0To4."""
 
     LABELS = [5, 6, 7, 8, 9]
     NUM_CLASSES = 5

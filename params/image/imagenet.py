@@ -1,8 +1,8 @@
 """AmoebaNets on ImageNet, from GPipe (1811.06965) and Real et al. (1802.01548).
 
 `AmoebaNetD_18_208` is an AmoebaNet-D of 18 normal cells and 208 filters, trained as in
-tensorflow/tpu, models/official/amoeba_net. `staged_model` says how to choose other
-stages than these of nearly equal flops.
+tensorflow/tpu, models/official/amoeba_net. Its stages have nearly equal flops.
+`staged_model` describes how to choose others.
 """
 
 import model_registry

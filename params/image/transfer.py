@@ -1,7 +1,7 @@
 r"""AmoebaNet-B of 557 million parameters, from ImageNet to other data sets.
 
-After Y. Huang et al., "GPipe" (1811.06965v5), section 4 and table 4: images are resized
-to 480 x 480, flipped and cropped; the softmax layer is new, and all other layers start
+After Y. Huang et al., "GPipe" (1811.06965v5), section 4 and table 4. Images are resized
+to 480 x 480, flipped and cropped. The softmax layer is new, and all other layers start
 with the weights of a run on ImageNet:
 
     trainer --model=image.transfer.Cifar10 --data_dir=/data --logdir=/runs/cifar10 \
@@ -78,7 +78,7 @@ class Food101(Transfer):
 
 @model_registry.RegisterSingleTaskModel
 class FgvcAircraft(Transfer):
-    """Accuracy 92.7 % in the paper; read from folders, as no catalog includes it."""
+    """Accuracy 92.7 % in the paper. Read from folders, as no catalog includes it."""
 
     DATASET = "image_folder:fgvc_aircraft"
     NUM_TRAIN_EXAMPLES = 6_667
@@ -87,7 +87,7 @@ class FgvcAircraft(Transfer):
 
 @model_registry.RegisterSingleTaskModel
 class Birdsnap(Transfer):
-    """Accuracy 83.6 % in the paper; read from folders, as no catalog includes it."""
+    """Accuracy 83.6 % in the paper. Read from folders, as no catalog includes it."""
 
     DATASET = "image_folder:birdsnap"
     NUM_TRAIN_EXAMPLES = 47_386

@@ -18,7 +18,7 @@ from params.transformer_model import inverse_square_root
 class GiantTransformer(LanguageModel):
     """A language model trained on 32 rows of 1,024 tokens a step, each a micro-batch.
 
-    The learning rate is not published; RMSProp, with 12 bytes a parameter, is.
+    The learning rate is not published. RMSProp, with 12 bytes a parameter, is.
     """
 
     TRAIN_FILES = ("train.txt",)

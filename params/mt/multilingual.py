@@ -1,8 +1,9 @@
 r"""Translation from 102 languages: T(L, H, A) of GPipe (1811.06965, section 5).
 
-L layers in the encoder and in the decoder, H channels in feed-forward layers, A heads
-of 64 channels; other values are from 1907.05019. Provide your own sentences in
-`--data_dir`, and derive a model to change LANGUAGES. The files for German are:
+The encoder and the decoder have L layers each, feed-forward layers have H channels, and
+attention has A heads of 64 channels. Other values are from 1907.05019. Provide your own
+sentences in `--data_dir`, and derive a model to change LANGUAGES. The files for German
+are:
 
     multilingual.vocab         64,000 tokens, by lingvo_pipe_train_vocab
     de-en/train.de, train.en   training sentences

@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 _PRODUCT = ("lingvo_pipe", "model_registry", "params", "tools")
 _VAGUE = frozenset(
-    "found own each given known made ours rest other others whole both every".split()
+    ["found", "own", "each", "given", "known", "made", "ours", "rest", "other"]
+    + ["others", "whole", "both", "every"]
 )
 _MAX_SHARE = 0.08  # Of a folder's functions.
 _FEW = 12  # A folder of fewer functions counts with the folder above.
@@ -30,7 +31,7 @@ def vague_functions(path: Path) -> Iterator[tuple[ast.AST, set[str]]]:
 
 def shares() -> dict[str, float]:
     """Returns for each folder the share of functions with a vague local."""
-    functions = defaultdict(list)
+    functions: dict[str, list[bool]] = defaultdict(list)
     for top in _PRODUCT:
         for path in sorted((ROOT / top).rglob("*.py")):
             folder = str(path.parent.relative_to(ROOT))

@@ -36,10 +36,11 @@ class Request:
 class Report:
     """The measurements of a configuration.
 
-    Peaks are of weights, gradients and stash, if requested; stages that share a device
-    count as one. Prediction errors are relative, of step times. `bytes_by_shapes` are
-    sent between processes in a step, by the shapes of activations and of the
-    mini-batch, and `sent_bytes` over the loopback interface in each step.
+    Peaks are of weights, gradients and stash, if requested. Stages that share a device
+    count as one. Prediction errors are relative errors of step times. `bytes_by_shapes`
+    is the number of bytes that processes send each other in a step, computed from the
+    shapes of activations and of the mini-batch. `sent_bytes` are the bytes sent over
+    the loopback interface in each step.
     """
 
     start_seconds: float  # Builds the pipeline and runs the first step.
@@ -59,9 +60,8 @@ def to_json(message: Request | Report) -> str:
 
 def merge(reports: Sequence[Report]) -> Report:
     """Merges the reports of a pipeline's processes, the first stage's first."""
-    first, *others = reports
-    if not others:
-        return first
+    if len(reports) == 1:
+        return reports[0]
     peaks = [report.peak_bytes_by_stage or [] for report in reports]
     (loss,) = [report.loss for report in reports if report.loss is not None]
     steps = zip(*(report.step_seconds for report in reports), strict=True)
@@ -75,7 +75,7 @@ def merge(reports: Sequence[Report]) -> Report:
 
 
 class Turns:
-    """A worker's end of the exchange; a process has only one."""
+    """A worker's end of the exchange, of which a process has only one."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
@@ -83,7 +83,7 @@ class Turns:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def wait(self) -> None:
-        """Waits for this worker's turn; exits if the measurement has ended."""
+        """Waits for this worker's turn, or exits if the measurement has ended."""
         self.answer("ready")
         if not sys.stdin.readline():
             sys.exit("The process that measures has ended.")

@@ -14,7 +14,11 @@ _NUM_WARM = 3
 
 
 def check_turns(num_turns: int, num_steps: int, save_interval: int) -> None:
-    """Raises ValueError unless steps with and without a save would be measured."""
+    """Checks that steps with and without a save would be measured.
+
+    Raises:
+        ValueError: too few steps are measured for that.
+    """
     kinds = {saves for *_, saves in _measured(num_turns, num_steps, save_interval)}
     if kinds != {True, False}:
         raise UserValueError(
@@ -28,7 +32,10 @@ def check_turns(num_turns: int, num_steps: int, save_interval: int) -> None:
 def _measured(
     num_turns: int, num_steps: int, save_interval: int
 ) -> Iterator[tuple[int, int, bool]]:
-    """Yields turn and index of the steps that count; True before or during a save."""
+    """Yields turn and index of the steps that count.
+
+    The third value is True before or during a save.
+    """
     for turn in range(1, num_turns - 1):
         for i in range(_NUM_WARM, num_steps):
             yield turn, i, (turn * num_steps + i + 1) % save_interval in (0, 1)
@@ -55,7 +62,7 @@ class InterleavedSteps:
         self._bare_times: list[list[float]] = []
 
     def TrainBatches(self, start_step: int = 0) -> InterleavedSteps:
-        """Returns the input's batches; runs bare steps between turns."""
+        """Returns the input's batches, and runs bare steps between turns."""
         self._batches = self._input.TrainBatches(start_step)
         self.element_spec = self._batches.element_spec
         return self
@@ -64,8 +71,8 @@ class InterleavedSteps:
         """Returns the trainer's overhead as text."""
         # The first turn warms up, and none follows the last one.
         turns = list(zip(self._trainer_times[:-1], self._bare_times, strict=True))[1:]
-        ratios = [median(ours[_NUM_WARM:]) / median(bare) for ours, bare in turns]
-        step = median(x for ours, _ in turns for x in ours[_NUM_WARM:])
+        ratios = [median(trainer[_NUM_WARM:]) / median(bare) for trainer, bare in turns]
+        step = median(x for trainer, _ in turns for x in trainer[_NUM_WARM:])
         stall = self._stall(save_interval)
         return (
             f"step of the trainer: {1e3 * step:.1f} ms, {median(ratios):.3f} times "

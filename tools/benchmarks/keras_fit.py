@@ -3,7 +3,7 @@
     python -m tools.benchmarks.keras_fit
 
 A step is a mini-batch of M micro-batches. Plain Keras accumulates their gradients in
-its optimizer, on one core; a pipeline has a core for each device.
+its optimizer, on one core. A pipeline has a core for each device.
 """
 
 import contextlib
@@ -112,8 +112,8 @@ def measure(name: str, num_devices: int) -> None:
 def _batch_timer() -> Any:
     """Returns a callback that adds up the time in batches, in its `seconds`.
 
-    The time of `fit` itself says nothing: at its end it waits up to 5 s for a sleeping
-    thread of tf.data, whoever's model it trains.
+    The time of `fit` itself is no measure: at its end it waits up to 5 s for a sleeping
+    thread of tf.data, with any model.
     """
     import keras
 

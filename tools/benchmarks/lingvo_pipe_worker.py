@@ -2,9 +2,9 @@
 
     python -m tools.benchmarks.lingvo_pipe_worker REQUEST WORKERS
 
-Answers with a `Report`, in turns (see `exchange`). WORKERS is a JSON object of the ids
-of the stages' worker processes by address; {} puts the stages on devices of this
-process.
+Answers with a `Report`, in turns (see `exchange`). WORKERS is a JSON object that maps
+addresses of the stages' worker processes to their ids. {} puts the stages on devices of
+this process.
 """
 
 import json
@@ -53,11 +53,11 @@ def main() -> None:
     loss = float(step().loss)
     start_seconds = time.perf_counter() - start
 
-    others = OtherPrograms(request.cores, workers.values())
+    other_programs = OtherPrograms(request.cores, workers.values())
     step_seconds, times, sent = [], [], []
     for _ in range(request.num_steps):
         turns.wait()
-        with others:
+        with other_programs:
             sent_before, start = loopback_bytes(), time.perf_counter()
             result = step()
             loss = float(result.loss)
@@ -72,7 +72,7 @@ def main() -> None:
         if layer and request.with_peak
         else None,
         loss,
-        others.num_cores(),
+        other_programs.num_cores(),
         prediction_errors(layer, times) if layer and configuration.is_predicted else [],
         model.bytes_by_shapes(layer, batch) if layer and workers else None,
         sent if workers else [],
@@ -87,8 +87,10 @@ def prediction_errors(
 
     Each is |predicted - measured| / measured, from the start of a step's first
     operation to the end of its last. The prediction of a step uses earlier steps only.
-    `times` are of consecutive steps, from `ComputeGradients`. Raises ValueError if they
-    contradict each other, such as after the clock was set.
+    `times` are of consecutive steps, from `ComputeGradients`.
+
+    Raises:
+        ValueError: the times contradict each other, such as after the clock was set.
     """
     steps = [measured_timeline(pipeline.schedule, of_step) for of_step in times]
     errors = []

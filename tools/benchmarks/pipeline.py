@@ -2,7 +2,7 @@
 
     python -m tools.benchmarks.pipeline --output=/tmp/pipeline.json
 
-Prints tables of time, speed-up, start and memory, and of prediction errors; README.md
+Prints tables of time, speed-up, start and memory, and of prediction errors. README.md
 describes their columns. Devices are CPU devices with one core each, so this runs
 anywhere.
 """
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
 def _limitations(
     groups: Sequence[Sequence[Configuration]], torch_python: str | None
 ) -> dict[Configuration, str]:
-    """Returns why configurations can't run, for those that can't."""
+    """Returns the reasons why some configurations cannot run."""
     limitations = {c: c.limitation for group in groups for c in group if c.limitation}
     torch = [c for group in groups for c in group if c.system == "torch"]
     if not torch_python:
@@ -123,10 +123,10 @@ def _limitations(
 
 def _selected() -> list[list[Configuration]]:
     choose = quick_configurations if FLAGS.quick else standard_configurations
-    known = choose(int(FLAGS.devices))
-    selected = _chosen(known, _is_selected)
+    groups = choose(int(FLAGS.devices))
+    selected = _chosen(groups, _is_selected)
     if not selected:
-        names = "\n  ".join(c.name for group in known for c in group)
+        names = "\n  ".join(c.name for group in groups for c in group)
         raise ValueError(
             "--only: expected words that a configuration's name has, got "
             f"{FLAGS.only!r}. The names are:\n  {names}"
@@ -136,8 +136,11 @@ def _selected() -> list[list[Configuration]]:
 
 def _is_selected(configuration: Configuration) -> bool:
     words = configuration.name.replace(",", " ").split()
-    wanted = FLAGS.only.replace(",", " ").split()
-    return all(any(word in words for word in each.split("|")) for each in wanted)
+    patterns = FLAGS.only.replace(",", " ").split()
+    return all(
+        any(alternative in words for alternative in pattern.split("|"))
+        for pattern in patterns
+    )
 
 
 def _chosen(
@@ -150,17 +153,17 @@ def _chosen(
 
 def _torch_python() -> str | None:
     """Returns the Python that runs PyTorch, if there is one."""
-    given = FLAGS.torch_python
-    if not given:
+    python = FLAGS.torch_python
+    if not python:
         return sys.executable if can_run(sys.executable, IMPORTS_TORCH) else None
-    if not can_run(given, IMPORTS_TORCH):
+    if not can_run(python, IMPORTS_TORCH):
         raise ValueError(
             "--torch_python: expected a Python that can import "
-            f"torch 2.13 or later, numpy and lazy_loader, got {given}. "
+            f"torch 2.13 or later, numpy and lazy_loader, got {python}. "
             "Install them there ('pip install torch numpy lazy-loader'), or leave the "
             "flag out."
         )
-    return os.path.abspath(given) if os.path.dirname(given) else given
+    return os.path.abspath(python) if os.path.dirname(python) else python
 
 
 if __name__ == "__main__":

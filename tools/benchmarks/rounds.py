@@ -1,4 +1,4 @@
-"""Rounds of measurements; each round measures every configuration once.
+"""Rounds of measurements, each of which measures every configuration once.
 
 A machine's speed changes within minutes. So only measurements of the same round are
 compared, and the configurations of a group run their steps in turns. Every second round
@@ -30,7 +30,8 @@ def measure_rounds(
     `run` measures a group to compare, one configuration after another in turns. A
     pipeline gets as many cores as it has devices. `log` takes lines about the progress.
 
-    Raises RuntimeError if configurations of the same model compute different losses.
+    Raises:
+        RuntimeError: configurations of the same model compute different losses.
     """
     rounds: list[Round] = []
     number = sum(map(len, groups))
@@ -58,8 +59,8 @@ def measure_rounds(
 
 def _summary(report: Report) -> str:
     steps = ", ".join(f"{seconds:.3f}" for seconds in report.step_seconds)
-    others = f", steps {steps}; others used {report.other_cores:.1f} cores"
-    return f"start {report.start_seconds:.2f} s{others if steps else ''}"
+    details = f", steps {steps}; others used {report.other_cores:.1f} cores"
+    return f"start {report.start_seconds:.2f} s{details if steps else ''}"
 
 
 def _check_losses(measured: Round) -> None:
@@ -70,10 +71,10 @@ def _check_losses(measured: Round) -> None:
         num_steps = (1 + len(report.step_seconds)) * configuration.steps_per_call
         precision = configuration.precision
         key = configuration.workload, configuration.num_blocks, num_steps, precision
-        other, loss = first.setdefault(key, (configuration, report.loss))
-        tolerance = max(_LOSS_TOLERANCES[c.dtype] for c in (configuration, other))
+        reference, loss = first.setdefault(key, (configuration, report.loss))
+        tolerance = max(_LOSS_TOLERANCES[c.dtype] for c in (configuration, reference))
         if not math.isclose(loss, report.loss, rel_tol=tolerance):
             raise RuntimeError(
                 "Cannot compare configurations with different losses: "
-                f"{configuration.name} has {report.loss}, {other.name} has {loss}."
+                f"{configuration.name} has {report.loss}, {reference.name} has {loss}."
             )

@@ -30,13 +30,13 @@ class Spread(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A configuration and its measurements (see `Report`); None if not applicable.
+    """A configuration and its measurements, which `Report` describes.
 
-    The speed-up is over one device. `step_over_torch` and `step_over_tensorflow` divide
-    by the step time of the peer's best row with equal micro-batches, recomputation and
-    dtype, which `best_torch` names, and `step_over_in_process` by the step time with
-    all stages in one process. Prediction errors and sent bytes are over all steps in
-    all rounds.
+    A measurement that is not applicable is None. The speed-up is over one device.
+    `step_over_torch` and `step_over_tensorflow` divide by the step time of the peer's
+    best row with equal micro-batches, recomputation and dtype. `best_torch` is the name
+    of PyTorch's. `step_over_in_process` divides by the step time with all stages in one
+    process. Prediction errors and sent bytes are over all steps in all rounds.
     """
 
     configuration: Configuration
@@ -63,18 +63,18 @@ class Row:
             *("num_blocks", "steps_per_call", "recompute", "placement"),
             *("dtype", "is_compiled"),
         )
-        found = {
+        values = {
             "system": self.configuration.system,
             **{name: getattr(self.configuration.workload, name) for name in sizes},
             **{name: getattr(self.configuration, name) for name in names},
         }
         for field in dataclasses.fields(self)[1:]:
             value = getattr(self, field.name)
-            found[field.name] = value
+            values[field.name] = value
             if field.type == "Spread | None":
                 for part, suffix in (("median", ""), ("min", "_min"), ("max", "_max")):
-                    found[field.name + suffix] = getattr(value, part, None)
-        return found
+                    values[field.name + suffix] = getattr(value, part, None)
+        return values
 
 
 def make_rows(rounds: Sequence[Round]) -> list[Row]:
@@ -83,8 +83,8 @@ def make_rows(rounds: Sequence[Round]) -> list[Row]:
 
 
 def _row(configuration: Configuration, rounds: Sequence[Round]) -> Row:
-    own = [measured[configuration] for measured in rounds]
-    timed = [report for report in own if report.step_seconds]
+    reports = [measured[configuration] for measured in rounds]
+    timed = [report for report in reports if report.step_seconds]
     in_process = configuration.in_process()
     torch, tensorflow = (
         _best_peer(rounds, configuration, system) for system in ("torch", "tensorflow")
@@ -99,13 +99,15 @@ def _row(configuration: Configuration, rounds: Sequence[Round]) -> Row:
         best_torch=torch.name if torch else None,
         step_over_tensorflow=_step_ratio(rounds, configuration, tensorflow),
         step_over_in_process=_step_ratio(rounds, configuration, in_process),
-        start_seconds=_spread(report.start_seconds for report in own),
-        peak_bytes_by_stage=own[0].peak_bytes_by_stage,
+        start_seconds=_spread(report.start_seconds for report in reports),
+        peak_bytes_by_stage=reports[0].peak_bytes_by_stage,
         paper_bytes_by_stage=_paper_bytes_by_stage(configuration),
         other_cores=_spread(report.other_cores for report in timed),
-        prediction_error=_spread(e for report in own for e in report.prediction_errors),
-        bytes_by_shapes=own[0].bytes_by_shapes,
-        sent_bytes=_spread(n for report in own for n in report.sent_bytes),
+        prediction_error=_spread(
+            e for report in reports for e in report.prediction_errors
+        ),
+        bytes_by_shapes=reports[0].bytes_by_shapes,
+        sent_bytes=_spread(n for report in reports for n in report.sent_bytes),
     )
 
 
@@ -124,7 +126,7 @@ def _best_peer(
             if peer.system == system and configuration.system == "lingvo_pipe"
             if peer.is_peer_of(configuration)
         ),
-        key=lambda peer: median(_step_seconds(each[peer]) for each in rounds),
+        key=lambda peer: median(_step_seconds(measured[peer]) for measured in rounds),
         default=None,
     )
 
@@ -132,7 +134,10 @@ def _best_peer(
 def _step_ratio(
     rounds: Sequence[Round], numerator: Configuration, denominator: Configuration | None
 ) -> Spread | None:
-    """Returns the ratio of step times within rounds; None if equal or not measured."""
+    """Returns the ratio of step times within rounds.
+
+    Returns None if both are the same configuration, or one was not measured.
+    """
     if denominator is None or numerator == denominator:
         return None
     if not {numerator, denominator} <= set(rounds[0]):
@@ -209,23 +214,23 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def format_best_peers(rows: Sequence[Row]) -> str:
-    """Returns a line for each row of PyTorch's that lingvo_pipe's are divided by."""
+    """Returns a line for each row of PyTorch that lingvo_pipe is compared with."""
     return "\n".join(sorted({row.best_torch for row in rows if row.best_torch}))
 
 
 def format_predictions(rows: Sequence[Row]) -> str:
-    """Returns a table of the rows with predicted steps; "" if there are none."""
-    found = ((row, row.prediction_error) for row in rows)
+    """Returns a table of the rows with predicted steps, or "" without any."""
+    errors = ((row, row.prediction_error) for row in rows)
     return _table(
         _model_cells(row)
         | {"prediction's error": f"{error.median:.1%}", "largest": f"{error.max:.1%}"}
-        for row, error in found
+        for row, error in errors
         if error
     )
 
 
 def format_traffic(rows: Sequence[Row]) -> str:
-    """Returns a table of the rows with stages on workers; "" if there are none."""
+    """Returns a table of the rows with stages on workers, or "" without any."""
     return _table(
         _model_cells(row)
         | {
@@ -241,7 +246,7 @@ def format_traffic(rows: Sequence[Row]) -> str:
 
 
 def _table(cells: Iterable[dict[str, str]]) -> str:
-    """Returns a table of rows of cells by heading; "" if there are none."""
+    """Returns a table of rows of cells by heading, or "" without any."""
     lines = list(cells)
     rows = (list(line.values()) for line in lines)
     return "\n".join(markdown_table([list(lines[0]), *rows])) if lines else ""

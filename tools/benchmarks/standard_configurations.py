@@ -24,7 +24,7 @@ _LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
 
 
 def standard_configurations(num_devices: int) -> list[list[Configuration]]:
-    """Returns the whole table, in groups to compare.
+    """Returns all configurations, in groups to compare.
 
     Timed pipelines have `num_devices` devices.
     """

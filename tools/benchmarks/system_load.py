@@ -13,9 +13,9 @@ _SENT = 8  # The column of bytes sent, after the interface's name.
 
 
 class OtherPrograms:
-    """A counter of other programs' load on some cores, while it is entered.
+    """A counter of other programs' load on some cores, while in its context.
 
-    This process runs on the cores, and its `helpers`, given by their ids.
+    This process and its `helpers`, given by their ids, run on the cores.
     """
 
     def __init__(self, cores: Collection[int], helpers: Collection[int] = ()):

@@ -60,7 +60,7 @@ class TransformerLayer(nn.Module):
             self.add_module(name, module)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Applies the layer to `[b, T, D]`; returns the same shape."""
+        """Applies the layer to `[b, T, D]`, and returns the same shape."""
         x = x + self._attention(self.attention_norm(x))
         hidden = self.expand(self.feed_forward_norm(x))
         return x + self.contract(torch.relu(hidden))
@@ -92,7 +92,7 @@ class Stage(nn.Module):
             self.to(torch.bfloat16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Applies the layers to `[b, T, D]`; returns the same shape."""
+        """Applies the layers to `[b, T, D]`, and returns the same shape."""
         with torch.autocast("cpu", torch.bfloat16, self._autocast):
             if self._recompute and torch.is_grad_enabled():
                 return checkpoint(self._layers, x, use_reentrant=False)
@@ -138,10 +138,10 @@ def main() -> None:
     loss = step()
     start_seconds = time.perf_counter() - start
 
-    others, step_seconds = OtherPrograms(os.sched_getaffinity(0)), []
+    other_programs, step_seconds = OtherPrograms(os.sched_getaffinity(0)), []
     for _ in range(request.num_steps):
         turns.wait()
-        with others:
+        with other_programs:
             start = time.perf_counter()
             loss = step()
             step_seconds.append(time.perf_counter() - start)
@@ -149,13 +149,17 @@ def main() -> None:
     # The meter does not see into compiled stages.
     with_peak = request.with_peak and not configuration.is_compiled
     peak = [_peak_bytes(configuration, rank)] if with_peak else None
-    report = Report(start_seconds, step_seconds, peak, loss, others.num_cores())
+    other_cores = other_programs.num_cores()
+    report = Report(start_seconds, step_seconds, peak, loss, other_cores)
     turns.answer(to_json(report))
     distributed.destroy_process_group()
 
 
 def _train_step(configuration: Configuration, rank: int) -> Callable[[], float | None]:
-    """Returns a step that ends on all devices at once; the last stage's has a loss."""
+    """Returns a step that ends on all devices at once.
+
+    It returns the loss on the device of the last stage, and None elsewhere.
+    """
     num_stages, cpu = configuration.num_stages, torch.device("cpu")
     indices = configuration.stages_on(rank)
     stages: list[nn.Module] = [Stage(configuration, index) for index in indices]
@@ -164,13 +168,13 @@ def _train_step(configuration: Configuration, rank: int) -> Callable[[], float |
     )
     if configuration.is_compiled:
         stages = [torch.compile(stage, dynamic=False) for stage in stages]
-    parts = [
+    pipeline_stages = [
         pipelining.PipelineStage(stage, index, num_stages, cpu)
         for stage, index in zip(stages, indices, strict=True)
     ]
     make, is_single = _SCHEDULES[configuration.schedule]
     schedule = make(
-        parts[0] if is_single else parts,
+        pipeline_stages[0] if is_single else pipeline_stages,
         configuration.num_micro_batches,
         loss_fn=lambda outputs, targets: outputs.float().square().mean(),
     )

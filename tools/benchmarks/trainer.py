@@ -3,7 +3,7 @@
     python -m tools.benchmarks.trainer --model=image.digits.AmoebaNetDigits
 
 Trains a registered model with the trainer's own loop. Now and then the loop waits for
-its next batch while bare steps of the same model run, all on one batch; README.md
+its next batch while bare steps of the same model run, all on one batch. README.md
 describes the comparison.
 """
 

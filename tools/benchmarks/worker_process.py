@@ -48,8 +48,10 @@ def can_run(python: str, program: str) -> bool:
 def run_workers(requests: Sequence[Request], torch_python: str | None) -> list[Report]:
     """Starts configurations one after the other, then measures them in turns.
 
-    The requests have equal numbers of steps. `torch_python` runs PyTorch. Raises
-    RuntimeError if a worker fails or takes too long.
+    The requests have equal numbers of steps. `torch_python` runs PyTorch.
+
+    Raises:
+        RuntimeError: a worker fails or takes too long.
     """
     with contextlib.ExitStack() as stack:
         groups = [stack.enter_context(_started(x, torch_python)) for x in requests]
@@ -83,7 +85,10 @@ def _started(request: Request, torch_python: str | None) -> Iterator[ProcessGrou
 
 @contextlib.contextmanager
 def _stage_workers(request: Request) -> Iterator[dict[str, int]]:
-    """Runs a worker per stage with its own core, if wanted; yields ids by address."""
+    """Runs a worker with its own core for each stage, and yields ids by address.
+
+    Yields no ids if the configuration has no workers.
+    """
     configuration, cores = request.configuration, request.cores
     if configuration.placement != "workers":
         yield {}
@@ -115,8 +120,7 @@ def _environment() -> dict[str, str]:
 class ProcessGroup:
     """Running processes, each of which writes one line at its start and per turn.
 
-    If one fails or takes too long, the others are of no use. They have pipes for
-    standard input and output, and write errors to the logs.
+    They have pipes for standard input and output, and write errors to the logs.
     """
 
     def __init__(self, name: str, logs: Mapping[subprocess.Popen[str], IO[str]]):
@@ -126,7 +130,7 @@ class ProcessGroup:
         self._logs = {x.stdout: log for x, log in logs.items() if x.stdout}
 
     def turn(self) -> list[str]:
-        """Runs a turn of all processes; returns their answers."""
+        """Runs a turn of all processes, and returns their answers."""
         for stdin in self._inputs:
             # For a process that has ended, `answers` reports the missing line.
             with contextlib.suppress(BrokenPipeError):
@@ -136,22 +140,23 @@ class ProcessGroup:
     def answers(self) -> list[str]:
         """Returns the next line of each process.
 
-        Raises RuntimeError if one ends without a line, or the time limit is over.
+        Raises:
+            RuntimeError: one ends without a line, or the time limit is over.
         """
         end = time.monotonic() + _TIME_LIMIT_SECONDS
-        found: dict[IO[str], str] = {}
-        while missing := [each for each in self._logs if each not in found]:
+        lines: dict[IO[str], str] = {}
+        while missing := [output for output in self._logs if output not in lines]:
             left = max(0.0, end - time.monotonic())
             ready, _, _ = select.select(missing, [], [], left)
-            found |= {output: output.readline() for output in ready}
-            if not ready or "" in found.values():
-                raise self._failure(found)
-        return [found[output] for output in self._logs]
+            lines |= {output: output.readline() for output in ready}
+            if not ready or "" in lines.values():
+                raise self._failure(lines)
+        return [lines[output] for output in self._logs]
 
-    def _failure(self, found: Mapping[IO[str], str]) -> RuntimeError:
+    def _failure(self, lines: Mapping[IO[str], str]) -> RuntimeError:
         texts = []
         for output, log in self._logs.items():
-            if not found.get(output):
+            if not lines.get(output):
                 log.seek(0)
                 texts.append(log.read()[-_MAX_LOG_CHARACTERS:])
         return RuntimeError(
@@ -164,7 +169,7 @@ class ProcessGroup:
 def process_group(
     name: str, commands: Sequence[Sequence[str]]
 ) -> Iterator[ProcessGroup]:
-    """Runs commands while in the context; does not read the first answers."""
+    """Runs commands while in the context, without reading the first answers."""
     with contextlib.ExitStack() as stack:
         logs = {}
         for command in commands:

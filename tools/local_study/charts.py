@@ -1,4 +1,4 @@
-"""The study's charts. Needs matplotlib; no TensorFlow."""
+"""The study's charts. Needs matplotlib, but not TensorFlow."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,29 +28,33 @@ _GIGA = 1e9
 
 def draw_all(rows: Sequence[study_rows.Row], folder: Path) -> None:
     """Writes steps.png, cost_and_time.png, pareto.png and similarity.png."""
-    found = study_rows.averages(rows)
-    schemes = list(dict.fromkeys(each.scheme for each in found))
+    averages = study_rows.averages(rows)
+    schemes = list(dict.fromkeys(average.scheme for average in averages))
     lines = [Line2D([], [], color=_COLORS[name], label=name) for name in schemes]
     style: dict[str, Any] = {"ncols": len(schemes), "frameon": False, "fontsize": 8}
     charts = {"steps": _steps, "cost_and_time": _cost_and_time, "pareto": _pareto}
     for name, draw in charts.items():
-        figure = draw(found)
+        figure = draw(averages)
         figure.legend(handles=lines, loc="outside lower center", **style)
         figure.savefig(folder / f"{name}.png")
-    if local := [each for each in found if each.similarities()]:
+    if local := [average for average in averages if average.similarities()]:
         _similarity(local).savefig(folder / "similarity.png")
 
 
-def _steps(found: Sequence[study_rows.Average]) -> Figure:
-    """Draws test metrics over steps, a column per batch size; dashed: training."""
-    sizes, metrics = _batch_sizes(found), study_rows.metric_names(found)
+def _steps(averages: Sequence[study_rows.Average]) -> Figure:
+    """Draws test metrics over steps, in a column for each batch size.
+
+    Dashed lines are losses in training.
+    """
+    sizes, metrics = _batch_sizes(averages), study_rows.metric_names(averages)
     figure, panels = _panels(len(metrics), len(sizes))
     for row, metric in zip(panels, metrics, strict=True):
-        for each in found:
-            panel, color = row[sizes.index(each.batch_size)], _COLORS[each.scheme]
-            panel.plot(*np.transpose(_curve(each, metric)), color=color)
+        for average in averages:
+            panel = row[sizes.index(average.batch_size)]
+            color = _COLORS[average.scheme]
+            panel.plot(*np.transpose(_curve(average, metric)), color=color)
             if metric == "loss":
-                curve = np.transpose(each.train_curve())
+                curve = np.transpose(average.train_curve())
                 panel.plot(*curve, "--", color=color, linewidth=0.8)
         for panel, size in zip(row, sizes, strict=True):
             _label(panel, f"batch size {size}", "steps", _SHOWN[metric])
@@ -58,18 +62,22 @@ def _steps(found: Sequence[study_rows.Average]) -> Figure:
     return figure
 
 
-def _cost_and_time(found: Sequence[study_rows.Average]) -> Figure:
-    """Draws test metrics over total cost and sequential time; thin: small batches."""
-    sizes, metrics = _batch_sizes(found), study_rows.metric_names(found)
+def _cost_and_time(averages: Sequence[study_rows.Average]) -> Figure:
+    """Draws test metrics over total cost and over sequential time.
+
+    The larger the batches, the thicker the line.
+    """
+    sizes, metrics = _batch_sizes(averages), study_rows.metric_names(averages)
     figure, panels = _panels(len(metrics), 2)
     title = f"batch sizes {', '.join(map(str, sizes))}, from thin to thick"
     for row, metric in zip(panels, metrics, strict=True):
-        for each in found:
-            steps, values = np.transpose(_curve(each, metric))
-            points = [each.row.point(step) for step in steps]
-            width = 0.8 + 0.7 * sizes.index(each.batch_size)
+        for average in averages:
+            steps, values = np.transpose(_curve(average, metric))
+            points = [average.row.point(step) for step in steps]
+            color = _COLORS[average.scheme]
+            width = 0.8 + 0.7 * sizes.index(average.batch_size)
             for panel, flops in zip(row, np.transpose(points) / _GIGA, strict=True):
-                panel.plot(flops, values, color=_COLORS[each.scheme], linewidth=width)
+                panel.plot(flops, values, color=color, linewidth=width)
         for panel, name in zip(row, ("total cost", "sequential time"), strict=True):
             _label(panel, title, f"{name}, GFLOPs", _SHOWN[metric])
             _scale(panel)
@@ -77,9 +85,12 @@ def _cost_and_time(found: Sequence[study_rows.Average]) -> Figure:
     return figure
 
 
-def _pareto(found: Sequence[study_rows.Average]) -> Figure:
-    """Draws cost and time to each loss, a curve per scheme, labels are batch sizes."""
-    reached = reached_losses(found)
+def _pareto(averages: Sequence[study_rows.Average]) -> Figure:
+    """Draws cost and time to reach each loss, in a curve for each scheme.
+
+    The labels of its points are batch sizes.
+    """
+    reached = reached_losses(averages)
     figure, panels = _panels(1, len(reached))
     for panel, (target, by_scheme) in zip(panels[0], reached.items(), strict=True):
         for scheme, best in by_scheme.items():
@@ -97,21 +108,24 @@ def _pareto(found: Sequence[study_rows.Average]) -> Figure:
 
 
 def _similarity(local: Sequence[study_rows.Average]) -> Figure:
-    """Draws cosines by layer, a row per batch size; early moments are light."""
+    """Draws cosines by layer, in a row for each batch size.
+
+    The earlier the moment, the lighter the line.
+    """
     sizes, schemes = _batch_sizes(local), list(dict.fromkeys(x.scheme for x in local))
     figure, panels = _panels(len(sizes), len(schemes), sharey=True)
-    for each in local:
-        panel = panels[sizes.index(each.batch_size)][schemes.index(each.scheme)]
-        moments = each.similarities()
+    for average in local:
+        panel = panels[sizes.index(average.batch_size)][schemes.index(average.scheme)]
+        moments = average.similarities()
         for strength, (step, by_layer) in zip(
             np.linspace(0.3, 1.0, len(moments)), moments.items(), strict=True
         ):
             shown = {name: x for name, x in by_layer.items() if x is not None}
             style: dict[str, Any] = {"alpha": strength, "markersize": 3}
-            style["color"] = _COLORS[each.scheme]
-            curve = list(shown), list(shown.values())
-            panel.plot(*curve, "o-", label=f"step {step}", **style)
-        title = f"{each.scheme}, batch size {each.batch_size}"
+            style["color"] = _COLORS[average.scheme]
+            names, cosines = list(shown), list(shown.values())
+            panel.plot(names, cosines, "o-", label=f"step {step}", **style)
+        title = f"{average.scheme}, batch size {average.batch_size}"
         _label(panel, title, "", "cosine with the true gradient")
         panel.tick_params(axis="x", rotation=60)
         panel.axhline(0.0, color="#bbbbbb", linewidth=0.6)
@@ -119,14 +133,14 @@ def _similarity(local: Sequence[study_rows.Average]) -> Figure:
     return figure
 
 
-def _curve(each: study_rows.Average, metric: str) -> study_rows.Curve:
-    """Returns the test metric from the first step on; errors instead of accuracies."""
-    curve = each.test_curve(metric)[1:]
+def _curve(average: study_rows.Average, metric: str) -> study_rows.Curve:
+    """Returns the test metric from the first step on, errors instead of accuracies."""
+    curve = average.test_curve(metric)[1:]
     return [(step, 1.0 - x) for step, x in curve] if metric == "accuracy" else curve
 
 
-def _batch_sizes(found: Sequence[study_rows.Average]) -> list[int]:
-    return sorted({each.batch_size for each in found})
+def _batch_sizes(averages: Sequence[study_rows.Average]) -> list[int]:
+    return sorted({average.batch_size for average in averages})
 
 
 def _panels(

@@ -42,7 +42,10 @@ class Point(NamedTuple):
 def block_costs(
     blocks: Sequence[Block], layer_flops: Sequence[float], head_flops: Sequence[float]
 ) -> list[BlockCost]:
-    """Returns blocks' costs by f of layers, and a of blocks: 0 for the model's loss."""
+    """Returns blocks' costs from the layers' f and the blocks' a.
+
+    The model's own loss has no head, so there a is 0.
+    """
     return [
         BlockCost(
             sum(layer_flops[block.begin : block.end]),
@@ -58,7 +61,10 @@ def total_flops(blocks: Sequence[BlockCost], num_examples: int) -> float:
 
 
 def sequential_flops(blocks: Sequence[BlockCost], num_steps: int) -> float:
-    """Returns the sequential time: all steps but one in the costliest block so far."""
+    """Returns the sequential time of steps.
+
+    All steps but one run in the costliest block of the chain.
+    """
     if not num_steps:
         return 0.0
     before = itertools.accumulate((b.forward for b in blocks), initial=0.0)

@@ -4,8 +4,8 @@
         --batch_sizes=32,64,128 --out=/tmp/digits_study
 
 Trains a registered model by backpropagation and by each scheme of blocks that have
-losses of their own, and writes rows, a table and charts; see README.md. The same
-command resumes an interrupted study.
+losses of their own, and writes rows, a table and charts, which README.md describes. The
+same command resumes an interrupted study.
 """
 
 import functools
@@ -52,7 +52,7 @@ flags.DEFINE_integer("moments", 4, "Number of comparisons of gradients.", lower_
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains missing rows; writes and prints the results."""
+    """Trains missing rows, then writes and prints the results."""
     logging.set_verbosity(logging.WARNING)
     # An error from a training's process has no traceback.
     with program(argv, ChildProcessError, FloatingPointError):
@@ -63,8 +63,9 @@ def main(argv: Sequence[str]) -> None:
             StudiedModel(request, FLAGS.chunks),
             keys,
             Path(os.path.expanduser(FLAGS.out)),
-            *(FLAGS.records, FLAGS.moments),
-            train_in_own_process,
+            num_records=FLAGS.records,
+            num_moments=FLAGS.moments,
+            train=train_in_own_process,
             log=functools.partial(print, file=sys.stderr, flush=True),
         )
         print(report)

@@ -49,22 +49,31 @@ def _boundaries(
     cells: Sequence[BaseLayer],
     passed_on: Sequence[Sequence[tf.Tensor]],
 ) -> list[Boundary]:
-    """Returns the boundaries; an activation's gradient crosses none between blocks."""
+    """Returns the boundaries, with no activation's gradient between two blocks."""
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)
-    found = []
+    boundaries = []
     for end, ahead in ends or [(i, 0) for i in range(1, len(cells))]:
         tensors, looked_at = passed_on[end - 1], cells[end : end + ahead]
         back = [x for x in tensors if x.dtype.is_floating and not has_blocks]
-        every = [v for cell in looked_at for v in cell.VariablePaths().values()]
-        shared = [v for v in every if v.trainable]
-        sizes = num_bytes(tensors), num_bytes(back), 2 * num_bytes(shared)
-        found.append(Boundary(cells[end - 1].params.name, *sizes))
-    return found
+        shared = [
+            variable
+            for cell in looked_at
+            for variable in cell.VariablePaths().values()
+            if variable.trainable
+        ]
+        boundary = Boundary(
+            after=cells[end - 1].params.name,
+            forward=num_bytes(tensors),
+            backward=num_bytes(back),
+            weights=2 * num_bytes(shared),
+        )
+        boundaries.append(boundary)
+    return boundaries
 
 
 def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
-    """Returns cells' flops for an example; layers before count in the first cell."""
+    """Returns cells' flops for an example, the first cell's with the prologue."""
     pipeline = task.pipeline
     costs = pipeline_costs(
         [layer.params for layer in pipeline.before],
@@ -72,16 +81,19 @@ def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
         *map_present(lambda x: tuple(x.shape), inputs),
     )
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]
-    first, *others = costs.cells.flops
-    return [count / num_examples for count in (first + costs.prologue, *others)]
+    first, *later = costs.cells.flops
+    return [count / num_examples for count in (first + costs.prologue, *later)]
 
 
 def _passed_on(
     task: BaseTask, cells: Sequence[BaseLayer], inputs: tuple
 ) -> list[list[tf.Tensor]]:
-    known = {id(x) for x in present(inputs)}
+    input_ids = {id(x) for x in present(inputs)}
     layers = [*task.pipeline.before, *cells]
     thetas = [layer.theta for layer in layers]
     with ForwardContext(do_eval=True):
-        _, *made = outputs_in_sequence(layers, thetas, inputs)
-    return [[x for x in present(y) if id(x) not in known] for y in made[-len(cells) :]]
+        _, *outputs = outputs_in_sequence(layers, thetas, inputs)
+    return [
+        [x for x in present(output) if id(x) not in input_ids]
+        for output in outputs[-len(cells) :]
+    ]

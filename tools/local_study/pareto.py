@@ -19,22 +19,26 @@ class Reached(NamedTuple):
 def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reached]]]:
     """Returns, by test loss and scheme, the batch sizes on the frontier, by cost."""
     by_scheme: dict[str, list[Average]] = {}
-    for each in found:
-        by_scheme.setdefault(each.scheme, []).append(each)
-    curves = {scheme: list(map(_curve, own)) for scheme, own in by_scheme.items()}
+    for average in found:
+        by_scheme.setdefault(average.scheme, []).append(average)
+    curves = {
+        scheme: list(map(_curve, averages)) for scheme, averages in by_scheme.items()
+    }
     return {
-        target: {scheme: _best(own, target) for scheme, own in by_scheme.items()}
+        target: {
+            scheme: _best(averages, target) for scheme, averages in by_scheme.items()
+        }
         for target in choose_targets(curves)
     }
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
     """Returns the points that no other beats in cost and time, by ascending cost."""
-    found: list[Point] = []
+    unbeaten: list[Point] = []
     for point in sorted(set(points)):
-        if not found or point.time < found[-1].time:
-            found.append(point)
-    return found
+        if not unbeaten or point.time < unbeaten[-1].time:
+            unbeaten.append(point)
+    return unbeaten
 
 
 def first_step(curve: Curve, target: float) -> int | None:
@@ -45,29 +49,34 @@ def first_step(curve: Curve, target: float) -> int | None:
 def choose_targets(curves: Mapping[str, Sequence[Curve]]) -> list[float]:
     """Returns three losses to compare schemes by, the easiest first.
 
-    They are the lowest that every scheme reaches in a quarter of its records, the
-    lowest that all reach, and the geometric mean of that and the lowest of all.
+    The first is the lowest loss that every scheme reaches in a quarter of its records.
+    The second is the lowest that every scheme reaches. The third is the geometric mean
+    of the second and the lowest loss of any scheme.
     """
 
     def lowest(fraction: float) -> list[float]:
         return [
-            min(loss for x in own for _, loss in x[: math.ceil(len(x) * fraction)])
-            for own in curves.values()
+            min(
+                loss
+                for curve in scheme_curves
+                for _, loss in curve[: math.ceil(len(curve) * fraction)]
+            )
+            for scheme_curves in curves.values()
         ]
 
     shared, best = max(lowest(1)), min(lowest(1))
     return [max(lowest(1 / 4)), shared, math.sqrt(shared * best)]
 
 
-def _best(own: Sequence[Average], target: float) -> list[Reached]:
+def _best(averages: Sequence[Average], target: float) -> list[Reached]:
     reached: dict[Point, Reached] = {}
-    for each in own:
-        if (step := first_step(_curve(each), target)) is not None:
-            point = each.row.point(step)
-            reached.setdefault(point, Reached(each.batch_size, step, point))
+    for average in averages:
+        if (step := first_step(_curve(average), target)) is not None:
+            point = average.row.point(step)
+            reached.setdefault(point, Reached(average.batch_size, step, point))
     return [reached[point] for point in frontier(reached)]
 
 
-def _curve(each: Average) -> Curve:
+def _curve(average: Average) -> Curve:
     """Returns the test loss without the record before training, which costs nothing."""
-    return each.test_curve("loss")[1:]
+    return average.test_curve("loss")[1:]

@@ -11,40 +11,50 @@ _KIB = 2**10
 
 
 def format_report(model: str, rows: Sequence[study_rows.Row]) -> str:
-    """Returns tables of a model, by scheme and batch size; means over seeds."""
-    found = study_rows.averages(rows)
-    num_seeds = len(found[0].rows)
+    """Returns tables of a model's means over seeds, by scheme and batch size."""
+    averages = study_rows.averages(rows)
+    first = averages[0]
+    num_seeds = len(first.rows)
     seeds = f", means of {num_seeds} seeds" if num_seeds > 1 else ""
     tables = {
-        "Metrics and costs": list(_metric_lines(found)),
-        f"Traffic between blocks in a step of {found[0].batch_size} examples, KiB": (
-            _traffic_lines(found)
+        "Metrics and costs": list(_metric_lines(averages)),
+        f"Traffic between blocks in a step of {first.batch_size} examples, KiB": (
+            _traffic_lines(averages)
         ),
-        "Cost to reach a test loss": list(_reached_lines(found)),
+        "Cost to reach a test loss": list(_reached_lines(averages)),
     }
-    if local := [each for each in found if each.similarities()]:
+    if local := [average for average in averages if average.similarities()]:
         title = "Cosine of local and true gradients, at the last moment"
         tables[title] = _similarity_lines(local)
-    sections = [f"# {model}: {found[0].row.num_steps} steps each{seeds}"]
+    sections = [f"# {model}: {first.row.num_steps} steps each{seeds}"]
     for title, lines in tables.items():
         sections += [f"## {title}", "\n".join(markdown_table(lines))]
     return "\n\n".join(sections) + "\n"
 
 
-def _metric_lines(found: Sequence[study_rows.Average]) -> Iterator[tuple[str, ...]]:
-    names, share = study_rows.metric_names(found), "of backpropagation's"
-    costs = ("step's cost, GFLOPs", share, "step's time, MFLOPs", share)
-    yield "scheme", "batch", "blocks", *(f"test {name}" for name in names), *costs
-    whole = {each.batch_size: each for each in found if len(each.row.blocks) == 1}
-    for each in found:
-        cost, time = _step(each)
-        shares = ["", ""]
-        if other := whole.get(each.batch_size):
-            shares = [f"{cost / _step(other)[0]:.2f}", f"{time / _step(other)[1]:.2f}"]
+def _metric_lines(averages: Sequence[study_rows.Average]) -> Iterator[tuple[str, ...]]:
+    names, share = study_rows.metric_names(averages), "of backpropagation's"
+    yield (
+        *("scheme", "batch", "blocks"),
+        *(f"test {name}" for name in names),
+        *("step's cost, GFLOPs", share, "step's time, MFLOPs", share),
+    )
+    backpropagation = {
+        average.batch_size: average
+        for average in averages
+        if len(average.row.blocks) == 1
+    }
+    for average in averages:
+        cost, time = _step(average)
+        cost_share = time_share = ""
+        if baseline := backpropagation.get(average.batch_size):
+            baseline_cost, baseline_time = _step(baseline)
+            cost_share = f"{cost / baseline_cost:.2f}"
+            time_share = f"{time / baseline_time:.2f}"
         yield (
-            *(each.scheme, str(each.batch_size), str(len(each.row.blocks))),
-            *(_metric(each, name) for name in names),
-            *(f"{cost / 1e9:.3f}", shares[0], f"{time / 1e6:.2f}", shares[1]),
+            *(average.scheme, str(average.batch_size), str(len(average.row.blocks))),
+            *(_metric(average, name) for name in names),
+            *(f"{cost / 1e9:.3f}", cost_share, f"{time / 1e6:.2f}", time_share),
         )
 
 
@@ -61,39 +71,46 @@ def _metric(average: study_rows.Average, name: str) -> str:
     return f"{average.test_curve(name)[-1][1]:.4f}{spread}"
 
 
-def _traffic_lines(found: Sequence[study_rows.Average]) -> list[tuple[str, ...]]:
-    own = [each for each in found if each.batch_size == found[0].batch_size]
-    back = [{b.after: b.backward + b.weights for b in x.row.boundaries} for x in own]
-    forward = {b.after: b.forward for each in own for b in each.row.boundaries}
-    headings = ("after", "forward", *(f"back, {each.scheme}" for each in own))
+def _traffic_lines(averages: Sequence[study_rows.Average]) -> list[tuple[str, ...]]:
+    batch_size = averages[0].batch_size
+    compared = [average for average in averages if average.batch_size == batch_size]
+    back = [
+        {b.after: b.backward + b.weights for b in average.row.boundaries}
+        for average in compared
+    ]
+    forward = {b.after: b.forward for x in compared for b in x.row.boundaries}
+    headings = ("after", "forward", *(f"back, {x.scheme}" for x in compared))
     columns = (forward, *back)
     return [
         headings,
         *(
-            (x, *(_shown(each.get(x), _KIB, ",.1f") for each in columns))
-            for x in forward
+            (layer, *(_shown(column.get(layer), _KIB, ",.1f") for column in columns))
+            for layer in forward
         ),
     ]
 
 
-def _reached_lines(found: Sequence[study_rows.Average]) -> Iterator[tuple[str, ...]]:
+def _reached_lines(averages: Sequence[study_rows.Average]) -> Iterator[tuple[str, ...]]:
     yield "test loss", "scheme", "batch", "steps", "total, GFLOPs", "sequential, GFLOPs"
-    for target, by_scheme in reached_losses(found).items():
+    for target, by_scheme in reached_losses(averages).items():
+        loss = f"{target:.4f}"
         for scheme, reached in by_scheme.items():
-            start = f"{target:.4f}", scheme
             for size, steps, (cost, time) in reached:
-                costs = f"{cost / 1e9:,.1f}", f"{time / 1e9:,.3f}"
-                yield *start, str(size), str(steps), *costs
+                total, sequential = f"{cost / 1e9:,.1f}", f"{time / 1e9:,.3f}"
+                yield loss, scheme, str(size), str(steps), total, sequential
             if not reached:
-                yield *start, "not reached", "", "", ""
+                yield loss, scheme, "not reached", "", "", ""
 
 
 def _similarity_lines(local: Sequence[study_rows.Average]) -> list[tuple[str, ...]]:
-    last = [list(each.similarities().values())[-1] for each in local]
-    headings = ("layer", *(f"{each.scheme}, {each.batch_size}" for each in local))
+    columns = [list(average.similarities().values())[-1] for average in local]
+    headings = ("layer", *(f"{x.scheme}, {x.batch_size}" for x in local))
     return [
         headings,
-        *((x, *(_shown(each[x], 1, ".3f") for each in last)) for x in last[0]),
+        *(
+            (layer, *(_shown(column[layer], 1, ".3f") for column in columns))
+            for layer in columns[0]
+        ),
     ]
 
 

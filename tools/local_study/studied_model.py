@@ -55,7 +55,11 @@ class StudiedModel:
 
 
 def train_for(task_params: InstantiableParams, num_steps: int) -> None:
-    """Sets a task's number of steps, and scales all that counts steps."""
+    """Sets a task's number of steps, and scales all params that are in steps.
+
+    Raises:
+        ValueError: the task has no number of steps, or a schedule of another kind.
+    """
     train = task_params.train
     if train.max_steps is None:
         raise ValueError(
@@ -76,7 +80,7 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
 
 
 def _stretch(schedule: Params, factor: float) -> None:
-    """Scales the arguments that are steps: `boundaries`, and names in _steps."""
+    """Scales the arguments that are in steps: `boundaries`, and names in `_steps`."""
     if isinstance(schedule, InstantiableParams):
         raise ValueError(
             "task.train.lr_schedule: expected ScheduleParams, whose steps can be "
@@ -84,7 +88,7 @@ def _stretch(schedule: Params, factor: float) -> None:
         )
     for name, value in schedule.arguments.items():
         if name == "boundaries":
-            schedule.arguments[name] = [_scaled(each, factor) for each in value]
+            schedule.arguments[name] = [_scaled(boundary, factor) for boundary in value]
         elif name.endswith("_steps"):
             schedule.arguments[name] = _scaled(value, factor)
         elif name == "schedule":

@@ -24,12 +24,14 @@ def study(
     train: TrainRow,
     log: Callable[[str], None],
 ) -> str:
-    """Trains a model by each key that has no row yet; returns the report.
+    """Trains a model by each key that has no row yet, and returns the report.
 
     There are about `num_records` evaluations after the first step, and `num_moments`
     comparisons of gradients. `train` has the interface of `train_row`. `out` gets
-    `results.json`, `report.md` and the charts. Raises ValueError if a training fails;
-    finished rows stay.
+    `results.json`, `report.md` and the charts.
+
+    Raises:
+        ValueError: a training fails. Rows that are finished stay.
     """
     num_steps = model.num_steps
     record_every = max(1, round(num_steps / num_records))
@@ -69,17 +71,21 @@ def spread_moments(num_steps: int, number: int) -> list[int]:
 
 
 class ResultsFile:
-    """A study's settings and finished rows on disk; ValueError for another file."""
+    """A study's settings and finished rows on disk.
+
+    Raises:
+        ValueError: the file has other settings, or is not a study's.
+    """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):
         self._path, self._settings = path, dict(settings)
         self.rows: dict[RowKey, Row] = {}
         if path.exists():
-            found, self.rows = _read(path)
-            other = [name for name in settings if found.get(name) != settings[name]]
-            if other:
-                now = ", ".join(f"{name}={settings[name]}" for name in other)
-                then = ", ".join(f"{name}={found.get(name)}" for name in other)
+            saved, self.rows = _read(path)
+            changed = [name for name in settings if saved.get(name) != settings[name]]
+            if changed:
+                now = ", ".join(f"{name}={settings[name]}" for name in changed)
+                then = ", ".join(f"{name}={saved.get(name)}" for name in changed)
                 raise ValueError(
                     f"{path}: expected rows with {now}, got {then}. "
                     "Choose another --out, or the same flags."

@@ -63,7 +63,7 @@ _RENAMED = {"handing_on": "forward"}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One training: its blocks' costs, and its records by ascending step."""
+    """A training's blocks with their costs, and its records by ascending step."""
 
     key: RowKey
     blocks: list[costs.BlockCost]
@@ -86,11 +86,11 @@ class Row:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Row":
-        """Inverts `dataclasses.asdict`; knows names of older files."""
+        """Inverts `dataclasses.asdict`, and also reads the field names of old files."""
         lists = {
             name: [
-                kind(**{_RENAMED.get(key, key): x for key, x in each.items()})
-                for each in plain[name]
+                kind(**{_RENAMED.get(key, key): x for key, x in fields.items()})
+                for fields in plain[name]
             ]
             for name, kind in _LISTS.items()
         }
@@ -107,12 +107,18 @@ class Average(NamedTuple):
     def test_curve(self, metric: str) -> Curve:
         """Returns means of a metric over the test set."""
         records = zip(*(row.records for row in self.rows), strict=True)
-        return [(each[0].step, fmean(r.test[metric] for r in each)) for each in records]
+        return [
+            (seeds[0].step, fmean(record.test[metric] for record in seeds))
+            for seeds in records
+        ]
 
     def train_curve(self) -> Curve:
         """Returns means of the loss in training over the steps up to each record."""
         records = zip(*(row.records for row in self.rows), strict=True)
-        means = ((each[0].step, _mean(r.train_loss for r in each)) for each in records)
+        means = (
+            (seeds[0].step, _mean(record.train_loss for record in seeds))
+            for seeds in records
+        )
         return [(step, mean) for step, mean in means if mean is not None]
 
     @property
@@ -121,28 +127,31 @@ class Average(NamedTuple):
         return self.rows[0]
 
     def similarities(self) -> dict[int, dict[str, float | None]]:
-        """Returns mean cosines by step and layer; None for layers without gradients."""
+        """Returns mean cosines by step and layer, None for layers without gradients."""
         return {
-            each[0].step: {
-                layer: _mean(similarity.layers[layer] for similarity in each)
-                for layer in each[0].layers
+            seeds[0].step: {
+                layer: _mean(similarity.layers[layer] for similarity in seeds)
+                for layer in seeds[0].layers
             }
-            for each in zip(*(row.similarities for row in self.rows), strict=True)
+            for seeds in zip(*(row.similarities for row in self.rows), strict=True)
         }
 
 
 def averages(rows: Iterable[Row]) -> list[Average]:
     """Returns the averages of rows, in order of first appearance."""
-    found: dict[tuple[str, int], list[Row]] = {}
+    rows_by_key: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.key.scheme, row.key.batch_size), []).append(row)
-    return [Average(*key, own) for key, own in found.items()]
+        rows_by_key.setdefault((row.key.scheme, row.key.batch_size), []).append(row)
+    return [
+        Average(scheme, batch_size, seeds)
+        for (scheme, batch_size), seeds in rows_by_key.items()
+    ]
 
 
 def metric_names(found: Sequence[Average]) -> list[str]:
     """Returns the test set's metrics: `loss`, and `accuracy` if present."""
-    known = found[0].rows[0].records[0].test
-    return [name for name in ("loss", "accuracy") if name in known]
+    metrics = found[0].rows[0].records[0].test
+    return [name for name in ("loss", "accuracy") if name in metrics]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

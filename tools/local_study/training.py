@@ -27,7 +27,11 @@ from tools.local_study.study_rows import Record, Row, RowKey, Similarity
 def train_in_own_process(
     model: StudiedModel, key: RowKey, record_every: int, moments: Collection[int]
 ) -> Row:
-    """Calls `train_row` in a process; ChildProcessError if that was killed."""
+    """Calls `train_row` in a process of its own.
+
+    Raises:
+        ChildProcessError: the process was killed.
+    """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initialize_devices, (1,)) as pool:
         try:
@@ -44,10 +48,13 @@ def train_row(
 ) -> Row:
     """Trains a model with its own learner, from initial values to the last step.
 
-    There are `record_every` steps between records, the first before all steps and one
-    after the last. Gradients are compared after `moments` steps, on the next batch.
-    Raises ValueError if it cannot be trained so, or batches run out; FloatingPointError
-    if a step's loss or gradients are not finite.
+    There are `record_every` steps between records. The first record is before all
+    steps, and the last one after them. Gradients are compared after `moments` steps, on
+    the next batch.
+
+    Raises:
+        ValueError: the model cannot be trained by the scheme, or batches run out.
+        FloatingPointError: a step's loss or gradients are not finite.
     """
     start = time.monotonic()
     train_input = model.train_input(key)
@@ -94,10 +101,10 @@ def train_row(
 def _gradient_similarity(
     local: BaseTask, plain: BaseTask
 ) -> Callable[[int, NestedMap], Similarity]:
-    """Compares the gradients of a task trained by blocks and trained as a whole.
+    """Compares the gradients of a task trained by blocks and by backpropagation.
 
-    Both have the same weights, batch and random numbers. A gradient is over all weights
-    of a layer; weights that two layers share count with the first.
+    They have the same weights, batch and random numbers. A gradient is over all weights
+    of a layer. Weights that two layers share count with the first.
     """
     functions = [_gradient_function(task) for task in (local, plain)]
 
@@ -106,10 +113,16 @@ def _gradient_similarity(
         for path, variable in plain.VariablePaths().items():
             variable.assign(trained[path])
         gradients = [f(tf.constant(step, tf.int64), batch) for f in functions]
-        ours, true = ({k: x.numpy() for k, x in each.items()} for each in gradients)
+        local_gradients, true_gradients = (
+            {path: x.numpy() for path, x in by_path.items()} for by_path in gradients
+        )
         cells = {x.params.name: x.VariablePaths() for x in plain.pipeline.cells}
         cosines = {
-            name: cosine(ours, true, [path for path in paths if path in true])
+            name: cosine(
+                local_gradients,
+                true_gradients,
+                [path for path in paths if path in true_gradients],
+            )
             for name, paths in cells.items()
         }
         return Similarity(step, cosines)
@@ -136,7 +149,7 @@ def cosine(
     others: Mapping[str, np.ndarray],
     paths: Iterable[str],
 ) -> float | None:
-    """Returns the cosine of two gradients on `paths`; None without any, or for 0."""
+    """Returns the cosine of two gradients on `paths`, or None if either is zero."""
     sums = np.zeros(3)  # Products of both, and of each with itself.
     for path in paths:
         a, b = (x[path].astype(np.float64).ravel() for x in (ours, others))

@@ -6,8 +6,8 @@ with the real steps that correct predictions, and ratios are formed within a rou
     round 1    cells alone | memory | real steps, way 1, ... | real steps, way 1, ...
     round 2    cells alone | memory | real steps, way 1, ... | real steps, way 1, ...
 
-The memory of a step depends on what the one before it has freed, so for it each step
-runs in a row with its like.
+The memory of a step depends on what the step before it has freed. So to measure memory,
+each step runs several times in a row.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Figures(NamedTuple):
     Attributes:
         num_rows: the rows of a mini-batch.
         candidates: the ways.
-        numbers: `[rounds, ways, 2, 2]`, predicted and measured; seconds and bytes.
+        numbers: predicted and measured seconds and bytes, `[rounds, ways, 2, 2]`.
     """
 
     num_rows: int
@@ -110,9 +110,11 @@ def measure_ways(
 ) -> Figures:
     """Trains a registered model on synthetic batches in all ways.
 
-    Without a number of rows, takes as many as train in about a second. Raises
-    UserValueError if the planner cannot model it, it needs too much memory or time, or
-    does not run on synthetic batches.
+    Without a number of rows, takes as many as train in about a second.
+
+    Raises:
+        UserValueError: the planner cannot model it, it needs too much memory or time,
+            or it does not run on synthetic batches.
     """
     params = model_registry.GetParams(name, "Train")
     params.FromText(override, separator=";")
@@ -121,7 +123,7 @@ def measure_ways(
     tracer = ModelTracer(params.task, spec, devices[0])
     rows = _fitting_rows(tracer, params.input.batch_size, candidates, num_rows)
     device = calibrated_device(devices)
-    sizes = {rows // each.num_micro_batches for each in candidates}
+    sizes = {rows // candidate.num_micro_batches for candidate in candidates}
     real: dict[int, list[RealStep | None]] = {}
     trained: list[RealStep] = []
     numbers = np.empty([num_rounds, len(candidates), 2, 2])
@@ -138,7 +140,8 @@ def measure_ways(
                 for size in sizes
             }
             trained = [
-                _way(tracer, devices, rows, each, models, device) for each in candidates
+                _way(tracer, devices, rows, candidate, models, device)
+                for candidate in candidates
             ]
         _run_in_turns([*itertools.chain(*real.values()), *trained])
         corrections = {
@@ -160,7 +163,7 @@ def _way(
     models: MeasuredModels,
     device: DeviceModel,
 ) -> RealStep:
-    """Returns a way to train batches of B rows, built."""
+    """Builds a step that trains batches of B rows."""
     size = num_rows // candidate.num_micro_batches
     planned = evaluate(candidate, *models(size), device)
     assert isinstance(planned, Evaluation)  # The machine has enough memory.
@@ -171,15 +174,19 @@ def _way(
 
 
 def _predicted(
-    way: RealStep, models: MeasuredModels, found: Correction, device: DeviceModel
+    way: RealStep,
+    models: MeasuredModels,
+    step_correction: Correction,
+    device: DeviceModel,
 ) -> tuple[float, int]:
     """Returns seconds, and bytes of all devices, which share one memory."""
-    device = dataclasses.replace(device, contention=found.contention)
+    device = dataclasses.replace(device, contention=step_correction.contention)
     costs, alone = models(way.num_rows)
-    costs = dataclasses.replace(costs, allocator_loss=found.allocator_loss)
+    costs = dataclasses.replace(costs, allocator_loss=step_correction.allocator_loss)
     needs = DeviceNeeds(way.planned.candidate, costs)
     boundaries = way.planned.boundaries
-    step = evaluate_boundaries(needs, boundaries, found.corrected(alone), device)
+    cell_seconds = step_correction.corrected(alone)
+    step = evaluate_boundaries(needs, boundaries, cell_seconds, device)
     return step.step_seconds, needs.together(boundaries, step.timeline)
 
 
@@ -191,21 +198,21 @@ def _correction(
 ) -> Correction:
     """Compares a step on one device, and one on two, with cells alone."""
     costs, alone = models(size)
-    found = [None if step is None else step.take(costs, device) for step in steps]
-    return correction(alone, found[0], found[1], 2) or Correction()
+    one, two = (None if step is None else step.take(costs, device) for step in steps)
+    return correction(alone, one, two, 2) or Correction()
 
 
 def _run_in_turns(steps: Iterable[RealStep | None]) -> None:
     """Runs steps one after another, until each has run often enough.
 
-    Before, each runs in a row, for its memory.
+    To measure its memory, first runs each several times in a row.
     """
-    every = [step for step in steps if step is not None]
-    for step in every:
+    real_steps = [step for step in steps if step is not None]
+    for step in real_steps:
         step.run_in_a_row()
         step.forget_times()
-    while not all(is_enough(step.seconds) for step in every):
-        for step in every:
+    while not all(is_enough(step.seconds) for step in real_steps):
+        for step in real_steps:
             step.run()
 
 
@@ -213,34 +220,34 @@ def _fitting_rows(
     tracer: ModelTracer,
     batch_size: int,
     candidates: Sequence[Candidate],
-    given: int | None,
+    num_rows: int | None,
 ) -> int:
     """Returns rows that train in about a second, as many for each micro-batch.
 
-    If rows are `given`, only checks these.
+    If `num_rows` is not None, only checks it.
     """
     costs_of = costs_by_rows(tracer)
     second = (1 + BACKWARD_PER_FORWARD) * sum(costs_of(1).flops) / _SPEED  # Of a row.
-    least = max(each.num_micro_batches for each in candidates)
-    rows = given or least
+    least = max(candidate.num_micro_batches for candidate in candidates)
+    rows = num_rows or least
     if rows % least:
         near = max(rows // least, 1) * least
         raise UserValueError(
             f"--batch: expected a multiple of {least}, the most micro-batches, got "
             f"{rows}. {near} is near."
         )
-    while not given and 2 * rows <= batch_size and 2 * rows * second <= _SHORT:
+    while not num_rows and 2 * rows <= batch_size and 2 * rows * second <= _SHORT:
         rows *= 2
     needs = [
-        DeviceNeeds(each, costs_of(rows // each.num_micro_batches))
-        for each in candidates
-        if each.num_devices == 1
+        DeviceNeeds(candidate, costs_of(rows // candidate.num_micro_batches))
+        for candidate in candidates
+        if candidate.num_devices == 1
     ]
-    needed = max(sum(each.by_device([tracer.num_cells])) for each in needs)
+    needed = max(sum(need.by_device([tracer.num_cells])) for need in needs)
     # All ways, and two real steps of each size, have weights at the same time.
-    sizes = {each.num_micro_batches for each in candidates}
-    others = len(candidates) + 2 * len(sizes) - 1
-    needed += int(others * needs[0].weights_share())
+    sizes = {candidate.num_micro_batches for candidate in candidates}
+    num_other_copies = len(candidates) + 2 * len(sizes) - 1
+    needed += int(num_other_copies * needs[0].weights_share())
     if needed > _MAX_MEMORY * available_memory():
         raise UserValueError(f"needs {bytes_text(needed)} for {rows} rows")
     if rows * second > _LONG:

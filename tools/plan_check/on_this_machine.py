@@ -3,9 +3,9 @@
     python -m tools.plan_check.on_this_machine --model=lm.text.TransformerTiny
     python -m tools.plan_check.on_this_machine --models=lm.text,mt.cldr --rounds=3
 
-Trains a model on synthetic batches, on one and on two CPU devices, in twelve ways,
-and prints predictions and measurements; or several models, in four ways. Run
-nothing else on the machine at the same time.
+Trains a model on synthetic batches, on one and on two CPU devices, and prints
+predictions and measurements. A single model is trained in twelve ways, and each of
+several models in four. Run nothing else on the machine at the same time.
 """
 
 from __future__ import annotations
@@ -51,28 +51,34 @@ def main(arguments: Sequence[str]) -> int:
 
 def _measure(options: argparse.Namespace) -> None:
     if options.models is None:
-        given = options.model, options.model_params_override, options.batch
-        own = measure_ways(*given, ways(_MICRO_BATCHES), options.rounds, _log)
-        results: Iterable[tuple[str, Figures | str]] = [(options.model, own)]
+        figures = measure_ways(
+            options.model,
+            options.model_params_override,
+            num_rows=options.batch,
+            candidates=ways(_MICRO_BATCHES),
+            num_rounds=options.rounds,
+            log=_log,
+        )
+        results: Iterable[tuple[str, Figures | str]] = [(options.model, figures)]
     else:
         results = _few_of_each(_names(options.models.split(",")), options.rounds)
-    found, left_out = {}, {}
+    figures_by_model, left_out = {}, {}
     _print(markdown_header(_COLUMNS))
     for name, result in results:
         if isinstance(result, str):
             left_out[name] = result
         else:
-            found[name] = result
+            figures_by_model[name] = result
             _print(_rows(name, result))
-    _print(_summary(found))
+    _print(_summary(figures_by_model))
     _print(f"- {name} is left out: {why}" for name, why in left_out.items())
 
 
 def _names(prefixes: Sequence[str]) -> list[str]:
     """Returns the names of registered models that have one of the prefixes."""
     hint = "lingvo_pipe plan --list_models lists models."
-    every = (models_with_prefix(prefix, "--models", hint) for prefix in prefixes)
-    return sorted(set(itertools.chain.from_iterable(every)))
+    matches = (models_with_prefix(prefix, "--models", hint) for prefix in prefixes)
+    return sorted(set(itertools.chain.from_iterable(matches)))
 
 
 def _few_of_each(
@@ -107,13 +113,13 @@ def _print(lines: Iterable[str]) -> None:
         print(line, flush=True)
 
 
-def _rows(name: str, own: Figures) -> Iterator[str]:
+def _rows(name: str, figures: Figures) -> Iterator[str]:
     """Yields a model's lines of the table."""
     for candidate, pair, error in zip(
-        own.candidates, own.medians, own.errors, strict=True
+        figures.candidates, figures.medians, figures.errors, strict=True
     ):
         yield markdown_row(
-            *(name, own.num_rows, candidate),
+            *(name, figures.num_rows, candidate),
             *(f"{seconds:.4f}" for seconds in pair[:, 0]),
             f"{error[0]:+.1%}",
             *(f"{num_bytes / _MIB:.1f}" for num_bytes in pair[:, 1]),
@@ -121,25 +127,27 @@ def _rows(name: str, own: Figures) -> Iterator[str]:
         )
 
 
-def _summary(found: Mapping[str, Figures]) -> Iterator[str]:
+def _summary(figures_by_model: Mapping[str, Figures]) -> Iterator[str]:
     """Yields the errors over all models, and which ways the planner would choose."""
-    if not found:
+    if not figures_by_model:
         return
-    errors = np.abs(np.concatenate([own.errors for own in found.values()]))
+    models = figures_by_model.values()
+    errors = np.abs(np.concatenate([figures.errors for figures in models]))
     for name, column in zip(("time", "memory"), errors.T, strict=True):
         yield (
             f"\nError of the {name}: median {np.median(column):.1%}, largest "
             f"{np.max(column):.1%}, of {len(column)}."
         )
-    drifts = np.abs(np.concatenate([own.drifts.flatten() for own in found.values()]))
+    drifts = np.abs(np.concatenate([figures.drifts.flatten() for figures in models]))
     if drifts.size:
         yield (
             "\nFrom round to round the measured time of a way changes by "
             f"{np.median(drifts):.1%} in the median, {np.max(drifts):.1%} at most."
         )
     yield "\nChosen ways, by predicted time, behind the fastest:\n"
-    for name, own in found.items():
-        yield f"- {name}: {own.candidates[own.chosen]}, {own.behind:.1%}"
+    for name, figures in figures_by_model.items():
+        chosen = figures.candidates[figures.chosen]
+        yield f"- {name}: {chosen}, {figures.behind:.1%}"
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -14,7 +14,7 @@ _FILTERS = 32  # Step of D.
 
 
 class Size(NamedTuple):
-    """A model of table 1, as published; GiB are on all devices."""
+    """A model of table 1, as published, with the GiB of all devices."""
 
     num_devices: int  # K
     num_micro_batches: int  # M, which the paper does not give
@@ -84,16 +84,16 @@ def memory_table(sizes: Sequence[Size]) -> Iterator[str]:
 
 def memory_row(size: Size) -> str:
     """Returns a line of the table."""
-    both = size, predict_memory(size)
-    published, ours = (x.total_gib for x in both)
+    prediction = predict_memory(size)
+    sizes = size, prediction
     return markdown_row(
         *(size.num_layers, size.num_filters or "-"),
         *(size.num_devices, size.num_micro_batches),
-        *(f"{each.parameters:,.1f}" for each in both),
-        *(f"{each.model_gib:.2f}" for each in both),
-        *(f"{each.activation_gib:.2f}" for each in both),
-        *(f"{each.total_gib:.2f}" for each in both),
-        f"{ours / published - 1:+.1%}",
+        *(f"{x.parameters:,.1f}" for x in sizes),
+        *(f"{x.model_gib:.2f}" for x in sizes),
+        *(f"{x.activation_gib:.2f}" for x in sizes),
+        *(f"{x.total_gib:.2f}" for x in sizes),
+        f"{prediction.total_gib / size.total_gib - 1:+.1%}",
     )
 
 
@@ -108,7 +108,7 @@ def largest_layers_table() -> Iterator[str]:
             size, "num_layers", step, lambda it: max(it.bytes_by_device()) <= usable
         )
         sizes = (size._replace(num_layers=x) for x in (layers, layers + step))
-        needs = (_gib(max(each.bytes_by_device())) for each in sizes)
+        needs = (_gib(max(candidate.bytes_by_device())) for candidate in sizes)
         yield markdown_row(step, size.num_layers, layers, *needs)
 
 

@@ -19,7 +19,7 @@ _UNLIMITED = 2**60
 
 
 class PaperModel:
-    """A model of the paper with GPipe's schedule; recomputes all unless M = 1."""
+    """A model of the paper with GPipe's schedule, which recomputes all unless M = 1."""
 
     def __init__(self, model: GiantTransformer | AmoebaNetD):
         params = model.Model()
@@ -42,14 +42,14 @@ class PaperModel:
     ) -> Evaluation:
         """Returns the evaluation for the most even stages in flops, without a limit."""
         unlimited = dataclasses.replace(DEVICES[device], memory=_UNLIMITED)
-        found = self._evaluate(unlimited, num_devices, num_micro_batches)
-        assert isinstance(found, Evaluation)
-        return found
+        evaluation = self._evaluate(unlimited, num_devices, num_micro_batches)
+        assert isinstance(evaluation, Evaluation)
+        return evaluation
 
     def fits(self, device: str, num_devices: int, num_micro_batches: int) -> bool:
-        """Returns whether any stages fit into the devices' memory; see `evenly`."""
-        found = self._evaluate(DEVICES[device], num_devices, num_micro_batches)
-        return isinstance(found, Evaluation)
+        """Returns whether any stages fit into the memory of these devices."""
+        evaluation = self._evaluate(DEVICES[device], num_devices, num_micro_batches)
+        return isinstance(evaluation, Evaluation)
 
     def sequential_seconds(self, device: str) -> float:
         """Returns the seconds of devices that compute one after the other, M = 1.

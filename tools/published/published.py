@@ -40,7 +40,7 @@ class Throughput(NamedTuple):
     """A row of tables 2 and 3 for M = 32, as published on 2, 4 and 8 devices.
 
     Table 2 has throughput relative to devices that compute the whole mini-batch one
-    after the other, over fast links; table 3 relative to K = 2, over slow links.
+    after the other, over fast links. Table 3 has it relative to K = 2, over slow links.
     """
 
     table: int
@@ -69,8 +69,10 @@ _ROWS = (
 def predict_throughput(row: Throughput) -> list[float]:
     """Predicts the throughput of a row."""
     model, device = row.model, row.device
-    found = (model.evenly(device, n, _NUM_MICRO_BATCHES) for n in _NUM_DEVICES)
-    steps = [each.step_seconds for each in found]
+    steps = [
+        model.evenly(device, num_devices, _NUM_MICRO_BATCHES).step_seconds
+        for num_devices in _NUM_DEVICES
+    ]
     base = model.sequential_seconds(device) if row.table == 2 else steps[0]
     return [base / seconds for seconds in steps]
 
@@ -99,8 +101,8 @@ def in_half_layers(row: Throughput) -> list[float]:
     first, *layers, last = flops_time(costs, DEVICES[row.device], "float32")
     halves = itertools.product(layers, (share, 1 - share))
     cells = [CellSeconds(part * x.forward, part * x.backward) for x, part in halves]
-    every = [first, *cells, last]
-    steps = [step_seconds(row, every, number) for number in _NUM_DEVICES]
+    cells = [first, *cells, last]
+    steps = [step_seconds(row, cells, number) for number in _NUM_DEVICES]
     return [steps[0] / seconds for seconds in steps]
 
 
@@ -124,7 +126,7 @@ def throughput_row(row: Throughput, ours: Sequence[float]) -> str:
     return markdown_row(
         *(row.table, row.name, row.device),
         *(text for a, b in pairs for text in (f"{a:g}", f"{b:.2f}")),
-        *(f"{each[-1] / each[0]:.2f}" for each in (row.published, ours)),
+        *(f"{values[-1] / values[0]:.2f}" for values in (row.published, ours)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The matrix of bytes: every way to train a small model leaves the same weights."""
+"""The matrix of bytes: every combination of settings must leave the same weights."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -50,11 +50,16 @@ def combinations(devices: Sequence[str], quick: bool) -> Iterator[Combination]:
 
     def combination(used: Sequence[str], schedule: str, recompute: str) -> Combination:
         stages = 2 if schedule in _TWO_STAGES else 1
-        sizes = len(used), 2 * number
-        way = Configuration(
-            "lingvo_pipe", workload, *sizes, schedule, recompute, stages
+        configuration = Configuration(
+            "lingvo_pipe",
+            workload,
+            num_devices=len(used),
+            num_micro_batches=2 * number,
+            schedule=schedule,
+            recompute=recompute,
+            stages_per_device=stages,
         )
-        return Combination(way, tuple(used))
+        return Combination(configuration, tuple(used))
 
     for device in devices:
         yield combination([device], "gpipe", "always")

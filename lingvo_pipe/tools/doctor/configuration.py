@@ -25,7 +25,7 @@ ZERO_BUBBLE = ("zero_bubble", "interleaved_zero_bubble", "zero_bubble_v")
 class Workload:
     """L Transformer layers, trained with SGD on the mean of the squared outputs.
 
-    They have D channels; a mini-batch has B examples of T tokens. All systems get the
+    They have D channels. A mini-batch has B examples of T tokens. All systems get the
     same weights and the same batch, and so must compute the same loss.
     """
 
@@ -36,7 +36,7 @@ class Workload:
     num_heads: int = 4
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of a layer's weights; a vector is the factor of a norm."""
+        """Returns the shapes of a layer's weights. Vectors are factors of norms."""
         dim = self.model_dim
         return {
             "attention_norm": (dim,),
@@ -68,11 +68,11 @@ class Workload:
 class Configuration:
     """A row of the table.
 
-    With placement "workers", each of lingvo_pipe's stages is on a worker process;
-    PyTorch's, always separate processes, have placement None. System "tensorflow" is a
-    plain tf.function, which accumulates gradients over M micro-batches on one device.
-    Weights are float32, and layers compute in `dtype`; "pure bfloat16" is also the
-    weights'.
+    With placement "workers", each of lingvo_pipe's stages is on a worker process.
+    PyTorch's stages are always in separate processes, and have placement None. System
+    "tensorflow" is a plain tf.function, which accumulates gradients over M
+    micro-batches on one device. Weights are float32, and layers compute in `dtype`.
+    With "pure bfloat16", weights are bfloat16 too.
     """
 
     system: System
@@ -116,12 +116,13 @@ class Configuration:
     @property
     def recompute_text(self) -> str:
         """The policy, or the layers."""
-        every = [self.recompute] if isinstance(self.recompute, str) else self.recompute
-        return ",".join(map(str, every))
+        if isinstance(self.recompute, str):
+            return self.recompute
+        return ",".join(map(str, self.recompute))
 
     @property
     def name(self) -> str:
-        """The name, whose words --only selects by."""
+        """The name. The flag --only selects configurations by its words."""
         words = (
             f"{self.system} L={self.workload.num_layers} K={self.num_devices}",
             f"M={self.num_micro_batches} {self.schedule_text} {self.recompute_text}",
@@ -137,7 +138,7 @@ class Configuration:
 
     @property
     def limitation(self) -> str | None:
-        """Why the system can't run this, if so."""
+        """The reason why the system cannot run this, or None."""
         if self.system == "torch" and self.schedule in ZERO_BUBBLE:
             if self.is_compiled:
                 return "PyTorch's zero-bubble schedules refuse compiled stages"
@@ -146,7 +147,7 @@ class Configuration:
         return None
 
     def is_peer_of(self, other: Configuration) -> bool:
-        """Returns whether this trains `other`'s model as well, in another system."""
+        """Returns True if this trains the model of `other` in another system."""
         names = ("workload", "num_micro_batches", "recompute", "num_blocks")
         return (
             self.system != other.system
@@ -156,9 +157,9 @@ class Configuration:
         )
 
     def stages_on(self, device: int) -> list[int]:
-        """Returns the stages of a device: in turns, or back again in the shape of a V.
+        """Returns the stages of a device, placed round-robin or in the shape of a V.
 
-        PyTorch's processes must know; lingvo_pipe's schedules decide it themselves.
+        Only PyTorch's processes need this. lingvo_pipe's schedules place stages.
         """
         if self.schedule == "zero_bubble_v":
             return [device, self.num_stages - 1 - device]

@@ -54,7 +54,7 @@ _DIVIDED_MIB = 1024  # Memory of a logical device of a single GPU.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Checks devices, and prints the report; returns the exit code."""
+    """Checks devices, prints the report, and returns the exit code."""
     options = _options(arguments)
     with program(["doctor"], OSError, RuntimeError):
         output = options.output and Path(options.output)
@@ -76,7 +76,8 @@ def examine(
 ) -> dict[str, Any]:
     """Returns a report, as JSON, on prepared devices, given by their full names.
 
-    `train` trains a way of the matrix of bytes. What fails is among the "problems".
+    `train` trains one combination of the matrix of bytes. Failed checks are among the
+    "problems".
     """
     checks, measure = Checks(log), functools.partial
     pairs = itertools.pairwise(devices) if quick else itertools.combinations(devices, 2)

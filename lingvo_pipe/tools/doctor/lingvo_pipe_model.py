@@ -46,7 +46,7 @@ class TransformerLayer(BaseLayer):
             self.CreateVariable(name, WeightParams(shape, WeightInit.Constant(0.0)))
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        """Applies the layer to `[b, T, D]`; returns the same shape."""
+        """Applies the layer to `[b, T, D]`, and returns the same shape."""
         x = tf.cast(x, self.fprop_dtype)
         x += self._attention(theta, _norm(x, theta.attention_norm))
         hidden = _project(_norm(x, theta.feed_forward_norm), theta.expand)
@@ -86,7 +86,7 @@ def make_pipeline(
 ) -> PipeliningLayer:
     """Returns the pipeline of a configuration with its initial weights.
 
-    After each block of layers but the last there is its loss, in the same stage.
+    Each block of layers but the last is followed by its loss, in the same stage.
     """
     workload, recompute = configuration.workload, configuration.recompute
     dim, num_layers = workload.model_dim, workload.num_layers
@@ -126,7 +126,10 @@ def _assign_weights(cells: Sequence[BaseLayer]) -> None:
 def train_steps(
     layer: PipeliningLayer, batch: tf.Tensor, num_steps: int
 ) -> Callable[[], NestedMap]:
-    """Traces steps on a batch `[B, T, D]`, which return the last loss, and times."""
+    """Traces steps on a batch `[B, T, D]`.
+
+    The function returned runs them, and returns the last loss and the times.
+    """
     if num_steps == 1:
         step = tf.function(_one_step, autograph=False)
         one = step.get_concrete_function(layer, batch)
@@ -160,12 +163,14 @@ def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
 def _descend(
     layers: Sequence[BaseLayer], gradients: Sequence[Any], *unused: Any
 ) -> list[tf.Tensor]:
-    """Takes a step of SGD; returns no metrics."""
+    """Takes a step of SGD, and returns no metrics."""
     variables = tf.nest.flatten([layer.vars for layer in layers])
     flat = tf.nest.flatten(list(gradients))
-    for device, own in by_device(variables).items():
+    for device, indices in by_device(variables).items():
         with tf.device(device):
-            _descend_device([variables[i].handle for i in own], [flat[i] for i in own])
+            _descend_device(
+                [variables[i].handle for i in indices], [flat[i] for i in indices]
+            )
     return []
 
 

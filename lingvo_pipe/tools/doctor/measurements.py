@@ -32,9 +32,9 @@ _LOSS_TOLERANCE = 1e-3
 
 
 def versions() -> dict[str, str]:
-    """Returns what this process runs on, by name."""
+    """Returns the versions of the software that this process runs on, by name."""
     build = tf.sysconfig.get_build_info()
-    found = {
+    versions_by_name = {
         "lingvo_pipe": VERSION,
         "tensorflow": tf.__version__,
         "python": platform.python_version(),
@@ -43,37 +43,40 @@ def versions() -> dict[str, str]:
         "cudnn": build.get("cudnn_version"),
         "nvidia driver": first_line(DRIVER, "NVRM version:"),
     }
-    return {name: str(value) for name, value in found.items() if value}
+    return {name: str(value) for name, value in versions_by_name.items() if value}
 
 
 def device_row(device: str) -> dict[str, Any]:
-    """Returns a device's model and memory, and what the planner measures of it."""
-    found, name = calibrated_device([device]), device_name(device)
+    """Returns a device's model, its memory, and the planner's measurements of it."""
+    measured, name = calibrated_device([device]), device_name(device)
     # Of several logical devices of a GPU only the first has a known memory.
-    is_known = knows_memory([device]) and found.memory < _UNLIMITED
+    is_known = knows_memory([device]) and measured.memory < _UNLIMITED
     return {
         "device": name.short,
         "model": _model(name),
-        "memory_gib": found.memory / 2**30 if is_known else None,
-        "operation_us": found.operation_seconds * 1e6,
-        "update_gb_per_s": found.memory_bandwidth / 1e9,
+        "memory_gib": measured.memory / 2**30 if is_known else None,
+        "operation_us": measured.operation_seconds * 1e6,
+        "update_gb_per_s": measured.memory_bandwidth / 1e9,
     }
 
 
 def link_row(first: str, second: str) -> dict[str, Any]:
     """Returns the latency and the bandwidth of messages between two devices."""
-    found = calibrated_device([first, second])
+    measured = calibrated_device([first, second])
     return {
         "between": f"{short_name(first)} and {short_name(second)}",
-        "latency_us": found.link_seconds * 1e6,
-        "gb_per_s": found.link_bandwidth / 1e9,
+        "latency_us": measured.link_seconds * 1e6,
+        "gb_per_s": measured.link_bandwidth / 1e9,
     }
 
 
 def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
-    """Returns a training step's seconds: plain TensorFlow's, on one and all devices.
+    """Returns the seconds of steps by plain TensorFlow and by pipelines, run in turns.
 
-    They take turns. Raises ValueError if their losses differ.
+    The pipelines are on one and on all devices.
+
+    Raises:
+        ValueError: their losses differ.
     """
     workload = Workload(max(8, len(devices)), 256, batch_size=32, sequence_length=64)
     one = Configuration("lingvo_pipe", workload, 1, 8, "1f1b", "never")
@@ -92,14 +95,14 @@ def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
             losses[name] = float(step().loss)
             seconds[name].append(time.perf_counter() - start)
     _optimize_graphs(False)
-    plain, *others = losses.values()
-    if any(abs(loss - plain) > _LOSS_TOLERANCE * plain for loss in others):
+    plain, *pipelined = losses.values()
+    if any(abs(loss - plain) > _LOSS_TOLERANCE * plain for loss in pipelined):
         raise ValueError(f"the losses differ: {losses}")
-    medians = {name: median(each[1:]) for name, each in seconds.items()}
+    medians = {name: median(times[1:]) for name, times in seconds.items()}
     base, *_ = medians.values()
     return [
-        {"step": name, "seconds": each, "over_plain": each / base}
-        for name, each in medians.items()
+        {"step": name, "seconds": time_of_step, "over_plain": time_of_step / base}
+        for name, time_of_step in medians.items()
     ]
 
 

@@ -1,6 +1,6 @@
 """The benchmark's model as a plain tf.function, which trains it on one device.
 
-The layers are lingvo_pipe's; the rest is TensorFlow's alone, with its graph optimizer.
+The layers are lingvo_pipe's. All else is TensorFlow's, with its graph optimizer.
 
 Shapes: B examples of T tokens in a mini-batch; D channels.
 """
@@ -45,8 +45,8 @@ def plain_step(configuration: Configuration, device: str) -> Callable[[], Nested
         thetas = [layer.theta for layer in layers]  # Cast once.
 
         def add(i: tf.Tensor, *totals: tf.Tensor) -> list[Any]:
-            found = loss_and_gradients(micro_batches[i], thetas)
-            sums = zip(totals, found, strict=True)
+            addends = loss_and_gradients(micro_batches[i], thetas)
+            sums = zip(totals, addends, strict=True)
             return [i + 1, *(total + tf.cast(x, total.dtype) for total, x in sums)]
 
         zeros = [tf.zeros([]), *map(tf.zeros_like, variables)]

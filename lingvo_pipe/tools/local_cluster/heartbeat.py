@@ -12,7 +12,10 @@ _START_SECONDS = 120.0
 
 
 class WorkerHeartbeat:
-    """The heartbeat of a worker, answered within `timeout` seconds once it was up."""
+    """The heartbeat of a worker.
+
+    Once it is up, the worker must answer within `timeout` seconds.
+    """
 
     def __init__(
         self,
@@ -31,13 +34,16 @@ class WorkerHeartbeat:
         self._started = self._clock()
 
     def is_hung(self) -> bool:
-        """Returns True if it no longer answers, or never started to."""
+        """Returns True if the worker no longer answers, or has never answered."""
         if self._is_up:
             return self._is_silent
         return self._clock() - self._started > max(_START_SECONDS, self._timeout)
 
     def ask(self) -> None:
-        """Asks once, and waits for the answer; one of an earlier process is ignored."""
+        """Asks once, and waits for the answer.
+
+        Ignores the answer of a process that has been restarted since.
+        """
         asked = self._process
         (answer,) = self._questions.ask(self._timeout)
         if asked == self._process and not answer.is_gone:
@@ -46,7 +52,7 @@ class WorkerHeartbeat:
                 self._is_up = self.was_up = True
 
     def watch(self) -> None:
-        """Starts a thread that asks from now on."""
+        """Starts a thread that asks repeatedly."""
 
         def repeat() -> None:
             while True:

@@ -14,7 +14,10 @@ _FORWARD_SECONDS = 5.0
 
 
 class Member:
-    """A process of Python on some cores, or all; its name is put before its output."""
+    """A process of Python, whose name precedes each line of its output.
+
+    It runs on `cores`, or on all if there are none.
+    """
 
     def __init__(
         self, name: str, arguments: Sequence[str], cores: Sequence[int] = ()
@@ -31,7 +34,11 @@ class Member:
         return self._process
 
     def start(self) -> None:
-        """Starts it; call this in the main thread, because it ends with that thread."""
+        """Starts the process.
+
+        Call this in the main thread, because the process ends with the thread that
+        started it.
+        """
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -52,7 +59,7 @@ class Member:
             thread.start()
 
     def exit_code(self) -> int | None:
-        """Returns the exit code, negative for a signal; None if it runs."""
+        """Returns the exit code, negative for a signal, or None if it runs."""
         return self.process.poll()
 
     def end(self) -> None:

@@ -24,7 +24,7 @@ class Supervisor:
     """Starts processes, and keeps them running until the trainer ends.
 
     A process may be stopped for `timeout` seconds. The text of `progress` changes with
-    the trainer's progress; `log` takes lines for the user.
+    the trainer's progress. `log` takes lines for the user.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Supervisor:
         self._received: list[signal.Signals] = []
 
     def run(self) -> int:
-        """Runs all until the trainer has ended, then ends all; returns its code."""
+        """Runs all processes until the trainer ends, and returns its exit code."""
         with TerminationSignals(_TERMINATION, self._on_signal):
             try:
                 for member in self._members:
@@ -57,7 +57,10 @@ class Supervisor:
                     member.end()
 
     def _look(self) -> int | None:
-        """Acts on the processes' current state; returns the exit code at the end."""
+        """Acts on the processes' current state.
+
+        Returns the exit code if all processes are to end, else None.
+        """
         received = self._received
         if len(received) > 1:
             self._log(f"{received[-1].name}: ending all processes.")
@@ -127,14 +130,14 @@ class Supervisor:
 
 
 class StoppedTime:
-    """The time for which a process was seen to be stopped, without a break."""
+    """The time for which a process has been stopped without a break."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seconds, self._last = 0.0, clock()
 
     def look(self, is_stopped: bool, limit: float = 1.0) -> float:
-        """Records the current state; returns the time, in seconds."""
+        """Records the current state, and returns the time in seconds."""
         now = self._clock()
         passed, self._last = min(now - self._last, limit), now
         self._seconds = self._seconds + passed if is_stopped else 0.0
