@@ -31,8 +31,8 @@ _PROGRESS_FILES = {
 class ProcessStart:
     """The state of this process at its start, recorded before anything else.
 
-    The command has the interpreter and its arguments. The death signal is what the
-    process gets when its parent dies; 0 for none.
+    The command has the interpreter and its arguments. The death signal is the one that
+    the process gets when its parent dies, or 0 for none.
     """
 
     command: tuple[str, ...]
@@ -63,8 +63,9 @@ class ProcessStart:
 class Restarts:
     """The number of a process's restarts in a row without progress.
 
-    Environment variables pass it on, and the number by which workers knew the earlier
-    process. `progress` returns a text that changes with progress that will not be lost.
+    Environment variables pass it on to the restarted process, with the number by which
+    workers knew the earlier one. `progress` returns a text that changes with progress
+    that will not be lost.
     """
 
     def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
@@ -85,7 +86,7 @@ class Restarts:
         return int(number) if number.isdecimal() else None
 
     def again(self, client: int | None) -> NoReturn:
-        """Restarts this process; workers know it by the number `client`, if any."""
+        """Restarts this process, which workers know by the number `client`, if any."""
         changes = {
             _RESTARTS_VARIABLE: f"{self.in_a_row + 1} {self._progress()}",
             _CLIENT_VARIABLE: "" if client is None else str(client),
@@ -98,24 +99,28 @@ def progress_of(job: str, logdir: str) -> str:
     if job not in _PROGRESS_FILES:
         return ""
     folder, pattern = _PROGRESS_FILES[job]
-    found = sorted(Path(logdir, folder).glob(pattern))
+    files = sorted(Path(logdir, folder).glob(pattern))
     size = 0
-    for path in found:
+    for path in files:
         with contextlib.suppress(OSError):  # It was deleted meanwhile.
             size += path.stat().st_size
-    return f"{found[-1].name if found else 'nothing'} {len(found)} {size}"
+    return f"{files[-1].name if files else 'nothing'} {len(files)} {size}"
 
 
 def set_death_signal(number: int) -> None:
-    """Sets the thread's signal for its parent's death, or raises OSError."""
+    """Sets the thread's signal for its parent's death.
+
+    Raises:
+        OSError: if the system refuses it.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
 def _death_signal() -> int:
-    found = ctypes.c_int(0)
+    number = ctypes.c_int(0)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
-        prctl(_PR_GET_PDEATHSIG, ctypes.byref(found), 0, 0, 0)
-    return found.value
+        prctl(_PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0)
+    return number.value

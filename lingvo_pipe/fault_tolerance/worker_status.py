@@ -55,7 +55,7 @@ class WorkerQuestions:
 
     def ask(self, seconds: float) -> Sequence[Answer]:
         begin = time.monotonic()
-        answers = [_answer(each) for each in self._send(_STATUS, seconds)]
+        answers = [_answer(call) for call in self._send(_STATUS, seconds)]
         if time.monotonic() - begin < seconds + _MAX_DELAY:
             return answers
         # This process or its machine was stopped, so workers were not asked in time.
@@ -64,7 +64,7 @@ class WorkerQuestions:
     def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
         """Returns True for workers that answer and no longer know a client."""
         sent = self._send(_KEEP_ALIVE, seconds, client)
-        return [each.code() == grpc.StatusCode.ABORTED for each in sent]
+        return [call.code() == grpc.StatusCode.ABORTED for call in sent]
 
     def cut_off(self, tasks: Sequence[int], seconds: float) -> list[int]:
         """Returns the workers among `tasks` that do not reach all others."""
@@ -75,8 +75,8 @@ class WorkerQuestions:
 
     def forget(self, client: int, seconds: float) -> None:
         """Frees a lost client's objects in all workers, later in a silent one."""
-        for each in self._send(_CLOSE_CONTEXT, seconds, client):
-            each.code()  # Waits.
+        for call in self._send(_CLOSE_CONTEXT, seconds, client):
+            call.code()  # Waits.
 
     def _send(
         self, name: str, seconds: float, client: int | None = None
@@ -114,8 +114,8 @@ class LostWorkers:
         seconds = min(self._timeout, _ANSWER_SECONDS)
         answers = self._questions.ask(seconds)
         self._known = [answer.identity for answer in answers]
-        known = zip(self._names, self._known, strict=True)
-        silent = [name for name, identity in known if identity is None]
+        identities = zip(self._names, self._known, strict=True)
+        silent = [name for name, identity in identities if identity is None]
         return silent or self._cut_off(range(len(self._names)), seconds)
 
     def lost(self) -> list[str]:
@@ -132,7 +132,7 @@ class LostWorkers:
         # One at a time: each asks all others.
         if not lost and self._cut_off([next(self._turns)], self._timeout):
             cut_off = self._cut_off(range(len(self._names)), self._timeout)
-            lost = [f"{each} for {self._timeout:g} seconds." for each in cut_off]
+            lost = [f"{text} for {self._timeout:g} seconds." for text in cut_off]
         return lost
 
     def lost_after_failure(self) -> list[str]:
@@ -155,12 +155,12 @@ class LostWorkers:
             for task in self._questions.cut_off(tasks, seconds)
         ]
 
-    def _change(self, answer: Answer, known: bytes | None) -> str:
+    def _change(self, answer: Answer, identity: bytes | None) -> str:
         if answer.is_gone:
             return "is gone"
         if answer.identity is None:
             return f"has not answered for {self._timeout:g} seconds"
-        return "has restarted" if answer.identity != known else ""
+        return "has restarted" if answer.identity != identity else ""
 
     def _forgetful(self) -> list[str]:
         """Finds workers that forgot this process, since it was stopped itself."""
@@ -168,4 +168,4 @@ class LostWorkers:
         if client is None:
             return [""] * len(self._names)
         forgotten = self._questions.forgotten(client, self._timeout)
-        return ["has forgotten this process" if each else "" for each in forgotten]
+        return ["has forgotten this process" if x else "" for x in forgotten]

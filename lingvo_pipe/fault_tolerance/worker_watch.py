@@ -74,9 +74,12 @@ class WorkerWatch:
         self._ending = threading.RLock()  # One thread ends the job, or this process.
 
     def begin(self) -> None:
-        """Waits for all workers and watches them; ConnectionError if one is missing.
+        """Waits for all workers, and watches them.
 
         Call it in the main thread, before anything connects to workers.
+
+        Raises:
+            ConnectionError: if one is missing.
         """
         self._wait_for_all()
         if self._restarts.client_before is not None:

@@ -48,18 +48,18 @@ class OwnerShares:
         ]
 
     def largest(self, start: int, end: int) -> int:
-        """Returns the largest share; it does not decrease as the end grows."""
+        """Returns the largest share, which does not decrease as the end grows."""
         return max(self.by_replica(start, end))
 
     def lower_bound(self, start: int, end: int) -> int:
-        """Returns an even share; it does not increase with the start."""
+        """Returns an even share, which does not increase with the start."""
         return -(-sum(self.by_replica(start, end)) // self._num_replicas)
 
 
 class DeviceNeeds:
     """The bytes of devices: weights, accumulators, slots, stash and workspace.
 
-    Unless it is given, the schedule is made when more than the weights counts.
+    If no schedule is passed, the candidate's is built on first use.
     """
 
     def __init__(
@@ -76,12 +76,17 @@ class DeviceNeeds:
     def schedule(self) -> Schedule:
         """The candidate's schedule, not checked yet."""
         c = self.candidate
-        sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
-        return unchecked_schedule(c.schedule, *sizes, c.recompute)
+        return unchecked_schedule(
+            c.schedule,
+            c.num_devices,
+            c.micro_batches_per_replica,
+            c.stages_per_device,
+            c.recompute,
+        )
 
     @functools.cached_property
     def stage_keys(self) -> Sequence[Hashable]:
-        """A key for each stage; stages with the same key need the same."""
+        """A key for each stage. Stages with the same key need the same bytes."""
         return self._needs.stage_keys()
 
     @functools.cached_property
@@ -99,35 +104,36 @@ class DeviceNeeds:
 
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
         """Returns each device's bytes, for the replica that needs the most there."""
-        found = self._memory.of_devices(self.schedule, self._ends(boundaries))
-        stages: list[list[tuple[int, int]]] = [[] for _ in found]
+        needed = self._memory.of_devices(self.schedule, self._ends(boundaries))
+        stages: list[list[tuple[int, int]]] = [[] for _ in needed]
         device_of_stage = self.schedule.device_of_stage()
         for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
             stages[device_of_stage[stage]].append(pair)
         for device, pairs in enumerate(stages):
             slots = zip(*(self._slots.by_replica(*pair) for pair in pairs), strict=True)
-            found[device] += max(map(sum, slots))
-        return found
+            needed[device] += max(map(sum, slots))
+        return needed
 
     def together(self, boundaries: Sequence[int], timeline: Timeline) -> int:
         """Returns the most bytes that all devices of one replica have at once."""
-        every = self.model.memory.by_operation(self.schedule, self._ends(boundaries))
-        return joint_peak(every, timeline) + sum(self.model.slot_bytes)
+        ends = self._ends(boundaries)
+        operations = self.model.memory.by_operation(self.schedule, ends)
+        return joint_peak(operations, timeline) + sum(self.model.slot_bytes)
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of a device if all its stages are like this one."""
         number = self.candidate.stages_per_device
-        own = self._needs(stage, start, self._stop(end), number)
-        return own + self._slots.largest(start, end) * number
+        without_slots = self._needs(stage, start, self._stop(end), number)
+        return without_slots + self._slots.largest(start, end) * number
 
     def share(self, stage: int, start: int, end: int) -> int:
-        """Returns `for_stage` as if all stages ran at once.
+        """Returns the bytes of `for_stage` if the device's stages all ran at once.
 
-        If no stage exceeds a limit, their device does not, whatever its stages are.
+        If no stage exceeds a limit by this bound, no device exceeds it.
         """
-        own = self._needs(stage, start, self._stop(end))
-        own += self._slots.largest(start, end)
-        return own * self.candidate.stages_per_device
+        stage_bytes = self._needs(stage, start, self._stop(end))
+        stage_bytes += self._slots.largest(start, end)
+        return stage_bytes * self.candidate.stages_per_device
 
     def upper_bound(self, boundaries: Sequence[int]) -> int:
         """Returns the maximum bytes of a device if its stages were like its largest."""
@@ -167,23 +173,22 @@ class DeviceNeeds:
 
     def _lower_bound(self, stage: int, start: int, end: int) -> int:
         number = self.candidate.stages_per_device
-        own = self._needs.lower_bound(stage, start, self._stop(end), number)
-        return own + self._slots.lower_bound(start, end) * number
+        without_slots = self._needs.lower_bound(stage, start, self._stop(end), number)
+        return without_slots + self._slots.lower_bound(start, end) * number
 
     def _ends(self, boundaries: Sequence[int]) -> list[int]:
-        """Returns the ends of the stages' calls."""
         return list(map(self._stop, boundaries))
 
     def _stop(self, end: int) -> int:
-        """Returns the end of a stage's calls; the loss follows the last cell."""
+        """Returns the end of a stage's calls. The loss is with the last cell."""
         return end + (end == self.model.num_cells)
 
 
 def min_bytes_by_cell(model: ModelCosts) -> list[int]:
     """Returns the minimum bytes that a device needs for each cell.
 
-    They are its weights, accumulators and slots, and what it needs for one micro-batch,
-    the smallest there is.
+    They are the cell's weights, accumulators and slots, and its needs for a single
+    micro-batch.
     """
     return list(map(operator.add, model.slot_bytes, model.memory.by_cell()))
 
@@ -206,7 +211,7 @@ class OversizedCandidate:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """A key for roughly the smallest first; last come too large weights alone."""
+        """A key that sorts roughly by size, and too large weights to the end."""
         weights = self.needs.weights_share()
         if weights > self.limit:
             return True, weights
@@ -217,8 +222,9 @@ class OversizedCandidate:
         """Bytes that its largest device would need, with the best stages."""
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)
-        sizes = self.needs.model.num_cells, self.candidate.num_stages
-        boundaries = smallest_stages(self.needs.share, *sizes)
+        boundaries = smallest_stages(
+            self.needs.share, self.needs.model.num_cells, self.candidate.num_stages
+        )
         largest = max(self.needs.by_device(boundaries))
         if largest > self.limit:
             return largest

@@ -40,8 +40,8 @@ def update_seconds(
 ) -> float:
     """Returns the seconds of the slowest device's update, for all its stages.
 
-    Messages take the links of the placement. They share what leaves a host; if the
-    placement is None, all devices are on one host.
+    Messages take the links of the placement, and share the bandwidth of the host that
+    they leave. If the placement is None, all devices are on one host.
     """
     cells = model.calls[: model.num_cells]
     in_memory = [
@@ -55,11 +55,11 @@ def update_seconds(
     for i, cell_bytes in enumerate((in_memory, sent)):
         shares = OwnerShares(cell_bytes, num_replicas)
         for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
-            for own, num_bytes in zip(
+            for replica_sums, num_bytes in zip(
                 sums[device_of_stage[stage]], shares.by_replica(*pair), strict=True
             ):
-                own[i] += num_bytes
-    found, leaving = 0.0, Counter[int]()
+                replica_sums[i] += num_bytes
+    slowest, leaving = 0.0, Counter[int]()
     for k, replicas in enumerate(sums):
         hosts = _hosts_of(k, num_replicas, device, placement)
         on_host = Counter(hosts)
@@ -70,10 +70,10 @@ def update_seconds(
             seconds += exchanged * (on_host[host] - 1) / device.link_bandwidth
             if outside and device.hosts is not None:
                 seconds += exchanged * outside / device.hosts.link.bandwidth
-            found = max(found, seconds)
+            slowest = max(slowest, seconds)
     if device.hosts is None:
-        return found
-    return max(found, max(leaving.values()) / device.hosts.bandwidth)
+        return slowest
+    return max(slowest, max(leaving.values()) / device.hosts.bandwidth)
 
 
 def _hosts_of(

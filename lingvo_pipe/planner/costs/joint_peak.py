@@ -19,9 +19,9 @@ def joint_peak(devices: Sequence[Iterable[OperationBytes]], timeline: Timeline) 
     The first entry of each device is before its first operation.
     """
     now, changes = 0, list[tuple[float, int]]()
-    for (first, *others), column in zip(devices, timeline.columns, strict=True):
+    for (first, *operations), column in zip(devices, timeline.columns, strict=True):
         now, before = now + first.during, first.after
-        for used, timed in zip(others, column, strict=True):
+        for used, timed in zip(operations, column, strict=True):
             changes += [
                 (timed.start, used.during - before),
                 (timed.end, used.after - used.during),

@@ -32,28 +32,37 @@ class ModelCosts:
 
     @property
     def num_cells(self) -> int:
-        """L."""
+        """The number of cells, L."""
         return len(self.flops)
 
     @property
     def left_out(self) -> Sequence[float]:
         """The parts of forward passes that a recomputation at a stage's end leaves out.
 
-        () if nothing is: layers that XLA compiles compute all again.
+        () if nothing is left out. Layers that XLA compiles compute all again.
         """
         return () if self.in_place else self.output_shares
 
     @functools.cached_property
     def memory(self) -> StageMemory:
         """The memory of consecutive calls, without slots, in a single replica."""
-        given = self.calls, self.value_bytes, self.in_place
-        return StageMemory(*given, self.shared_weights, self.allocator_loss)
+        return StageMemory(
+            self.calls,
+            self.value_bytes,
+            self.in_place,
+            self.shared_weights,
+            self.allocator_loss,
+        )
 
     @functools.cached_property
     def replicated_memory(self) -> StageMemory:
         """The same in one of several replicas, which have copies of shared weights."""
-        given = self.calls, self.value_bytes, self.in_place
-        return StageMemory(*given, allocator_loss=self.allocator_loss)
+        return StageMemory(
+            self.calls,
+            self.value_bytes,
+            self.in_place,
+            allocator_loss=self.allocator_loss,
+        )
 
     @functools.cached_property
     def boundary_bytes(self) -> list[int]:
@@ -78,7 +87,7 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         return x + (y - x) * offset // interval
 
     def moments(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-        """Rounds; with one row, tensors may have another's shape by chance."""
+        """Rounds, because tensors of one row may have another's shape by chance."""
         if len(x) != len(y):  # With one row there may be fewer operations.
             x, y = (max(x),), (max(y),)
         pairs = zip(x, y, strict=True)

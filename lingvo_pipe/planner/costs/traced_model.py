@@ -56,14 +56,20 @@ class TracedModel:
 class ModelTracer:
     """A tracer of a task's cells and loss, for micro-batches of any size.
 
-    The task's batches are `[B, ...]`. Cells are compiled if the device, given by its
-    full name, requires XLA. Raises UserValueError if the pipeline, whose path is given,
-    has layers before its cells, or its blocks have losses of their own.
+    Args:
+        task_params: params of the task; they are copied.
+        batch_spec: specs of the task's batch, `[B, ...]`.
+        device: a device's full name. Cells are compiled if it requires XLA.
+        path: the pipeline's path in errors.
 
     Attributes:
-        task_params, batch_spec: what was given.
-        num_cells, num_parameters: of the whole model.
-        fprop_dtype: the name of the dtype that it computes in.
+        task_params, batch_spec: the arguments.
+        num_cells, num_parameters: numbers of the whole model.
+        fprop_dtype: the name of the dtype that the model computes in.
+
+    Raises:
+        UserValueError: if the pipeline has layers before its cells, or its blocks have
+            losses of their own.
     """
 
     def __init__(
@@ -92,13 +98,14 @@ class ModelTracer:
 
         trained = [self._trained[i] for i in self._order]
         self.num_cells = len(self._order)
-        self.num_parameters = sum(own.num_parameters for own in trained)
+        self.num_parameters = sum(weights.num_parameters for weights in trained)
         self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
-        """Traces the model for micro-batches of b rows; counts flops by FPropMeta.
+        """Traces the model for micro-batches of b rows, and counts flops by FPropMeta.
 
-        Raises UserValueError if a cell cannot be traced, or has no FPropMeta.
+        Raises:
+            UserValueError: if a cell cannot be traced, or has no FPropMeta.
         """
         task = self._task
         with self._graph.as_default():
@@ -129,15 +136,15 @@ class ModelTracer:
             bytes_of_calls(layers, [True] * len(layers), num_accumulators=1),
             value_bytes(traced.specs, traced.inputs),
             shared_weights=shared_weights(spec.layers),
-            weight_shares=[each.weight_share for each in phases],
+            weight_shares=[x.weight_share for x in phases],
             # The loss always needs the last cell's outputs.
-            output_shares=[*(each.output_share for each in phases[:-1]), 0.0],
+            output_shares=[*(x.output_share for x in phases[:-1]), 0.0],
         )
         return TracedModel(costs, layers, traced.specs)
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
-    """Returns a function from the rows of a micro-batch to costs; traces two sizes."""
+    """Traces two sizes, and returns a function from a micro-batch's rows to costs."""
     a, b = (tracer.trace(num_rows).costs for num_rows in _TRACED_ROWS)
     return functools.partial(at_rows, a, b)
 
@@ -176,9 +183,8 @@ def _distinct_cells(
 ) -> tuple[list[InstantiableParams], list[int]]:
     """Returns the cells that differ in more than names, and each cell's index there.
 
-    The last cell has an entry of its own, since no cell follows it; so do cells with
-    tied weights. Each entry has its name in the whole pipeline, by which weights are
-    tied.
+    The last cell, which no cell follows, and cells with tied weights have their own
+    entries. Each entry has its name in the whole pipeline, by which weights are tied.
     """
     cells = pipeline.cell_tpl
     tied = {path.split("/")[0] for path in (*pipeline.tied, *pipeline.tied.values())}
@@ -219,18 +225,18 @@ class _TrainedWeights(NamedTuple):
 
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
     """Returns each cell's trained weights, without weights tied to another cell's."""
-    p, trained, found = task.params.train, task.TrainedVariables(), []
+    p, trained, weights = task.params.train, task.TrainedVariables(), []
     left = dict(trained)
     for cell in task.pipeline.cells:
-        every = cell.VariablePaths()
-        own = {path: left.pop(path) for path in every if path in left}
+        variables = cell.VariablePaths()
+        owned = {path: left.pop(path) for path in variables if path in left}
         slots: list[tf.Variable] = []
-        if own:
-            learner = Learner(p, own, list(trained))
+        if owned:
+            learner = Learner(p, owned, list(trained))
             slots += [v for _, v in learner.OwnVariables() if v.shape.rank]
-        averages = make_averages(p, own, {**every, **own})
+        averages = make_averages(p, owned, {**variables, **owned})
         if averages is not None:
             slots += averages.State().values()
-        number = sum(v.shape.num_elements() for v in own.values())
-        found.append(_TrainedWeights(number, num_bytes(slots)))
-    return found
+        number = sum(v.shape.num_elements() for v in owned.values())
+        weights.append(_TrainedWeights(number, num_bytes(slots)))
+    return weights

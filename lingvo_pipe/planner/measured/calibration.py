@@ -44,7 +44,7 @@ _CGROUPS = {
 
 
 class Figures(NamedTuple):
-    """Measured figures of devices of one kind; bandwidths are in bytes per second."""
+    """Measured figures of devices of one kind, bandwidths in bytes per second."""
 
     operation_seconds: float
     link_seconds: float
@@ -72,9 +72,9 @@ def measured_hosts(devices: Sequence[str]) -> Hosts | None:
     the other. Messages of a worker share what one of them can send.
     """
     names = map(device_name, devices)
-    workers = itertools.groupby(names, key=lambda each: each.worker)
-    per_host, *others = [len([*own]) for _, own in workers]
-    if per_host == 1 or not others or {*others} != {per_host}:
+    workers = itertools.groupby(names, key=lambda name: name.worker)
+    per_host, *other_counts = [len([*group]) for _, group in workers]
+    if per_host == 1 or not other_counts or {*other_counts} != {per_host}:
         return None
     pair = [devices[0], devices[per_host]]
     _, small = _measure(pair, _SMALL)
@@ -99,8 +99,8 @@ def device_of(
 
 
 def knows_memory(devices: Sequence[str]) -> bool:
-    """Returns whether the devices' memory is known; for workers' devices it is not."""
-    return all(device_name(each).worker is None for each in devices)
+    """Returns False for devices of workers, whose memory is not known."""
+    return all(device_name(device).worker is None for device in devices)
 
 
 def available_memory(root: Path = Path("/")) -> int:
@@ -109,15 +109,15 @@ def available_memory(root: Path = Path("/")) -> int:
     They are limited by the machine and by its container. File caches count as free.
     The root contains `proc` and `sys`.
     """
-    found = [_read_numbers(root / "proc/meminfo")["MemAvailable"] * _KIB]
+    limits = [_read_numbers(root / "proc/meminfo")["MemAvailable"] * _KIB]
     for limit_file, (used_file, reclaimable_name) in _CGROUPS.items():
         path = root / "sys/fs/cgroup" / limit_file
         if (limit := _read_text(path)) not in ("", "max"):
             used = int(_read_text(path.with_name(used_file)) or 0)
             statistics = _read_numbers(path.with_name("memory.stat"))
             used -= statistics.get(reclaimable_name, 0)
-            found.append(max(int(limit) - max(used, 0), 0))
-    return min(found)
+            limits.append(max(int(limit) - max(used, 0), 0))
+    return min(limits)
 
 
 def _read_numbers(path: Path) -> dict[str, int]:
@@ -154,7 +154,7 @@ def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
     step(rows)
     steps = []
     for _ in range(_NUM_STEPS):
-        times = [own.numpy() for own in step(rows)]
+        times = [tensor.numpy() for tensor in step(rows)]
         steps.append(fitted_costs(measured_timeline(pipeline.schedule, times)))
     forward = [costs.stages[0].send_forward for costs in steps]
     backward = [costs.stages[-1].send_backward for costs in steps]
@@ -162,9 +162,9 @@ def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
 
 
 def _measured_link(devices: Sequence[str], small: float) -> Link:
-    """Returns the link between the first two devices; one alone sends nothing.
+    """Returns the link between the first two devices. One alone sends nothing.
 
-    A small message takes `small` seconds, by a fit of noisy times maybe below 0.
+    A small message takes `small` seconds. They may be below 0, fitted to noisy times.
     """
     if len(devices) == 1:
         return Link(float("inf"), 0.0)
@@ -201,14 +201,14 @@ def _median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
 
 
 def _memory(devices: Sequence[str]) -> int:
-    """Returns a device's bytes, without limit if unknown; CPU devices share theirs.
+    """Returns a device's bytes of memory, or `_UNLIMITED` if they are not known.
 
-    Only the first of several logical devices of a GPU is known.
+    CPU devices share theirs. Of a GPU's logical devices only the first is known.
     """
     if not knows_memory(devices):
         return _UNLIMITED
     name = device_name(devices[0])
     if name.kind == "CPU":
         return available_memory() // len(devices)
-    local = {each.name: each.memory_limit for each in device_lib.list_local_devices()}
-    return int(local.get(f"/device:{name.kind}:{name.index}", _UNLIMITED))
+    limits = {x.name: x.memory_limit for x in device_lib.list_local_devices()}
+    return int(limits.get(f"/device:{name.kind}:{name.index}", _UNLIMITED))

@@ -30,8 +30,9 @@ def expected_step(
 ) -> PlannedStep:
     """Times cells without contention, and simulates a step of a batch, `[B, ...]`.
 
-    Raises UserValueError if the planner cannot model the params, and tf.errors.OpError
-    if a cell does not run on synthetic inputs.
+    Raises:
+        UserValueError: if the planner cannot model the params.
+        tf.errors.OpError: if a cell does not run on synthetic inputs.
     """
     p = pipeline.params
     _check(p, batch_size)
@@ -40,16 +41,21 @@ def expected_step(
     models = MeasuredModels(tracer, devices[0])
     models.measure(num_rows)
     costs, seconds = models(num_rows)
-    num_devices = len(devices) // p.num_replicas
-    sizes = p.num_replicas, num_devices, p.stages_per_device, p.num_micro_batches
-    candidate = Candidate(*sizes, p.schedule, str(p.recompute))
+    candidate = Candidate(
+        num_replicas=p.num_replicas,
+        num_devices=len(devices) // p.num_replicas,
+        stages_per_device=p.stages_per_device,
+        num_micro_batches=p.num_micro_batches,
+        schedule=p.schedule,
+        recompute=str(p.recompute),
+    )
     # The expected step has no update, so the rest of a step is not measured.
     slowdown = measured_slowdown(models.trace(num_rows), devices, seconds)
     contention = Contention(max(len(devices), 2), slowdown)
     device = dataclasses.replace(machine_device(devices), contention=contention)
     needs = DeviceNeeds(candidate, costs, pipeline.schedule)
-    found = evaluate_boundaries(needs, pipeline.boundaries, seconds, device)
-    return PlannedStep(found.timeline, found.bytes_by_device)
+    evaluation = evaluate_boundaries(needs, pipeline.boundaries, seconds, device)
+    return PlannedStep(evaluation.timeline, evaluation.bytes_by_device)
 
 
 def _check(p: Params, batch_size: int) -> None:

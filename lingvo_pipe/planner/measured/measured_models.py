@@ -64,7 +64,7 @@ class MeasuredModels:
         self.out_of_memory = ""  # A sentence for errors, if memory ran out.
 
     def __call__(self, num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
-        """Returns costs and seconds, corrected; see `Models`."""
+        """Returns corrected costs and seconds, as `Models` do."""
         return self._corrected_costs(num_rows), self._correction.corrected(
             self._seconds_of(num_rows)
         )
@@ -82,9 +82,10 @@ class MeasuredModels:
         return max(memory.minimum(*call) for call in calls) <= self._limit
 
     def measure(self, num_rows: int) -> bool:
-        """Times the cells for micro-batches of b rows; returns whether that is new.
+        """Times the cells for micro-batches of b rows. Returns True if that is new.
 
-        Raises tf.errors.OpError if a cell does not run, such as for lack of memory.
+        Raises:
+            tf.errors.OpError: if a cell does not run, such as for lack of memory.
         """
         if num_rows in self._seconds:
             return False
@@ -95,7 +96,7 @@ class MeasuredModels:
         return True
 
     def measure_or_rule_out(self, num_rows: int) -> bool:
-        """Measures a size, or rules it out; returns whether either is new."""
+        """Measures a size, or rules it out. Returns True if either is new."""
         if num_rows >= self._min_oversized:
             return False
         if not self.cells_fit(num_rows):
@@ -108,25 +109,26 @@ class MeasuredModels:
             return True
 
     def correct(self, devices: Sequence[str], resources: Resources) -> Resources:
-        """Corrects the cells' seconds by real steps; returns devices with contention.
+        """Corrects cells' seconds by real steps, and returns devices with contention.
 
         The steps have micro-batches of the middle of the measured sizes, or of the
         largest below it with which a step fits.
         """
         sizes = sorted(self._seconds)
         for size in reversed(sizes[: len(sizes) // 2 + 1]):
-            given = self._costs(size), self._seconds[size], resources.limited_device
+            costs, seconds = self._costs(size), self._seconds[size]
+            device = resources.limited_device
             try:
-                found = measured_correction(
-                    self._tracer, devices, *given, resources.uses_all
+                correction = measured_correction(
+                    self._tracer, devices, costs, seconds, device, resources.uses_all
                 )
             except tf.errors.ResourceExhaustedError as error:
                 self._rule_out(size, error)
                 continue
-            if found is not None:
+            if correction is not None:
                 if resources.memory_limit is not None:  # PeakBytes knows no other loss.
-                    found = found._replace(allocator_loss=ALLOCATOR_LOSS)
-                self._correction = found
+                    correction = correction._replace(allocator_loss=ALLOCATOR_LOSS)
+                self._correction = correction
                 break
         return resources.with_contention(self._correction.contention)
 
@@ -146,7 +148,7 @@ class MeasuredModels:
         if key not in self._known:  # A search asks again and again.
             if is_oversized:
                 above = Workspace(forward=(self._limit + 1,))
-                calls = [each._replace(workspace=above) for each in costs.calls]
+                calls = [call._replace(workspace=above) for call in costs.calls]
                 costs = dataclasses.replace(costs, calls=calls)
             self._known[key] = dataclasses.replace(costs, allocator_loss=loss)
         return self._known[key]
@@ -176,13 +178,13 @@ def plan_measured(
     resources: Resources,
     constraints: Constraints,
 ) -> SearchResult:
-    """Finds the fastest ways to run a model on real devices; see `plan`.
+    """Finds the fastest ways to run a model on real devices, as `plan` does.
 
     Sizes for which a device cannot hold a single cell are not measured.
     """
     allowed = allowed_candidates(resources, constraints, tracer.num_cells)
     batch_size = resources.batch_size
-    sizes = sorted({batch_size // each.num_micro_batches for each in allowed})
+    sizes = sorted({batch_size // x.num_micro_batches for x in allowed})
     models = MeasuredModels(tracer, devices[0], resources.usable_bytes)
     for size in {sizes[0], sizes[-1]}:
         models.trace(size)  # The needs of other sizes are interpolated.
@@ -192,16 +194,16 @@ def plan_measured(
     resources = models.correct(devices, resources)
     while True:
         try:
-            found = plan(models, resources, constraints)
+            result = plan(models, resources, constraints)
         except NothingFits as error:
             raise NothingFits(f"{error}{models.out_of_memory}") from error
-        best = found.fastest[0].candidate
+        best = result.fastest[0].candidate
         if not models.measure_or_rule_out(batch_size // best.num_micro_batches):
-            return found
+            return result
 
 
-def _neighbors(known: Iterable[int], num_rows: int) -> Sequence[int]:
-    """Returns the two known sizes around a number of rows, or the nearest two."""
-    sizes = sorted(known)
-    index = bisect.bisect(sizes[1:-1], num_rows)
-    return sizes[index : index + 2]
+def _neighbors(sizes: Iterable[int], num_rows: int) -> Sequence[int]:
+    """Returns the two sizes around a number of rows, or the nearest two."""
+    in_order = sorted(sizes)
+    index = bisect.bisect(in_order[1:-1], num_rows)
+    return in_order[index : index + 2]

@@ -1,4 +1,4 @@
-"""Real training steps, timed to correct what cells take alone; see `correction`."""
+"""Real training steps, timed for the `correction` of the times of cells alone."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ _RECOMPUTE = "never", "always"
 class RealStep:
     """A training step on K devices, built once and timed often.
 
-    Micro-batches have b rows. Raises tf.errors.OpError if the step does not run, such
-    as for lack of memory, and FloatingPointError if its loss is not finite.
+    Micro-batches have b rows.
 
     Attributes:
-        planned: what was planned of the step.
+        planned: the planned step.
         num_rows: b.
-        seconds: the times of steps that are not taken or forgotten yet.
+        seconds: times of the steps that are not taken or forgotten yet.
+
+    Raises:
+        tf.errors.OpError: if the step does not run, such as for lack of memory.
+        FloatingPointError: if its loss is not finite.
     """
 
     def __init__(
@@ -82,8 +85,9 @@ class RealStep:
     def run_in_a_row(self) -> None:
         """Times steps in a row until they are enough, and measures their memory.
 
-        What devices hold at once differs from step to step by a tenth, and what the
-        step before has freed matters. What fits must hold the most of all these steps.
+        The bytes that devices hold at once differ from step to step by a tenth, and
+        depend on the memory that the step before has freed. The most bytes of all these
+        steps must fit.
         """
         self.forget_times()
         self._num_bytes = 0
@@ -110,9 +114,9 @@ class RealStep:
         return in_step(walls, timelines, update, self._loss(model))
 
     def take_total(self) -> tuple[float, int]:
-        """Returns the median seconds instead, and the most bytes of steps in a row.
+        """Returns the median seconds and the most bytes, and forgets the steps.
 
-        The bytes are 0 if no device's memory is known.
+        The bytes are from `run_in_a_row`, and 0 if no device's memory is known.
         """
         return median(self._take()[0]), self._num_bytes
 
@@ -125,7 +129,7 @@ class RealStep:
         return taken
 
     def _loss(self, model: ModelCosts) -> float | None:
-        """Returns what allocators lose; None if some device's memory is not known."""
+        """Returns the allocators' loss, or None if a device's memory is not known."""
         planned, number = self.planned, self.planned.candidate.num_devices
         if sum(map(len, self._memories)) < number:
             return None
@@ -180,33 +184,36 @@ def measured_correction(
     device: DeviceModel,
     uses_all: bool = False,
 ) -> Correction | None:
-    """Times a step on all devices and one on one; with `uses_all` this one rather not.
+    """Returns the correction by a step on all devices and a step on one device.
 
-    Returns None if `real_step` does for both. Raises tf.errors.OpError if one does not
-    run.
+    If `uses_all`, the step on one is only timed if none runs on all devices. Returns
+    None if `real_step` does for both.
+
+    Raises:
+        tf.errors.OpError: if one of the steps does not run.
     """
 
-    def found(number: int) -> InStep | None:
+    def timed_step(number: int) -> InStep | None:
         step = real_step(tracer, devices[:number], model, alone, device)
         if step is None:
             return None
         step.run_in_a_row()
         return step.take(model, device)
 
-    on_all = found(len(devices)) if len(devices) > 1 else None
+    on_all = timed_step(len(devices)) if len(devices) > 1 else None
     gc.collect()  # Frees the weights.
-    on_one = None if uses_all and on_all else found(1)
+    on_one = None if uses_all and on_all else timed_step(1)
     gc.collect()
     return correction(alone, on_one, on_all, len(devices))
 
 
 def synthetic_batch(spec: NestedMap, num_rows: int) -> Any:
-    """Returns a batch of numbers below 1; of integers ones, which most inputs allow."""
+    """Returns random floats below 1, and ones for integers: most inputs allow them."""
 
-    def synthetic(each: tf.TensorSpec) -> tf.Tensor:
-        shape = [num_rows, *each.shape[1:]]
-        if each.dtype.is_floating:
-            return tf.random.stateless_uniform(shape, [0, 0], dtype=each.dtype)
-        return tf.ones(shape, each.dtype)
+    def synthetic(tensor_spec: tf.TensorSpec) -> tf.Tensor:
+        shape, dtype = [num_rows, *tensor_spec.shape[1:]], tensor_spec.dtype
+        if dtype.is_floating:
+            return tf.random.stateless_uniform(shape, [0, 0], dtype=dtype)
+        return tf.ones(shape, dtype)
 
     return tf.nest.map_structure(synthetic, spec)

@@ -43,8 +43,10 @@ class ResolvedPlan(NamedTuple):
 def extract_auto(pipeline: InstantiableParams, path: str = _PATH) -> set[str]:
     """Returns the names of params that are `auto`, without `splits`.
 
-    Sets them to values that any pipeline can have, until they are resolved. Raises
-    UserValueError if other params leave the planner no choice.
+    Sets them to values that any pipeline can have, until they are resolved.
+
+    Raises:
+        UserValueError: if other params leave the planner no choice.
     """
     names = {name for name in PLANNED if pipeline.Get(name) == AUTO}
     if not names:
@@ -71,12 +73,18 @@ def resolve_auto(
 ) -> ResolvedPlan:
     """Sets the params that were `auto`, and the stages, to the fastest plan's.
 
-    `names` are from `extract_auto`, `batch_spec` is of a batch `[B, ...]`, and
-    `devices` are full names from `initialize_devices`. `log` is called with a line for
-    the user before the long measurement, and `path` is the pipeline's in errors.
+    Args:
+        task_params: params of the task; its pipeline's are set.
+        names: names of params, from `extract_auto`.
+        batch_spec: specs of a batch, `[B, ...]`.
+        batch_size: number of rows of a batch.
+        devices: full names of devices, from `initialize_devices`.
+        log: called with a line for the user before the long measurement.
+        path: the pipeline's path in errors.
 
-    Raises UserValueError if nothing fits, or other params are invalid or contradict
-    each other.
+    Raises:
+        UserValueError: if nothing fits, or other params are invalid or contradict each
+            other.
     """
     pipeline = task_params.pipeline
     # Checks come before anything is measured.
@@ -86,13 +94,19 @@ def resolve_auto(
     log(f"planning {', '.join(sorted(names))}: timing cells may take minutes")
     limit = pipeline.memory_limit
     limited = None if limit is None else int(limit)
-    sizes = len(devices), batch_size, tracer.fprop_dtype, limited
-    resources = Resources(machine_device(devices), *sizes, uses_all=True)
-    given: dict[str, Any] = {x: pipeline.Get(x) for x in PLANNED if x not in names}
+    resources = Resources(
+        machine_device(devices),
+        len(devices),
+        batch_size,
+        tracer.fprop_dtype,
+        memory_limit=limited,
+        uses_all=True,
+    )
+    fixed: dict[str, Any] = {x: pipeline.Get(x) for x in PLANNED if x not in names}
     constraints = Constraints(
         pipeline.num_replicas,
-        **given,
-        has_own_recompute=True if given.get("recompute", AUTO) is None else None,
+        **fixed,
+        has_own_recompute=True if fixed.get("recompute", AUTO) is None else None,
         names={name: f"{path}.{name}" for name in (*_FIXED, *PLANNED)},
     )
     best = plan_measured(tracer, devices, resources, constraints).fastest[0]

@@ -89,7 +89,7 @@ def _task_class(
 ) -> type[BaseTask]:
     """Returns a task whose batches are the tensors of inputs and targets, rows first.
 
-    `structure` is of the inputs and the targets.
+    `structure` is the pair of inputs and targets.
     """
 
     class SampledTask(BaseTask):

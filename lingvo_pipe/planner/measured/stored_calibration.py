@@ -69,10 +69,10 @@ def _path() -> Path:
 
 def _key(devices: Sequence[str]) -> str:
     """Returns names of what the figures of the first two devices depend on."""
-    names = [device_name(each) for each in devices[:2]]
+    names = [device_name(device) for device in devices[:2]]
     kinds = {
-        str(tf.config.experimental.get_device_details(each).get("device_name"))
-        for each in tf.config.list_physical_devices(names[0].kind)
+        str(tf.config.experimental.get_device_details(device).get("device_name"))
+        for device in tf.config.list_physical_devices(names[0].kind)
         if names[0].kind != "CPU"
     }
     cores = f"{len(os.sched_getaffinity(0))} cores"
@@ -82,7 +82,7 @@ def _key(devices: Sequence[str]) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Returns the file's figures by key; none if it is missing or damaged."""
+    """Returns the file's figures by key, or {} if it is missing or damaged."""
     try:
         stored = read_json(path)
     except _UNUSABLE:
@@ -103,7 +103,7 @@ def _figures(stored: Any, has_link: bool) -> Figures | None:
 
 
 def _write(path: Path, stored: Mapping[str, Any]) -> None:
-    """Writes the file; without a folder to write to, the next run measures again."""
+    """Writes the file if it can. Otherwise, the next run measures again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(stored, indent=1, sort_keys=True))

@@ -34,7 +34,7 @@ _MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE = 1024, 16
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A way to run a model by a schedule and a recomputation policy, given by name.
+    """A way to run a model, with a schedule and a recomputation policy, by their names.
 
     R replicas of K devices with V stages each share M micro-batches.
     """
@@ -54,22 +54,22 @@ class Candidate:
     @property
     def has_own_recompute(self) -> bool:
         """True if the policy is the schedule's default, which recompute=None means."""
-        own = "never" if self.schedule in SPLIT_BACKWARD_NAMES else "always"
-        return self.recompute == own
+        default = "never" if self.schedule in SPLIT_BACKWARD_NAMES else "always"
+        return self.recompute == default
 
     @property
     def num_stages(self) -> int:
-        """K·V."""
+        """The number of stages, K·V."""
         return self.num_devices * self.stages_per_device
 
     @property
     def total_devices(self) -> int:
-        """R·K."""
+        """The number of devices of all replicas, R·K."""
         return self.num_replicas * self.num_devices
 
     @property
     def micro_batches_per_replica(self) -> int:
-        """M / R."""
+        """The number of micro-batches of each replica, M / R."""
         return self.num_micro_batches // self.num_replicas
 
     def params(self, boundaries: Sequence[int]) -> dict[str, Any]:
@@ -101,13 +101,13 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yields all ways to run a model on up to N devices.
 
-    Beyond 16 devices, the numbers of replicas and of devices are divisors of N; those
-    of devices also include those that use all devices, and those that give each stage
-    one cell, for one to eight stages per device. The numbers of micro-batches end at
-    1,024, or 16 per device. The user's `fixed` numbers are always included.
-
     Each stage has at least one of L cells. Micro-batches are equal, with at least one
     example each of B. Several pipelines run side by side only if `with_replicas`.
+
+    Beyond 16 devices, the number of replicas divides N. The number of devices of each
+    also divides N, or uses all devices, or gives each stage one cell, for one to eight
+    stages per device. The number of micro-batches is at most 1,024, or 16 per device.
+    The user's `fixed` numbers are always included.
     """
     limit = max(_MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE * num_devices)
     numbers = [n for n in _divisors(batch_size) if n <= limit or n in fixed]
@@ -123,9 +123,9 @@ def candidates(
 def _can_run(candidate: Candidate, num_cells: int) -> bool:
     """Returns whether the schedule has enough cells, devices and micro-batches."""
     num_devices, schedule = candidate.num_devices, candidate.schedule
-    per_replica, rest = divmod(candidate.num_micro_batches, candidate.num_replicas)
+    per_replica, remainder = divmod(candidate.num_micro_batches, candidate.num_replicas)
     return (
-        not rest
+        not remainder
         and candidate.num_stages <= num_cells
         and (num_devices > 1 or schedule not in _MULTI_DEVICE_SCHEDULES)
         and (schedule != "interleaved" or per_replica % num_devices == 0)

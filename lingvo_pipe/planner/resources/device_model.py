@@ -48,7 +48,7 @@ class Contention(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DeviceModel:
-    """A kind of device; bandwidths are in bytes per second."""
+    """A kind of device, with bandwidths in bytes per second."""
 
     name: str  # On the command line.
     memory: int  # Bytes.
@@ -73,7 +73,8 @@ class DeviceModel:
     def speed(self, dtype: str) -> float:
         """Returns the operations per second that layers reach.
 
-        Raises UserValueError if the speed for this dtype is not known.
+        Raises:
+            UserValueError: if the speed for this dtype is not known.
         """
         if dtype not in self.flops:
             raise UserValueError(
@@ -97,15 +98,15 @@ class DeviceModel:
         """Returns the same kind on hosts whose network has this bandwidth.
 
         All devices of a host share it. If None, it is the network of the vendor's
-        server; TPUs have the same links to all neighbors.
+        server. TPUs have the same links to all neighbors.
         """
         if network_gbits is not None:
             shared = network_gbits * _GIGA / _BITS
-            own = shared
+            bandwidth = shared
         else:
-            own, shared = (each * _GB for each in _NETWORKS[self.name])
-        is_same = own == self.link_bandwidth and shared == math.inf
-        link = self.link if is_same else Link(own, _NETWORK_SECONDS)
+            bandwidth, shared = (x * _GB for x in _NETWORKS[self.name])
+        is_same = bandwidth == self.link_bandwidth and shared == math.inf
+        link = self.link if is_same else Link(bandwidth, _NETWORK_SECONDS)
         return dataclasses.replace(self, hosts=Hosts(devices_per_host, link, shared))
 
 
@@ -154,7 +155,7 @@ MEASURED = "measured"  # The name of this machine's devices, whose speed is meas
 
 
 class DeviceRequest(NamedTuple):
-    """A number of devices of one kind, on hosts of D each if that is given."""
+    """A number of devices of one kind, on hosts of D devices unless D is None."""
 
     number: int
     kind: str
@@ -164,13 +165,14 @@ class DeviceRequest(NamedTuple):
 def parse_devices(text: str) -> DeviceRequest:
     """Reads devices of one kind: `8xTPUv3`, `TPUv3` for one, `2x8xV100` on two hosts.
 
-    Raises UserValueError if the text has another form, or the kind is unknown.
+    Raises:
+        UserValueError: if the text has another form, or the kind is unknown.
     """
     match = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?(\w+)", text.strip())
     names = [*DEVICES, MEASURED]
-    hosts, own, name = match.groups() if match else ("0", "0", text)
-    number = int(hosts or 1) * int(own or 1)
-    by_lower = {each.lower(): each for each in names}
+    hosts, per_host, name = match.groups() if match else ("0", "0", text)
+    number = int(hosts or 1) * int(per_host or 1)
+    by_lower = {kind.lower(): kind for kind in names}
     is_known = name.lower() in by_lower and (not hosts or name.lower() != MEASURED)
     if number < 1 or not is_known:
         near = "" if name in names else did_you_mean(name, names)
@@ -182,4 +184,6 @@ def parse_devices(text: str) -> DeviceRequest:
             hint=f"{near} Kinds are {', '.join(names)}; {MEASURED} stands for the "
             "devices of this machine, one host, whose speed is measured.".lstrip(),
         )
-    return DeviceRequest(number, by_lower[name.lower()], int(own) if hosts else None)
+    return DeviceRequest(
+        number, by_lower[name.lower()], int(per_host) if hosts else None
+    )

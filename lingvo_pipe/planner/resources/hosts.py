@@ -30,7 +30,7 @@ class Link(NamedTuple):
     latency: float  # Seconds of a message.
 
     def seconds(self, num_bytes: float) -> float:
-        """Returns the seconds until a message has arrived; nothing takes no time."""
+        """Returns the seconds until a message has arrived, or 0 if it is empty."""
         return self.latency + num_bytes / self.bandwidth if num_bytes else 0.0
 
 
@@ -61,19 +61,19 @@ def placements(
     begin each pipeline, or each stage, on a host with room for it, if there are enough.
     Pipelines are also dealt to the hosts in turn, since the first replicas own most.
     """
-    whole = num_replicas * num_devices
-    by_pipeline = _groups(range(0, whole, num_devices), num_devices)
-    if hosts is None or hosts.count(whole) == 1:
+    total = num_replicas * num_devices
+    by_pipeline = _groups(range(0, total, num_devices), num_devices)
+    if hosts is None or hosts.count(total) == 1:
         return [by_pipeline]
-    by_stage = _groups(range(0, whole, num_replicas), num_replicas)
-    found = [by_pipeline, _transposed(by_stage)]
+    by_stage = _groups(range(0, total, num_replicas), num_replicas)
+    compared = [by_pipeline, _transposed(by_stage)]
     if starts := _aligned(num_replicas, num_devices, hosts):
-        found.append(_groups(starts, num_devices))
+        compared.append(_groups(starts, num_devices))
         dealt = sorted(starts, key=lambda x: (x % hosts.devices_per_host, x))
-        found.append(_groups(dealt, num_devices))
+        compared.append(_groups(dealt, num_devices))
     if starts := _aligned(num_devices, num_replicas, hosts):
-        found.append(_transposed(_groups(starts, num_replicas)))
-    return list(dict.fromkeys(found))
+        compared.append(_transposed(_groups(starts, num_replicas)))
+    return list(dict.fromkeys(compared))
 
 
 def stage_links(
@@ -111,7 +111,7 @@ def _transposed(groups: Placement) -> Placement:
 def _aligned(number: int, size: int, hosts: Hosts) -> list[int]:
     """Returns the first devices of groups that begin on hosts with room for them.
 
-    Returns none if there are too few hosts.
+    Returns [] if there are too few hosts.
     """
     per_host = hosts.devices_per_host
     if per_group := per_host // size:

@@ -66,9 +66,10 @@ class Resources:
 
 @dataclasses.dataclass(frozen=True)
 class Constraints:
-    """The values that attributes of a `Candidate` must have; None allows any value.
+    """The values that attributes of a `Candidate` must have.
 
-    The names are the user's names of the attributes, where they differ.
+    None allows any value. `names` are the user's names of the attributes, where they
+    differ.
     """
 
     num_replicas: int | None = None
@@ -84,20 +85,23 @@ class Constraints:
     ) -> list[Candidate]:
         """Returns the candidates that satisfy the constraints.
 
-        Raises UserValueError if there is none; it names the constraints to change, and
-        `rules`, further ones that all candidates follow.
+        `rules` are further rules that all candidates follow.
+
+        Raises:
+            UserValueError: if there is none. It names the rules, and the constraints to
+                change.
         """
-        every = list(candidates)
-        if found := [each for each in every if self._allows(each)]:
-            return found
-        given = " and ".join(map(self.text, self.given))
+        all_candidates = list(candidates)
+        if allowed := [x for x in all_candidates if self._allows(x)]:
+            return allowed
+        constraints = " and ".join(map(self.text, self.given))
         fixes = [
             f"without {self._user_name(name)} it may be {choice}"
             for name in self.given
-            if (choice := self._choice(name, every))
+            if (choice := self._choice(name, all_candidates))
         ]
         raise UserValueError(
-            f"No way to run the model has {given}: "
+            f"No way to run the model has {constraints}: "
             f"{'; '.join(fixes) or 'leave several of them out'}. "
             f"The rules: {'; '.join([*_RULES, *rules])}."
         )
@@ -111,8 +115,8 @@ class Constraints:
     @property
     def numbers(self) -> list[int]:
         """The constrained values that are numbers."""
-        every = (self.num_replicas, self.num_devices, self.num_micro_batches)
-        return [number for number in every if number is not None]
+        values = (self.num_replicas, self.num_devices, self.num_micro_batches)
+        return [number for number in values if number is not None]
 
     @property
     def limit_name(self) -> str:
@@ -136,11 +140,12 @@ class Constraints:
     def _allows(self, candidate: Candidate) -> bool:
         return all(getattr(candidate, name) == x for name, x in self.given.items())
 
-    def _choice(self, name: str, every: Sequence[Candidate]) -> str:
+    def _choice(self, name: str, all_candidates: Sequence[Candidate]) -> str:
         """Returns an attribute's values that all other constraints allow, as text."""
-        others = self.without(name)
+        other_constraints = self.without(name)
         attribute = "recompute" if name == _OWN else name
-        values = (str(getattr(x, attribute)) for x in every if others._allows(x))
+        allowed = filter(other_constraints._allows, all_candidates)
+        values = (str(getattr(x, attribute)) for x in allowed)
         return " or ".join(", ".join(dict.fromkeys(values)).rsplit(", ", 1))
 
 
@@ -149,15 +154,17 @@ def allowed_candidates(
 ) -> list[Candidate]:
     """Returns all ways to run a model of L cells that satisfy the constraints.
 
-    Raises UserValueError if there is none.
+    Raises:
+        UserValueError: if there is none.
     """
     number, has_replicas = resources.num_devices, resources.device.has_replicas
-    sizes = number, num_cells, resources.batch_size
-    every = candidates(*sizes, has_replicas, constraints.numbers)
+    all_candidates = candidates(
+        number, num_cells, resources.batch_size, has_replicas, constraints.numbers
+    )
     rules = []
     if not has_replicas:
         rules.append("TPUs have no replicas yet")
     if resources.uses_all:
         rules.append(f"all {number} devices are used")
-        every = (x for x in every if x.total_devices == number)
-    return constraints.allowed(every, rules)
+        all_candidates = (x for x in all_candidates if x.total_devices == number)
+    return constraints.allowed(all_candidates, rules)

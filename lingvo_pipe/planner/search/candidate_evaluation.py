@@ -50,9 +50,9 @@ def evaluate(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> Evaluation | OversizedCandidate:
-    """Finds a candidate's best stages, and simulates its step; see `step_costs`.
+    """Finds a candidate's best stages, and simulates its step.
 
-    The simulation checks the schedule.
+    The simulation checks the schedule. Its costs are `step_costs`.
     """
     needs = DeviceNeeds(candidate, model)
     boundaries = feasible_boundaries(needs, device.usable_bytes, _work(seconds))
@@ -103,29 +103,35 @@ def evaluate_boundaries(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> Evaluation:
-    """Simulates a step of a candidate with given stages; see `evaluate`.
+    """Simulates a step of a candidate whose stages end at these boundaries.
 
     On several hosts it takes the fastest of some placements.
     """
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
     num_replicas, contention = candidate.num_replicas, device.contention
-    given = seconds, model.boundary_bytes, boundaries, device
     num_bytes = needs.by_device(boundaries)
-    shares = model.weight_shares, model.left_out
 
     def slowdown(num_busy: int) -> float:
         return contention.slowdown_at(num_busy * num_replicas)
 
     @functools.cache  # Replicas and placements have mostly the same links.
     def timeline_of(links: tuple[Link, ...]) -> Timeline:
-        costs = step_costs(*given, links, *shares)
+        costs = step_costs(
+            seconds,
+            model.boundary_bytes,
+            boundaries,
+            device,
+            links,
+            weight_shares=model.weight_shares,
+            left_out=model.left_out,
+        )
         if slowdown(schedule.num_devices) == 1:
             return simulate(schedule, costs)
         return simulate_with_contention(schedule, costs, slowdown)
 
     def placed(placement: Placement) -> Evaluation:
-        every = _links(placement, schedule, device)
-        slowest = max(map(timeline_of, every), key=lambda each: each.step_seconds)
+        timelines = map(timeline_of, _links(placement, schedule, device))
+        slowest = max(timelines, key=lambda timeline: timeline.step_seconds)
         after = update_seconds(
             model, schedule, boundaries, num_replicas, device, placement
         )
@@ -133,9 +139,8 @@ def evaluate_boundaries(
         total = slowest.step_seconds + after
         return Evaluation(candidate, boundaries, total, num_bytes, slowest, placement)
 
-    sizes = num_replicas, candidate.num_devices
-    found = map(placed, placements(*sizes, device.hosts))
-    return min(found, key=lambda each: each.step_seconds)
+    compared = placements(num_replicas, candidate.num_devices, device.hosts)
+    return min(map(placed, compared), key=lambda x: x.step_seconds)
 
 
 def _links(
@@ -160,11 +165,16 @@ def step_costs(
 ) -> Costs:
     """Returns the costs of a step's operations, without contention.
 
-    `boundary_bytes` would cross a boundary after each cell. The links are those between
-    consecutive stages; if None, all are on one host. `weight_shares` are the parts of
-    cells' backward passes that compute weights' gradients; if (), they are halves.
-    `left_out` are the parts of forward passes that a recomputation leaves out in a
-    stage's last cell; if (), nothing.
+    Args:
+        seconds: seconds of the cells.
+        boundary_bytes: bytes that would cross a boundary after each cell.
+        boundaries: stage boundaries.
+        device: the kind of devices.
+        links: links between consecutive stages. If None, all are on one host.
+        weight_shares: parts of cells' backward passes that compute weights' gradients.
+            If (), halves.
+        left_out: parts of forward passes that a recomputation leaves out in a stage's
+            last cell. If (), nothing.
     """
     shares = weight_shares or [0.5] * len(seconds)
     late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]
@@ -172,13 +182,13 @@ def step_costs(
     between = links or [device.link] * (len(boundaries) - 1)
 
     def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:
-        own = stage_seconds(seconds[start:end])
+        stage = stage_seconds(seconds[start:end])
         received = boundary_bytes[start - 1] if start else 0
         return StageCosts(
-            forward=own.forward,
-            backward=own.backward,
-            recompute=own.forward - seconds[end - 1].forward * left_out[end - 1],
-            input_gradient=own.backward - sum(late[start:end]),
+            forward=stage.forward,
+            backward=stage.backward,
+            recompute=stage.forward - seconds[end - 1].forward * left_out[end - 1],
+            input_gradient=stage.backward - sum(late[start:end]),
             weight_gradient=sum(late[start:end]),
             send_forward=after.seconds(boundary_bytes[end - 1]),
             send_backward=before.seconds(received),

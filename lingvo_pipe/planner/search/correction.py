@@ -64,10 +64,10 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the medians of real steps; `update` is the predicted seconds of one."""
+    """Returns the medians of real steps, with an update's predicted seconds."""
     stages = median_costs(list(map(fitted_costs, timelines))).stages
     pairs = zip(step_seconds, timelines, strict=True)
-    outside = median(whole - timeline.step_seconds for whole, timeline in pairs)
+    outside = median(total - timeline.step_seconds for total, timeline in pairs)
     return InStep(
         sum(stage.forward for stage in stages),
         sum(stage.backward for stage in stages),
@@ -83,35 +83,34 @@ def correction(
     on_all: InStep | None,
     num_devices: int,
 ) -> Correction | None:
-    """Returns what corrects the seconds of cells alone, from steps on one and all.
+    """Returns the correction of the seconds of cells alone, from steps on one and all.
 
-    If one of the steps is None, devices are as in the other one; if both are, returns
-    None.
+    If one of the steps is None, the other one stands for it. Returns None if both are.
     """
-    known = on_one or on_all
-    if known is None:
+    on_fewest = on_one or on_all
+    if on_fewest is None:
         return None
-    beside = on_all or known
+    on_most = on_all or on_fewest
     slowdown = 1.0
     if on_one and on_all:
         slower = (on_all.forward + on_all.backward) / (on_one.forward + on_one.backward)
         slowdown = _slowdown(slower, on_all.busy)
-    contention = Contention(max(num_devices, 2), slowdown, known.rest, beside.rest)
-    loss = ALLOCATOR_LOSS if known.allocator_loss is None else known.allocator_loss
+    contention = Contention(max(num_devices, 2), slowdown, on_fewest.rest, on_most.rest)
+    loss = on_fewest.allocator_loss
     return Correction(
-        known.forward / sum(cell.forward for cell in alone),
-        known.backward / sum(cell.backward for cell in alone),
+        on_fewest.forward / sum(cell.forward for cell in alone),
+        on_fewest.backward / sum(cell.backward for cell in alone),
         contention,
-        loss,
+        ALLOCATOR_LOSS if loss is None else loss,
     )
 
 
 def _slowdown(slower: float, busy: Sequence[float]) -> float:
-    """Returns the slowdown while all devices are busy, by the mean one of a step.
+    """Returns the slowdown while all devices are busy, from the mean over a step.
 
-    In proportion to the number of others, devices work more slowly beside them. So the
-    share of a step's work that is done in its busy time falls as the slowdown grows. No
-    more than if devices took turns.
+    A device slows down in proportion to the number of other busy devices. So the share
+    of a step's work that is done in its busy time falls as the slowdown grows. The
+    slowdown is at most the number of devices, as if they took turns.
     """
 
     def work(most: float) -> float:

@@ -37,18 +37,18 @@ def search(
     fastest: dict[tuple[str, str], Evaluation] = {}
     oversized: list[OversizedCandidate] = []
     bounds, num_slower = [], 0
-    for each in candidates:
-        costs, seconds = models(batch_size // each.num_micro_batches)
+    for candidate in candidates:
+        costs, seconds = models(batch_size // candidate.num_micro_batches)
         overhead = device.operation_seconds
-        bound = step_time_lower_bound(each, seconds, overhead, costs.left_out)
-        bounds.append((bound, each))
+        bound = step_time_lower_bound(candidate, seconds, overhead, costs.left_out)
+        bounds.append((bound, candidate))
     for bound, candidate in sorted(bounds, key=lambda pair: pair[0]):
         best = fastest.get(candidate.variant)
         if best is not None and bound >= best.step_seconds:
             num_slower += 1
             continue
-        model = models(batch_size // candidate.num_micro_batches)
-        result = evaluate(candidate, *model, device)
+        costs, seconds = models(batch_size // candidate.num_micro_batches)
+        result = evaluate(candidate, costs, seconds, device)
         if isinstance(result, OversizedCandidate):
             oversized.append(result)
             continue
@@ -56,9 +56,9 @@ def search(
         if best is None or result.step_seconds < best.step_seconds:
             fastest[candidate.variant] = result
     return SearchResult(
-        sorted(fastest.values(), key=lambda each: each.step_seconds),
+        sorted(fastest.values(), key=lambda x: x.step_seconds),
         num_slower,
-        sorted(oversized, key=lambda each: each.order),
+        sorted(oversized, key=lambda x: x.order),
     )
 
 
@@ -79,12 +79,12 @@ def step_time_lower_bound(
     """
     num_micro_batches = candidate.micro_batches_per_replica
     once = [cell.forward + cell.backward for cell in cells]
-    work = [each * num_micro_batches for each in once]
+    work = [seconds * num_micro_batches for seconds in once]
     if candidate.recompute == "always" and candidate.schedule == "gpipe":
         # At least all but one: none if a backward pass follows its own forward pass.
         pairs = zip(cells, left_out or [0.0] * len(cells), strict=True)
         once_more = [cell.forward * (1 - share) for cell, share in pairs]
-        recomputation = [each * (num_micro_batches - 1) for each in once_more]
+        recomputation = [seconds * (num_micro_batches - 1) for seconds in once_more]
         work = list(map(float.__add__, work, recomputation))
     # A device runs each of its stages forward and backward.
     num_operations = 2 * candidate.stages_per_device * num_micro_batches

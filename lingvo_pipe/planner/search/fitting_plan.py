@@ -42,19 +42,20 @@ def plan(
 ) -> SearchResult:
     """Finds the fastest ways to run a model that satisfy the constraints.
 
-    Raises NothingFits if no way fits, and UserValueError if the constraints contradict
-    each other.
+    Raises:
+        NothingFits: if no way fits.
+        UserValueError: if the constraints contradict each other.
     """
     num_cells = _count_cells(models, resources, constraints)
     allowed = allowed_candidates(resources, constraints, num_cells)
-    found = search(allowed, models, resources.limited_device, resources.batch_size)
-    if found.fastest:
-        return found
-    smallest, usable = found.oversized[0], resources.usable_bytes
-    for each in found.oversized[1:]:
+    result = search(allowed, models, resources.limited_device, resources.batch_size)
+    if result.fastest:
+        return result
+    smallest, usable = result.oversized[0], resources.usable_bytes
+    for oversized in result.oversized[1:]:
         limit = smallest.needed_bytes
-        if each.needs.can_fit(limit - 1) and each.needed_bytes < limit:
-            smallest = each
+        if oversized.needs.can_fit(limit - 1) and oversized.needed_bytes < limit:
+            smallest = oversized
     missing = bytes_text(smallest.needed_bytes - usable)
     offer = f"{resources.device.name} has"
     if usable < resources.device.usable_bytes:
@@ -70,15 +71,16 @@ def plan(
 def fits(models: Models, resources: Resources, constraints: Constraints) -> bool:
     """Returns whether there is any way to run a model.
 
-    Raises UserValueError if the constraints contradict each other.
+    Raises:
+        UserValueError: if the constraints contradict each other.
     """
     device, rows = resources.limited_device, resources.batch_size
     num_cells = _count_cells(models, resources, constraints)
-    for each in reversed(allowed_candidates(resources, constraints, num_cells)):
-        costs, seconds = models(rows // each.num_micro_batches)
+    for candidate in reversed(allowed_candidates(resources, constraints, num_cells)):
+        costs, seconds = models(rows // candidate.num_micro_batches)
         if max(costs.memory.by_cell()) > device.usable_bytes:
             continue  # A quick check, sufficient for a model with far too large cells.
-        if candidate_fits(each, costs, seconds, device):
+        if candidate_fits(candidate, costs, seconds, device):
             return True
     return False
 
@@ -100,16 +102,17 @@ class _Setting:
     def suggest_changes(self) -> str:
         """Returns the nearest changes after which the model would fit, in sentences."""
         oversized_cell = self._oversized_cell()
-        found = []
+        suggestions = []
         if not (oversized_cell or self.resources.device.shares_memory):
-            found.append(self._more_devices())
+            suggestions.append(self._more_devices())
         for changes in (
             self._fewer_rows(),
             self._larger_devices(),
             *([change] for change in self._fewer_limits()),
         ):
-            found += itertools.islice((text for text, x in changes if x._fits()), 1)
-        texts = dict.fromkeys(filter(None, found))
+            fitting = (text for text, setting in changes if setting._fits())
+            suggestions += itertools.islice(fitting, 1)
+        texts = dict.fromkeys(filter(None, suggestions))
         if texts:
             return f"It would fit {', or '.join(texts)}. {oversized_cell}".rstrip()
         if oversized_cell:
@@ -171,7 +174,7 @@ class _Setting:
             yield f"with {rows} row{plural}", self._with(batch_size=rows)
 
     def _larger_devices(self) -> Iterator[_Change]:
-        for device in sorted(DEVICES.values(), key=lambda each: each.usable_bytes):
+        for device in sorted(DEVICES.values(), key=lambda x: x.usable_bytes):
             changed = self._with(device=device)
             is_larger = changed.resources.usable_bytes > self.resources.usable_bytes
             if is_larger and self.resources.dtype in device.flops:

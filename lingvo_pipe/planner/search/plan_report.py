@@ -47,9 +47,9 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
         f"{found.num_slower:,} more are slower.",
         *([too_large] if oversized else []),
         *(
-            f"  {each.candidate}: a device would need {needed_text(each)}, "
-            f"{bytes_text(each.needed_bytes - usable)} too much"
-            for each in oversized[:_MAX_OVERSIZED]
+            f"  {example.candidate}: a device would need {needed_text(example)}, "
+            f"{bytes_text(example.needed_bytes - usable)} too much"
+            for example in oversized[:_MAX_OVERSIZED]
         ),
         *([unused] if used < available else []),
         "",
@@ -102,9 +102,10 @@ def why_slower(slower: Evaluation, best: Evaluation) -> str:
     """Returns the activity whose time grows most, or "as fast"."""
     if math.isclose(slower.step_seconds, best.step_seconds):
         return "as fast"
-    ours, theirs = time_breakdown(best), time_breakdown(slower)
-    name = max(theirs, key=lambda part: theirs[part] - ours[part])
-    return f"{name} +{seconds_text(theirs[name] - ours[name])}"
+    seconds, of_best = time_breakdown(slower), time_breakdown(best)
+    growth = {name: seconds[name] - of_best[name] for name in seconds}
+    name = max(growth, key=growth.__getitem__)
+    return f"{name} +{seconds_text(growth[name])}"
 
 
 def needed_text(oversized: OversizedCandidate) -> str:
@@ -114,18 +115,18 @@ def needed_text(oversized: OversizedCandidate) -> str:
 
 
 def _rows(fastest: Sequence[Evaluation]) -> list[list[str]]:
-    """Returns the rows; variants with the same numbers share one."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for each in fastest:
+    """Returns the table's rows. Variants with the same numbers share one."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for variant in fastest:
         row = [
-            seconds_text(each.step_seconds),
-            f"{each.timeline.bubble_fraction:.1%}",
-            bytes_text(max(each.bytes_by_device)),
-            *map(str, dataclasses.astuple(each.candidate)),
-            "" if each is fastest[0] else why_slower(each, fastest[0]),
+            seconds_text(variant.step_seconds),
+            f"{variant.timeline.bubble_fraction:.1%}",
+            bytes_text(max(variant.bytes_by_device)),
+            *map(str, dataclasses.astuple(variant.candidate)),
+            "" if variant is fastest[0] else why_slower(variant, fastest[0]),
         ]
-        shared = found.setdefault(tuple(row[:_NUM_NUMBERS]), row)
+        shared = rows.setdefault(tuple(row[:_NUM_NUMBERS]), row)
         for column in _VARIANT:
             if row[column] not in shared[column].split(" or "):
                 shared[column] += f" or {row[column]}"
-    return list(found.values())
+    return list(rows.values())

@@ -50,7 +50,7 @@ _IMAGE_SUFFIXES = (".png", ".pdf", ".svg")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Plans; returns the exit code."""
+    """Runs the planner, and returns the exit code."""
     options = _options(arguments)
     try:
         if options.list_models:
@@ -77,8 +77,8 @@ def _plan(options: argparse.Namespace) -> None:
         )
     devices = find_devices(*request, network)
     model_registry.ImportModels(options.model_imports)
-    given = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
-    constraints = Constraints(**given, names=_FLAGS)
+    values = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
+    constraints = Constraints(**values, names=_FLAGS)
     override = options.model_params_override
     make = functools.partial(PlannedModel, override=override, batch_size=options.batch)
     if options.largest is None:
@@ -86,20 +86,20 @@ def _plan(options: argparse.Namespace) -> None:
         print(model.title(devices), end="\n\n", flush=True)
         if devices.names:
             print("timing cells may take minutes", file=sys.stderr)
-        found = model.plan(devices, constraints)
+        result = model.plan(devices, constraints)
     else:
-        model, found = largest_that_fits(
+        model, result = largest_that_fits(
             options.largest,
             make,
-            lambda each: each.plan(devices, constraints),
+            lambda member: member.plan(devices, constraints),
             lambda line: print(line, flush=True),
         )
         print(f"\n{model.title(devices)}\n")
     batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
     changes = [*_entries_except(model.changes(), override), batch, *model.changes()]
-    print(report(found, model.resources(devices), "; ".join(filter(None, changes))))
+    print(report(result, model.resources(devices), "; ".join(filter(None, changes))))
     if image is not None:
-        best = found.fastest[0]
+        best = result.fastest[0]
         num_replicas = best.candidate.num_replicas
         which = f", of one of {num_replicas} replicas" if num_replicas > 1 else ""
         draw_timelines({f"{best.candidate}{which}": best.timeline}, image)
@@ -127,7 +127,11 @@ def _image_path(text: str) -> Path:
 
 
 def at_least_one(text: str) -> int:
-    """Returns the number of a flag that must be at least 1; refuses other texts."""
+    """Returns the value of a flag that must be at least 1.
+
+    Raises:
+        argparse.ArgumentTypeError: if the text is something else.
+    """
     if text.isdecimal() and int(text):
         return int(text)
     raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")

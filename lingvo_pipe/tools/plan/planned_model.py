@@ -30,7 +30,7 @@ _PLANNED = (
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """A number of devices of one kind; with names if they are of this machine."""
+    """A number of devices of one kind, with names if they are of this machine."""
 
     device: DeviceModel
     number: int
@@ -43,10 +43,13 @@ def find_devices(
     devices_per_host: int | None = None,
     network_gbits: float | None = None,
 ) -> Devices:
-    """Returns devices; initializes and calibrates them if they are this machine's.
+    """Returns devices. Initializes and calibrates them if they are this machine's.
 
-    Others are on one host, or see `DeviceModel.on_hosts`. Raises ValueError if this
-    machine has fewer.
+    Others are on one host if `devices_per_host` is None, else as in
+    `DeviceModel.on_hosts`.
+
+    Raises:
+        ValueError: if this machine has fewer devices.
     """
     if kind != MEASURED:
         device = DEVICES[kind]
@@ -58,10 +61,11 @@ def find_devices(
 
 
 class PlannedModel:
-    """A registered model with the user's changes; `batch_size` may be one of them.
+    """A registered model with the user's changes and, if given, batch size.
 
-    Raises ValueError if a change is invalid or changes a planned param, and LookupError
-    if there is no such model.
+    Raises:
+        ValueError: if a change is invalid, or changes a planned param.
+        LookupError: if there is no such model.
     """
 
     def __init__(self, name: str, override: str = "", batch_size: int | None = None):
@@ -88,9 +92,10 @@ class PlannedModel:
         return self._tracer.num_parameters
 
     def plan(self, devices: Devices, constraints: Constraints) -> SearchResult:
-        """Finds the fastest ways to run it; cuts layers into slices if none fits.
+        """Finds the fastest ways to run it. Cuts layers into slices if none fits.
 
-        Raises ValueError if constraints contradict each other, or nothing fits.
+        Raises:
+            ValueError: if constraints contradict each other, or nothing fits.
         """
         resources, tracer = self.resources(devices), self._tracer
         dtype = tracer.fprop_dtype
@@ -100,10 +105,10 @@ class PlannedModel:
         models = flops_models(tracer, resources.device, dtype)
         self._slices, why_no_slices = self._task.pipeline.slices, ""
         if self._slices is None and not fits(models, resources, constraints):
-            given = (tracer, models), resources, constraints
+            whole_model = tracer, models
             try:
                 self._slices, (tracer, models) = find_slices(
-                    self._task, self._batch_spec, *given
+                    self._task, self._batch_spec, whole_model, resources, constraints
                 )
             except NothingFits as error:
                 why_no_slices = f" {error}"
@@ -134,9 +139,11 @@ class PlannedModel:
         """Returns the resources of a plan."""
         limit = self._task.pipeline.memory_limit
         return Resources(
-            *(devices.device, devices.number, self._batch_size),
+            devices.device,
+            devices.number,
+            self._batch_size,
             self._tracer.fprop_dtype,
-            None if limit is None else int(limit),
+            memory_limit=None if limit is None else int(limit),
         )
 
     @functools.cached_property
@@ -147,18 +154,21 @@ class PlannedModel:
 def models_with_prefix(prefix: str, flag: str, hint: str) -> list[str]:
     """Returns the names of registered models that begin with a prefix.
 
-    Raises ValueError, which names the flag and ends with the hint, if there are none.
+    Raises:
+        ValueError: if there are none. It names the flag, and ends with the hint.
     """
     model_registry.ImportAll()
-    every = model_registry.ListModels()
-    if names := [name for name in every if name.startswith(prefix)]:
+    all_names = model_registry.ListModels()
+    if names := [name for name in all_names if name.startswith(prefix)]:
         return names
-    known = {
-        ".".join(x.split(".")[:n]) for x in every for n in range(1, x.count(".") + 2)
+    prefixes = {
+        ".".join(name.split(".")[:n])
+        for name in all_names
+        for n in range(1, name.count(".") + 2)
     }
     raise ValueError(
         f"{flag}: expected a prefix of names of registered models, such as lm.giant, "
-        f"got {prefix!r}.{did_you_mean(prefix, sorted(known))} {hint}"
+        f"got {prefix!r}.{did_you_mean(prefix, sorted(prefixes))} {hint}"
     )
 
 
@@ -170,17 +180,21 @@ def largest_that_fits(
 ) -> tuple[PlannedModel, SearchResult]:
     """Plans a family's models, the largest first, until one fits.
 
-    `family` is a prefix of the names that `register` takes, `plan` raises NothingFits
-    for a model that does not fit, and `log` takes lines about each model.
+    Args:
+        family: prefix of the models' names.
+        register: called with a model's name.
+        plan: raises NothingFits for a model that does not fit.
+        log: called with lines about each model.
 
-    Raises ValueError if the family has no models, none fits, or one cannot be planned.
+    Raises:
+        ValueError: if the family has no models, none fits, or one cannot be planned.
     """
     names = models_with_prefix(
         family,
         "--largest",
         "--model_imports imports other packages; --list_models lists models.",
     )
-    for model in sorted(map(register, names), key=lambda each: -each.num_parameters):
+    for model in sorted(map(register, names), key=lambda x: -x.num_parameters):
         log(f"{model.name}, {model.num_parameters:,} parameters:")
         try:
             return model, plan(model)

@@ -31,8 +31,9 @@ def find_slices(
 ) -> tuple[dict[str, int], _Traced]:
     """Returns the fewest slices with which a model fits, and the model in slices.
 
-    Raises NothingFits, with the reason, if there are none, and UserValueError if the
-    constraints contradict each other.
+    Raises:
+        NothingFits: if there are none, with the reason.
+        UserValueError: if the constraints contradict each other.
     """
     if problems := problems_with_pieces(task_params.train):
         raise NothingFits(
@@ -41,7 +42,7 @@ def find_slices(
         )
     tracer, models = whole
     allowed = allowed_candidates(resources, constraints, tracer.num_cells)
-    most_micro_batches = max(each.num_micro_batches for each in allowed)
+    most_micro_batches = max(candidate.num_micro_batches for candidate in allowed)
     num_rows = resources.batch_size // most_micro_batches
     costs, usable = models(num_rows)[0], resources.usable_bytes
     weights = costs.memory.held(0, costs.num_cells) + sum(costs.slot_bytes)
@@ -66,9 +67,9 @@ def find_slices(
         return None, needed if needed > usable else 0.0
 
     cell_bytes, most = min_bytes_by_cell(costs), _MAX_SLICES * resources.num_devices
-    found = fewest_slices(task_params.pipeline, cell_bytes, usable, most, attempt)
-    if found is None:
+    result = fewest_slices(task_params.pipeline, cell_bytes, usable, most, attempt)
+    if result is None:
         raise NothingFits(
             f"Nor does it fit with up to {most:,} slices, {_MAX_SLICES} per device."
         )
-    return found
+    return result

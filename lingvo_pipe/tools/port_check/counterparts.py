@@ -110,7 +110,7 @@ _SUBMODULES = ("math", "linalg", "random", "io", "nn", "debugging", "strings", "
 
 
 def UNKNOWN(*args: Any, **kwargs: Any) -> None:
-    """Stands for what is not looked up: it has any arguments."""
+    """Stands for a value that is not looked up, and takes any arguments."""
 
 
 def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
@@ -138,7 +138,7 @@ def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
 
 
 def bad_call(value: Any, num_args: int, keywords: Sequence[str]) -> str:
-    """Returns what is wrong about the arguments of a call, or ""."""
+    """Returns the problem with the arguments of a call, or ""."""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -152,8 +152,11 @@ def bad_call(value: Any, num_args: int, keywords: Sequence[str]) -> str:
     return ""
 
 
-def _without_tf_name(path: str, known: list[str]) -> str:
-    """Returns what to use instead of a name that TensorFlow 2 does not have."""
+def _without_tf_name(path: str, names: list[str]) -> str:
+    """Returns what to use instead of a path that is not in TensorFlow 2.
+
+    `names` are the names that the last module on the path has.
+    """
     first, last = path.partition(".")[0], path.rpartition(".")[2]
     if first in INSTEAD:
         return INSTEAD[first]
@@ -167,4 +170,4 @@ def _without_tf_name(path: str, known: list[str]) -> str:
         old = getattr(old, name, None)
     if hint := _UPDATING.search(inspect.getdoc(old) or ""):
         return " ".join(hint[1].split()).removesuffix(".") + "."
-    return f"TensorFlow 2 has no such name.{did_you_mean(last, known)}"
+    return f"TensorFlow 2 has no such name.{did_you_mean(last, names)}"

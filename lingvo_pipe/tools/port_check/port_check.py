@@ -14,7 +14,7 @@ from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 
 def main(argv: Sequence[str]) -> int:
-    """Checks the files that `argv` names; returns the exit status."""
+    """Checks the files that `argv` names, and returns the exit status."""
     is_help = argv in (["-h"], ["--help"])
     if is_help or not argv or any(name.startswith("-") for name in argv):
         stream = sys.stdout if is_help else sys.stderr
@@ -29,9 +29,10 @@ def main(argv: Sequence[str]) -> int:
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
             print(f"error: {name}: {error}", file=sys.stderr)
             return 2
-        for each in findings:
-            print(f"{name}:{each.line}: {each.kind}: {each.what}: {each.instead}")
-        num_changes = sum(each.kind == "change" for each in findings)
+        for finding in findings:
+            place = f"{name}:{finding.line}"
+            print(f"{place}: {finding.kind}: {finding.what}: {finding.instead}")
+        num_changes = sum(finding.kind == "change" for finding in findings)
         status = max(status, int(num_changes > 0))
         text = (
             f"{num_changes} change{'s' * (num_changes > 1)} besides"

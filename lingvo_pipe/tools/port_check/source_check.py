@@ -60,7 +60,11 @@ class Finding:
 
 
 def check_source(source: str) -> list[Finding]:
-    """Returns the findings in a file's text; raises SyntaxError if it is not Python."""
+    """Returns the findings in a file's text.
+
+    Raises:
+        SyntaxError: if the text is not Python.
+    """
     tree = ast.parse(source)
     check = _Check()
     for node in ast.walk(tree):
@@ -132,7 +136,7 @@ class _Check(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         names, text = _dotted(node), ast.unparse(node)
-        root, rest = self._root(names)
+        root, attributes = self._root(names)
         is_part = text.startswith("self.") and node.attr in IN_FPROP
         if self.cls and self.method == "FProp" and is_part:
             self._find(node, f"{text} in FProp", IN_FPROP[node.attr])
@@ -143,15 +147,15 @@ class _Check(ast.NodeVisitor):
         elif self.cls and text == f"super().{node.attr}":
             self._check_own(node, node.attr, "super()", self.cls.__bases__)
         elif root is not UNKNOWN:
-            self._found(node, root, rest, ".".join(names))
+            self._found(node, root, attributes, ".".join(names))
             return
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        keywords = [each.arg for each in node.keywords if each.arg]
+        keywords = [keyword.arg for keyword in node.keywords if keyword.arg]
         names, num_args = _dotted(node.func), len(node.args)
-        root, rest = self._root(names)
-        value = find(root, rest)[0]
+        root, attributes = self._root(names)
+        value = find(root, attributes)[0]
         if names[:1] == ["self"] and self.cls and len(names) == 2:
             value = getattr(self.cls, names[1], UNKNOWN)
             member = inspect.getattr_static(self.cls, names[1], None)
@@ -164,7 +168,7 @@ class _Check(ast.NodeVisitor):
         reads_name = any(ast.unparse(x).endswith(".name") for x in node.args)
         if names[1:] == ["name_scope"] and self.method == "FProp" and reads_name:
             self._find(node, ast.unparse(node), _SCOPE, "note")
-        values = [*node.args, *(each.value for each in node.keywords)]
+        values = [*node.args, *(keyword.value for keyword in node.keywords)]
         in_builder = names[:1] == ["self"] and issubclass(self.cls or object, Base)
         if in_builder and any(isinstance(x, ast.Lambda) for x in values):
             self._find(node, f"a lambda in {'.'.join(names)}", _LAMBDA)
@@ -182,11 +186,11 @@ class _Check(ast.NodeVisitor):
         if is_class and names[-1:] == ["Params"]:
             if cls is PipeliningLayer and "splits" not in keywords:
                 self._find(node, ".".join(names), _SPLITS, "note")
-            known, hints = cls.Params().GetKeys(), getattr(cls, "PARAM_HINTS", {})
+            params, hints = cls.Params().GetKeys(), getattr(cls, "PARAM_HINTS", {})
             # A class of the file may have params that its functions define.
             unknown = hints if cls.__module__ == __name__ else keywords
-            for name in {*keywords}.intersection(unknown) - {*known, *dir(cls)}:
-                near = hints.get(name) or did_you_mean(name, known).strip()
+            for name in {*keywords}.intersection(unknown) - {*params, *dir(cls)}:
+                near = hints.get(name) or did_you_mean(name, params).strip()
                 text = f"{cls.__name__} has no param {name!r}. {near}".strip()
                 self._find(node, ".".join(names), text)
 
@@ -240,11 +244,11 @@ class _Check(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         outer, self.cls = self.cls, None
-        bases = [find(*self._root(_dotted(each)))[0] for each in node.bases]
-        known = [x for x in bases if inspect.isclass(x)]
-        if any(issubclass(x, (BaseLayer, Base)) for x in known):
+        bases = [find(*self._root(_dotted(base)))[0] for base in node.bases]
+        classes = [x for x in bases if inspect.isclass(x)]
+        if any(issubclass(x, (BaseLayer, Base)) for x in classes):
             members = dict.fromkeys(_defined(node), UNKNOWN) | {"__module__": __name__}
-            self.cls = self.names[node.name] = type(node.name, tuple(known), members)
+            self.cls = self.names[node.name] = type(node.name, tuple(classes), members)
         self.generic_visit(node)
         self.cls = outer
 
@@ -261,11 +265,11 @@ class _Check(ast.NodeVisitor):
     def _visit_scope(self, node: ast.FunctionDef | ast.Lambda) -> None:
         """Visits a function, whose local names hide imported ones."""
         names, self.names = self.names, dict(self.names)
-        for each in ast.walk(node):
-            if isinstance(each, ast.arg):
-                self.names.pop(each.arg, None)
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                self.names.pop(each.id, None)
+        for child in ast.walk(node):
+            if isinstance(child, ast.arg):
+                self.names.pop(child.arg, None)
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+                self.names.pop(child.id, None)
         self.generic_visit(node)
         self.names = names
 
@@ -277,9 +281,9 @@ class _Check(ast.NodeVisitor):
             if issubclass(self.cls, cls) and node.name in names:
                 self._find(node, node.name, _UNCALLED)
         if issubclass(self.cls, BaseTask) and node.name == "Decode":
-            ours = inspect.signature(DecodingTask.Decode)
-            if len(node.args.args) != len(ours.parameters):
-                self._find(node, "Decode", f"It is called as Decode{ours}.")
+            signature = inspect.signature(DecodingTask.Decode)
+            if len(node.args.args) != len(signature.parameters):
+                self._find(node, "Decode", f"It is called as Decode{signature}.")
         base = inspect.getattr_static(self.cls.__mro__[1], node.name, None)
         if not inspect.isfunction(base) or node.name == "__init__":
             return
@@ -287,9 +291,9 @@ class _Check(ast.NodeVisitor):
             if issubclass(self.cls, BaseSchedule):
                 self._find(node, "FProp", _VALUE)
             return
-        given = [x.arg for x in node.args.args]
-        steps = {"current_step", "global_step", "step"}.intersection(given)
-        if steps or bad_call(base, len(given) - len(node.args.defaults), []):
+        arguments = [x.arg for x in node.args.args]
+        steps = {"current_step", "global_step", "step"}.intersection(arguments)
+        if steps or bad_call(base, len(arguments) - len(node.args.defaults), []):
             hint = " Call py_utils.GetGlobalStep()." if steps else ""
             called = f"It is called as {node.name}{inspect.signature(base)}."
             self._find(node, node.name, called + hint)
@@ -297,13 +301,13 @@ class _Check(ast.NodeVisitor):
     def _check_own(
         self, node: ast.Attribute, name: str, of: str, classes: Iterable[type]
     ) -> None:
-        """Checks `self.name` or `super().name` in a layer; `classes` define it."""
-        known = {x for cls in classes for x in dir(cls)}
+        """Checks that `classes` define `self.name` or `super().name` in a layer."""
+        members = {x for cls in classes for x in dir(cls)}
         if isinstance(node.ctx, ast.Store):
             if self.method == "FProp":
                 self._find(node, f"self.{name} = ... in FProp", _STATE)
-        elif name not in known:
-            near = did_you_mean(name, (x for x in known if x[:2] != "__"))
+        elif name not in members:
+            near = did_you_mean(name, (x for x in members if x[:2] != "__"))
             if name in INSTEAD or _METHOD.fullmatch(name):
                 instead = near.strip() or "There is no such method."
                 self._find(node, f"{of}.{name}", INSTEAD.get(name, instead))
@@ -317,18 +321,18 @@ class _Check(ast.NodeVisitor):
 
 def _defined(node: ast.ClassDef) -> set[str]:
     names = set()
-    for each in ast.walk(node):
-        if isinstance(each, ast.FunctionDef):
-            names.add(each.name)
-        elif isinstance(getattr(each, "ctx", None), ast.Store):
-            text = ast.unparse(each).removeprefix("self.")
+    for child in ast.walk(node):
+        if isinstance(child, ast.FunctionDef):
+            names.add(child.name)
+        elif isinstance(getattr(child, "ctx", None), ast.Store):
+            text = ast.unparse(child).removeprefix("self.")
             names.add(text.partition("[")[0])
-        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
-            names.add(each.value)
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            names.add(child.value)
     return {x for x in names if x.isidentifier() and x[:2] != "__"} - {"Params"}
 
 
 def _dotted(node: ast.AST) -> list[str]:
-    """Returns the parts of `a.b.c`; none if it is something else."""
+    """Returns the parts of `a.b.c`, or [] if it is something else."""
     text = ast.unparse(node)
     return text.split(".") if _DOTTED.fullmatch(text) else []

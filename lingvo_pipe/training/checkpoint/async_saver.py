@@ -12,7 +12,7 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
 
     `save` takes a snapshot at once: a variable's next update makes another tensor, so
     there may be two of each. On exit, or when closed, it waits for the checkpoint being
-    written, even if training has failed; `log` gets a line if that fails too.
+    written, even if training has failed. `log` gets a line if that fails too.
     """
 
     def __init__(self, checkpointer: Checkpointer, log: Callable[[str], None]) -> None:
@@ -27,7 +27,10 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
         pinned: int | None = None,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Waits for the previous checkpoint, or raises its error; starts this one."""
+        """Waits for the previous checkpoint, then starts this one.
+
+        It raises the previous checkpoint's error, if any.
+        """
         self.wait()
         values = self._checkpointer.snapshot()
         self._saving = self._thread.submit(
@@ -35,7 +38,7 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
         )
 
     def wait(self) -> None:
-        """Waits for the checkpoint that is being written; raises its errors."""
+        """Waits for the checkpoint that is being written, and raises its errors."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.result()

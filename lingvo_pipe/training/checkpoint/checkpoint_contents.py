@@ -35,7 +35,11 @@ def check_names(
     reader: tf.train.CheckpointReader,
     variables: Mapping[str, tf.Variable],
 ) -> None:
-    """Raises ValueError, with near names, unless a checkpoint has these variables."""
+    """Checks that a checkpoint has exactly these variables.
+
+    Raises:
+        ValueError: if it does not, with near names.
+    """
     stored = stored_variables(reader)
     unexpected = stored.keys() - variables.keys() - {LEARNING_RATE_NAME}
     problems = mismatches(variables, stored, unexpected)
@@ -66,20 +70,20 @@ def mismatches(
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     names = sources or {path: path for path in here}
     missing = [path for path in here if names[path] not in stored]
-    found = here.keys() - missing
-    other = [path for path in found if stored[names[path]] != here[path]]
+    present = here.keys() - missing
+    mismatched = [path for path in present if stored[names[path]] != here[path]]
 
     def missing_text(path: str) -> str:
         use = "" if sources is None else f", for {path}"
         near_text = did_you_mean(names[path], near)
         return f"{names[path]}, {here[path]}{use}.{near_text}"
 
-    def other_text(path: str) -> str:
+    def mismatched_text(path: str) -> str:
         return f"{path}, here {here[path]}, in the checkpoint {stored[names[path]]}"
 
     return [
         *_lines("missing", missing, missing_text),
-        *_lines("mismatched", other, other_text),
+        *_lines("mismatched", mismatched, mismatched_text),
     ]
 
 
@@ -97,33 +101,33 @@ def differences(
     first: tf.train.CheckpointReader, second: tf.train.CheckpointReader
 ) -> dict[str, str]:
     """Returns how variables differ in bytes between checkpoints, sorted by name."""
-    ours, theirs = stored_variables(first), stored_variables(second)
-    found = {}
-    for name in sorted(ours.keys() | theirs.keys()):
-        if name not in theirs:
-            text = f"{ours[name]}, only in the first"
-        elif name not in ours:
-            text = f"{theirs[name]}, only in the second"
-        elif ours[name] != theirs[name]:
-            text = f"{ours[name]} in the first, {theirs[name]} in the second"
+    left, right = stored_variables(first), stored_variables(second)
+    text_by_name = {}
+    for name in sorted(left.keys() | right.keys()):
+        if name not in right:
+            text = f"{left[name]}, only in the first"
+        elif name not in left:
+            text = f"{right[name]}, only in the second"
+        elif left[name] != right[name]:
+            text = f"{left[name]} in the first, {right[name]} in the second"
         else:
             text = _distance(first.get_tensor(name), second.get_tensor(name))
         if text:
-            found[name] = text
-    return found
+            text_by_name[name] = text
+    return text_by_name
 
 
-def _distance(ours: np.ndarray, theirs: np.ndarray) -> str:
+def _distance(first: np.ndarray, second: np.ndarray) -> str:
     """Returns how far two arrays differ, or "" if their bytes are equal."""
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
-    if ours.tobytes() == theirs.tobytes():
+    first, second = np.asarray(first), np.asarray(second)
+    if first.tobytes() == second.tobytes():
         return ""
-    count = f"{np.count_nonzero(ours != theirs):,} of {ours.size:,} differ"
-    if ours.dtype.kind in "OSU":
+    count = f"{np.count_nonzero(first != second):,} of {first.size:,} differ"
+    if first.dtype.kind in "OSU":
         return count
     # NumPy has no arithmetic for bfloat16.
-    wide = np.complex128 if ours.dtype.kind == "c" else np.float64
+    wide = np.complex128 if first.dtype.kind == "c" else np.float64
     with np.errstate(invalid="ignore"):
-        apart = np.abs(ours.astype(wide) - theirs.astype(wide))
-        sizes = np.abs(ours.astype(wide))
+        apart = np.abs(first.astype(wide) - second.astype(wide))
+        sizes = np.abs(first.astype(wide))
     return f"{count}, by up to {apart.max():.3g}; the largest is {sizes.max():.3g}"

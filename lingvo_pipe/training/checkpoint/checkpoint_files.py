@@ -113,8 +113,10 @@ def read_newest(
 def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
-    Raises ValueError, after `title`, if it is damaged or holds another step than its
-    name says; OSError if the system refuses to read it.
+    Raises:
+        ValueError: if it is damaged, or its name says another step than it holds. The
+            text begins with `title`.
+        OSError: if the system refuses to read it.
     """
     try:
         _check_regular(Path(prefix))

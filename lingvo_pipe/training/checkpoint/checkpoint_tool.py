@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command in the arguments; exits with 1 on damage or differences."""
+    """Runs the command in the arguments, and exits with 1 on damage or differences."""
     flags = _parse(arguments)
     with importing_tensorflow():
         import tensorflow  # noqa: F401  Takes seconds, and logs.
@@ -84,11 +84,11 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
                 f"Cannot compare {prefix}: it is damaged: {error}. Give another "
                 "checkpoint."
             ) from error
-    found = differences(*readers)
-    for name, text in found.items():
+    text_by_name = differences(*readers)
+    for name, text in text_by_name.items():
         print(f"{name}: {text}")
-    print(f"{prefixes[0]} and {prefixes[1]}: {len(found)} variables differ")
-    return not found
+    print(f"{prefixes[0]} and {prefixes[1]}: {len(text_by_name)} variables differ")
+    return not text_by_name
 
 
 def _prefixes(path: Path) -> list[Path]:

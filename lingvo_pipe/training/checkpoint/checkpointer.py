@@ -27,13 +27,16 @@ from lingvo_pipe.training.checkpoint.checkpoint_contents import check_names
 class Checkpointer:
     """The checkpoints of named variables in a directory.
 
-    Creating it touches no file; it raises ValueError unless `keep` is positive.
+    Creating it touches no file.
 
     Args:
         directory: folder for the checkpoints, and nothing else.
         variables: variables by names such as `task/stem/conv/w`.
         keep: number of checkpoints to keep; older ones are deleted.
         log: callback for a line about each damaged checkpoint.
+
+    Raises:
+        ValueError: unless `keep` is positive.
     """
 
     def __init__(
@@ -75,13 +78,14 @@ class Checkpointer:
     ) -> None:
         """Saves the variables as the state after `step` steps, unless it is saved.
 
-        Raises ValueError if a later step is already saved.
-
         Args:
             step: number of steps.
             values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
             when_written: called once it exists, before others are deleted.
+
+        Raises:
+            ValueError: if a later step is already saved.
         """
         saved = [s for s in self.saved_steps() if s not in self._unreadable]
         if saved and step < saved[-1]:
@@ -102,7 +106,7 @@ class Checkpointer:
         self._write_state()
 
     def restore(self) -> int | None:
-        """Restores the newest intact checkpoint whole; returns its step, or None."""
+        """Restores the newest intact checkpoint, and returns its step, or None."""
         hint = "Put back a copy, or start a new run with another --logdir."
         newest = checkpoint_files.read_newest(self._directory, self._log, hint)
         if newest is None:
@@ -166,7 +170,7 @@ class Checkpointer:
                 remove(path)
 
     def _values_elsewhere(self) -> dict[str, tf.Tensor]:
-        """Returns the values of workers' variables; as a function it is one call."""
+        """Returns the values of workers' variables, in one call as a tf.function."""
         return on_this_host({k: v.value() for k, v in self._elsewhere.items()})
 
     def _delete(self, step: int) -> None:

@@ -25,11 +25,14 @@ def restore_weights(
     checkpoint: str | None,
     log: Callable[[str], None],
 ) -> int:
-    """Restores a model's variables, or their averages if any; returns the step.
+    """Restores a model's variables, or their averages if any, and returns the step.
 
-    `checkpoint` is a name such as `ckpt-00000600`; if None, the newest intact one, and
-    `log` gets a line about each damaged one. Raises ValueError, and changes nothing, if
-    there is none, it is damaged, or it holds another model's variables.
+    `checkpoint` is a name such as `ckpt-00000600`. If it is None, the newest intact
+    checkpoint is restored, and `log` gets a line about each damaged one.
+
+    Raises:
+        ValueError: if there is no checkpoint, it is damaged, or it holds another
+            model's variables. Nothing is changed then.
     """
     prefix, reader = _read(directory, checkpoint, log)
     stored = checkpoint_contents.stored_variables(reader)
@@ -49,7 +52,7 @@ def assign_weights(
     reader: tf.train.CheckpointReader,
     use_averages: bool = True,
 ) -> list[str]:
-    """Assigns the values, or averages, under `names`; returns the names used."""
+    """Assigns the values, or averages, under `names`, and returns the names used."""
     used = []
     for path, name in names.items():
         average, variable = average_name(name), variables[path]

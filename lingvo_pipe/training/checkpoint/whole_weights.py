@@ -48,7 +48,9 @@ class JoinedVariable:
     def value(self) -> tf.Tensor:
         """Returns the pieces joined, on this process's CPU."""
         with tf.device("/CPU:0"):
-            return tf.concat([each.value() for each in self._pieces], self._axis)
+            return tf.concat(
+                [variable.value() for variable in self._pieces], self._axis
+            )
 
     def numpy(self) -> Any:
         """Returns the value as an array."""
@@ -57,43 +59,46 @@ class JoinedVariable:
     def assign(self, value: Any) -> None:
         """Assigns each piece its range of a whole value."""
         value, begin = tf.convert_to_tensor(value, self.dtype), 0
-        for each in self._pieces:
-            size = each.shape[self._axis]
+        for variable in self._pieces:
+            size = variable.shape[self._axis]
             piece = Piece(self._axis, begin, self.shape[self._axis])
-            with tf.device(each.device):
-                each.assign(cut_whole(value, piece, size))
+            with tf.device(variable.device):
+                variable.assign(cut_whole(value, piece, size))
             begin += size
 
 
 def whole_variables(layer: Any) -> dict[str, Any]:
-    """Returns a layer's variables by whole paths, in order; pieces are joined."""
+    """Returns a layer's variables by whole paths, in order, with pieces joined."""
     return join_pieces(layer, layer.VariablePaths())
 
 
 def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
     """Returns variables by whole names: a layer's, their slots and their averages.
 
-    Raises ValueError if variables of one name are not the pieces of one whole.
+    Raises:
+        ValueError: if variables of one name are not the pieces of one whole.
     """
     pieces: dict[str, Piece] = {}
-    for path, own in pieces_by_path(layer).items():
-        pieces |= dict.fromkeys((path, average_name(path), _slot_prefix(path)), own)
+    for path, layer_piece in pieces_by_path(layer).items():
+        pieces |= dict.fromkeys(
+            (path, average_name(path), _slot_prefix(path)), layer_piece
+        )
     groups: dict[str, list[str]] = {}
     for name in named:
         groups.setdefault(whole_path(name), []).append(name)
     joined: dict[str, Any] = {}
-    for whole, names in groups.items():
+    for joined_name, names in groups.items():
         piece = _piece_of(names[0], pieces)
         variables = [named[name] for name in names]
         if piece is None and len(names) == 1:
-            joined[whole] = variables[0]
+            joined[joined_name] = variables[0]
             continue
         if piece is None or piece.whole != sum(v.shape[piece.axis] for v in variables):
             raise UserValueError(
                 "Checkpoints name variables by the model without slices; expected one "
-                f"{whole}, got {names}. Give the layers other names."
+                f"{joined_name}, got {names}. Give the layers other names."
             )
-        joined[whole] = JoinedVariable(variables, piece)
+        joined[joined_name] = JoinedVariable(variables, piece)
     return joined
 
 
@@ -118,9 +123,12 @@ def problems_with_pieces(p: Params) -> str:
 
 
 def check_elementwise(p: Params, layer: Any) -> None:
-    """Raises ValueError if the learner's update of a layer's weights would differ.
+    """Checks that a learner updates pieces of a layer's weights like whole weights.
 
     `p` is `task.train`.
+
+    Raises:
+        ValueError: if the update would differ.
     """
     if pieces_by_path(layer) and (problems := problems_with_pieces(p)):
         raise UserValueError(
@@ -130,12 +138,12 @@ def check_elementwise(p: Params, layer: Any) -> None:
 
 
 def _slot_prefix(path: str) -> str:
-    """Returns what the names of a variable's optimizer slots begin with."""
+    """Returns the beginning of the names of a variable's optimizer slots."""
     return f"{LEARNER_NAME}/{path.replace('/', '_')}_"
 
 
 def _piece_of(name: str, pieces: Mapping[str, Piece]) -> Piece | None:
-    """Returns the piece that a variable, an average or a slot is; None for a whole."""
+    """Returns the piece of a variable, an average or a slot, or None for a whole."""
     if name in pieces or whole_path(name) == name:
         return pieces.get(name)
     prefixes = [k for k in pieces if k.endswith("_") and name.startswith(k)]

@@ -36,7 +36,11 @@ class Translation:
 
 
 class Decoder:
-    """A translator with a DecodingTask's variables; others are a ValueError."""
+    """A translator with a DecodingTask's variables.
+
+    Raises:
+        ValueError: for another task.
+    """
 
     def __init__(self, task: BaseTask, vocabulary: Vocabulary):
         decode = decode_method(task)
@@ -47,20 +51,24 @@ class Decoder:
         self._function = tf.function(run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
-        """Yields translations without padding; FloatingPointError if not finite."""
+        """Yields translations without padding.
+
+        Raises:
+            FloatingPointError: if a score is not finite.
+        """
         for batch in naming_reads(batches):
             with naming("decoding"):
                 texts, scores, lengths = (x.numpy() for x in self._function(batch))
             for row in np.flatnonzero(batch.weight):
                 source = _text(batch.source_text[row])
                 check_finite(source, scores[row, 0])
-                found = zip(texts[row], scores[row], lengths[row], strict=True)
+                candidates = zip(texts[row], scores[row], lengths[row], strict=True)
                 yield Translation(
                     source=source,
                     reference=_text(batch.target_text[row]),
                     hypotheses=tuple(
                         Hypothesis(text.decode(), float(score))
-                        for text, score, length in found
+                        for text, score, length in candidates
                         if length
                     ),
                     source_language=_text(batch.source_language[row]),
@@ -74,7 +82,11 @@ Decode = Callable[[NestedMap, tf.Tensor, int], Sequences]
 
 
 def decode_method(task: BaseTask) -> Decode:
-    """Returns a task's Decode with its weights; raises ValueError if it has none."""
+    """Returns a task's Decode with its weights.
+
+    Raises:
+        ValueError: if the task has no Decode.
+    """
     if not isinstance(task, DecodingTask):
         raise UserValueError(
             "Decoding needs a task with a method Decode, got "
@@ -89,18 +101,22 @@ def decoded_texts(
     num_rows: int | tf.Tensor,
     vocabulary: Vocabulary,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns a batch's texts, scores and lengths, `[B, N]` each; B is `num_rows`."""
+    """Returns a batch's texts, scores and lengths, `[B, N]` each, B = `num_rows`."""
     first_ids = tf.fill([num_rows], vocabulary.bos_id)
     with ForwardContext(do_eval=True):
-        found = decode(input_batch, first_ids, vocabulary.eos_id)
+        sequences = decode(input_batch, first_ids, vocabulary.eos_id)
     with tf.device("/CPU:0"):
-        rows = tf.reshape(found.ids, [-1, found.ids.shape[-1]])
-        texts = tf.reshape(vocabulary.Detokenize(rows), tf.shape(found.lengths))
-    return on_this_host((texts, found.scores, found.lengths))
+        rows = tf.reshape(sequences.ids, [-1, sequences.ids.shape[-1]])
+        texts = tf.reshape(vocabulary.Detokenize(rows), tf.shape(sequences.lengths))
+    return on_this_host((texts, sequences.scores, sequences.lengths))
 
 
 def check_finite(source: str, score: float) -> None:
-    """Raises FloatingPointError if the best score of a sentence is not finite."""
+    """Checks the best score of a sentence.
+
+    Raises:
+        FloatingPointError: if it is not finite.
+    """
     if not np.isfinite(score):
         raise UserNumberError(
             f"The score of {source[:60]!r} is {score}, not finite. Check the "

@@ -37,7 +37,11 @@ from lingvo_pipe.training.task.protocols import DecodeInput
 
 
 def check_decode_input(input_generator: Any) -> DecodeInput:
-    """Returns the input; raises ValueError unless it is a readable DecodeInput."""
+    """Returns the input if it can be decoded.
+
+    Raises:
+        ValueError: unless it is a readable DecodeInput.
+    """
     if not isinstance(input_generator, DecodeInput):
         raise UserValueError(
             "Decoding needs an input with DecodeBatches and a vocabulary, got "
@@ -57,18 +61,21 @@ def decode(
 ) -> None:
     """Translates a data set, and writes translations and scores.
 
-    It uses one checkpoint or, following a trainer, one after another; see
-    `evaluate_run`. Raises ValueError if the task, the checkpoint or the vocabulary is
-    unusable, or there are no sentences.
+    It uses one checkpoint or, following a trainer, one after another, like
+    `evaluate_run`.
+
+    Raises:
+        ValueError: if the task, the checkpoint or the vocabulary is unusable, or there
+            are no sentences.
     """
     decoder = Decoder(task, data.vocabulary)
     check_vocabulary(directory.path, data)
     batches = data.DecodeBatches()  # TensorFlow frees no data set, so one is made.
     for step in steps:
         log(f"Decoding {split} with the checkpoint of step {step}.")
-        found = decoder(batches)
-        bar = tqdm.tqdm(found, unit=" sentences", disable=None, leave=False)
-        translations = sorted(bar, key=lambda each: each.position)
+        decoded = decoder(batches)
+        bar = tqdm.tqdm(decoded, unit=" sentences", disable=None, leave=False)
+        translations = sorted(bar, key=lambda translation: translation.position)
         if not translations:
             raise UserValueError(
                 f"Decoding needs at least 1 sentence; {split} has none. Check the "
@@ -81,32 +88,32 @@ def decode(
 def write_report(
     directory: Path, step: int, split: str, translations: Sequence[Translation]
 ) -> str:
-    """Writes all files to the run's `decoder`; returns the table of scores."""
+    """Writes all files to the run's `decoder`, and returns the table of scores."""
     scores = scores_by_languages(translations)
     table, image = scores_table(scores), draw_scores(scores)
     # The baseline of a model's scores: each source as its own translation.
     copied = [
-        dataclasses.replace(each, hypotheses=(Hypothesis(each.source, 0.0),))
-        for each in translations
+        dataclasses.replace(x, hypotheses=(Hypothesis(x.source, 0.0),))
+        for x in translations
     ]
     document = {
         "step": step,
         "split": split,
         "mean": mean_scores(scores),
         "source_copied": mean_scores(scores_by_languages(copied)),
-        "languages": [dataclasses.asdict(each) for each in scores],
+        "languages": [dataclasses.asdict(pair_scores) for pair_scores in scores],
     }
     contents: dict[str, str | bytes] = {
-        "jsonl": "".join(f"{_line(each)}\n" for each in translations),
+        "jsonl": "".join(f"{_line(translation)}\n" for translation in translations),
         "txt": f"Step {step}, {split}.\n\n{table}\n",
         "json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
         "png": image,
     }
     stem = stem_of(step).replace("ckpt", split)
     metrics = mean_scores(scores)
-    for each in scores:
-        metrics[f"bleu/{each.languages}"] = each.bleu
-        metrics[f"chrf/{each.languages}"] = each.chrf
+    for pair_scores in scores:
+        metrics[f"bleu/{pair_scores.languages}"] = pair_scores.bleu
+        metrics[f"chrf/{pair_scores.languages}"] = pair_scores.chrf
     with shared_log(directory) as log:
         for ending, content in contents.items():
             write_atomically(directory / f"{stem}.{ending}", content)
@@ -117,16 +124,18 @@ def write_report(
     return table
 
 
-def _line(each: Translation) -> str:
-    best, *others = each.hypotheses
+def _line(translation: Translation) -> str:
+    best, *alternatives = translation.hypotheses
     record: dict[str, Any] = {
-        "source": each.source,
-        "reference": each.reference,
+        "source": translation.source,
+        "reference": translation.reference,
         "hypothesis": best.text,
         "score": best.score,
-        "source_language": each.source_language,
-        "target_language": each.target_language,
+        "source_language": translation.source_language,
+        "target_language": translation.target_language,
     }
-    if others:
-        record["others"] = [dataclasses.asdict(other) for other in others]
+    if alternatives:
+        record["others"] = [
+            dataclasses.asdict(hypothesis) for hypothesis in alternatives
+        ]
     return json.dumps(record, ensure_ascii=False, allow_nan=False)

@@ -47,15 +47,18 @@ def scores_by_languages(
 ) -> list[TranslationScores]:
     """Returns the scores of the best hypotheses by language pair, sorted."""
     by_pair: dict[tuple[str, str], list[Translation]] = defaultdict(list)
-    for each in translations:
-        by_pair[each.source_language, each.target_language].append(each)
+    for translation in translations:
+        by_pair[translation.source_language, translation.target_language].append(
+            translation
+        )
     return [_scores(*pair, by_pair[pair]) for pair in sorted(by_pair)]
 
 
 def mean_scores(scores: Sequence[TranslationScores]) -> dict[str, float]:
     """Returns the unweighted means over the language pairs, by metric."""
     return {
-        metric: sum(getattr(each, metric) for each in scores) / len(scores)
+        metric: sum(getattr(pair_scores, metric) for pair_scores in scores)
+        / len(scores)
         for metric in _TITLES
     }
 
@@ -63,7 +66,7 @@ def mean_scores(scores: Sequence[TranslationScores]) -> dict[str, float]:
 def scores_table(scores: Sequence[TranslationScores]) -> str:
     """Returns a line per language pair, their means, and sacrebleu's signatures."""
     mean = mean_scores(scores)
-    total = sum(each.num_sentences for each in scores)
+    total = sum(pair_scores.num_sentences for pair_scores in scores)
     rows = [("languages", "sentences", "BLEU", "chrF")]
     rows += [
         (s.languages, f"{s.num_sentences:,}", f"{s.bleu:.2f}", f"{s.chrf:.2f}")
@@ -81,13 +84,17 @@ def draw_scores(scores: Sequence[TranslationScores]) -> bytes:
     # Imported here: it takes half a second, and only decoding draws.
     from matplotlib.figure import Figure
 
-    ranked = sorted(scores, key=lambda each: (each.bleu, each.chrf))
+    ranked = sorted(
+        scores, key=lambda pair_scores: (pair_scores.bleu, pair_scores.chrf)
+    )
     height = len(ranked) * _INCHES_PER_ROW + _INCHES_AROUND
     figure = Figure(figsize=(_INCHES_WIDE, height), dpi=150, layout="constrained")
     panels = figure.subplots(1, len(_TITLES), sharey=True)
     for panel, metric in zip(panels, _TITLES, strict=True):
         _draw_metric(panel, metric, ranked)
-    panels[0].set_yticks(range(len(ranked)), [each.languages for each in ranked])
+    panels[0].set_yticks(
+        range(len(ranked)), [pair_scores.languages for pair_scores in ranked]
+    )
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()
@@ -108,8 +115,8 @@ def _draw_metric(panel: Any, metric: str, ranked: Sequence[TranslationScores]) -
 def _scores(
     source_language: str, target_language: str, translations: Sequence[Translation]
 ) -> TranslationScores:
-    best = [each.hypotheses[0].text for each in translations]
-    references = [[each.reference for each in translations]]
+    best = [translation.hypotheses[0].text for translation in translations]
+    references = [[translation.reference for translation in translations]]
     # The tokenizer of `zh` also serves `zh_Hant` and `zh-CN`.
     language = re.split("[-_]", target_language)[0].lower()
     bleu = BLEU(tokenize=_TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT))

@@ -15,7 +15,11 @@ from lingvo_pipe.training.task.protocols import SentenceInput
 
 
 def check_sentence_input(input_generator: Any) -> SentenceInput:
-    """Returns the input; raises ValueError unless it takes sentences of one's own."""
+    """Returns the input if it takes any sentences.
+
+    Raises:
+        ValueError: unless it does.
+    """
     if not isinstance(input_generator, SentenceInput):
         raise UserValueError(
             "Translating sentences needs an input with SentenceBatch, NumTokens, "
@@ -26,7 +30,11 @@ def check_sentence_input(input_generator: Any) -> SentenceInput:
 
 
 class Translator:
-    """A translator with a DecodingTask's variables; others are a ValueError."""
+    """A translator with a DecodingTask's variables.
+
+    Raises:
+        ValueError: for another task.
+    """
 
     def __init__(self, task: BaseTask, data: SentenceInput, batch_size: int) -> None:
         self._data, self._batch_size = data, batch_size
@@ -35,9 +43,11 @@ class Translator:
     def __call__(self, sentences: Sequence[str], language: str | None) -> list[str]:
         """Returns the best translation of each sentence, and "" of an empty one.
 
-        `language` is the target; if None, the only one. Raises ValueError if it is
-        unknown or a sentence is too long, and FloatingPointError if a score is not
-        finite.
+        `language` is the target. It may be None if there is only one.
+
+        Raises:
+            ValueError: if the language is unknown or a sentence is too long.
+            FloatingPointError: if a score is not finite.
         """
         if isinstance(sentences, str) or not all(isinstance(x, str) for x in sentences):
             raise UserTypeError(
@@ -54,24 +64,24 @@ class Translator:
         for start in tqdm.tqdm(starts, unit=" batches", disable=None, leave=False):
             rows = order[start : start + self._batch_size]
             batch = [sentences[row] for row in rows]
-            found = self._function(tf.constant(batch), tf.constant(language))
-            scores = found["scores"].numpy()
+            outputs = self._function(tf.constant(batch), tf.constant(language))
+            scores = outputs["scores"].numpy()
             for row, text, score in zip(
-                rows, found["translations"].numpy(), scores, strict=True
+                rows, outputs["translations"].numpy(), scores, strict=True
             ):
                 decoder.check_finite(sentences[row], score)
                 texts[row] = text.decode()
         return texts
 
     def _checked_language(self, language: str | None) -> str:
-        known = self._data.TargetLanguages()
-        if language is None and len(known) < 2:
-            return known[0] if known else ""
-        if language is None or language not in known:
-            near = did_you_mean(language, known) if language else ""
+        languages = self._data.TargetLanguages()
+        if language is None and len(languages) < 2:
+            return languages[0] if languages else ""
+        if language is None or language not in languages:
+            near = did_you_mean(language, languages) if language else ""
             raise UserValueError(
                 "target_language: expected a language that the model translates to, "
-                f"{', '.join(known) or 'None, as it has one direction'}; got "
+                f"{', '.join(languages) or 'None, as it has one direction'}; got "
                 f"{language!r}.{near}"
             )
         return language

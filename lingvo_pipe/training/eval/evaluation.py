@@ -39,8 +39,10 @@ class Evaluation:
         """Returns each metric's mean over all examples of `batches`.
 
         A metric whose weights are all 0 is left out. For `images`, each batch runs
-        forward once more. Raises ValueError if there are no batches, or the loss's
-        total weight is 0.
+        forward once more.
+
+        Raises:
+            ValueError: if there are no batches, or the loss's total weight is 0.
         """
         sums: dict[str, float] = defaultdict(float)
         weights: dict[str, float] = defaultdict(float)
@@ -91,5 +93,5 @@ class Evaluation:
 
     def _predict(self, input_batch: NestedMap) -> Any:
         with ForwardContext(do_eval=True):
-            found = self._task.ComputePredictions(self._values(), input_batch)
-        return on_this_host(found)
+            predictions = self._task.ComputePredictions(self._values(), input_batch)
+        return on_this_host(predictions)

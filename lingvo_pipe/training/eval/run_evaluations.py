@@ -37,8 +37,7 @@ def evaluate_run(
 ) -> None:
     """Evaluates one checkpoint or, following a trainer, one after another.
 
-    It writes to `LOGDIR/evaler`, where several evaluations may write at a time. Raises
-    ValueError if a checkpoint or the vocabulary is unusable, or there is no data.
+    It writes to `LOGDIR/evaler`, where several evaluations may write at a time.
 
     Args:
         task: the task.
@@ -47,6 +46,9 @@ def evaluate_run(
         split: name of the data.
         steps: iterator that restores the task's weights; see `weights_in_turn`.
         log: callback for a line of text for the user.
+
+    Raises:
+        ValueError: if a checkpoint or the vocabulary is unusable, or there is no data.
     """
     check_vocabulary(directory.path, data)
     evaluation = Evaluation(task)
@@ -107,7 +109,10 @@ class RunEvaluations:
         )
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Evaluates the state after `step` steps, once; empty if stopping."""
+        """Evaluates the state after `step` steps, once.
+
+        Returns the metrics, or none if the run is stopping.
+        """
         if step in self._evaluated:
             return self._evaluated[step]
         draws = self.task.params.eval.images

@@ -26,7 +26,8 @@ def open_run(
 ) -> RunDirectory:
     """Returns the directory of a run that has started, after `follow_seconds` at most.
 
-    Raises ValueError if it has not, or is of another model than `model_name`, if given.
+    Raises:
+        ValueError: if it has not started, or is of another model than `model_name`.
     """
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
     while not os.path.exists(params):
@@ -49,8 +50,11 @@ def weights_in_turn(
     """Restores a task's weights from a checkpoint, and yields the checkpoint's step.
 
     `checkpoint` is its name, `best`, or None for the newest. With `follow_seconds`, the
-    longest wait for a checkpoint, each later one follows until the run ends. Raises
-    ValueError if one is unusable, there is no best evaluation, or none appeared.
+    longest wait for a checkpoint, each later one follows until the run ends.
+
+    Raises:
+        ValueError: if a checkpoint is unusable, there is no best evaluation, or no
+            checkpoint appeared.
     """
     variables, path = whole_variables(task), directory.checkpoints_path
     if follow_seconds is None:

@@ -1,4 +1,4 @@
-"""The batches of a run: where in the data they start, and groups of equal shapes."""
+"""The batches of a run: their start in the data, and groups of equal shapes."""
 
 import itertools
 from collections.abc import Iterable
@@ -11,7 +11,10 @@ from lingvo_pipe.pipeline.debug.diagnosis import naming_reads
 
 
 class InputPosition:
-    """The position of an input in its data, if it has one; see `input_generator`."""
+    """The position of an input in its data, if it has one.
+
+    `input_generator` explains positions.
+    """
 
     def __init__(self, train_input: Any):
         self._input = train_input
@@ -42,7 +45,7 @@ class BatchGroups:
         self._ahead: list[NestedMap] = []
 
     def next(self, max_size: int) -> list[NestedMap]:
-        """Returns the next batches, at least one; none if the batches have ended."""
+        """Returns the next batches: at least one, unless the batches have ended."""
         group, self._ahead = self._ahead, []
         for batch in itertools.islice(self._batches, max_size - len(group)):
             if group and _shapes(batch) != _shapes(group[0]):

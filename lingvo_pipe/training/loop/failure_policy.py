@@ -48,7 +48,11 @@ class FailurePolicy:
         return self._skipped_steps.state()
 
     def train(self, group: list[NestedMap]) -> Iterator[dict[str, float]]:
-        """Trains on batches; yields each step's metrics, empty for a skipped step."""
+        """Trains on batches and yields each step's metrics, empty if it was skipped.
+
+        Raises:
+            FloatingPointError: if a step is not finite and may not be skipped.
+        """
         try:
             for metrics in self._step.Steps(group):
                 yield {name: float(mean) for name, (mean, _) in metrics.items()}
@@ -61,7 +65,11 @@ class FailurePolicy:
             yield {}
 
     def check_variables(self, step: int) -> None:
-        """Raises FloatingPointError if a variable to be saved is not finite."""
+        """Checks the variables to be saved.
+
+        Raises:
+            FloatingPointError: if one is not finite.
+        """
         if names := self._non_finite.names():
             raise UserNumberError(
                 f"Variables must stay finite; after step {step} {len(names)} are not, "
@@ -69,7 +77,11 @@ class FailurePolicy:
             )
 
     def skip_batches(self, start: int, spike: LossSpikeError) -> None:
-        """Skips the batches since the restored checkpoint; raises if too often."""
+        """Skips the batches since the restored checkpoint.
+
+        Raises:
+            FloatingPointError: if the run has rolled back too often.
+        """
         max_rollbacks = self._params.max_rollbacks
         if self.skipped_batches.num_after(start) >= max_rollbacks:
             raise UserNumberError(
@@ -83,7 +95,7 @@ class FailurePolicy:
         self._log(f"Rolled back to step {start}: {spike}. Skipping the batches since.")
 
     def input_problem(self, group: list[NestedMap], step: int) -> ValueError | None:
-        """Returns an error if there are no batches after a step, or bad weights."""
+        """Returns an error if no batches follow a step, or their weights are bad."""
         try:
             for batch in group:
                 check_weights(batch, may_be_infinite=True)

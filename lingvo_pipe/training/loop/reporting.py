@@ -50,7 +50,7 @@ class StepReports:
     def utilization(self) -> float | None:
         """Returns the busy fraction of the devices' time in the last step, or None."""
         replicas, times = self.step.task.pipeline.replicas, self.step.Times()
-        devices = [name for own in replicas for name in own]
+        devices = [device for replica in replicas for device in replica]
         return stage_utilization(devices, times) if times else None
 
     def finish(self) -> None:

@@ -5,7 +5,7 @@ It writes a checkpoint
 - before the first step, if it has initial values from other runs, or may roll back;
 - every `save_interval_steps`, after a best evaluation, and after its last step.
 
-It rolls back to the newest checkpoint after a loss spike; see `failure_policy`. It
+It rolls back to the newest checkpoint after a loss spike (see `failure_policy`). It
 stops
 
 - after `max_steps`, or after the current step on a termination signal;
@@ -119,7 +119,9 @@ class TrainingRun:
         self._predicted = predict_from_spec(task, batch_spec)
         self._evaluation = Evaluation(task, self._step.EvalValues)
         learners = self._step.learners.values()
-        self._schedules = [s for each in learners for s in each.DevBasedSchedules()]
+        self._schedules = [
+            s for learner in learners for s in learner.DevBasedSchedules()
+        ]
         # First, because a training step takes longer to trace.
         with activity("tracing the evaluation"):
             self._evaluation.Trace(test_input.EvalBatches().element_spec)
@@ -132,7 +134,7 @@ class TrainingRun:
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
 
     def start(self, params_text: str, changes: Sequence[str]) -> None:
-        """Writes, with accepted `changes`, what must be there before the first step."""
+        """Writes the files that precede the first step, with accepted `changes`."""
         since = [f"since step {self._start}: {change}" for change in changes]
         self._directory.write_params(params_text, since)
         write_vocabulary(self._directory.path, self._train_input)
@@ -159,7 +161,7 @@ class TrainingRun:
     def train(
         self, profile_step: int | None, planned: PlannedStep | None
     ) -> dict[str, float]:
-        """Trains and evaluates; see `train` in `training_loop`."""
+        """Trains and evaluates, as `train` in `training_loop` says."""
         with TerminationSignals() as signals, announcing_signals(self._announce):
             while True:
                 try:

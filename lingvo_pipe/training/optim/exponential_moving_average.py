@@ -39,7 +39,8 @@ def make_averages(
 ) -> ExponentialMovingAverage | None:
     """Creates the averages that the params ask for, if any, of variables by path.
 
-    Raises ValueError unless the decay is in [0, 1) and ema_decay_moving_vars is given.
+    Raises:
+        ValueError: unless the decay is in [0, 1) and ema_decay_moving_vars is given.
     """
     decay = p.ema_decay
     if not isinstance(decay, (int, float)) or not 0 <= decay < 1:
@@ -89,7 +90,7 @@ class ExponentialMovingAverage:
     def Update(
         self, num_steps: tf.Tensor, paths: Collection[str] | None = None
     ) -> None:
-        """Moves the averages towards the variables at `paths`; if None, towards all.
+        """Moves the averages towards the variables at `paths`, or towards all if None.
 
         `num_steps`, integer `[]`, counts the steps trained, including the last.
         """
@@ -100,8 +101,8 @@ class ExponentialMovingAverage:
             for path, average in self._averages.items()
             if paths is None or path in paths
         ]
-        for device, own in by_device([average for average, _ in pairs]).items():
-            variables = [variable for i in own for variable in pairs[i]]
+        for device, indices in by_device([average for average, _ in pairs]).items():
+            variables = [variable for i in indices for variable in pairs[i]]
             with tf.device(device):
                 self._updates.call("all", self._update_all, [rate], variables)
 

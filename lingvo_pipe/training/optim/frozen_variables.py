@@ -39,7 +39,8 @@ def without_frozen(
 ) -> dict[str, tf.Variable]:
     """Returns the variables that are trained, of all trainable ones by path.
 
-    Raises ValueError if a pattern chooses no variable, or none is left to train.
+    Raises:
+        ValueError: if a pattern chooses no variable, or none is left to train.
     """
     paths, trained = list(variables), set(variables)
     if (pattern := p.bprop_variable_filter) is not None:
@@ -60,8 +61,10 @@ def paths_with(
 ) -> list[str]:
     """Returns the paths that contain a match of the regular expression in a param.
 
-    If `at_start`, only matches at the start of a path count. Raises ValueError if the
-    expression is invalid, or matches no path.
+    If `at_start`, only matches at the start of a path count.
+
+    Raises:
+        ValueError: if the expression is invalid, or matches no path.
     """
     try:
         compiled = re.compile(pattern)

@@ -37,20 +37,20 @@ def square_sums(
 ) -> list[tf.Tensor]:
     """Returns each gradient's sum of squares, float64 `[]`, on its device.
 
-    A device's sums are one call, which alike devices share.
+    A device's sums are one call, which identical devices share.
     """
-    found: dict[int, tf.Tensor] = {}
+    sum_by_index: dict[int, tf.Tensor] = {}
     shared = SharedUpdates()
-    for device, own in by_device(variables).items():
+    for device, indices in by_device(variables).items():
         with tf.device(device):
             sums = shared.call(
                 "sums",
-                lambda given, _: list(map(square_sum, given)),
-                [gradients[i] for i in own],
+                lambda tensors, _: list(map(square_sum, tensors)),
+                [gradients[i] for i in indices],
                 [],
             )
-        found.update(zip(own, sums, strict=True))
-    return [found[i] for i in range(len(found))]
+        sum_by_index.update(zip(indices, sums, strict=True))
+    return [sum_by_index[i] for i in range(len(sum_by_index))]
 
 
 def square_sum(gradient: tf.Tensor) -> tf.Tensor:
@@ -65,7 +65,7 @@ def clip_by_global_norm(
     """Scales gradients whose global norm exceeds a maximum down to it.
 
     If the norm is not finite, all gradients become NaN. Arguments are as in
-    `global_norm`; `max_norm`, the largest norm that stays unchanged, is positive.
+    `global_norm`. `max_norm`, the largest norm that stays unchanged, is positive.
     """
     with tf.device("/CPU:0"):
         scale = _scale(global_norm(gradients, variables), max_norm)

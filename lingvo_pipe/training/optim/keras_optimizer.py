@@ -68,13 +68,17 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
 def make_optimizer(
     p: Params, learning_rate: Any, schedule: Params | None = None
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer of `OptimizerParams`; see `make_rate` for its rate.
+    """Makes the optimizer of `OptimizerParams`, with the rate of `make_rate`.
 
-    Raises ValueError if it does not exist, or does not accept the arguments.
+    Raises:
+        ValueError: if it does not exist, or does not accept the arguments.
     """
     # Keras numbers the names that it chooses itself, within each process.
-    given = {"name": LEARNER_NAME, "learning_rate": make_rate(learning_rate, schedule)}
-    return _make(optimizer_classes(), p, given, "task.train.optimizer")
+    fixed_arguments = {
+        "name": LEARNER_NAME,
+        "learning_rate": make_rate(learning_rate, schedule),
+    }
+    return _make(optimizer_classes(), p, fixed_arguments, "task.train.optimizer")
 
 
 def make_rate(
@@ -82,9 +86,12 @@ def make_rate(
 ) -> Any:
     """Returns the learning rate of an optimizer: a constant, or a schedule.
 
-    The schedule, at `path`, is ScheduleParams, whose initial rate is `learning_rate`;
-    or params of a class in `lingvo_pipe.schedule`, whose values it multiplies. Raises
-    ValueError if it does not exist, or does not accept the arguments.
+    The schedule, at `path`, is ScheduleParams or params of a class in
+    `lingvo_pipe.schedule`. `learning_rate` is the initial rate of the former, and
+    multiplies the values of the latter.
+
+    Raises:
+        ValueError: if it does not exist, or does not accept the arguments.
     """
     if schedule is None:
         return learning_rate
@@ -96,8 +103,8 @@ def make_rate(
         return Scaled(learning_rate, schedule.Instantiate())
     module = keras.optimizers.schedules
     classes = _classes(module, module.LearningRateSchedule)
-    ours = Floor, InverseSquareRoot, LinearWarmup
-    classes |= {each.__name__: each for each in ours}
+    own_schedules = Floor, InverseSquareRoot, LinearWarmup
+    classes |= {cls.__name__: cls for cls in own_schedules}
     return _make(classes, schedule, {"initial_learning_rate": learning_rate}, path)
 
 
@@ -123,7 +130,9 @@ def _classes(module: ModuleType, base: type) -> dict[str, type]:
     }
 
 
-def _make(classes: Mapping[str, type], p: Any, given: dict[str, Any], path: str) -> Any:
+def _make(
+    classes: Mapping[str, type], p: Any, fixed_arguments: dict[str, Any], path: str
+) -> Any:
     """Makes the object that params name, and any schedule among its arguments."""
     if not isinstance(p, Params):
         kind = "Optimizer" if path.endswith("optimizer") else "Schedule"
@@ -134,21 +143,23 @@ def _make(classes: Mapping[str, type], p: Any, given: dict[str, Any], path: str)
             f"Choose one of {sorted(classes)}."
         )
     accepted = set(inspect.signature(classes[p.name]).parameters)
-    accepted -= {"kwargs", "name", *given, *_PARAM_FOR}
+    accepted -= {"kwargs", "name", *fixed_arguments, *_PARAM_FOR}
     if unknown := sorted(set(p.arguments) - accepted):
-        ours = sorted({_PARAM_FOR[name] for name in unknown if name in _PARAM_FOR})
+        params_to_set = sorted(
+            {_PARAM_FOR[name] for name in unknown if name in _PARAM_FOR}
+        )
         raise UserValueError(
             f"{path}: {p.name} does not take {unknown} as arguments. It takes "
             f"{sorted(accepted)}."
-            + "".join(f" Set task.train.{name} instead." for name in ours)
+            + "".join(f" Set task.train.{name} instead." for name in params_to_set)
         )
     arguments = dict(p.Copy().arguments)
     if (inner := arguments.get("schedule")) is not None:
         inner_path = f"{path}.arguments['schedule']"
-        initial = given["initial_learning_rate"]
+        initial = fixed_arguments["initial_learning_rate"]
         arguments["schedule"] = make_rate(initial, inner, inner_path)
     try:
-        return classes[p.name](**given, **arguments)
+        return classes[p.name](**fixed_arguments, **arguments)
     except (TypeError, ValueError) as error:
         raise UserValueError(
             f"{path}: {p.name} does not accept {arguments}: {error}"

@@ -64,8 +64,7 @@ def define_learner_params(p: Params) -> None:
 class Learner:
     """Updates variables: adds weight decay, clips, then applies the optimizer.
 
-    All this runs on the device of the variable's stage, where the slots are too. Raises
-    ValueError if a param is invalid.
+    All this runs on the device of the variable's stage, where the slots are too.
 
     Args:
         p: params of `define_learner_params`.
@@ -73,6 +72,9 @@ class Learner:
         all_paths: paths of all trained variables of the model, if other learners train
             some of them.
         undecayed: paths of variables without weight decay.
+
+    Raises:
+        ValueError: if a param is invalid.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Learner:
         while not isinstance(rate, BaseSchedule | None):
             rate = getattr(rate, "schedule", None)
         layers = () if rate is None else rate.Descendants()
-        return [each for each in layers if isinstance(each, DevBasedSchedule)]
+        return [layer for layer in layers if isinstance(layer, DevBasedSchedule)]
 
     def Apply(self, gradients: Mapping[str, tf.Tensor]) -> None:
         """Updates the variables from gradients by path, which may include others."""
@@ -133,9 +135,9 @@ class Learner:
         one like `variable_3` only says how many the process has made.
         """
         return [
-            (_UNNAMED.sub(r"\1", each.path), each.value)
-            for each in self._optimizer.variables
-            if each.path != LEARNING_RATE_NAME
+            (_UNNAMED.sub(r"\1", variable.path), variable.value)
+            for variable in self._optimizer.variables
+            if variable.path != LEARNING_RATE_NAME
         ]
 
     def _clipped(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -152,18 +154,22 @@ def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
     These are the number of steps and values derived from it.
     """
     scalars = [
-        {path: own for path, own in learner.OwnVariables() if not own.shape.rank}
+        {
+            path: variable
+            for path, variable in learner.OwnVariables()
+            if not variable.shape.rank
+        }
         for learner in learners
     ]
-    names = [path for path in scalars[0] if all(path in each for each in scalars)]
-    return [[each[name] for name in names] for each in scalars]
+    names = [path for path in scalars[0] if all(path in by_path for by_path in scalars)]
+    return [[by_path[name] for name in names] for by_path in scalars]
 
 
 def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
     """Returns the optimizers' own variables by name, for checkpoints.
 
     The learners are in the order of the model's variables. Their counters must be
-    equal; the first learner's are saved.
+    equal, and the first learner's are saved.
     """
     state: dict[str, tf.Variable] = {}
     seen: Counter[str] = Counter()
@@ -185,15 +191,15 @@ def _is_positive(value: Any) -> bool:
 
 
 def _check_clipping(p: Params) -> None:
-    given = [name for name in _CLIPPINGS if p.Get(name)]
-    for name in given:
+    clippings = [name for name in _CLIPPINGS if p.Get(name)]
+    for name in clippings:
         if not _is_positive(p.Get(name)):
             raise UserValueError(
                 f"task.train.{name}: expected a positive number, or 0 or None for no "
                 f"clipping, got {p.Get(name)!r}."
             )
-    if len(given) > 1:
+    if len(clippings) > 1:
         raise UserValueError(
-            f"task.train: expected at most one of {' and '.join(given)}. Set one of "
-            "them to 0."
+            f"task.train: expected at most one of {' and '.join(clippings)}. Set one "
+            "of them to 0."
         )

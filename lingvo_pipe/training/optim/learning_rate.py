@@ -15,10 +15,10 @@ The Transformer's rate (1706.03762, section 5.3) rises linearly for w steps to
     decay = ScheduleParams("InverseSquareRoot", constant_steps=w)
     p.lr_schedule = ScheduleParams("LinearWarmup", warmup_steps=w, schedule=decay)
 
-but for the warm-up being a step behind; `TransformerSchedule` is exact.
+but for the warm-up being a step behind. `TransformerSchedule` is exact.
 
-A schedule's argument `schedule` is another schedule; if None, the initial learning
-rate. Steps count from 0; rates are float32 `[]`.
+A schedule's argument `schedule` is another schedule, or None for the initial learning
+rate. Steps count from 0. Rates are float32 `[]`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     initial_learning_rate: float
 
     def get_config(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _inner_rate(self, schedule: _Schedule | None, step: Any) -> tf.Tensor:
         """Returns the rate of another schedule, if given."""
@@ -58,8 +58,10 @@ class LinearWarmup(_LearningRateSchedule):
     """initial_learning_rate·step / warmup_steps, followed by another schedule.
 
     The rate rises from 0 to initial_learning_rate in warmup_steps steps. The other
-    schedule counts all steps, including these. Raises ValueError unless warmup_steps is
-    positive.
+    schedule counts all steps, including these.
+
+    Raises:
+        ValueError: unless warmup_steps is positive.
     """
 
     warmup_steps: float
@@ -81,8 +83,10 @@ class InverseSquareRoot(_LearningRateSchedule):
     """initial_learning_rate·√(c / max(t, c)) for t = 1, 2, ..., c = constant_steps.
 
     GShard's translations (2006.16668) use Adafactor with 1/√max(t, 10⁴): an initial
-    rate of 0.01 and 10⁴ constant steps. Raises ValueError unless constant_steps is
-    positive.
+    rate of 0.01 and 10⁴ constant steps.
+
+    Raises:
+        ValueError: unless constant_steps is positive.
     """
 
     constant_steps: float
@@ -101,7 +105,8 @@ class InverseSquareRoot(_LearningRateSchedule):
 class Floor(_LearningRateSchedule):
     """Another schedule, bounded below by a fraction of the initial rate.
 
-    Raises ValueError unless fraction is in [0, 1].
+    Raises:
+        ValueError: unless fraction is in [0, 1].
     """
 
     fraction: float

@@ -11,7 +11,7 @@ import tensorflow as tf
 class Adafactor(keras.optimizers.Adafactor):
     """Adafactor (Shazeer and Stern, 1804.04235, algorithms 4 to 6) per variable.
 
-        ρ = the schedule's rate; without a schedule min(learning_rate, 1/√t)
+        ρ = the schedule's rate, or without one min(learning_rate, 1/√t)
         α = ρ·max(ε₂, RMS(w))           steps are relative to the weights
         β = 1 - t^-0.8
         matrices:  R ← β·R + (1 - β)·mean over each row of (g² + ε₁)
@@ -25,14 +25,14 @@ class Adafactor(keras.optimizers.Adafactor):
     dimensions. A matrix of n·m weights has n + m numbers of state: R and C. Slots of
     16-bit variables have 32 bits.
 
-    The paper's rate is `learning_rate=0.01`; GShard's translations (2006.16668) add the
+    The paper's rate is `learning_rate=0.01`. GShard's translations (2006.16668) add the
     schedule `InverseSquareRoot`. `relative_step=False` drops the bound of 1/√t, so that
     a rate without a schedule is constant. It has Keras's arguments.
 
-    Keras's Adafactor cannot be used: it names slots after the variable, and refuses
-    names of plain TensorFlow variables; it creates R and C on any device; it also
-    stores V, as large as the variable; and it bounds the rate by 1/√t even with a
-    schedule or `relative_step=False`.
+    Keras's Adafactor cannot be used. It names slots after the variable, and refuses
+    names of plain TensorFlow variables. It creates R and C on any device, and also
+    stores V, as large as the variable. It bounds the rate by 1/√t even with a schedule
+    or `relative_step=False`.
     """
 
     def build(self, var_list: list[tf.Variable]) -> None:
@@ -96,7 +96,7 @@ class Adafactor(keras.optimizers.Adafactor):
 
 
 class RMSpropFromOnes(keras.optimizers.RMSprop):
-    """RMSProp of TensorFlow 1 and Lingvo; AmoebaNet, Inception and MobileNet used it.
+    """RMSProp of TensorFlow 1 and Lingvo, as in AmoebaNet, Inception and MobileNet.
 
         s ← ρ·s + (1 - ρ)·g²                s starts at 1
         m ← momentum·m + rate·g / √(s + ε)  m starts at 0
@@ -109,7 +109,7 @@ class RMSpropFromOnes(keras.optimizers.RMSprop):
     def add_optimizer_variables(
         self, trainable_variables: Any, name: Any, initializer: Any = "zeros"
     ) -> Any:
-        """Creates slots; the averages of squares, `velocity`, start at ones."""
+        """Creates slots. The averages of squares, `velocity`, start at ones."""
         return super().add_optimizer_variables(
             trainable_variables, name, "ones" if name == "velocity" else initializer
         )

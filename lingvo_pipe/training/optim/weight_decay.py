@@ -1,8 +1,8 @@
 """Weight decay as a loss: λ/2·Σw², whose gradient λ·w is added to the weight's own.
 
 AmoebaNet uses it (tf/tpu, amoeba_net: slim's `l2_regularizer`) on kernels, not on
-biases, nor on batch norm's scale and offset. As part of the loss it precedes clipping;
-the reported loss excludes it. For weight decay that is decoupled from the loss, use the
+biases, nor on batch norm's scale and offset. As part of the loss it precedes clipping.
+The reported loss excludes it. For weight decay that is decoupled from the loss, use the
 argument `weight_decay` of Keras's optimizers.
 """
 
@@ -43,9 +43,11 @@ def l2_weights(
 ) -> dict[str, float]:
     """Returns λ of each trained variable that has weight decay, by path.
 
-    Paths in `without` have none: their layers declare that. Raises ValueError if the
-    weight or a scale is not a number of at least 0, an expression matches no path, or
-    scales are given without a weight.
+    Paths in `without` have none: their layers declare that.
+
+    Raises:
+        ValueError: if the weight or a scale is not a number of at least 0, an
+            expression matches no path, or scales are given without a weight.
     """
     weight, scales = p.l2_regularizer_weight, p.l2_regularizer_scales
     if not is_sequence(scales) or not all(is_sequence(pair, 2) for pair in scales):

@@ -32,7 +32,8 @@ def describe(task_params: InstantiableParams, input_generator: Any) -> str:
     """Describes a task's pipeline, built in a scratch graph, allocating nothing.
 
     Returns a table of each layer's stage, class, output shapes, multiply-adds (of
-    cells), parameters and variables; the stages' totals, balance and predicted bubble.
+    cells), parameters and variables. It ends with the stages' totals, their balance and
+    the predicted bubble.
     """
     with tf.Graph().as_default():
         with activity("building the model"):

@@ -11,37 +11,42 @@ from lingvo_pipe.training.profiling.step_profile import MemoryPeak
 
 
 class MemoryWatch:
-    """Measures the memory of this process's devices; CPU devices are taken together."""
+    """A watch on the memory of this process's devices, with all CPU devices as one."""
 
     def __init__(self, devices: Sequence[str], variables: Iterable[tf.Variable]):
         self._local = _local_devices(devices)
         held = list(variables)
         self._variable_bytes = {
-            name: num_bytes(v for v in held if v.device in {devices[i] for i in own})
-            for name, own in self._local.items()
+            name: num_bytes(
+                v for v in held if v.device in {devices[i] for i in indices}
+            )
+            for name, indices in self._local.items()
         }
         self._before: dict[str, int] = {}
 
     def peaks(self) -> list[MemoryPeak]:
-        """Returns peaks since the last call, above what existed then; none at first."""
-        found = []
-        for name, own in self._local.items():
+        """Returns peaks: growth since the last call, plus the variables' bytes.
+
+        The first call returns none.
+        """
+        peaks = []
+        for name, indices in self._local.items():
             info = tf.config.experimental.get_memory_info(name)
             if name in self._before:
                 used = info["peak"] - self._before[name] + self._variable_bytes[name]
-                found.append(MemoryPeak(own, used))
+                peaks.append(MemoryPeak(indices, used))
             tf.config.experimental.reset_memory_stats(name)
             self._before[name] = info["current"]
-        return found
+        return peaks
 
 
 def _local_devices(devices: Sequence[str]) -> dict[str, list[int]]:
     """Returns names with separate memory, and the numbers of devices that share it."""
-    found: dict[str, list[int]] = {}
+    indices_by_name: dict[str, list[int]] = {}
     for i, full in enumerate(devices):
         name = device_name(full)
         is_cpu, is_gpu = name.kind == "CPU", name.kind == "GPU"
         if name.worker is None and (is_gpu or (is_cpu and counts_cpu_memory())):
             shared = "CPU:0" if is_cpu else f"GPU:{name.index}"
-            found.setdefault(shared, []).append(i)
-    return found
+            indices_by_name.setdefault(shared, []).append(i)
+    return indices_by_name

@@ -36,7 +36,9 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     """Predicts a training step's bubble, from the batch's shapes.
 
     All other devices wait while the first runs the prologue, forward and backward.
-    Raises ValueError if a layer has no FPropMeta, or the batch cannot be cut.
+
+    Raises:
+        ValueError: if a layer has no FPropMeta, or the batch cannot be cut.
     """
     pipeline = task.pipeline
     spec, p = pipeline.spec, pipeline.params
@@ -58,27 +60,27 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     step = simulate(pipeline.schedule, Costs(tuple(stages)))
     prologue *= 1 + cell_costs.BACKWARD_PER_FORWARD
     return PredictedBubble(
-        cell_flops=[each / cut.num_rows for each in flops],
+        cell_flops=[num_flops / cut.num_rows for num_flops in flops],
         shares=[x / sum(work) if sum(work) else 0.0 for x in work],
         bubble_fraction=_bubble_fraction(step, spec, prologue),
     )
 
 
 def predict_from_spec(task: BaseTask, batch_spec: NestedMap) -> PredictedBubble | None:
-    """Predicts the bubble of a batch's tf.TensorSpecs; None if it is not known."""
-    found: list[PredictedBubble] = []
+    """Predicts the bubble from a batch's tf.TensorSpecs, or returns None if unknown."""
+    predictions: list[PredictedBubble] = []
 
     def predict(batch: NestedMap) -> None:
         with contextlib.suppress(ValueError):
-            found.append(predict_bubble(task, batch))
+            predictions.append(predict_bubble(task, batch))
 
     # PipelineInputs may read variables, so it needs a function's graph.
     tf.function(predict, autograph=False).get_concrete_function(batch_spec)
-    return found[0] if found else None
+    return predictions[0] if predictions else None
 
 
 def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
-    """Returns a line about uneven stages, with more even ones; "" if there is none."""
+    """Returns a line about uneven stages, with more even ones, or "" if even."""
     p, flops = task.pipeline.params, predicted.cell_flops
     num_stages, total = task.pipeline.num_stages, sum(flops)
     if is_auto(p.splits) or p.memory_limit is not None or not total:

@@ -29,8 +29,10 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
     """Returns the timeline of a step that ran.
 
     Times are seconds `[N, 3]` per device: wait start, start and end of its operations,
-    as from `PipeliningLayer.ComputeGradients`. Raises ValueError if they contradict,
-    because a clock was set meanwhile.
+    as from `PipeliningLayer.ComputeGradients`.
+
+    Raises:
+        ValueError: if they contradict, because a clock was set meanwhile.
     """
     devices = enumerate(zip(schedule.columns, times, strict=True))
     timeline = Timeline.from_rows(
@@ -52,7 +54,7 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
 def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Timeline]:
     """Returns the timelines of a step's batch shards, each of which ran the schedule.
 
-    Times are as in `measured_timeline`, for one replica's devices after another's; a
+    Times are as in `measured_timeline`, for one replica's devices after another's. A
     device's rows are its shards' rows, one after another.
     """
     size = len(schedule.columns)
@@ -86,7 +88,7 @@ class PlannedStep:
 
     def comparison(self, measured: Timeline, peaks: Sequence[MemoryPeak]) -> str:
         """Returns a table of planned and measured time, bubble and own memory."""
-        own = self.bytes_by_device
+        planned_bytes = self.bytes_by_device
         lines = [
             "Planned from timed cells, before the first step, and measured; both "
             "without the update.",
@@ -94,7 +96,9 @@ class PlannedStep:
             compare(self.timeline, measured),
         ]
         for peak in peaks:
-            planned = sum(own[device % len(own)] for device in peak.devices)
+            planned = sum(
+                planned_bytes[device % len(planned_bytes)] for device in peak.devices
+            )
             numbers = ", ".join(map(str, peak.devices))
             is_one = len(peak.devices) == 1
             devices = f"device {numbers}" if is_one else f"devices {numbers} together"
@@ -102,12 +106,12 @@ class PlannedStep:
                 f"memory of {devices}: planned {planned / _MIB:,.1f} MiB, "
                 f"measured {peak.num_bytes / _MIB:,.1f} MiB"
             )
-        known = {device for peak in peaks for device in peak.devices}
+        measured_devices = {device for peak in peaks for device in peak.devices}
         lines += [
             f"memory of device {device}: planned {planned / _MIB:,.1f} MiB; not "
             "measured here"
-            for device, planned in enumerate(own)
-            if device not in known
+            for device, planned in enumerate(planned_bytes)
+            if device not in measured_devices
         ]
         return "\n".join(lines)
 
@@ -134,11 +138,11 @@ class StepProfile:
     def line(self) -> str:
         """Returns the most important numbers in a line."""
         predicted, measured = self.predicted, self.measured
-        each = " each" if measured.schedule.num_steps > 1 else ""
+        per_step = " each" if measured.schedule.num_steps > 1 else ""
         return (
-            f"{self.name}: {_milliseconds(measured)}{each} in the pipeline, predicted "
-            f"{_milliseconds(predicted)}; bubble {measured.bubble_fraction:.1%}, "
-            f"predicted {predicted.bubble_fraction:.1%}"
+            f"{self.name}: {_milliseconds(measured)}{per_step} in the pipeline, "
+            f"predicted {_milliseconds(predicted)}; bubble "
+            f"{measured.bubble_fraction:.1%}, predicted {predicted.bubble_fraction:.1%}"
         )
 
     def text(self) -> str:

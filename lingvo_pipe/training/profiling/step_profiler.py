@@ -25,7 +25,11 @@ _MAX_USED = 5
 
 
 def check_profile_step(step: int, max_steps: int) -> None:
-    """Raises ValueError if no run to `max_steps` can profile this step."""
+    """Checks the step to profile.
+
+    Raises:
+        ValueError: if no run to `max_steps` can profile it.
+    """
     if not _MIN_BEFORE < step <= max_steps:
         raise UserValueError(
             f"--profile_step: expected a step from {_MIN_BEFORE + 1} to max_steps, "
@@ -65,7 +69,7 @@ class StepProfiler:
             )
 
     def after_step(self, step: int, trained: TrainStep | SeveralSteps) -> None:
-        """Records a call, which ended with `step`; profiles its steps if due."""
+        """Records a call, which ended with `step`, and profiles its steps if due."""
         self._num_calls += 1
         if self._is_done:
             return
@@ -154,13 +158,14 @@ class StepProfiler:
                 for k, num in steps_ahead(shards[shard]).items()
             ]
         if len(shards) > 1:
-            others = ", ".join(
-                f"shard {i} {each.step_seconds * 1e3:.1f} ms"
-                for i, each in enumerate(shards)
+            other_shards = ", ".join(
+                f"shard {i} {timeline.step_seconds * 1e3:.1f} ms"
+                for i, timeline in enumerate(shards)
                 if i != shard
             )
             notes.append(
-                f"Shown is the slowest batch shard, {shard}. The others: {others}."
+                f"Shown is the slowest batch shard, {shard}. "
+                f"The others: {other_shards}."
             )
         return notes
 

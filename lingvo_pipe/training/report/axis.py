@@ -44,7 +44,7 @@ class Axis:
 
 
 def linear_axis(low: float, high: float) -> Axis:
-    """Returns an axis that starts and ends at ticks; at 0, if that is near."""
+    """Returns an axis that starts and ends at ticks, or at 0 if that is near."""
     if low == high:
         around = abs(low) / 10 or 1.0
         low, high = low - around, high + around
@@ -71,8 +71,8 @@ def log_axis(low: float, high: float) -> Axis:
         ticks = [tick for tick in all_ticks if low <= tick <= high]
         if len(ticks) <= _MAX_LOG_TICKS:
             break
-    every = math.ceil(len(ticks) / _MAX_LOG_TICKS)
-    return Axis(low, high, tuple(ticks[::every]), is_log=True)
+    stride = math.ceil(len(ticks) / _MAX_LOG_TICKS)
+    return Axis(low, high, tuple(ticks[::stride]), is_log=True)
 
 
 def number_text(value: float) -> str:

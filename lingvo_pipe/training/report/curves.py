@@ -38,9 +38,9 @@ def make_figure(series: Sequence[Series], colors: Mapping[str, int]) -> Figure:
     """Returns the figure of a metric, with at least one series and colors by split."""
     return Figure(
         series,
-        {each.split: colors[each.split] for each in series},
-        [note for each in series for note in _notes(each)],
-        Grid(series) if any(each.finite for each in series) else None,
+        {curve.split: colors[curve.split] for curve in series},
+        [note for curve in series for note in _notes(curve)],
+        Grid(series) if any(curve.finite for curve in series) else None,
     )
 
 
@@ -60,13 +60,13 @@ def _notes(series: Series) -> list[str]:
 
 
 class Grid:
-    """The axes of series with a finite value; ticks are labels with positions."""
+    """The axes of series with a finite value. Ticks are labels with positions."""
 
     width, height = 420, 240
     right, top, bottom = width - 24.0, 12.0, height - 40.0  # Edges of the grid.
 
     def __init__(self, series: Sequence[Series]):
-        self._steps = axis.step_axis(max(each.last.step for each in series))
+        self._steps = axis.step_axis(max(curve.last.step for curve in series))
         self._values = _value_axis(series)
         self.is_log = self._values.is_log
         labels = self._values.labels()
@@ -98,7 +98,7 @@ class Grid:
 
 
 def _value_axis(series: Sequence[Series]) -> axis.Axis:
-    values = [report.value for each in series for report in each.finite]
+    values = [report.value for curve in series for report in curve.finite]
     low, high = min(values), max(values)
     spreads = [s for x, s in _LOG_SPREADS.items() if x.fullmatch(series[0].metric)]
     is_log = low > 0 and any(high > low * spread for spread in spreads)

@@ -31,7 +31,11 @@ _NUM_COLORS = 6  # The template's style has this many.
 
 
 def write_report(directory: RunDirectory) -> Path:
-    """Writes the page of a run; returns its path. Damaged files are a ValueError."""
+    """Writes the page of a run, and returns its path.
+
+    Raises:
+        ValueError: if a file is damaged.
+    """
     # Several processes may write the page; the lock ends with the descriptor.
     descriptor = os.open(directory.path, os.O_RDONLY)
     try:
@@ -79,9 +83,9 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     best = read_best(directory.best_path)
     sizes = run_record.checkpoint_sizes(directory)
     all_series = list(itertools.chain(*series.values()))
-    splits = dict.fromkeys(each.split for each in all_series)
+    splits = dict.fromkeys(curve.split for curve in all_series)
     colors = {split: i % _NUM_COLORS for i, split in enumerate(splits)}
-    last_step = max([0, *sizes, *(each.last.step for each in all_series)])
+    last_step = max([0, *sizes, *(curve.last.step for curve in all_series)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
     best_metric = run_record.best_metric(directory)
     profiles = sorted(run_record.read_profiles(directory).items(), reverse=True)
@@ -95,8 +99,8 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
                 for part in read_parts(directory.parts_path)
             ),
         ],
-        "metrics": [_metric_row(each, best_metric) for each in all_series],
-        "figures": [make_figure(each, colors) for each in series.values()],
+        "metrics": [_metric_row(curve, best_metric) for curve in all_series],
+        "figures": [make_figure(curves, colors) for curves in series.values()],
         "images": run_record.last_images(directory.path / SPLIT),
         "translations": list(map(_translations, run_record.read_scores(directory))),
         "profiles": [_profile(step, *files) for step, files in profiles],
@@ -120,8 +124,10 @@ def _facts(
     if num_skipped:
         yield "Skipped", f"{num_skipped:,} batches, for spikes of the loss"
     if best:
-        found = [f"{k} {number_text(float(v))}" for k, v in best.items() if k != "step"]
-        yield "Best evaluation", f"step {best['step']:,}: {', '.join(found)}"
+        best_values = [
+            f"{k} {number_text(float(v))}" for k, v in best.items() if k != "step"
+        ]
+        yield "Best evaluation", f"step {best['step']:,}: {', '.join(best_values)}"
     now = datetime.datetime.now().astimezone()
     yield "Report written", now.strftime("%Y-%m-%d %H:%M:%S %Z")
 
@@ -137,8 +143,8 @@ def _translations(scores: run_record.Scores) -> dict[str, Any]:
     document = scores.document
     try:
         languages = document["languages"]
-        total = sum(each["num_sentences"] for each in languages)
-        rows = [(each["languages"], each["num_sentences"], each) for each in languages]
+        total = sum(pair["num_sentences"] for pair in languages)
+        rows = [(pair["languages"], pair["num_sentences"], pair) for pair in languages]
         rows.append(("mean", total, document["mean"]))
         if "source_copied" in document:
             copied = document["source_copied"]
@@ -148,8 +154,8 @@ def _translations(scores: run_record.Scores) -> dict[str, Any]:
             "step": f"{document['step']:,}",
             "png": scores.png,
             "rows": [
-                [name, f"{number:,}", f"{each['bleu']:.2f}", f"{each['chrf']:.2f}"]
-                for name, number, each in rows
+                [name, f"{number:,}", f"{values['bleu']:.2f}", f"{values['chrf']:.2f}"]
+                for name, number, values in rows
             ],
             "samples": scores.samples,
         }

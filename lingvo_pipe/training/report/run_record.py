@@ -49,9 +49,11 @@ def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
         (directory.evaler_path, "evaler"),
         (directory.decoder_path, "decoder"),
     ):
-        for metric, found in series_by_metric(read_metrics(path), origin).items():
+        for metric, metric_series in series_by_metric(
+            read_metrics(path), origin
+        ).items():
             if origin != "decoder" or "/" not in metric:
-                series.setdefault(metric, []).extend(found)
+                series.setdefault(metric, []).extend(metric_series)
     return dict(sorted(series.items(), key=lambda item: -len(item[1])))
 
 
@@ -62,12 +64,14 @@ def read_scores(directory: RunDirectory) -> list[Scores]:
     by_step = sorted(
         (match[1], int(match[2]), path) for match, path in matches if match
     )
-    found = []
+    latest_scores = []
     for split, path in {split: path for split, _, path in by_step}.items():
         image = _read_bytes(path.with_suffix(".png"))
         samples = _samples(path.with_suffix(".jsonl"))
-        found.append(Scores(path, split, regular_file.read_json(path), image, samples))
-    return found
+        latest_scores.append(
+            Scores(path, split, regular_file.read_json(path), image, samples)
+        )
+    return latest_scores
 
 
 def _samples(path: Path) -> list[list[str]]:
@@ -85,33 +89,35 @@ def _samples(path: Path) -> list[list[str]]:
 
 
 def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
-    """Returns image and text of each profiled step; see `StepProfile`."""
-    found = {}
+    """Returns image and text of each profiled step, from `StepProfile`."""
+    profiles = {}
     for path in directory.profile_path.glob("step-*.txt"):
         match = re.fullmatch(r"step-(\d{1,18})", path.stem)
         png, text = _read_bytes(path.with_suffix(".png")), regular_file.read_text(path)
         if match and png is not None and text is not None:
-            found[int(match[1])] = png, text
-    return found
+            profiles[int(match[1])] = png, text
+    return profiles
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
     """Returns the bytes of each checkpoint by step, unless just deleted."""
     path = directory.checkpoints_path
-    found = {step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)}
-    return {step: stats.num_bytes for step, stats in found.items() if stats}
+    stats_by_step = {
+        step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)
+    }
+    return {step: stats.num_bytes for step, stats in stats_by_step.items() if stats}
 
 
 def last_images(directory: Path) -> dict[str, tuple[int, bytes]]:
     """Returns step and PNG of each name's last image, up to an incomplete event."""
-    found = {}
+    images = {}
     # File names begin with the time of creation.
     for path in sorted(directory.glob("events.out.tfevents.*")):
         for event in _events(path):
             for value in event.summary.value:
                 if value.metadata.plugin_data.plugin_name == "images":
-                    found[value.tag] = event.step, _png(path, value)
-    return found
+                    images[value.tag] = event.step, _png(path, value)
+    return images
 
 
 def software_versions() -> dict[str, str]:
@@ -126,7 +132,11 @@ def software_versions() -> dict[str, str]:
 
 
 def best_metric(directory: RunDirectory) -> str | None:
-    """Returns the run's best metric; raises ValueError if the param is damaged."""
+    """Returns the run's best metric, if any.
+
+    Raises:
+        ValueError: if the param is damaged.
+    """
     entries = entries_by_path(directory.read_params() or "")
     entry = entries.get("task.eval.best_metric")
     with contextlib.suppress(ValueError):

@@ -51,7 +51,7 @@ class Series:
         return [report for report in self.reports if math.isfinite(report.value)]
 
     def best(self, best_metric: str | None = None) -> Report | None:
-        """Returns the best report; None if the direction is unknown."""
+        """Returns the best report, or None if the direction is unknown."""
         sign = _direction(self.metric, best_metric)
         if not sign or not self.finite:
             return None
@@ -81,20 +81,20 @@ class Series:
 def series_by_metric(
     records: Iterable[Mapping[str, Any]], origin: str = ""
 ) -> dict[str, list[Series]]:
-    """Returns a series per split by metric; `origin` is added to splits' names."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    """Returns a series per split by metric, with `origin` added to splits' names."""
+    splits_by_metric: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         split = f"{record['split']}, {origin}" if origin else record["split"]
         for metric in record:
             if metric not in _KEYS:
-                by_step = found.setdefault(metric, {}).setdefault(split, {})
+                by_step = splits_by_metric.setdefault(metric, {}).setdefault(split, {})
                 by_step[record["step"]] = record[metric]
     return {
         metric: [
             Series(metric, split, tuple(Report(*x) for x in sorted(by_step.items())))
             for split, by_step in splits.items()
         ]
-        for metric, splits in found.items()
+        for metric, splits in splits_by_metric.items()
     }
 
 

@@ -43,7 +43,7 @@ def define_best_params(p: Params) -> None:
 
 
 class BestEvaluation:
-    """The best evaluation by one metric, at `step`; None without any."""
+    """The best evaluation by one metric, at `step`, which is None without any."""
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
         check_best_params(p)
@@ -74,12 +74,16 @@ class BestEvaluation:
 
     @property
     def description(self) -> str:
-        """The best value, and the step that it is of."""
+        """The best value and its step."""
         value = self._sign * self._value
         return f"best {SPLIT} {self._name} {value:.4f} at step {self.step}"
 
     def check_metrics(self, names: Collection[str]) -> None:
-        """Raises ValueError unless the metric is among an evaluation's."""
+        """Checks that an evaluation has the metric.
+
+        Raises:
+            ValueError: if it does not.
+        """
         if self._name and self._name not in names:
             raise UserValueError(
                 "task.eval.best_metric: expected a metric of evaluations, got "
@@ -88,7 +92,7 @@ class BestEvaluation:
             )
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
-        """Adds a later evaluation than the last; returns whether it is the best."""
+        """Adds a later evaluation than the last, and returns whether it is the best."""
         if not self._name or step <= self._last_step:
             return False
         self._last_step = step
@@ -119,12 +123,20 @@ def write_best(path: Path, text: str | None) -> None:
 
 
 def read_best_step(path: Path) -> int | None:
-    """Returns the step of the best evaluation, or None; raises as `read_best` does."""
+    """Returns the step of the best evaluation, or None.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
     return read_best(path).get("step")
 
 
 def read_best(path: Path) -> dict[str, Any]:
-    """Returns the best step and metric, or {}; a damaged file is a ValueError."""
+    """Returns the best step and metric, or {}.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
     record = read_json(path, _HINT)
     if record is None:
         return {}
@@ -138,7 +150,11 @@ def read_best(path: Path) -> dict[str, Any]:
 
 
 def check_best_params(p: Params) -> None:
-    """Raises ValueError if a param of the best evaluation has a wrong value."""
+    """Checks the params of the best evaluation.
+
+    Raises:
+        ValueError: if one has a wrong value.
+    """
     name, patience = p.best_metric, p.patience
     if name is not None and not (isinstance(name, str) and name.removeprefix("-")):
         raise UserValueError(

@@ -50,14 +50,18 @@ _PARENT_DEPTH = 3
 
 
 def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
-    """Raises ValueError, with near names, if an allowed path is in no text."""
+    """Checks that allowed paths are in the texts.
+
+    Raises:
+        ValueError: if one is in no text, with near names.
+    """
     paths = {path for text in texts for path in entries_by_path(text or "")}
-    known = {path.split("[")[0] for path in paths} | paths
-    known |= {path.rpartition(".")[0] for path in known}
+    known_paths = {path.split("[")[0] for path in paths} | paths
+    known_paths |= {path.rpartition(".")[0] for path in known_paths}
     wrong = [
-        f"there is no {name!r}.{did_you_mean(name, known)}"
+        f"there is no {name!r}.{did_you_mean(name, known_paths)}"
         for name in allowed
-        if not any(_is_below(path, [name]) for path in known)
+        if not any(_is_below(path, [name]) for path in known_paths)
     ]
     if wrong:
         raise UserValueError(
@@ -66,11 +70,14 @@ def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
 
 
 def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
-    """Checks that a run is resumed with its own params; returns the accepted changes.
+    """Returns the accepted changes of the params with which a run is resumed.
 
     Devices, duration, intervals, the treatment of bad steps, and the folder of the data
-    may always change; so may allowed paths, with all below them, which are returned as
-    `path : before -> now`. Raises ValueError that names all others.
+    may always change. Allowed paths, with all below them, may change too. Accepted
+    changes are texts `path : before -> now`.
+
+    Raises:
+        ValueError: if any other params have changed, with their names.
     """
     return _check(
         before,

@@ -52,9 +52,11 @@ _HISTOGRAM = _metadata("histograms", "TENSOR")
 class MetricsLog(AbstractContextManager["MetricsLog"]):
     """A log of one run's metrics, which one process at a time may write.
 
-    Opening it drops an incomplete last line, of which `log` gets a line, and lines of
-    steps after `resume_step`, which a resumed run will write again; it raises
-    ValueError if a line is damaged.
+    Opening it drops an incomplete last line, and `log` gets a line about that. It also
+    drops lines of steps after `resume_step`, which a resumed run will write again.
+
+    Raises:
+        ValueError: if a line is damaged.
     """
 
     def __init__(
@@ -96,13 +98,17 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def contains(
         self, step: int, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> bool:
-        """Returns whether a line has exactly these metrics; see `write`."""
+        """Returns whether a line has exactly these metrics, as `write` takes them."""
         values = {name: float(value) for name, value in metrics.items()}
         record = {"step": step, "split": split, **values}
         return any(same_metrics(record, line) for line in read_metrics(self._logdir))
 
     def sync(self) -> None:
-        """Waits until all lines are on disk; ValueError if the file was replaced."""
+        """Waits until all lines are on disk.
+
+        Raises:
+            ValueError: if the file was replaced.
+        """
         regular_file.check_present(self._file, self._path)
         os.fsync(self._file.fileno())
 
@@ -125,7 +131,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def write_histograms(
         self, step: int, split: str, arrays: Mapping[str, Any]
     ) -> None:
-        """Writes histograms of arrays for TensorBoard; see `buckets`."""
+        """Writes histograms of arrays for TensorBoard, counted by `buckets`."""
         counted = {name: buckets(values) for name, values in arrays.items()}
         self._write_events(step, split, counted, _HISTOGRAM)
 
@@ -148,9 +154,8 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def _write_events(
         self, step: int, split: str, values: Mapping[str, Any], metadata: Any
     ) -> None:
-        regular_file.check_present(
-            self._file, self._path
-        )  # TensorFlow would make folders anew.
+        # TensorFlow would create missing folders.
+        regular_file.check_present(self._file, self._path)
         if split not in self._writers:
             path = str(self._logdir / split)
             self._writers[split] = tf.summary.create_file_writer(path)
@@ -163,7 +168,10 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
 
 @contextlib.contextmanager
 def shared_log(directory: Path) -> Iterator[MetricsLog]:
-    """Opens a log of several processes, created if missing; waits for the others."""
+    """Opens a log of several processes, created if missing.
+
+    It waits until no other process has it open.
+    """
     directory.mkdir(exist_ok=True)
     with regular_file.open_file(directory / LOCK_NAME, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -172,7 +180,11 @@ def shared_log(directory: Path) -> Iterator[MetricsLog]:
 
 
 def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
-    """Returns all complete lines of `metrics.jsonl`; damage is a ValueError."""
+    """Returns all complete lines of `metrics.jsonl`.
+
+    Raises:
+        ValueError: if a line is damaged.
+    """
     return [record for _, record in _read(Path(logdir) / FILE_NAME)]
 
 

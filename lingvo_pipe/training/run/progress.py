@@ -21,10 +21,11 @@ _NUM_FIRST_LINES, _LINE_GAP = 20, 0.02
 class Progress(AbstractContextManager["Progress"]):
     """Step, speed, utilization, loss and time left, as a bar or as lines.
 
-    Training goes from `start_step` to `num_steps`; a step has `batch_size` examples.
-    Speed is since the previous report, in seconds by `clock`; the mean is since the
-    start, and the time left by the last few reports. A file gets a line for each of the
-    first reports, and later for few. The default `stream` is standard error.
+    Training goes from `start_step` to `num_steps`, with `batch_size` examples in a
+    step. The speed is since the previous report, by `clock`, in seconds. The mean is
+    since the start. The time left is by the speed of the last few reports. A file gets
+    a line for each of the first reports, and later for few. The default `stream` is
+    standard error.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Progress(AbstractContextManager["Progress"]):
             )
 
     def report(self, step: int, loss: float, utilization: float | None = None) -> None:
-        """Shows the progress after a step; see `stage_utilization`."""
+        """Shows the progress after a step, with `stage_utilization` if known."""
         last, now = self._reports[-1], (step, self._clock())
         self._step = step
         self._reports.append(now)
@@ -77,7 +78,7 @@ class Progress(AbstractContextManager["Progress"]):
             )
 
     def advance(self, step: int) -> None:
-        """Notes that a step is done; moves the bar."""
+        """Notes that a step is done, and moves the bar."""
         self._step, self._time = step, self._clock()
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
@@ -128,7 +129,7 @@ def stage_utilization(
     """Returns the fraction of a step in which devices worked, or None if unknown.
 
     A GPU has only times of dispatch, several machines have several clocks, and a clock
-    may be set. `times` are `[N, 3]` per device; see `TrainStep.Times`.
+    may be set. `times` are `[N, 3]` per device, from `TrainStep.Times`.
     """
     names = [device_name(device) for device in devices]
     several_clocks = len({name.worker for name in names}) > 1

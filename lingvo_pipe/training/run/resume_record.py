@@ -46,7 +46,11 @@ class ResumeRecord:
             self._write(text.encode())
 
     def check(self, step: int) -> None:
-        """Raises ValueError if files changed since the last checkpoint, of `step`."""
+        """Checks that files are unchanged since the last checkpoint, of `step`.
+
+        Raises:
+            ValueError: if they have changed.
+        """
         record = self._read()
         if record is None:
             return

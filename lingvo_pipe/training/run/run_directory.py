@@ -45,11 +45,14 @@ _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
 
 class RunDirectory:
-    """A directory that belongs to one model; None stands for the name in it.
+    """A directory that belongs to one model, by default the model named in it.
 
-    It is created when its params are written. Raises ValueError if it cannot be written
-    or created, is not this model's or, unless `allow_foreign`, has links or files of
-    another user, which could make a run overwrite what the user never meant.
+    It is created when its params are written. Links or files of another user could make
+    a run overwrite files by mistake, so they are refused unless `allow_foreign`.
+
+    Raises:
+        ValueError: if it cannot be written or created, is another model's, or has links
+            or files that are refused.
     """
 
     def __init__(
@@ -78,8 +81,11 @@ class RunDirectory:
     def lock(self) -> None:
         """Locks the directory, created if missing, unless this object has done so.
 
-        The system releases the lock when a process ends; the file names the last
-        holder, unless it is a hard link. Raises ValueError if another process holds it.
+        The system releases the lock when a process ends. The file names the last
+        holder, unless it is a hard link.
+
+        Raises:
+            ValueError: if another process holds the lock.
         """
         if self._lock is not None:
             return
@@ -103,7 +109,11 @@ class RunDirectory:
         self._lock = file
 
     def check_present(self) -> None:
-        """Raises ValueError if the locked directory was removed or replaced."""
+        """Checks that the locked directory is still in place.
+
+        Raises:
+            ValueError: if it was removed or replaced.
+        """
         if self._lock is not None:
             regular_file.check_present(self._lock, self.path / LOCK_NAME)
 
@@ -114,19 +124,23 @@ class RunDirectory:
             self._lock = None
 
     def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
-        """Replaces the model's params; adds `changes`, lines `since step 3: ...`."""
+        """Replaces the params, and adds `changes`, lines `since step 3: ...`."""
         self.path.mkdir(parents=True, exist_ok=True)
         head = [f"model: {self.model_name}", *self.read_changes(), *changes]
         text = "".join(f"# {' '.join(line.split())}\n" for line in head)
         write_atomically(self.params_path, f"{text}{params_text}")
 
     def read_changes(self) -> list[str]:
-        """Returns the lines about changes of params; see `write_params`."""
+        """Returns the lines about changes of params, from `write_params`."""
         header = _HEADER.match(regular_file.read_text(self.params_path) or "")
         return [line[2:] for line in header[2].splitlines()] if header else []
 
     def read_params(self) -> str | None:
-        """Returns the params last written, or None; raises ValueError if damaged."""
+        """Returns the params last written, or None.
+
+        Raises:
+            ValueError: if they are damaged.
+        """
         text = regular_file.read_text(self.params_path)
         if text is None:
             return None
@@ -157,7 +171,7 @@ class RunDirectory:
                 raise regular_file.damaged(folder, "a folder", "a file")
 
     def _check_writable(self) -> None:
-        """Tries to write in the directory, or in the parent it will be created in."""
+        """Tries to write in the directory, or in the parent if it is still missing."""
         existing = self.path
         while not os.path.lexists(existing):
             existing = existing.parent
@@ -176,24 +190,29 @@ class RunDirectory:
         if not self.path.exists():
             return
         if not self.params_path.exists():
-            ours = {scratch_path(self.params_path), self.path / LOCK_NAME}
-            if set(self.path.iterdir()) - ours:
+            trainer_paths = {scratch_path(self.params_path), self.path / LOCK_NAME}
+            if set(self.path.iterdir()) - trainer_paths:
                 raise UserValueError(
                     "--logdir: expected an empty or new directory, or an earlier "
                     f"run's, got {self.path}, which holds files but no params.txt. "
                     "Choose another --logdir."
                 )
             return
-        found = read_model_name(self.params_path)
-        if found != self.model_name:
+        model_name = read_model_name(self.params_path)
+        if model_name != self.model_name:
             raise UserValueError(
                 f"--logdir: expected a run of {self.model_name}, got {self.path}, one "
-                f"of {found}. Choose another --logdir, or pass --model={found}."
+                f"of {model_name}. Choose another --logdir, or pass "
+                f"--model={model_name}."
             )
 
 
 def read_model_name(params_path: Path) -> str:
-    """Returns the model's name in `params.txt`; raises ValueError without one."""
+    """Returns the model's name in `params.txt`.
+
+    Raises:
+        ValueError: if it has none.
+    """
     header = _HEADER.match(regular_file.read_text(params_path) or "")
     if header is None:
         raise UserDamageError(
@@ -204,7 +223,7 @@ def read_model_name(params_path: Path) -> str:
 
 
 def _check_own(path: Path) -> None:
-    """Raises ValueError if a file is not this user's or root's, or is a link."""
+    """Checks that all files are this user's or root's, and none is a link."""
     entries = [path, Path(os.path.realpath(path))]
     for folder, folders, files in os.walk(path):
         entries += [Path(folder, name) for name in (*folders, *files)]

@@ -17,8 +17,11 @@ def params_of_run(directory: RunDirectory, dataset: str) -> Params:
     """Returns the registered model's params, with the values that the run changed.
 
     `dataset` is the input's name. Only plain values are read: nothing that the run
-    names is imported. Raises LookupError if the model is not registered, and ValueError
-    if the run's weights are of another model.
+    names is imported.
+
+    Raises:
+        LookupError: if the model is not registered.
+        ValueError: if the run's weights are of another model.
     """
     trained = directory.read_params() or ""
     model = model_registry.GetParams(directory.model_name, "Train")
@@ -31,7 +34,7 @@ def params_of_run(directory: RunDirectory, dataset: str) -> Params:
     _apply(model, changes)
     check_use(trained, model.ToText(), ())
     model.input = model_registry.GetParams(directory.model_name, dataset).input
-    _apply(model, [each for each in changes if each.path.startswith("input.")])
+    _apply(model, [entry for entry in changes if entry.path.startswith("input.")])
     return model
 
 
@@ -60,9 +63,10 @@ def _is_plain(entry: Entry) -> bool:
 
 
 def _check_word(text: str) -> str:
-    """Returns what a word says.
+    """Returns a word's content.
 
-    Raises ValueError if it may name a class or a function.
+    Raises:
+        ValueError: if it may name a class or a function.
     """
     if RAW_QUOTED.fullmatch(text):
         return str(read_plain(text.replace("\n", "\\n")))
@@ -72,7 +76,7 @@ def _check_word(text: str) -> str:
 
 
 def _check_word_of_dict(text: str) -> str:
-    """Returns what a word says, as `_check_word` does, without a slash in quotes."""
+    """Returns a word's content, like `_check_word`, and allows no slash in quotes."""
     word = _check_word(text)
     if "/" in word:
         raise UserValueError(f"{word!r} may name a module to import")

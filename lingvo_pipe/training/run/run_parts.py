@@ -43,13 +43,16 @@ class RunPart:
         self._is_built = True
 
     def write(self, path: Path) -> None:
-        """Writes the part, if it has steps, after earlier ones, cut where it begins."""
+        """Writes the part, if it has steps, after the earlier parts.
+
+        Earlier parts are cut at its first step.
+        """
         if self.last_step == self.after_step:
             return
         self.seconds = time.monotonic() - self._begin
         parts = [x for x in read_parts(path) if x.after_step < self.after_step]
-        for each in parts:
-            each.last_step = min(each.last_step, self.after_step)
+        for part in parts:
+            part.last_step = min(part.last_step, self.after_step)
         records = list(map(dataclasses.asdict, [*parts, self]))
         write_atomically(path, json.dumps(records, indent=2) + "\n")
 
@@ -68,7 +71,11 @@ class RunPart:
 
 
 def read_parts(path: Path) -> list[RunPart]:
-    """Returns all parts; none without a file. Raises ValueError if it is damaged."""
+    """Returns all parts, or none without a file.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
     hint = "Remove the file; the trainer writes it again."
     records = read_json(path, hint)
     try:

@@ -29,7 +29,11 @@ def write_vocabulary(directory: Path, input_generator: Any) -> None:
 
 
 def check_vocabulary(directory: Path, input_generator: Any) -> None:
-    """Raises ValueError if a run was trained with another vocabulary."""
+    """Checks that an input has the vocabulary that a run was trained with.
+
+    Raises:
+        ValueError: if the run was trained with another vocabulary.
+    """
     text, file = _text(input_generator), directory / _FILE
     if text is None or (trained := read_text(file)) is None:
         return
@@ -44,10 +48,14 @@ def check_vocabulary(directory: Path, input_generator: Any) -> None:
 
 
 def check_one_vocabulary(train_input: Any, test_input: Any) -> None:
-    """Raises ValueError if training and test have different vocabularies."""
+    """Checks that training and test have one vocabulary.
+
+    Raises:
+        ValueError: if they have different ones.
+    """
     texts = [_text(train_input), _text(test_input)]
-    one, other = (text and text.split()[0] for text in texts)
-    if one != other:
+    train_fingerprint, test_fingerprint = (text and text.split()[0] for text in texts)
+    if train_fingerprint != test_fingerprint:
         trained, tested = ((text or "none").strip() for text in texts)
         raise UserValueError(
             f"vocab_file: expected one vocabulary, got {trained} for training and "
@@ -56,7 +64,11 @@ def check_one_vocabulary(train_input: Any, test_input: Any) -> None:
 
 
 def check_num_tokens(layers: Iterable[Params], input_generator: Any) -> None:
-    """Raises ValueError if a layer has fewer `num_tokens` rows than the vocabulary."""
+    """Checks that layers have a row for each token of the vocabulary.
+
+    Raises:
+        ValueError: if a layer's `num_tokens` is smaller than the vocabulary.
+    """
     vocabulary = getattr(input_generator, "vocabulary", None)
     if vocabulary is None:
         return

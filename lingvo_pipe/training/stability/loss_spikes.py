@@ -35,7 +35,11 @@ def define_spike_params(p: Params) -> None:
 
 
 def check_spike_params(p: Params) -> None:
-    """Raises ValueError if a param has a wrong value."""
+    """Checks the params of loss spikes.
+
+    Raises:
+        ValueError: if one has a wrong value.
+    """
     factor = p.loss_spike_factor
     if factor is not None and not (is_number(factor) and factor > 1):
         raise UserValueError(
@@ -66,7 +70,11 @@ class LossSpikes:
         self._recent: deque[float] = deque(losses, maxlen=_NUM_RECENT)
 
     def check(self, step: int, loss: float) -> None:
-        """Raises LossSpikeError if a step's loss is a spike."""
+        """Checks a step's loss.
+
+        Raises:
+            LossSpikeError: if it is a spike.
+        """
         if self._factor is None or len(self._recent) < _MIN_RECENT:
             return
         usual = median(self._recent)

@@ -38,7 +38,7 @@ class SkippedSteps:
         self._num.assign(0)
 
     def may_skip(self) -> bool:
-        """Counts a step that is not finite; returns whether the run may skip it."""
+        """Counts a step that is not finite, and returns whether the run may skip it."""
         self._num.assign_add(1)
         return int(self._num) <= self._max
 
@@ -58,9 +58,9 @@ class NonFiniteVariables:
         return list(itertools.compress(self._variables, wrong))
 
     def _are_finite(self) -> tf.Tensor:
-        found = []
+        flags = []
         for variable in self._variables.values():
             with tf.device(variable.device):
-                found.append(tf.reduce_all(tf.math.is_finite(variable.value())))
+                flags.append(tf.reduce_all(tf.math.is_finite(variable.value())))
         with tf.device("/CPU:0"):
-            return tf.stack(found)
+            return tf.stack(flags)

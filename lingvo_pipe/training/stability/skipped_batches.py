@@ -20,7 +20,11 @@ _Batch = TypeVar("_Batch")
 
 
 class SkippedBatches:
-    """Numbers of skipped batches, by the step before; damage is a ValueError."""
+    """Numbers of skipped batches, by the step before.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
 
     def __init__(self, path: Path):
         self._path = path
@@ -29,7 +33,11 @@ class SkippedBatches:
     def check_recorded(
         self, recorded: Sequence[tuple[int, int]], step: int, hint: str
     ) -> None:
-        """Raises ValueError unless entries are `recorded`, or a later roll-back's."""
+        """Checks that entries are `recorded`, or a later roll-back's.
+
+        Raises:
+            ValueError: if they are not.
+        """
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]
         if any(after != step for after, _ in added) or (dropped and not added):
@@ -40,7 +48,7 @@ class SkippedBatches:
             )
 
     def skip(self, after_step: int, last_step: int) -> None:
-        """Skips the batches after one step up to another; writes the file."""
+        """Skips the batches after one step up to another, and writes the file."""
         num = self.position(last_step - 1) + 1 - self.position(after_step)
         earlier = [entry for entry in self.entries if entry[0] <= after_step]
         self.entries = [*earlier, (after_step, num)]

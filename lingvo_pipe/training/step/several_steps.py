@@ -1,7 +1,7 @@
 """Several training steps as one TensorFlow function.
 
 Each stage updates its own weights as soon as its gradients are complete, and starts the
-next step; see `pipeline/schedules/several_steps`. The results have the same bytes as
+next step (see `pipeline/schedules/several_steps`). The results have the same bytes as
 single steps.
 
 Shapes: N steps.
@@ -32,7 +32,11 @@ from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class SeveralSteps(TrainState):
-    """Several steps in one call; ValueError if stages cannot update by themselves."""
+    """Several steps in one call.
+
+    Raises:
+        ValueError: if stages cannot update by themselves.
+    """
 
     def __init__(self, task: BaseTask):
         _check_stages_are_independent(task)
@@ -54,12 +58,12 @@ class SeveralSteps(TrainState):
             self._concrete(batch_spec)
 
     def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
-        """Trains on batches of one shape in order; yields the metrics of each batch.
+        """Trains on batches of one shape in order, and yields the metrics of each.
 
         See `TrainStep`. All steps run before the first is yielded.
 
         Raises:
-            tf.errors.OpError: if an operation fails; names the layer.
+            tf.errors.OpError: if an operation fails. Names the layer.
             FloatingPointError: if a loss or gradient is not finite, after the metrics
                 of the steps before. Names the layer if it can still be found: some
                 stages have run later steps by then, so the state must be restored.
@@ -96,15 +100,15 @@ class SeveralSteps(TrainState):
     def _run(
         self, batches: NestedMap, tables: list[FedTable]
     ) -> tuple[NestedMap, Sequence[tf.Tensor], tf.Tensor]:
-        first, *others = counters(list(self.learners.values()))
-        for other in others:
-            for own, shared in zip(other, first, strict=True):
-                own.assign(shared)
+        shared_counters, *later = counters(list(self.learners.values()))
+        for learner_counters in later:
+            for counter, shared in zip(learner_counters, shared_counters, strict=True):
+                counter.assign(shared)
         theta, step = self.task.vars.pipeline, self.global_step.read_value()
         result = self._steps.run(theta, batches, step, tables)
         rate = result.notes[next(iter(self.learners))][0]
         with tf.device("/CPU:0"):
-            norms = tf.sqrt(tf.add_n([x for own in result.notes for x in own[1:]]))
+            norms = tf.sqrt(tf.add_n([x for notes in result.notes for x in notes[1:]]))
             losses = tf.cast(result.metrics.loss[0], norms.dtype)
             is_finite = tf.math.is_finite(norms) & tf.math.is_finite(losses)
         weights = tf.ones_like(norms, tf.float32)
@@ -120,20 +124,22 @@ class SeveralSteps(TrainState):
     ) -> list[tf.Tensor]:
         """Updates the state of a stage if its gradients are finite.
 
-        Returns the learning rate, and the sum of squares of each gradient; empty if the
-        stage has nothing to train.
+        Returns the learning rate, and the sum of squares of each gradient. The list is
+        empty if the stage has nothing to train.
         """
         learner = self.learners.get(self._stage_of_cell[cells[0]])
         rate = [tf.identity(learner.learning_rate)] if learner else []
         by_path = self.gradients_by_path([cell.vars for cell in cells], gradients)
         # In the model's order, in which TrainStep adds the sums of squares.
-        ours = {path: by_path[path] for path in self.trained if path in by_path}
-        variables = [self.trained[path] for path in ours]
-        squares = square_sums(list(ours.values()), variables)
+        stage_gradients = {
+            path: by_path[path] for path in self.trained if path in by_path
+        }
+        variables = [self.trained[path] for path in stage_gradients]
+        squares = square_sums(list(stage_gradients.values()), variables)
 
         def update() -> tf.Tensor:
             if learner:
-                learner.Apply(ours)
+                learner.Apply(stage_gradients)
             with ForwardContext(step=step):
                 for cell, accumulators in zip(cells, accumulated, strict=True):
                     cell.PostTrainingStepUpdate(accumulators)
@@ -148,7 +154,7 @@ class SeveralSteps(TrainState):
 
 
 def _check_stages_are_independent(task: BaseTask) -> None:
-    """Raises ValueError unless each stage can update its weights by itself."""
+    """Checks that each stage can update its weights by itself."""
     p, problems = task.params.train, []
     if p.clip_gradient_norm_to_value:
         problems.append(

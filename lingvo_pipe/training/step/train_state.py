@@ -34,7 +34,7 @@ class TrainState:
     Attributes:
         task: task that is trained.
         trained: variables that learners update, by path.
-        learners: one learner for all stages; or one for each stage with variables to
+        learners: one learner for all stages, or one for each stage with variables to
             train, by stage.
         averages: moving averages of the weights, or None.
         global_step: number of steps trained.
@@ -72,7 +72,7 @@ class TrainState:
             self.averages.Reset()
 
     def Times(self) -> list[np.ndarray]:
-        """Returns when operations ran in the last call; see `DeviceLoop.emit`."""
+        """Returns the times of operations in the last call, from `DeviceLoop.emit`."""
         return [times.numpy() for times in self._times]
 
     def gradients_by_path(self, variables: Any, gradients: Any) -> dict[str, tf.Tensor]:
@@ -83,7 +83,7 @@ class TrainState:
     def diagnose_error(
         self, error: tf.errors.OpError, batches: Sequence[NestedMap]
     ) -> NoReturn:
-        """Raises a step's error; names the layer if running it again finds that."""
+        """Raises a step's error, and names the layer if running it again finds it."""
         if may_be_diagnosed(error):
             for n, batch in enumerate(batches):
                 with contextlib.suppress(FloatingPointError):
@@ -107,7 +107,7 @@ class TrainState:
         )
 
     def _diagnose(self, n: int, batch: NestedMap) -> None:
-        """Runs a step again, layer by layer; raises the failing layer's error."""
+        """Runs a step again, layer by layer, and raises the failing layer's error."""
         with ForwardContext(step=self.global_step.read_value() + n):
             self.task.Diagnose(self.task.Values(), batch)
 
@@ -134,11 +134,15 @@ def _learners_by_stage(
     stages = by_stage(pipeline.cells, pipeline.boundaries)
     for k, (device, cells) in enumerate(zip(pipeline.devices, stages, strict=True)):
         paths = [path for cell in cells for path in cell.VariablePaths()]
-        if own := {path: trained[path] for path in paths if path in trained}:
+        if stage_variables := {
+            path: trained[path] for path in paths if path in trained
+        }:
             with tf.device(device):
-                learners[k] = Learner(p, own, list(trained), undecayed)
+                learners[k] = Learner(p, stage_variables, list(trained), undecayed)
     # Names show which variables learners share.
-    names = {name for each in learners.values() for name, _ in each.OwnVariables()}
+    names = {
+        name for learner in learners.values() for name, _ in learner.OwnVariables()
+    }
     if odd := sorted(n for n in names if not n.startswith(f"{LEARNER_NAME}/")):
         raise UserValueError(
             "task.train.optimizer: expected an optimizer whose variables have names, "

@@ -25,15 +25,16 @@ def with_own_metrics(
 ) -> NestedMap:
     """Adds a step's own metrics to the task's, and moves all to this process.
 
-    Raises ValueError if names are taken.
+    Raises:
+        ValueError: if names are taken.
     """
-    own = {LEARNING_RATE: (rate, weight), GRADIENT_NORM: (norm, weight)}
-    if taken := sorted(own.keys() & metrics.keys()):
+    step_metrics = {LEARNING_RATE: (rate, weight), GRADIENT_NORM: (norm, weight)}
+    if taken := sorted(step_metrics.keys() & metrics.keys()):
         raise UserValueError(
             f"{' and '.join(map(repr, taken))}: each step reports metrics of these "
             "names, so a task must not. Rename the task's in ComputeLoss."
         )
-    return on_this_host(NestedMap(metrics, **own))
+    return on_this_host(NestedMap(metrics, **step_metrics))
 
 
 class TrainStep(TrainState):
@@ -61,8 +62,8 @@ class TrainStep(TrainState):
             `gradient_norm`, the norm of all gradients before weight decay and clipping.
 
         Raises:
-            tf.errors.OpError: if an operation fails; names the layer.
-            FloatingPointError: if the loss or a gradient is not finite; names the
+            tf.errors.OpError: if an operation fails. Names the layer.
+            FloatingPointError: if the loss or a gradient is not finite. Names the
                 layer. No state is changed then.
         """
         try:
@@ -86,15 +87,17 @@ class TrainStep(TrainState):
         with ForwardContext(step=self.global_step.read_value()):
             result = task.ComputeGradients(task.vars, input_batch)
         gradients = self.gradients_by_path(task.vars, result.gradients)
-        ours = {path: gradients[path] for path in self.trained}
+        trained_gradients = {path: gradients[path] for path in self.trained}
         variables = list(self.trained.values())
-        norm = global_norm(list(ours.values()), variables)
+        norm = global_norm(list(trained_gradients.values()), variables)
         with tf.device("/CPU:0"):
-            both = tf.stack([norm, tf.cast(result.metrics.loss[0], norm.dtype)])
-            is_finite = tf.reduce_all(tf.math.is_finite(both))
+            norm_and_loss = tf.stack(
+                [norm, tf.cast(result.metrics.loss[0], norm.dtype)]
+            )
+            is_finite = tf.reduce_all(tf.math.is_finite(norm_and_loss))
 
         def update() -> tf.Tensor:
-            self._learner.Apply(ours)
+            self._learner.Apply(trained_gradients)
             with ForwardContext(step=self.global_step.read_value()):
                 task.PostTrainingStepUpdate(result.accumulated)
             num_steps = self.global_step.assign_add(1).read_value()

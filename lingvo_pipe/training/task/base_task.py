@@ -1,4 +1,7 @@
-"""BaseTask: a model's pipeline, inputs, loss and training; B examples in a batch."""
+"""BaseTask: a model's pipeline, inputs, loss and training.
+
+Shapes: B examples in a batch.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +20,7 @@ from lingvo_pipe.training.task.protocols import EvalImages
 
 
 class BaseTask(BaseLayer):
-    """A model and its training; sub-classes define its inputs and its loss."""
+    """A model and its training. Sub-classes define its inputs and its loss."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -48,13 +51,14 @@ class BaseTask(BaseLayer):
     ) -> InstantiableParams:
         """Returns params of the head of a block of cells that has a local loss.
 
-        Raises ValueError if the task defines none, as here.
-
         Args:
             p: the task's params.
             num_cells: number of cells before the head.
             passed_on: specs of the last cell's outputs: the head's inputs.
             predictions: specs of the model's outputs: the head's outputs.
+
+        Raises:
+            ValueError: if the task defines no head, as here.
         """
         shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
         raise UserValueError(
@@ -65,7 +69,11 @@ class BaseTask(BaseLayer):
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Raises ValueError if an input does not fit; called before building."""
+        """Checks an input before the task is built.
+
+        Raises:
+            ValueError: if it does not fit.
+        """
 
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """Returns the first layer's positional inputs from a batch."""
@@ -76,7 +84,7 @@ class BaseTask(BaseLayer):
         raise NotImplementedError(f"{type(self).__name__}.LossTargets")
 
     def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
-        """Returns a micro-batch's metrics, name=(mean, weight); one is named `loss`.
+        """Returns a micro-batch's metrics, name=(mean, weight), among them `loss`.
 
         `predictions` are the last layer's outputs, `targets` are from `LossTargets`. It
         runs in the pipeline's last stage, without theta: weights belong in layers.
@@ -99,7 +107,7 @@ class BaseTask(BaseLayer):
         return {f"predictions_{i}": x for i, x in enumerate(flat) if x is not None}
 
     def ComputeMetrics(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
-        """Returns a batch's metrics as NestedMap(name=(mean, weight)); no gradients."""
+        """Returns a batch's metrics alone, as NestedMap(name=(mean, weight))."""
         return self.pipeline.ComputeMetrics(*self._arguments(theta, input_batch))
 
     def ComputeGradients(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
@@ -117,7 +125,7 @@ class BaseTask(BaseLayer):
         )
 
     def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
-        """Raises the failing operation's error, if any; see `PipeliningLayer`."""
+        """Raises the failing operation's error, if any, as `PipeliningLayer` does."""
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 
     def _arguments(self, theta: NestedMap, input_batch: NestedMap) -> tuple[Any, ...]:
@@ -129,7 +137,11 @@ class BaseTask(BaseLayer):
         return tf.nest.map_structure(_read, self.vars)
 
     def CheckAllInPipeline(self) -> None:
-        """Raises ValueError if the task has state outside its pipeline."""
+        """Checks that all state of the task is in its pipeline.
+
+        Raises:
+            ValueError: if some is outside.
+        """
         inside = set(self.pipeline.Descendants())
         outside = [
             f"{layer.path}/{name}"
@@ -145,7 +157,7 @@ class BaseTask(BaseLayer):
             )
 
     def TrainedVariables(self) -> dict[str, tf.Variable]:
-        """Returns the variables to train, by path, in order; see `without_frozen`."""
+        """Returns the trainable variables that are not frozen, by path, in order."""
         trainable = {k: v for k, v in self.VariablePaths().items() if v.trainable}
         return without_frozen(self.params.train, trainable)
 

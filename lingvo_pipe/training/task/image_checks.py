@@ -1,4 +1,7 @@
-"""Checks that images, of C channels and N classes, fit a model; labels explained."""
+"""Checks of images and labels against a model's sizes.
+
+Shapes: B images in a batch, of height H and width W, with C channels and N classes.
+"""
 
 import contextlib
 import re
@@ -29,9 +32,11 @@ class Size(NamedTuple):
 def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
     """Checks that a model takes an input's images, and has an output for each class.
 
-    Images are `[B, H, W, C]`; `taken` is C of the model's first layer, `given` the
-    number of its outputs, if known. Raises ValueError if C differs, or N is above
-    `given`.
+    Images are `[B, H, W, C]`. `taken` is C of the model's first layer, and `given` the
+    number of its outputs, if known.
+
+    Raises:
+        ValueError: if C differs, or N is above `given`.
     """
     spec: Any = getattr(data, "element_spec", {})
     image = spec.get("image")
@@ -78,10 +83,10 @@ def labels_explained(*inputs: Any) -> Iterator[None]:
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
-        found = _BAD_LABEL.search(error.message)
-        if found is None:
+        match = _BAD_LABEL.search(error.message)
+        if match is None:
             raise
-        where, label, number = found.groups()
+        where, label, number = match.groups()
         owners = " or ".join(dict.fromkeys(x.params.cls.__name__ for x in inputs))
         raise UserValueError(
             f"input: expected labels from 0 to {int(number) - 1}, since the model has "

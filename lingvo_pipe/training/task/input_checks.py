@@ -1,4 +1,4 @@
-"""Checks of what a model's input returns: its data sets, and each batch's weights."""
+"""Checks of a model's input: its data sets, and each batch's weights."""
 
 from typing import Any
 
@@ -14,7 +14,12 @@ _MAX_NUMBERS = 2**33
 
 
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
-    """Returns the unread batches of an input's method; raises for wrong ones."""
+    """Returns the unread batches of an input's method.
+
+    Raises:
+        TypeError: unless they are a data set of NestedMaps.
+        ValueError: if the data set is empty, or a batch is too large.
+    """
     _check_size(data)
     path = f"{type(data).__name__}.{method}"
     batches = getattr(data, method)()
@@ -36,7 +41,11 @@ def checked_batches(data: Any, method: str) -> tf.data.Dataset:
 
 
 def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
-    """Raises ValueError if an example's weight is negative, or else not finite."""
+    """Checks the weights of a batch's examples.
+
+    Raises:
+        ValueError: if one is negative or NaN, or infinite unless `may_be_infinite`.
+    """
     weights = batch.get(_WEIGHT)
     if not isinstance(weights, tf.Tensor) or not weights.dtype.is_floating:
         return

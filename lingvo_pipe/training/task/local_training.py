@@ -26,11 +26,13 @@ def with_local_losses(
 ) -> InstantiableParams:
     """Returns params of a task whose cells are trained in the blocks of `local`.
 
-    Each block but the last is followed by a `LocalLossLayer`, see `local_pipeline`;
-    devices and stages stay. With the schedule `local` and stages that end with blocks,
+    Each block but the last is followed by a `LocalLossLayer` (see `local_pipeline`).
+    Devices and stages stay. With the schedule `local` and stages that end with blocks,
     no device waits for another's backward pass. Heads' sizes are from the input's
-    `element_spec`. Raises ValueError if the blocks are invalid, or the task has no head
-    for them.
+    `element_spec`.
+
+    Raises:
+        ValueError: if the blocks are invalid, or the task has no head for them.
     """
     p, local = plain_task(task_params), task_params.local
     if local.scheme != BACKPROPAGATION and p.pipeline.slices is not None:
@@ -92,7 +94,7 @@ def _sized(
 
 
 def _num_channels(specs: Any) -> int:
-    """Returns the channels of the first tensor; 0 if outputs have names."""
+    """Returns the channels of the first tensor, or 0 if outputs have names."""
     first = specs[0] if isinstance(specs, Sequence) else specs
     if isinstance(first, Mapping) or first is None or not first.shape.rank:
         return 0

@@ -16,15 +16,22 @@ def configure_inputs(task_params: InstantiableParams, input_generator: Any) -> N
     """Sets the pipeline's `input_shapes` and `input_dtypes`, if unset and needed.
 
     They are the `element_spec`, with NestedMaps as dicts, which have a text form.
-    Raises ValueError if batches cannot be cut into micro-batches.
+
+    Raises:
+        ValueError: if batches cannot be cut into micro-batches.
     """
     p = task_params.pipeline
     if p.input_shapes is not None or not needs_inputs(p):
         return
     with tf.Graph().as_default():
         task, inputs = task_and_inputs(task_params, input_generator)
-        sizes = p.num_micro_batches, p.micro_batch_size, p.batch_dim
-        cut = cut_batch(inputs, *sizes, task.pipeline.path)
+        cut = cut_batch(
+            inputs,
+            p.num_micro_batches,
+            p.micro_batch_size,
+            p.batch_dim,
+            task.pipeline.path,
+        )
         stacked = list(cut.split(inputs))
     shapes = map_present(lambda x: tuple(x.shape[1:]), stacked)
     dtypes = map_present(lambda x: x.dtype, stacked)

@@ -28,10 +28,13 @@ def place_stages(
 ) -> Placement:
     """Resolves the devices from a pipeline's params and the flag --devices.
 
-    The flag is a number or full names; if None, devices are the params', or one per
-    stage. A number in `splits` becomes the stages for the flag; with replicas
-    `num_batch_shards` is set too. Raises ValueError if a param is invalid, the two
-    contradict each other, or neither gives the number of stages.
+    The flag is a number or full names. If it is None, devices are the params', or one
+    per stage. A number in `splits` is replaced by the number of stages for the flag.
+    With replicas `num_batch_shards` is set too.
+
+    Raises:
+        ValueError: if a param is invalid, the two contradict each other, or neither
+            gives the number of stages.
     """
     pipelining_rules.check_each_param(pipeline, _PATH)
     if pipeline.num_replicas > 1:  # The bytes of results depend on the shards.
@@ -71,7 +74,7 @@ def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
 def _set_splits(
     pipeline: InstantiableParams, flag: int | Sequence[str], num_stages: int | None
 ) -> str:
-    """Sets `splits` to the number of stages for --devices; returns a note."""
+    """Sets `splits` to the number of stages for --devices, and returns a note."""
     splits, num_replicas = pipeline.splits, pipeline.num_replicas
     number = flag if isinstance(flag, int) else len(flag)
     if number % num_replicas:
@@ -123,7 +126,7 @@ def _text(devices: int | Sequence[str]) -> str:
 def describe_run(task: BaseTask) -> str:
     """Returns a line with a task's parameters, stages and devices."""
     pipeline = task.pipeline
-    replicas = [", ".join(map(short_name, own)) for own in pipeline.replicas]
+    replicas = [", ".join(map(short_name, devices)) for devices in pipeline.replicas]
     replicas_text = f"replicas: {len(replicas)}; " if len(replicas) > 1 else ""
     trained = task.TrainedVariables().values()
     num_trained = sum(math.prod(variable.shape) for variable in trained)

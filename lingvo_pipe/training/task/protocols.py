@@ -13,7 +13,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class Sequences(Protocol):
-    """Decoded sequences, the best of each example first; empty ones at the end."""
+    """Decoded sequences, the best of each example first, empty ones at the end."""
 
     @property
     def ids(self) -> tf.Tensor:
@@ -21,7 +21,7 @@ class Sequences(Protocol):
 
     @property
     def lengths(self) -> tf.Tensor:
-        """int32 `[B, N]`; 0 for an empty sequence."""
+        """int32 `[B, N]`, 0 for an empty sequence."""
 
     @property
     def scores(self) -> tf.Tensor:
@@ -40,7 +40,7 @@ class DecodingTask(Protocol):
         eos_id: int,
         on_stages: bool = True,
     ) -> Sequences:
-        """Returns sequences for a batch; a function of the arguments alone.
+        """Returns sequences for a batch, by the arguments alone.
 
         Args:
             theta: values in the structure of the task's `vars`.
@@ -96,13 +96,17 @@ class SentenceInput(Protocol):
         """Vocabulary of the targets."""
 
     def TargetLanguages(self) -> list[str]:
-        """Returns the languages that the model translates to; empty if unknown."""
+        """Returns the languages that the model translates to, or none if unknown."""
 
     def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns the tokens of each, int `[K]`; a too long one is a ValueError."""
+        """Returns the number of tokens of each sentence, int `[K]`.
+
+        Raises:
+            ValueError: if a sentence is too long.
+        """
 
     def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
-        """Returns `Decode`'s inputs of string `[B]`; `weight` is 0 if wordless."""
+        """Returns `Decode`'s inputs of string `[B]`, with `weight` 0 if wordless."""
 
 
 @runtime_checkable
@@ -115,7 +119,11 @@ class ImageInput(Protocol):
 
     @property
     def class_names(self) -> list[str]:
-        """The name of each class; may need the data, and raise ValueError without."""
+        """The name of each class, which may need the data.
+
+        Raises:
+            ValueError: if the data is needed and missing.
+        """
 
     @property
     def pixel_note(self) -> str:
@@ -125,7 +133,10 @@ class ImageInput(Protocol):
         """Returns an image as evaluations read it: float32 `[H, W, C]`.
 
         It is a file's content, string `[]`, or pixels `[H', W', C]`. Runs in a function
-        too. Raises ValueError or tf.errors.InvalidArgumentError if it is none.
+        too.
+
+        Raises:
+            ValueError or tf.errors.InvalidArgumentError: if it is no image.
         """
 
 
@@ -136,4 +147,4 @@ class EvalImages(Protocol):
         """Adds a batch and the last layer's outputs for it, `[B, ...]`."""
 
     def Draw(self) -> Mapping[str, bytes]:
-        """Returns PNGs by name; the same bytes for the same batches."""
+        """Returns PNGs by name, the same bytes for the same batches."""

@@ -20,7 +20,7 @@ register_model = model_registry.RegisterSingleTaskModel
 
 
 class SingleTaskModelParams:
-    """Params of a task and of its inputs; sub-classes define them."""
+    """Params of a task and of its inputs, which sub-classes define."""
 
     def Train(self) -> InstantiableParams:
         """Returns params of the input to train on."""

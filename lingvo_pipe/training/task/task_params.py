@@ -94,7 +94,11 @@ def local_params() -> Params:
 
 
 def check_loop_params(p: Params) -> None:
-    """Raises ValueError unless numbers and intervals are positive integers."""
+    """Checks the numbers, intervals and switches of training and evaluation.
+
+    Raises:
+        ValueError: if one has a wrong value.
+    """
     names = ["max_steps", "steps_per_loop", "save_interval_steps"]
     names += ["report_interval_steps", "keep_checkpoints"]
     optional = ["train.histogram_interval_steps", "eval.interval_steps"]
@@ -138,7 +142,11 @@ def whole_task(task_params: InstantiableParams) -> InstantiableParams:
 
 
 def check_plain(p: InstantiableParams, path: str) -> None:
-    """Raises ValueError if a task's params ask for blocks with losses of their own."""
+    """Checks that a task's params ask for no local losses.
+
+    Raises:
+        ValueError: if they do.
+    """
     if p.local.scheme != BACKPROPAGATION:
         raise UserValueError(
             f"{path}: the task has no heads yet for local.scheme={p.local.scheme!r}, "

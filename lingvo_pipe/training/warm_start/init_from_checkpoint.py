@@ -56,14 +56,20 @@ def init_from_checkpoint(
 ) -> None:
     """Assigns initial values from checkpoints to variables of the model, by path.
 
-    `log` gets lists of the checkpoints' unused variables and, with reasons, of those
-    that keep their own initial values. Raises ValueError, and changes nothing, if rules
-    have problems, or a checkpoint is missing or damaged, or lacks a variable.
+    `log` gets two lists: the checkpoints' unused variables, and the model's variables
+    that keep their own initial values, with reasons.
+
+    Raises:
+        ValueError: if rules have problems, or a checkpoint is missing or damaged, or
+            lacks a variable. Nothing is changed then.
     """
     rules = p.init_from_checkpoint_rules
     if p.init_from_checkpoint_override:
         rules = with_checkpoint(rules, p.init_from_checkpoint_override)
-    sources = [_open(each, log) for each in resolve_rules(rules, list(variables))]
+    sources = [
+        _open(checkpoint_rules, log)
+        for checkpoint_rules in resolve_rules(rules, list(variables))
+    ]
     for source in sources:
         _check(source, variables)
     for source in sources:
@@ -157,10 +163,12 @@ def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
 def _own_values_text(
     sources: Sequence[_Source], variables: Mapping[str, tf.Variable]
 ) -> str:
-    own = variables.keys() - {path for source in sources for path in source.rules.names}
-    excluded = {k: v for each in sources for k, v in each.rules.excluded.items()}
-    lines = [f"{len(own)} variables keep their own initial values"]
-    for path in sorted(own):
+    kept_paths = variables.keys() - {
+        path for source in sources for path in source.rules.names
+    }
+    excluded = {k: v for source in sources for k, v in source.rules.excluded.items()}
+    lines = [f"{len(kept_paths)} variables keep their own initial values"]
+    for path in sorted(kept_paths):
         shape = describe(variables[path].dtype, variables[path].shape)
         reason = "matched by no rule"
         if path in excluded:

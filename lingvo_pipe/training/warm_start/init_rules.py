@@ -6,7 +6,7 @@
     )}
 
 A variable whose path begins with a match of an expression takes the value of the
-variable named by its format, filled in with the groups; the first match counts. A match
+variable named by its format, filled in with the groups. The first match counts. A match
 of the second list is excluded. Lingvo has the same rules.
 """
 
@@ -33,13 +33,16 @@ class InitRules(NamedTuple):
 def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
     """Applies rules to the variables of a model, given all their paths.
 
-    Raises ValueError if rules have another form, an expression matches no variable, a
-    format does not fit its expression, or several checkpoints have a variable.
+    Raises:
+        ValueError: if rules have another form, an expression matches no variable, a
+            format does not fit its expression, or several checkpoints have a variable.
     """
     if not isinstance(rules, dict):
         raise _malformed(rules)
     resolved = [_resolve(key, value, paths) for key, value in rules.items()]
-    counts = Counter(path for each in resolved for path in each.names)
+    counts = Counter(
+        path for checkpoint_rules in resolved for path in checkpoint_rules.names
+    )
     if several := [path for path, count in counts.items() if count > 1]:
         raise UserValueError(
             f"{PARAM}: expected 1 checkpoint for each variable, got more for "
@@ -49,7 +52,11 @@ def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
 
 
 def with_checkpoint(rules: Any, checkpoint: str) -> dict[str, Any]:
-    """Returns rules with another checkpoint; raises ValueError unless they name one."""
+    """Returns rules with another checkpoint.
+
+    Raises:
+        ValueError: unless the rules name exactly one checkpoint.
+    """
     if not isinstance(rules, dict):
         raise _malformed(rules)
     if len(rules) != 1:
