@@ -1,4 +1,4 @@
-"""A search for the slices with which a model fits; see `slices`.
+"""A search for the slices with which a model fits. See `slices`.
 
 Cells are cut until none needs more than a target, which shrinks from the bytes of a
 device until the model fits:
@@ -35,18 +35,18 @@ def fewest_slices(
     max_slices: int,
     attempt: Callable[[dict[str, int]], tuple[Result | None, float]],
 ) -> tuple[dict[str, int], Result] | None:
-    """Returns slices that fit, with the attempt's result; None if none do.
+    """Returns slices that fit and the attempt's result, or None if no slices fit.
 
     All cells that need more than a target are cut, into as few slices as reach it, and
     the target is as large as possible.
 
     Args:
-        p: params of a pipeline; its `slices` are ignored.
+        p: params of a pipeline, whose `slices` are ignored.
         cell_bytes: bytes that a device needs for each cell by itself.
         limit: bytes of a device.
         max_slices: largest number of slices of all layers together.
-        attempt: takes slices; returns a result, None if the model does not fit with
-            them, and the bytes that a device needs then, 0 if they are not known.
+        attempt: maps slices to a result, None if the model does not fit with them, and
+            to the bytes that a device needs then, 0 if they are not known.
     """
     parts = list(_find_parts(p, cell_bytes))
     can_be_cut = {part.cell for part in parts}
@@ -55,7 +55,7 @@ def fewest_slices(
     search = _Search(_tied_groups(p, parts), cell_bytes, limit, attempt)
     above = below = limit
     while search.num_slices(below) <= max_slices:
-        if (found := search.find(below)) is not None:
+        if (best := search.find(below)) is not None:
             break
         if search.is_hopeless(below):
             return None
@@ -65,14 +65,14 @@ def fewest_slices(
     for _ in range(_REFINEMENTS):
         middle = (above + below) / 2
         if better := search.find(middle):
-            found, below = better, middle
+            best, below = better, middle
         else:
             above = middle
-    return found
+    return best
 
 
 class _Search(Generic[Result]):
-    """Attempts with targets of bytes; see `fewest_slices` for the arguments."""
+    """Attempts with targets of bytes. See `fewest_slices` for the arguments."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class _Search(Generic[Result]):
         return sum(_slices_below(self._groups, target).values())
 
     def is_hopeless(self, target: float) -> bool:
-        """Returns whether no slices will fit that are smaller than in a failed attempt.
+        """Returns whether smaller slices than in a failed attempt can't fit either.
 
         The stages of an attempt are the best ones. If their boundaries were between any
         two units, each would have at most one slice less, and smaller workspaces.
@@ -113,14 +113,14 @@ class _Search(Generic[Result]):
         """Returns the bytes of the largest slice or whole cell."""
         parts = list(itertools.chain(*self._groups))
         cut = {part.cell for part in parts if part.name in slices}
-        whole = (n for i, n in enumerate(self._cell_bytes) if i not in cut)
+        uncut_cells = (n for i, n in enumerate(self._cell_bytes) if i not in cut)
         pieces = (x.num_bytes / slices.get(x.name, 1) for x in parts if x.cell in cut)
-        return max(itertools.chain(whole, pieces))
+        return max(itertools.chain(uncut_cells, pieces))
 
 
 @dataclasses.dataclass
 class _Part:
-    """A cell, or a part of one, that is cut by its units; `num_bytes` are its own."""
+    """A cell, or a part of one, that is cut by its units. `num_bytes` are its own."""
 
     name: str
     cell: int
@@ -129,23 +129,23 @@ class _Part:
     cell_bytes: int
 
     def num_slices(self, target: float) -> int:
-        """Returns the number of slices of at most `target` bytes, if there are."""
+        """Returns the number of slices of at most `target` bytes, where possible."""
         if self.cell_bytes <= target:
             return 1
         return max(int(-(-self.num_bytes // target)), 1)
 
 
 def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_Part]:
-    """Yields all parts that can be cut; they share a cell's bytes by their weights."""
-    found = [
+    """Yields all parts that can be cut. They share a cell's bytes by their weights."""
+    sliceable = [
         (i, name, part)
         for i, cell in enumerate(p.cell_tpl)
         for name, part in parts_below(f"cells[{i}]", cell)
         if not part.cls.SliceableParts(part) and num_units(part) > 1
     ]
-    counts = parameter_counts([*p.cell_tpl, *(part for _, _, part in found)])
+    counts = parameter_counts([*p.cell_tpl, *(part for _, _, part in sliceable)])
     own_counts = counts[len(p.cell_tpl) :]
-    for (i, name, part), count in zip(found, own_counts, strict=True):
+    for (i, name, part), count in zip(sliceable, own_counts, strict=True):
         num_bytes = cell_bytes[i] * count / max(counts[i], 1)
         yield _Part(name, i, num_units(part), num_bytes, cell_bytes[i])
 
@@ -185,7 +185,9 @@ def _cut_weights(
     for part in parts:
         name = p.cell_tpl[part.cell].name or f"cells_{part.cell}"
         if any(path.startswith(f"{name}/") for path in tied):
-            (own,) = slices_by_cell({part.name: 2}).values()
-            slices = slices_of(p.cell_tpl[part.cell], own)
-            found = Counter(path for each in slices for path in trained_paths(each))
-            yield from ((f"{name}/{x}", part) for x, n in found.items() if n > 1)
+            (cell_slices,) = slices_by_cell({part.name: 2}).values()
+            slices = slices_of(p.cell_tpl[part.cell], cell_slices)
+            counts = Counter(
+                path for slice_params in slices for path in trained_paths(slice_params)
+            )
+            yield from ((f"{name}/{x}", part) for x, n in counts.items() if n > 1)

@@ -49,7 +49,7 @@ class PipelineSteps:
     ):
         """Initializes the steps of a pipeline.
 
-        `loss_fn` is as in `ComputeGradients`; its weight must depend only on the
+        `loss_fn` is as in `ComputeGradients`. Its weight must depend only on the
         targets. `update` updates the weights of a stage.
 
         Raises:
@@ -117,16 +117,20 @@ class PipelineSteps:
         return function(arguments, tables)
 
     def _cut(self, batches: Any) -> tuple[MicroBatches, Any]:
-        """Cuts each mini-batch; returns inputs and targets `[N * M, .. b ..]` too."""
+        """Returns the cut of each mini-batch, with inputs and targets.
+
+        Inputs and targets are `[N * M, .. b ..]`.
+        """
         flat = present(batches)
         p, path = self._pipeline.params, self._pipeline.path
-        sizes = p.num_micro_batches, p.micro_batch_size, p.batch_dim
         traced: list[tuple[MicroBatches, Any]] = []
 
         def cut(*batch: tf.Tensor) -> list[tf.Tensor]:
             inputs, targets = self._feed(pack_present(batches, batch))
             fed = as_tensors((tuple(inputs), targets), path)
-            micro_batches = cut_batch(fed, *sizes, path)
+            micro_batches = cut_batch(
+                fed, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path
+            )
             traced.append((micro_batches, map_present(spec_of, fed)))
             return present(micro_batches.split(fed))
 

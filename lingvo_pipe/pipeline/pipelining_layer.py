@@ -118,7 +118,11 @@ class PipeliningLayer(BaseLayer):
         return self._runs.cache.built
 
     def stage_of_cell(self, index: int) -> int:
-        """Returns the stage of a cell; raises ValueError if there is no such cell."""
+        """Returns the stage of a cell.
+
+        Raises:
+            ValueError: if there is no cell of this index.
+        """
         boundaries = self._layout.boundaries
         if not 0 <= index < boundaries[-1]:
             raise UserValueError(
@@ -130,7 +134,7 @@ class PipeliningLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Runs the cells, pipelined.
 
-        A gradient tape around it runs the pipeline once more, forward and backward;
+        A gradient tape around it runs the pipeline once more, forward and backward.
         `ComputeGradients` needs one run, and returns losses and metrics that cells add.
         Untrained weights have no gradient.
 
@@ -271,17 +275,17 @@ class PipeliningLayer(BaseLayer):
     ) -> None:
         """Reruns a failed step layer by layer, to find the operation that failed.
 
-        Use it for an error of `ComputeGradients` or, in evaluation, of `ComputeMetrics`
-        that only reports a cancelled operation; with the same arguments.
+        Use it, with the same arguments, after an error of `ComputeGradients` or, in
+        evaluation, of `ComputeMetrics` that only reports a cancelled operation.
 
         Raises:
-            tf.errors.OpError: from the operation that fails now, naming the layer;
-                nothing is raised if none fails.
+            tf.errors.OpError: from the operation that fails now, naming the layer.
+                Nothing is raised if none fails.
         """
         trains = not forward_context.current_context().do_eval
         _, _, arguments = self._prepare(theta, inputs, targets, trains)
-        own = self._layout.schedule
-        schedule = own if trains else own.forward_part()
+        training_schedule = self._layout.schedule
+        schedule = training_schedule if trains else training_schedule.forward_part()
         needs_inputs = bool(self.before) and trains
         self._runs.function(
             not trains, schedule, arguments, loss_fn, needs_inputs
@@ -297,7 +301,7 @@ class PipeliningLayer(BaseLayer):
         targets: Any = None,
         trains: bool = False,
     ) -> tuple[PrologueRun, MicroBatches, RunArguments]:
-        """Runs the prologue; returns the arguments of the pipeline's run too."""
+        """Runs the prologue, and returns the pipeline's cut and arguments with it."""
         check_theta(theta, self.vars, self.path)
         if not isinstance(inputs, (list, tuple)):
             raise UserValueError(

@@ -168,7 +168,7 @@ class Layout:
     """Stages, their devices and their training schedule.
 
     `replicas` are full names of devices, for each replica one per stage. `recomputed`
-    tells for each cell whether it is recomputed where the schedule recomputes.
+    says for each cell whether it is recomputed where the schedule recomputes.
     """
 
     boundaries: list[int]
@@ -180,12 +180,13 @@ class Layout:
     def schedule_or(self, given: Schedule | None, path: str) -> Schedule:
         """Returns the given training schedule, or the layout's own if it is None.
 
-        Raises ValueError if it can't finish, has no backward passes, or is made for
-        other stages, devices or micro-batches.
+        Raises:
+            ValueError: if it can't finish, has no backward passes, or is made for other
+                stages, devices or micro-batches.
         """
-        own = self.schedule
+        layout_schedule = self.schedule
         if given is None:
-            return own
+            return layout_schedule
         if not isinstance(given, Schedule):
             raise UserValueError(
                 f"{path}: expected a Schedule, or None for the layer's own; got "
@@ -198,7 +199,10 @@ class Layout:
                 f"{path}: the schedule for ComputeGradients has no backward passes. "
                 "Use ComputeMetrics."
             )
-        number, devices = own.num_micro_batches, own.device_of_stage()
+        number, devices = (
+            layout_schedule.num_micro_batches,
+            layout_schedule.device_of_stage(),
+        )
         given_number, given_devices = given.num_micro_batches, given.device_of_stage()
         if (given_number, given_devices) != (number, devices):
             raise UserValueError(

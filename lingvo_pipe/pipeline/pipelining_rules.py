@@ -1,6 +1,6 @@
 """Validation of each param of a PipeliningLayer.
 
-Rules that involve several params are checked where the params are combined; `splits`
+Rules that involve several params are checked where the params are combined. `splits`
 and `schedule` are checked where stages and a schedule are made from them.
 """
 
@@ -48,7 +48,11 @@ def check_each_param(p: InstantiableParams, path: str) -> None:
 
 
 def count_batch_shards(p: InstantiableParams, path: str) -> int:
-    """Returns the number of batch shards, or raises ValueError if they are unequal."""
+    """Returns the number of batch shards.
+
+    Raises:
+        ValueError: if they would be unequal.
+    """
     name = "num_replicas" if p.num_batch_shards is None else "num_batch_shards"
     num_batch_shards: int = p.Get(name)
     if num_batch_shards % p.num_replicas:
@@ -115,7 +119,7 @@ Predicate = Callable[[Any, InstantiableParams], bool]
 
 
 class _Rule(NamedTuple):
-    """Rule for the values of a param; earlier rules are checked first."""
+    """Rule for the values of a param. Earlier rules are checked first."""
 
     expected: str  # The allowed values, in words.
     predicate: Predicate

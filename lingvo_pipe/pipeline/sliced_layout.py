@@ -20,10 +20,11 @@ _Sliced = tuple[InstantiableParams, Layout]
 
 
 def make_sliced_layout(p: InstantiableParams, path: str) -> Layout:
-    """Cuts the cells of the layer at `path`, changing its params; returns the layout.
+    """Cuts the cells in the params of the layer at `path`, and returns the layout.
 
-    Raises ValueError if params are invalid, or no stages fit into `memory_limit`; then
-    the error names the slices that would, if there are any.
+    Raises:
+        ValueError: if params are invalid, or no stages fit into `memory_limit`. Then
+            the error names the slices that would fit, if there are any.
     """
     check_each_param(p, path)
     if p.slices is None:
@@ -50,8 +51,8 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
             f"splits='auto'; got memory_limit={p.memory_limit}, splits={p.splits!r}. "
             "Set both, or list the slices."
         )
-    if (found := _fewest_slices(p, path)) is not None:
-        slices, sliced = found
+    if (fit := _fewest_slices(p, path)) is not None:
+        slices, sliced = fit
         if slices:
             text = "%s.slices: 'auto' cuts %s. To keep these slices, list them."
             tf.get_logger().warning(text, path, slices)
@@ -67,10 +68,10 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
 
 def _advice(p: InstantiableParams, path: str) -> str:
     """Returns a sentence about the slices that would fit, if there are any."""
-    if (found := _fewest_slices(p, path)) is None:
+    if (fit := _fewest_slices(p, path)) is None:
         return ""
     return (
-        f" Or cut layers: the model fits with slices={found[0]}, which slices='auto' "
+        f" Or cut layers: the model fits with slices={fit[0]}, which slices='auto' "
         "finds."
     )
 
@@ -78,7 +79,7 @@ def _advice(p: InstantiableParams, path: str) -> str:
 def _fewest_slices(
     p: InstantiableParams, path: str
 ) -> tuple[dict[str, int], _Sliced] | None:
-    """Returns slices that fit into the limit; None if none are found."""
+    """Returns slices that fit into the limit, or None if none are found."""
     memory, num_cells = whole_memory(p, path), len(p.cell_tpl)
     num_devices = len(p.devices) // p.num_replicas
     if memory.held(0, num_cells) > num_devices * p.memory_limit:

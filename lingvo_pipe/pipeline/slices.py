@@ -1,4 +1,4 @@
-"""The cells of a pipeline whose layers are in slices; see `layers.core.slicing`.
+"""The cells of a pipeline whose layers are in slices. See `layers.core.slicing`.
 
 cell_tpl  [ embedding  encoder  logits ]     slices = {'cells[2]': 3}
 becomes   [ embedding  encoder  logits>0  logits>1  logits>2 ]
@@ -19,7 +19,10 @@ from lingvo_pipe.layers.model_size import trained_paths
 def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
     """Returns a copy of a pipeline's params whose cells are the slices, if any.
 
-    Cells keep their names. Raises ValueError, naming all problems of `slices`.
+    Cells keep their names.
+
+    Raises:
+        ValueError: if `slices` are wrong. It names all their problems.
     """
     p = p.Copy()
     if not isinstance(p.slices, Mapping):
@@ -28,11 +31,11 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
     cells, ties = [], _Ties(p.tied)
     for i, cell in enumerate(p.cell_tpl):
         cell = cell.Copy().Set(name=cell.name or f"cells_{i}")  # Cells may be shared.
-        own = slices_by_cell(p.slices).get(f"cells[{i}]", 1)
-        slices = slices_of(cell, own)
-        if own != 1:
-            for j, each in enumerate(slices):
-                each.name = slice_name(cell.name, j)
+        cell_slices = slices_by_cell(p.slices).get(f"cells[{i}]", 1)
+        slices = slices_of(cell, cell_slices)
+        if cell_slices != 1:
+            for j, slice_params in enumerate(slices):
+                slice_params.name = slice_name(cell.name, j)
             ties.add(cell.name, slices)
         cells += slices
     tied = ties.resolved(f"{path}.slices")
@@ -41,10 +44,12 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
 
 def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
     """Returns the largest number of slices of each cell and of parts within it."""
-    found: dict[str, int] = {}
+    units_by_path: dict[str, int] = {}
     for i, cell in enumerate(cells):
-        found |= {path: num_units(p) for path, p in parts_below(f"cells[{i}]", cell)}
-    return found
+        units_by_path |= {
+            path: num_units(p) for path, p in parts_below(f"cells[{i}]", cell)
+        }
+    return units_by_path
 
 
 def parts_below(
@@ -57,24 +62,24 @@ def parts_below(
 
 
 def _check(p: InstantiableParams, path: str) -> None:
-    known, problems = sliceable_paths(p.cell_tpl), []
+    max_slices, problems = sliceable_paths(p.cell_tpl), []
     for name, number in p.slices.items():
-        if name not in known:
-            near = _did_you_mean(name, p.cell_tpl, known)
+        if name not in max_slices:
+            near = _did_you_mean(name, p.cell_tpl, max_slices)
             problems.append(
                 f"{name!r} is not a cell, or a part of one, that can be cut.{near}"
             )
-        elif known[name] == 1 and number > 1:
+        elif max_slices[name] == 1 and number > 1:
             problems.append(f"{name!r} can't be cut into slices.")
-        elif number > known[name]:
+        elif number > max_slices[name]:
             problems.append(
-                f"expected at most {known[name]} slices of {name!r}, one for each "
+                f"expected at most {max_slices[name]} slices of {name!r}, one for each "
                 f"head, channel or token; got {number}."
             )
         if inner := [k for k in p.slices if k.startswith(f"{name}.")]:
             problems.append(f"{name!r} contains {', '.join(inner)}: list one of them.")
     if problems:
-        can = [k for k, number in known.items() if number > 1]
+        can = [k for k, number in max_slices.items() if number > 1]
         shown = ", ".join(can[:8]) + (", ..." if len(can) > 8 else "")
         raise UserValueError(
             f"{path}.slices: {' '.join(problems)} These can be cut: {shown or 'none'}."
@@ -82,14 +87,14 @@ def _check(p: InstantiableParams, path: str) -> None:
 
 
 def _did_you_mean(
-    name: str, cells: Sequence[InstantiableParams], known: Mapping[str, int]
+    name: str, cells: Sequence[InstantiableParams], max_slices: Mapping[str, int]
 ) -> str:
     """Returns a hint to the path of a layer that is called by its cell's name."""
-    first, dot, rest = name.partition(".")
+    first, dot, part_path = name.partition(".")
     for i, cell in enumerate(cells):
-        if cell.name == first and (path := f"cells[{i}]{dot}{rest}") in known:
+        if cell.name == first and (path := f"cells[{i}]{dot}{part_path}") in max_slices:
             return f" Did you mean {path!r}?"
-    return did_you_mean(name, [k for k, number in known.items() if number > 1])
+    return did_you_mean(name, [k for k, number in max_slices.items() if number > 1])
 
 
 def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
@@ -121,8 +126,12 @@ class _Ties:
                 self._slices[path] = [f"{s.name}/{weight}" for s in has]
 
     def resolved(self, param: str) -> dict[str, str]:
-        """Returns the ties slice by slice, or raises ValueError."""
-        found: dict[str, str] = {}
+        """Returns the ties slice by slice.
+
+        Raises:
+            ValueError: if tied weights are in different numbers of slices.
+        """
+        ties: dict[str, str] = {}
         for tied, owner in self._tied.items():
             ends = [self._slices.get(x, [x]) for x in (tied, owner)]
             if len(ends[0]) != len(ends[1]):
@@ -132,5 +141,5 @@ class _Ties:
                     f"of {', '.join(sorted({*self._tied, *self._tied.values()}))} "
                     "alike."
                 )
-            found.update(zip(*ends, strict=True))
-        return found
+            ties.update(zip(*ends, strict=True))
+        return ties

@@ -76,8 +76,9 @@ MUTATIONS = (
     Mutation(
         "recomputation of other examples",
         "lingvo_pipe/pipeline/loops/stage_runner.py",
-        "op.phase_inputs(), values, stashed",
-        "op._replace(micro_batch=0 * op.micro_batch).phase_inputs(), values, stashed",
+        "op.stage_inputs(state), values, stashed",
+        "op._replace(micro_batch=0 * op.micro_batch).stage_inputs(state), values, "
+        "stashed",
         (f"{_SIDE}_bytes_do_not_depend_on_the_stages",),
     ),
     Mutation(
@@ -263,9 +264,9 @@ MUTATIONS = (
     Mutation(
         "squares of several steps a call in another order",
         "lingvo_pipe/training/step/several_steps.py",
-        "ours = {path: by_path[path] for path in self.trained if path in by_path}",
-        "ours = {path: x for path, x in by_path.items() if path in self.trained}",
-        ("tests/training/step/step_loop_test.py",),
+        "path: by_path[path] for path in self.trained if path in by_path",
+        "path: x for path, x in by_path.items() if path in self.trained",
+        ("tests/training/step/several_steps_test.py",),
     ),
     Mutation(
         "graphs with other constants are equal",
@@ -277,7 +278,7 @@ MUTATIONS = (
     Mutation(
         "learning rate saved in checkpoints",
         "lingvo_pipe/training/optim/learner.py",
-        "            if each.path != LEARNING_RATE_NAME\n",
+        "            if variable.path != LEARNING_RATE_NAME\n",
         "",
         ("tests/training/resumed_hyperparameters_test.py",),
     ),

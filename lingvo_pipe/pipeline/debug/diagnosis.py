@@ -55,7 +55,7 @@ def diagnose(
     """Runs the layers one by one, eagerly, forward and, if it `trains`, backward.
 
     The stages, each on one of `devices`, were made from `traced`. Weights are flat,
-    for each stage and layer; the mini-batch is given with names, too.
+    for each stage and layer. The mini-batch has names for its values.
 
     Raises:
         tf.errors.OpError: the error of the operation that fails, with the layer's path.
@@ -112,8 +112,10 @@ class NotFinite:
             if self._has_nan or not is_differentiable(x):
                 continue
             sizes = tf.abs(x)  # For complex numbers too.
-            flags = {"nan": tf.math.is_nan(sizes), "inf": tf.math.is_inf(sizes)}
-            numbers = {k: int(tf.math.count_nonzero(own)) for k, own in flags.items()}
+            masks = {"nan": tf.math.is_nan(sizes), "inf": tf.math.is_inf(sizes)}
+            numbers = {
+                kind: int(tf.math.count_nonzero(mask)) for kind, mask in masks.items()
+            }
             if numbers["nan"] or (numbers["inf"] and not self._found):
                 kinds = " or ".join(kind for kind, number in numbers.items() if number)
                 count = f"{sum(numbers.values())} of {x.shape.num_elements()}"
@@ -151,7 +153,7 @@ class _Layer:
     def forward(
         self, call_context: CallContext, values: Values, micro_batch: int
     ) -> Pack:
-        """Adds the outputs to `values`; returns the stash of residuals."""
+        """Adds the outputs to `values`, and returns the stash of residuals."""
         stage, numbers = self._stage, self._layer.values.made
         with self._running("forward", micro_batch) as label:
             empty = stage.empty_stash(StashKind.RESIDUALS, tf.constant(1))
@@ -165,8 +167,10 @@ class _Layer:
             values.update(made_values)
             (flat,) = stage.unpack_sums(packed_sums)
         pairs = zip(self._trace.made, numbers, strict=True)
-        made = {x.ref(): values[value] for x, value in pairs}
-        outputs = map_present(lambda x: made.get(x.ref()), self._trace.result.outputs)
+        tensors = {x.ref(): values[value] for x, value in pairs}
+        outputs = map_present(
+            lambda x: tensors.get(x.ref()), self._trace.result.outputs
+        )
         sums = tf.nest.pack_sequence_as(self._trace.result.sums, flat)
         self._not_finite.inspect(label, _by_path("output", outputs))
         self._not_finite.inspect(label, _by_path("sum", sums))
@@ -192,8 +196,8 @@ class _Layer:
             gradients.update(totals)
             (accumulators,) = stage.gradients.unpack(packs)
             of_weights = functions.unpack_gradients(accumulators)
-        has = zip(self._weight_names, functions.phases.has_gradient, strict=True)
-        names = [f"gradient of {name}" for name, yes in has if yes]
+        pairs = zip(self._weight_names, functions.phases.has_gradient, strict=True)
+        names = [f"gradient of {name}" for name, has_gradient in pairs if has_gradient]
         self._not_finite.inspect(label, zip(names, of_weights, strict=True))
         for i in functions.phases.gives:
             gradient = gradients[self._layer.values.args[i]]
@@ -204,7 +208,7 @@ class _Layer:
 
     @contextlib.contextmanager
     def _running(self, direction: str, micro_batch: int) -> Iterator[str]:
-        """Names the pass in errors; yields the layer's label for its values."""
+        """Names the pass in errors, and yields the layer's label for its values."""
         label = f"{self._label}, micro-batch {micro_batch}"
         location = f"the {direction} pass of {label}"
         with tf.device(self._device), naming(location, self._trace.graph):
@@ -240,7 +244,7 @@ def naming(location: str, graph: Any = None) -> Iterator[None]:
 
 
 def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yields the batches; names the input in the error of an operation that reads."""
+    """Yields the batches, and names the input in errors of the operations that read."""
     with naming("reading the input"):
         yield from batches
 
@@ -249,6 +253,6 @@ def _lines(graph: Any, node: str) -> str:
     """Returns the user's lines that made a node, or an operation around it."""
     operations = {operation.name: operation for operation in graph.get_operations()}
     names = list(itertools.accumulate(node.split("/"), "{}/{}".format))
-    found = (operations[name] for name in reversed(names) if name in operations)
-    operation = next(found, None)
+    innermost = (operations[name] for name in reversed(names) if name in operations)
+    operation = next(innermost, None)
     return "" if operation is None else frames_text(operation.traceback)

@@ -32,16 +32,16 @@ def _unreached_weights(traced: TracedLayers) -> list[str]:
     """Returns the paths of trained weights that no loss reaches, in order."""
     *layer_calls, loss = zip(traced.values, traced.traces, strict=True)
     reached = set(loss[0].gives)
-    known: dict[tuple[int, tuple[int, ...]], tuple[set[int], set[int]]] = {}
+    reach_of_trace: dict[tuple[int, tuple[int, ...]], tuple[set[int], set[int]]] = {}
     trained: dict[int, bool] = {}
     for layer, (call, trace) in zip(
         reversed(traced.layers), reversed(layer_calls), strict=True
     ):
         seeded = tuple(i for i, value in enumerate(call.made) if value in reached)
         key = id(trace), seeded
-        if key not in known:
-            known[key] = _reach(trace, seeded)
-        weights, inputs = known[key]
+        if key not in reach_of_trace:
+            reach_of_trace[key] = _reach(trace, seeded)
+        weights, inputs = reach_of_trace[key]
         reached.update(call.args[i] for i in inputs)
         for i, variable in enumerate(tf.nest.flatten(layer.vars)):
             if trace.weight_gradients[i] is not None:
@@ -60,9 +60,9 @@ def _reach(trace: Trace, seeded: Sequence[int]) -> tuple[set[int], set[int]]:
     They come from the outputs at the positions `seeded`.
     """
     seeds = [*(trace.output_gradients[i] for i in seeded), *trace.goal_seeds]
-    found = dependents(trace.graph, {x.op for x in seeds if x is not None})
+    reached = dependents(trace.graph, {x.op for x in seeds if x is not None})
     weights, inputs = (
-        {i for i, x in enumerate(gradients) if x is not None and x.op in found}
+        {i for i, x in enumerate(gradients) if x is not None and x.op in reached}
         for gradients in (trace.weight_gradients, trace.input_gradients)
     )
     return weights, inputs

@@ -19,7 +19,7 @@ _NUM_SHOWN = 4
 
 
 class Sources(NamedTuple):
-    """IP addresses from which a cluster's tasks send; none if any address may."""
+    """IP addresses from which a cluster's tasks send, or none if any address may."""
 
     ips: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()  # Tasks whose names are not known yet.
@@ -33,15 +33,15 @@ def answered_sources(cluster: Cluster) -> Sources:
     unknown = []
     for task in (cluster.trainer, *cluster.workers):
         try:
-            found = socket.getaddrinfo(split_address(task)[0], None)
+            entries = socket.getaddrinfo(split_address(task)[0], None)
         except OSError:  # Such as a pod that Kubernetes has not created yet.
             unknown.append(task)
             continue
-        ips |= dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
+        ips |= dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in entries)
         # A task on this machine may send from another of its addresses.
-        own = route_source(task)
-        if own is not None:
-            ips[own.partition("%")[0]] = None
+        source = route_source(task)
+        if source is not None:
+            ips[source.partition("%")[0]] = None
     return Sources(tuple(ips), tuple(unknown))
 
 
@@ -63,17 +63,17 @@ def answer_later(
 ) -> None:
     """Starts a thread that lets in tasks as their names become known."""
 
-    def wait(known: Sources) -> None:
-        while known.unknown:
+    def wait(current: Sources) -> None:
+        while current.unknown:
             time.sleep(_POLL_SECONDS)
             now = answered_sources(cluster)
             # A name that was known stays so, whatever its server says meanwhile.
-            ips = tuple(dict.fromkeys((*known.ips, *now.ips)))
-            if ips != known.ips:
+            ips = tuple(dict.fromkeys((*current.ips, *now.ips)))
+            if ips != current.ips:
                 try:
                     restrict_listeners(port, addresses, ips)
                 except UserConnectionError as error:
                     print(error, flush=True)
-            known = Sources(ips, now.unknown)
+            current = Sources(ips, now.unknown)
 
     threading.Thread(target=wait, args=(sources,), daemon=True).start()

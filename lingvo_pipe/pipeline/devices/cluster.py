@@ -72,7 +72,7 @@ _NUM_SHOWN = 40
 
 @dataclass
 class _Connection:
-    """The cluster of this process; as in TensorFlow, a process has at most one."""
+    """The cluster of this process. As in TensorFlow, a process has at most one."""
 
     workers: list[str] = field(default_factory=list)  # Their addresses.
     descriptions: Sequence[WorkerDescription] = ()
@@ -101,10 +101,15 @@ class ReadyWorkers:
 def check_servers(workers: Sequence[str]) -> None:
     """Raises ConnectionError if an address answers, but as no TensorFlow server."""
     for task, worker in enumerate(workers):
-        address, answer = (split_address(worker), _CONNECT_SECONDS), b""
-        with contextlib.suppress(OSError), socket.create_connection(*address) as there:
-            there.sendall(_HTTP2_GREETING)
-            answer = there.recv(_NUM_SHOWN)
+        answer = b""
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(
+                split_address(worker), timeout=_CONNECT_SECONDS
+            ) as connection,
+        ):
+            connection.sendall(_HTTP2_GREETING)
+            answer = connection.recv(_NUM_SHOWN)
         if answer and answer[_FRAME_TYPE] != _SETTINGS:
             raise UserConnectionError(
                 f"{WORKER_JOB}:{task} at {worker} is no TensorFlow server: its answer "
@@ -114,15 +119,21 @@ def check_servers(workers: Sequence[str]) -> None:
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:
-    """Waits for all workers; ConnectionError if one is missing or unexpected."""
+    """Waits for all workers.
+
+    Raises:
+        ConnectionError: if a worker is missing or unexpected.
+    """
     return ReadyWorkers(_reach(cluster.workers), _checked_workers(cluster.workers))
 
 
 def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
     """Makes the devices of ready workers devices of this process.
 
-    Raises ConnectionError if this process can't listen at its address, or be restricted
-    to it; RuntimeError if it is connected to other workers.
+    Raises:
+        ConnectionError: if this process can't listen at its address, or be restricted
+            to it.
+        RuntimeError: if this process is connected to other workers.
     """
     workers = list(cluster.workers)
     if _connection.workers == workers:
@@ -132,10 +143,11 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
             "A process connects to one cluster only; it has connected to "
             f"{_connection.workers}, now got {workers}. Start another process."
         )
-    own = cluster.trainer or f"{ready.own_host}:0"
-    addresses = [] if cluster.listens_on_all else own_addresses(own, workers)
+    trainer = cluster.trainer or f"{ready.own_host}:0"
+    addresses = [] if cluster.listens_on_all else own_addresses(trainer, workers)
     sources = answered_sources(cluster)
-    host, port = own.rpartition(":")[0], split_address(own)[1] or unused_ports(1)[0]
+    host = trainer.rpartition(":")[0]
+    port = split_address(trainer)[1] or unused_ports(1)[0]
     check_port("The trainer", f"{host}:{port}")
     # It listens before it is connected to all workers.
     with (
@@ -157,12 +169,12 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
 
 
 def workers_note() -> str:
-    """Returns a line for the user about the workers; empty if there are none."""
+    """Returns a line for the user about the workers, or "" if there are none."""
     return _connection.note
 
 
 def incarnation(device: str) -> int:
-    """Returns a device's incarnation, which differs by process; 0 without workers."""
+    """Returns a device's incarnation, which differs by process (0 without workers)."""
     return _connection.incarnations.get(device, 0)
 
 
@@ -209,18 +221,25 @@ def _reach(workers: Sequence[str]) -> str:
 
 def _own_host(worker: str) -> str | None:
     """Returns the address under which `worker` sees this machine, if reachable."""
-    address = split_address(worker), _CONNECT_SECONDS
-    with contextlib.suppress(OSError), socket.create_connection(*address) as connection:
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(
+            split_address(worker), timeout=_CONNECT_SECONDS
+        ) as connection,
+    ):
         host = connection.getsockname()[0]
         return f"[{host}]" if ":" in host else host
     return None
 
 
 def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
-    found = [_description(f"worker:{i} at {at}", at) for i, at in enumerate(workers)]
+    descriptions = [
+        _description(f"worker:{task} at {address}", address)
+        for task, address in enumerate(workers)
+    ]
     wrong = [
         f"worker:{task} at {workers[task]} ({worker}): {'; '.join(different)}"
-        for task, worker in enumerate(found)
+        for task, worker in enumerate(descriptions)
         if (different := differences(worker, task, workers, versions()))
     ]
     if wrong:
@@ -228,16 +247,19 @@ def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
             "All tasks must have the same versions and the same --cluster; "
             f"{' and '.join(wrong)}. Restart the wrong ones."
         )
-    return tuple(found)
+    return tuple(descriptions)
 
 
 def _description(name: str, address: str) -> WorkerDescription:
-    """Waits for a worker's description, written soon after its start; returns it."""
+    """Waits for a worker's description, and returns it.
+
+    The worker writes it soon after its start.
+    """
     begin = time.monotonic()
     deadline, last = begin + ANSWER_SECONDS, begin + FINISH_SECONDS
     while True:
         try:
-            found = read_worker(address)
+            description = read_worker(address)
         except tf.errors.OpError as error:
             is_late = isinstance(error, tf.errors.DeadlineExceededError)
             if is_late and time.monotonic() < last and is_busy(address):
@@ -247,8 +269,8 @@ def _description(name: str, address: str) -> WorkerDescription:
                 "seconds. Another program listens there, or it hangs: restart it with "
                 "--job=worker."
             ) from error
-        if found is not None:
-            return found
+        if description is not None:
+            return description
         if time.monotonic() > deadline:
             raise UserConnectionError(
                 f"{name} is no worker of this version of lingvo_pipe, but another "

@@ -20,10 +20,11 @@ _MAX_PORT = 65535
 
 @dataclass(frozen=True)
 class Cluster:
-    """The tasks of a job; each address is `host:port`.
+    """The tasks of a job, each with an address `host:port`.
 
-    A number of devices counts a trainer's with an address before the workers'. Without,
-    it takes any port, and only named devices may be its own.
+    A trainer with an address lends its own devices: a number of devices counts them
+    before the workers'. A trainer without an address takes any port, and only named
+    devices may be its own.
     """
 
     workers: tuple[str, ...]
@@ -46,7 +47,11 @@ class SchedulersCluster:
 
 
 def parse_cluster_spec(text: str) -> Cluster:
-    """Returns the cluster of --cluster; ValueError for other jobs or bad addresses."""
+    """Returns the cluster of --cluster.
+
+    Raises:
+        ValueError: for other jobs or bad addresses.
+    """
     jobs: dict[str, list[str]] = {}
     for entry in text.strip().split("@"):
         job, _, addresses = entry.partition("=")
@@ -61,16 +66,20 @@ def parse_cluster_spec(text: str) -> Cluster:
 
 
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
-    """Returns a cluster by address; ValueError, which names `source`, for a bad one."""
+    """Returns a cluster by address.
+
+    Raises:
+        ValueError: if the cluster is not valid. The error names `source`.
+    """
 
     def check(is_right: bool, expected: str, got: object) -> None:
         if not is_right:
             raise UserValueError(path=source, expected=expected, got=got, hint=hint)
 
     workers, trainers = jobs.get(WORKER_JOB, []), jobs.get(TRAINER_JOB, [])
-    every = [*trainers, *workers]
-    wrong = [address for address in every if not _is_address(address)]
-    twice = sorted({a for a in every if every.count(a) > 1})
+    addresses = [*trainers, *workers]
+    wrong = [address for address in addresses if not _is_address(address)]
+    twice = sorted({x for x in addresses if addresses.count(x) > 1})
     check(bool(workers), "a job 'worker' with addresses", sorted(jobs))
     check(len(trainers) <= 1, "at most one trainer", trainers)
     check(not wrong, "all addresses as host:port", wrong)
@@ -79,13 +88,17 @@ def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Clust
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Returns host and port: `::1` and 2222 for `[::1]:2222`."""
+    """Returns host and port, such as `::1` and 2222 for `[::1]:2222`."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def checked_task(task: int, workers: Sequence[str]) -> int:
-    """Returns a worker's number; raises ValueError if there is no such worker."""
+    """Returns a worker's number.
+
+    Raises:
+        ValueError: if there is no such worker.
+    """
     if not 0 <= task < len(workers):
         number = len(workers)
         expected = f"one of the {number} workers in --cluster, 0..{number - 1}"

@@ -18,11 +18,14 @@ class TaskDevices:
 
 
 def choose_devices(number: int, tasks: Sequence[TaskDevices]) -> list[DeviceName]:
-    """Returns the first devices of a cluster; ValueError if there are fewer.
+    """Returns the first devices of a cluster.
 
     If any task has GPUs, all of one task come before the next task's, so that
     neighboring stages share a machine. Otherwise CPU devices stand in for GPUs of
     different machines: one of each task, then a second.
+
+    Raises:
+        ValueError: if the cluster has fewer devices.
     """
     has_gpus = any(task.num_gpus for task in tasks)
     kind = "GPU" if has_gpus else "CPU"

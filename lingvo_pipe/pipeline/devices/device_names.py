@@ -59,17 +59,25 @@ class DeviceName:
 
 
 def device_name(text: str) -> DeviceName:
-    """Parses the name of a device, short or full; raises ValueError for another."""
+    """Parses the name of a device, short or full.
+
+    Raises:
+        ValueError: if it is no such name.
+    """
     return device_names([text])[0]
 
 
 def device_names(texts: Sequence[str]) -> list[DeviceName]:
-    """Parses names of different devices; ValueError names all that are wrong."""
-    found = [_parse(text) for text in texts]
-    wrong = [text for text, name in zip(texts, found, strict=True) if name is None]
+    """Parses names of different devices.
+
+    Raises:
+        ValueError: if names are not valid or occur twice. The error names all of them.
+    """
+    parsed = [_parse(text) for text in texts]
+    wrong = [text for text, name in zip(texts, parsed, strict=True) if name is None]
     if wrong or not texts:
         raise UserValueError(f"Unknown devices: {wrong}.{_near(wrong)} {_HELP}")
-    names = [name for name in found if name is not None]
+    names = [name for name in parsed if name is not None]
     if beyond := [name.short for name in names if name.index >= _MAX_DEVICES]:
         raise UserValueError(
             f"Devices {beyond}: expected numbers below {_MAX_DEVICES}. {_HELP}"
@@ -81,7 +89,11 @@ def device_names(texts: Sequence[str]) -> list[DeviceName]:
 
 
 def parse_devices(text: str) -> int | list[str]:
-    """Parses a number, or names separated by commas, to full names; or ValueError."""
+    """Parses a number of devices, or names separated by commas to full names.
+
+    Raises:
+        ValueError: if the number or a name is not valid.
+    """
     entries = [entry.strip() for entry in text.split(",")]
     if len(entries) == 1 and re.fullmatch(r"-?\d{1,20}", entries[0], re.ASCII):
         return checked_number(int(entries[0]))
@@ -89,7 +101,11 @@ def parse_devices(text: str) -> int | list[str]:
 
 
 def checked_number(number: int) -> int:
-    """Returns a number of devices; raises ValueError if it is out of range."""
+    """Returns a number of devices.
+
+    Raises:
+        ValueError: if the number is out of range.
+    """
     if not 1 <= number <= _MAX_DEVICES:
         limit = "at least 1 device" if number < 1 else f"at most {_MAX_DEVICES} devices"
         raise UserValueError(f"Expected {limit}, got {number}. {_HELP}")
@@ -117,6 +133,6 @@ def _near(wrong: Iterable[str]) -> str:
     for text in wrong:
         *tasks, index = re.findall(r"\d+", text) or ["0"]
         task = f"{WORKER_JOB}:{tasks[0]}/" if tasks else ""
-        known = [f"{task}{kind.lower()}:{index}" for kind in KINDS]
-        meant += near_names(text, known)[:1]
+        valid_names = [f"{task}{kind.lower()}:{index}" for kind in KINDS]
+        meant += near_names(text, valid_names)[:1]
     return f" Did you mean {', '.join(meant)}?" if meant else ""

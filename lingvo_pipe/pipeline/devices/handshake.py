@@ -1,6 +1,6 @@
 """Handshake of a worker and its trainer, by variables of the worker's server.
 
-A worker writes its description, which the trainer reads; a trainer announces its end.
+A worker writes its description, which the trainer reads. A trainer announces its end.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class WorkerDescription:
 
 
 def parse_description(text: str) -> WorkerDescription | None:
-    """Parses a description; returns None for another version's."""
+    """Parses a description, or returns None for another version's."""
     try:
         values = json.loads(text)
         if set(values) != {field.name for field in fields(WorkerDescription)}:
@@ -130,7 +130,11 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 
 
 def read_worker(address: str) -> WorkerDescription | None:
-    """Returns a task's description, or None; raises OpError if it is no server."""
+    """Returns a task's description, or None if it has none.
+
+    Raises:
+        tf.errors.OpError: if the task is no server.
+    """
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         variable = server_variable(_DESCRIPTION, tf.string)
         value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.string)

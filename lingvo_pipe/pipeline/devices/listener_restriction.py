@@ -54,19 +54,21 @@ def restrict_listeners(
 ) -> bool:
     """Restricts all listeners of this process at a port to IP addresses of its machine.
 
-    They answer packets from `sources` alone, from all if there are none. Then closes
+    They answer packets from `sources` alone, or from all if there are none. Then closes
     connections that other clients made before. Without CAP_NET_ADMIN they answer at the
-    whole interface, and all sources: then returns False. Raises ConnectionError if the
-    system rejects the restriction, or ignores it.
+    addresses' network interface, from any source, and the function returns False.
+
+    Raises:
+        ConnectionError: if the system rejects the restriction, or ignores it.
     """
     try:
         interfaces = _restrict(port, addresses, sources)
-        others = _forbidden_addresses(addresses, interfaces)
+        forbidden = _forbidden_addresses(addresses, interfaces)
     except OSError as error:
         raise _restriction_error(port, addresses, str(error.strerror)) from error
     if not interfaces:
         raise _restriction_error(port, addresses, "no listening socket was found")
-    answering = [ip for ip in others if answers(ip, port, _PROBE_SECONDS)]
+    answering = [ip for ip in forbidden if answers(ip, port, _PROBE_SECONDS)]
     if answering:
         reason = f"it still answers at {', '.join(answering)}"
         raise _restriction_error(port, addresses, reason)
@@ -104,13 +106,13 @@ def close_other_connections(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> None:
     """Shuts down connections at a port that a filter would drop."""
-    for each in _sockets(port):
-        with each, contextlib.suppress(OSError):  # It was closed meanwhile.
-            if not _listens(each) and (
-                _plain_ip(each.getsockname()) not in addresses
-                or (sources and _plain_ip(each.getpeername()) not in sources)
+    for tcp_socket in _sockets(port):
+        with tcp_socket, contextlib.suppress(OSError):  # It was closed meanwhile.
+            if not _listens(tcp_socket) and (
+                _plain_ip(tcp_socket.getsockname()) not in addresses
+                or (sources and _plain_ip(tcp_socket.getpeername()) not in sources)
             ):
-                each.shutdown(socket.SHUT_RDWR)
+                tcp_socket.shutdown(socket.SHUT_RDWR)
 
 
 def _plain_ip(address: Sequence[object]) -> str:
@@ -143,7 +145,7 @@ def _one_of(
     version: int, field: dict[int, int], addresses: Sequence[str]
 ) -> list[Instruction]:
     """Returns instructions that drop a packet unless a field is an address."""
-    ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
+    ips = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
     program: list[Instruction] = [(_RETURN, 0, 0, _DROP)]
     for packed in reversed([ip.packed for ip in ips if ip.version == version]):
         words = struct.unpack(f"!{len(packed) // 4}I", packed)
@@ -158,8 +160,12 @@ def _one_of(
 
 
 def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> None:
-    """Attaches a filter to a socket, in place of an earlier one; OSError if refused."""
-    packed = b"".join(struct.pack("HBBI", *each) for each in program)
+    """Attaches a filter to a socket, in place of an earlier one.
+
+    Raises:
+        OSError: if the system refuses the filter.
+    """
+    packed = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(packed)
     option = struct.pack("HL", len(program), ctypes.addressof(buffer))
     listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
@@ -168,12 +174,15 @@ def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> No
 def _restrict(
     port: int, addresses: Sequence[str], sources: Sequence[str]
 ) -> list[str | None]:
-    """Restricts a port's listeners; returns each one's interface, None for a filter."""
+    """Restricts a port's listeners.
+
+    Returns each listener's interface, or None for a listener with a filter.
+    """
     interfaces = []
-    for each in _sockets(port):
-        with each:
-            if _listens(each):
-                interfaces.append(_restrict_listener(each, addresses, sources))
+    for tcp_socket in _sockets(port):
+        with tcp_socket:
+            if _listens(tcp_socket):
+                interfaces.append(_restrict_listener(tcp_socket, addresses, sources))
     return interfaces
 
 
@@ -197,11 +206,13 @@ def _restrict_listener(
 
 def _bind_to(listener: socket.socket, interface: str) -> None:
     name = interface.encode()
-    options = (socket.SOL_SOCKET, _SO_BINDTODEVICE)
-    if listener.getsockopt(*options, _MAX_INTERFACE_NAME).rstrip(b"\0") == name:
+    bound_name = listener.getsockopt(
+        socket.SOL_SOCKET, _SO_BINDTODEVICE, _MAX_INTERFACE_NAME
+    )
+    if bound_name.rstrip(b"\0") == name:
         return  # Binding twice is not permitted.
     try:
-        listener.setsockopt(*options, name)
+        listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, name)
     except PermissionError as error:
         raise PermissionError(
             error.errno, "a filter needs the capability CAP_NET_ADMIN"
@@ -213,14 +224,15 @@ def _forbidden_addresses(
 ) -> dict[str, None]:
     """Returns addresses of this machine at which the port must not answer."""
     if any(interfaces):
-        known = [*_LOOPBACK, *interface_addresses()]
-        others = [each.ip for each in known if each.interface not in interfaces]
+        ips = [
+            ip
+            for interface, ip in [*_LOOPBACK, *interface_addresses()]
+            if interface not in interfaces
+        ]
     else:
-        others = [each.ip for each in _LOOPBACK if each.ip not in addresses]
+        ips = [ip for _, ip in _LOOPBACK if ip not in addresses]
     # A link-local address means nothing without its interface.
-    return dict.fromkeys(
-        ip for ip in others if not ipaddress.ip_address(ip).is_link_local
-    )
+    return dict.fromkeys(ip for ip in ips if not ipaddress.ip_address(ip).is_link_local)
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
@@ -247,14 +259,14 @@ def _copy(descriptor: int) -> socket.socket:
         raise
 
 
-def _is_tcp_at(each: socket.socket, port: int) -> bool:
-    is_ip = each.family in (socket.AF_INET, socket.AF_INET6)
-    is_tcp = is_ip and each.type == socket.SOCK_STREAM
-    return is_tcp and each.getsockname()[1] == port
+def _is_tcp_at(any_socket: socket.socket, port: int) -> bool:
+    is_ip = any_socket.family in (socket.AF_INET, socket.AF_INET6)
+    is_tcp = is_ip and any_socket.type == socket.SOCK_STREAM
+    return is_tcp and any_socket.getsockname()[1] == port
 
 
-def _listens(each: socket.socket) -> bool:
-    return bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+def _listens(tcp_socket: socket.socket) -> bool:
+    return bool(tcp_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def _restriction_error(

@@ -18,9 +18,11 @@ _LOOPBACK = "lo"
 def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     """Returns the IP addresses of this machine at which a task must answer.
 
-    A machine may know its own name as a loopback address, such as 127.0.1.1; then its
+    A machine may know its own name as a loopback address, such as 127.0.1.1. Then its
     address on the way to the `others` is included. Addresses of tasks are `host:port`.
-    Raises ConnectionError if the host is not this machine, or others can't reach it.
+
+    Raises:
+        ConnectionError: if the host is not this machine, or others can't reach it.
     """
     host, _ = split_address(address)
     expected = "A task must have an address of its own machine"
@@ -31,25 +33,25 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
             f"{expected}; {host} of {address} is not known here ({error.strerror}). "
             "Give the same address to all tasks."
         ) from error
-    found = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-    own = [ip for ip in found if _is_own(ip)]
-    if not own:
+    host_ips = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    local_ips = [ip for ip in host_ips if _is_own(ip)]
+    if not local_ips:
         raise UserConnectionError(
-            f"{expected}; {host} of {address} is {', '.join(found)}, and this "
+            f"{expected}; {host} of {address} is {', '.join(host_ips)}, and this "
             "machine has no such address. Give the machine's own address, or pass "
             f"{ALL_FLAG} if there is a proxy in between."
         )
-    if not all(map(is_loopback, own)) or _means_loopback(host):
-        return own
+    if not all(map(is_loopback, local_ips)) or _means_loopback(host):
+        return local_ips
     seen = [ip for ip in map(route_source, others) if ip is not None]
     outside = [ip for ip in seen if not is_loopback(ip)]
     if outside:
-        return list(dict.fromkeys([*own, *outside]))
+        return list(dict.fromkeys([*local_ips, *outside]))
     if seen and len(seen) == len(others):  # All on this machine.
-        return own
+        return local_ips
     raise UserConnectionError(
         f"A task must have an address that other machines reach; {host} of {address} "
-        f"is {', '.join(own)} here. Give all tasks the address itself, such as "
+        f"is {', '.join(local_ips)} here. Give all tasks the address itself, such as "
         "10.0.0.5."
     )
 
@@ -65,7 +67,7 @@ def check_port(task: str, address: str) -> None:
 
 
 def port_error(task: str, address: str, reason: str) -> ConnectionError:
-    """Returns the error of a server that can't listen; see `check_port`."""
+    """Returns the error of a server that can't listen (see `check_port`)."""
     return UserConnectionError(
         f"{task} cannot listen at {address}: {reason}. End the process that listens "
         "there, or choose another port in --cluster, for all tasks."
@@ -110,10 +112,10 @@ def _means_loopback(host: str) -> bool:
 
 
 def route_source(address: str) -> str | None:
-    """Returns this machine's address on the way to another task; sends nothing."""
+    """Returns this machine's address on the way to another task, and sends nothing."""
     with contextlib.suppress(OSError):
-        found = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, target = found[0]
+        entries = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, target = entries[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(target)
             return str(probe.getsockname()[0])
@@ -131,18 +133,26 @@ def common_interface(addresses: Sequence[str]) -> str | None:
     """Returns the one interface where packets for these addresses arrive, or None."""
     # The loopback interface may have other addresses, as behind some load balancers;
     # packets of other machines for those arrive elsewhere.
-    known = {ip: name for name, ip in interface_addresses() if name != _LOOPBACK}
-    ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
-    names = {_LOOPBACK if ip.is_loopback else known.get(str(ip)) for ip in ips}
+    interface_of_ip = {
+        ip: name for name, ip in interface_addresses() if name != _LOOPBACK
+    }
+    ips = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
+    names = {
+        _LOOPBACK if ip.is_loopback else interface_of_ip.get(str(ip)) for ip in ips
+    }
     return names.pop() if len(names) == 1 else None
 
 
 def interface_addresses() -> list[InterfaceAddress]:
-    """Returns all addresses of this machine's interfaces; raises OSError if unknown."""
+    """Returns all addresses of this machine's interfaces.
+
+    Raises:
+        OSError: if the system cannot list them.
+    """
     # A label follows the name of an interface's second address: `eth0:1`.
     return [
-        InterfaceAddress(label.partition(":")[0], each.address.partition("%")[0])
-        for label, own in psutil.net_if_addrs().items()
-        for each in own
-        if each.family in (socket.AF_INET, socket.AF_INET6)
+        InterfaceAddress(label.partition(":")[0], entry.address.partition("%")[0])
+        for label, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
     ]

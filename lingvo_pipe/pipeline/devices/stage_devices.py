@@ -1,10 +1,10 @@
 """Choice, checks and setup of the devices that stages run on.
 
-`initialize_devices` chooses a process's devices; `stage_devices` resolves a layer's
+`initialize_devices` chooses a process's devices. `stage_devices` resolves a layer's
 own, and `pipelining_params.make_layout` gives each stage one. Names are short, such as
 `cpu:0` or `worker:0/gpu:1`, or TensorFlow's. Without accelerators, logical CPU devices
 of one core each stand in. Results are the same, bit for bit, for all placements on
-devices of one kind; stages may have different kinds.
+devices of one kind. Stages may have different kinds.
 
 A TPU runs only what XLA has compiled, without loops and messages. So the loop of its
 stage runs on its host, and calls functions on the TPU. This follows TensorFlow's
@@ -49,11 +49,11 @@ def initialize_devices(
     devices run in parallel. The graph optimizer is switched off.
 
     Args:
-        devices: number or names of devices, see `parse_devices`. A number means GPUs if
-            the machine has any, else logical CPU devices; in a cluster see
+        devices: number or names of devices (see `parse_devices`). A number means GPUs
+            if the machine has any, else logical CPU devices. In a cluster, see
             `choose_devices`.
         cluster: the workers, if there are any.
-        await_workers: waits for workers; if None, they have some seconds to come up.
+        await_workers: waits for workers. If None, they have some seconds to come up.
 
     Returns:
         Full device names, one per stage.
@@ -94,8 +94,10 @@ def initialize_devices(
 def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
     """Returns the full names of `num_devices`, K, devices that stages run on.
 
-    Without names, they are the first GPUs, or CPU devices, of this process. Raises
-    ValueError if there are not K devices, or some are not present.
+    Without names, they are the first GPUs, or CPU devices, of this process.
+
+    Raises:
+        ValueError: if there are not K devices, or some are not present.
     """
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
@@ -116,9 +118,9 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
             f"The stages need {num_devices} devices, but {len(names)} are named: "
             f"{list(names)}. Change splits, stages_per_device or devices."
         )
-    found = device_names(names)
-    _check_present(found)
-    return _full_names(found)
+    parsed = device_names(names)
+    _check_present(parsed)
+    return _full_names(parsed)
 
 
 def unused_note(used: Sequence[str]) -> str:
@@ -158,14 +160,14 @@ def loop_device(device: str) -> str:
 
 def colocated_identities(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the tensors' identities on their own devices, one node per device."""
-    found = list(tensors)
+    identities = list(tensors)
     for device in dict.fromkeys(x.device for x in tensors):
         indices = [i for i, x in enumerate(tensors) if x.device == device]
         with tf.device(device):
             copies = tf.raw_ops.IdentityN(input=[tensors[i] for i in indices])
         for i, copy in zip(indices, copies, strict=True):
-            found[i] = copy
-    return found
+            identities[i] = copy
+    return identities
 
 
 def colocated_identity(x: tf.Tensor) -> tf.Tensor:

@@ -19,10 +19,16 @@ _POLL_SECONDS = 1.0
 def wait_for_trainers_end(
     trainer: str, has_notice: Callable[[], bool], patience: float
 ) -> str:
-    """Waits until the trainer at an address has started and ended; returns a message.
+    """Waits until the trainer at an address has started and ended.
 
     A scheduler may signal all tasks at once: a worker stays until the trainer has
-    saved. See `poll_trainer`. Raises ConnectionError if no trainer starts.
+    saved. See `poll_trainer`.
+
+    Returns:
+        A message about the end.
+
+    Raises:
+        ConnectionError: if no trainer starts.
     """
     with TerminationSignals([signal.SIGTERM]) as signals:
         seen = poll_trainer(
@@ -49,11 +55,11 @@ def poll_trainer(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Waits for the end of a trainer; returns True if there was one.
+    """Waits for the end of a trainer, and returns True if there was one.
 
     The trainer `answers` if it can be reached, and waits `patience` seconds for
-    workers. `is_signalled` tells of this process's termination signals, `has_notice` of
-    a notice.
+    workers. `is_signalled` returns True after a termination signal to this process,
+    `has_notice` after a shutdown notice.
     """
     seen, last = False, clock()
     while not has_notice():

@@ -41,7 +41,10 @@ def serve(
     Anyone who reaches the port can execute code, so the worker answers only at its own
     address and, if each has an address, only other tasks. If `ends_with_trainer`, it
     ends with a trainer of known address, which waits `patience` seconds for workers.
-    Raises errors as `start_worker`, and ConnectionError if no trainer starts.
+
+    Raises:
+        ValueError: as in `start_worker`.
+        ConnectionError: as in `start_worker`, or if no trainer starts.
     """
     exit_on_sigterm()
     server, note = start_worker(cluster, task)
@@ -66,14 +69,16 @@ def start_worker(
 ) -> tuple[tf.distribute.Server, str]:
     """Starts a worker's server, and returns it with words about whom it answers.
 
-    Raises ValueError if there is no such worker; ConnectionError if its port is in use,
-    its address is not this machine's, or the server can't be restricted to it.
+    Raises:
+        ValueError: if there is no such worker.
+        ConnectionError: if its port is in use, its address is not this machine's, or
+            the server can't be restricted to it.
     """
     workers = cluster.workers
     address = workers[cluster_spec.checked_task(task, workers)]
     name = f"{WORKER_JOB}:{task}"
-    others = [x for x in (*workers, cluster.trainer) if x and x != address]
-    addresses = [] if cluster.listens_on_all else own_addresses(address, others)
+    other_tasks = [x for x in (*workers, cluster.trainer) if x and x != address]
+    addresses = [] if cluster.listens_on_all else own_addresses(address, other_tasks)
     check_port(name, address)
     try:
         server = tf.distribute.Server(

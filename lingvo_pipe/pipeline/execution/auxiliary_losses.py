@@ -24,7 +24,7 @@ def has_auxiliary_losses(traces: list[Trace]) -> bool:
 
 
 def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.Tensor:
-    """Returns the weight of each micro-batch, `[M]`, which add up to W.
+    """Returns the weights of the micro-batches, `[M]`, which add up to W.
 
     Args:
         loss: trace of the main loss.
@@ -58,7 +58,12 @@ def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.T
 def loss_scale(weights: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
     """Returns W / B, the factor for sums of auxiliary losses, or 1 where W is 0.
 
-    Takes the weight of each micro-batch, `[M]`, and B, `[]`; returns `[]` float64.
+    Args:
+        weights: `[M]`, the weight of each micro-batch.
+        batch_size: `[]`, B.
+
+    Returns:
+        `[]` float64.
     """
     scale = tf.reduce_sum(weights) / tf.cast(batch_size, weights.dtype)
     scale = tf.cast(scale, tf.float64)
@@ -84,8 +89,10 @@ def weight_graph(
 ) -> tuple[CutGraph, tf.Tensor, list[tf.Tensor]]:
     """Returns the graph that computes the loss's weight, the weight and the targets.
 
-    Raises ValueError unless the weight follows from the targets. Then it is the same
-    for all losses of the model.
+    The weight is the same for all losses of the model.
+
+    Raises:
+        ValueError: if the weight does not follow from the targets.
     """
     weight = loss.result.sums.metrics["loss"][1]
     targets = loss.args[len(loss.args) - num_targets :]

@@ -27,7 +27,7 @@ class BuildCache(Generic[Built]):
     """Built objects, by everything that they depend on."""
 
     def __init__(self, name: str, hint: str):
-        """Initializes an empty cache; `hint` is a sentence on how to build fewer."""
+        """Initializes an empty cache, with a sentence on how to build fewer objects."""
         self._name = name
         self._hint = hint
         self._built: dict[Hashable, Built] = {}
@@ -38,7 +38,7 @@ class BuildCache(Generic[Built]):
         return list(self._built.values())
 
     def get(self, key: Hashable, build: Callable[..., Built], *args: Any) -> Built:
-        """Returns the object for a key; builds it from `args` if there is none."""
+        """Returns the object for a key, built from `args` at the first call."""
         if key not in self._built:
             if len(self._built) == _WARN_AT:
                 tf.get_logger().warning(
@@ -56,7 +56,7 @@ class FunctionCache(BuildCache[PipelineFunction]):
     """Functions of one pipeline, built at their first use."""
 
     def __init__(self, spec: PipelineSpec):
-        """Initializes the cache; functions share `spec`, except its tables and loss."""
+        """Initializes a cache of functions that share `spec` except tables and loss."""
         super().__init__(
             spec.name,
             "Give batches of few shapes, and the same loss function instead of a new "
@@ -72,7 +72,7 @@ class FunctionCache(BuildCache[PipelineFunction]):
         do_eval: bool,
         input_gradients: bool,
     ) -> PipelineFunction:
-        """Returns the function for a run with these arguments; builds it if needed."""
+        """Returns the function for a run with these arguments, built if needed."""
         specs = repr(specs_for_any_number(arguments))
         structure = tuple(table.structure for table in tables)
         key = structure, loss_fn, do_eval, input_gradients, specs

@@ -8,7 +8,7 @@ r"""A custom gradient for a pipeline run that leaves every tensor on its device.
 tf.custom_gradient around the whole run would copy all weights to one device. Here the
 weights of each device have an empty tensor, a tie, on their device, and the outputs
 depend on the ties, so a tape sees the connection. When the tape asks `release` for
-gradients, the pipeline runs backward once and finds all of them; each `attach` then
+gradients, the pipeline runs backward once and finds all of them. Each `attach` then
 returns the gradients of its own tensors.
 """
 
@@ -30,18 +30,23 @@ def with_gradient(
     sources: Sequence[tuple[str, Sequence[tf.Tensor]]],
     gradients: Callable[[list[tf.Tensor]], Sequence[Sequence[Any]]],
 ) -> Any:
-    """Returns the outputs of a run, the differentiable ones with a gradient for tapes.
+    """Returns a run's outputs, the differentiable ones with a gradient for tapes.
 
-    No tape watched the run, whose outputs are on `device` and depend on `sources`,
-    pairs of a device and tensors. `gradients` maps the gradients of the differentiable
-    outputs, flat, to the gradients of the sources' tensors; None for no gradient.
+    Args:
+        outputs: outputs of a run that no tape watched.
+        device: device of the outputs.
+        sources: pairs of a device and its tensors, on which the outputs depend.
+        gradients: maps the gradients of the differentiable outputs, flat, to the
+            gradients of the sources' tensors, None for no gradient.
     """
     flat = differentiable(outputs)
-    found: list[Sequence[Any]] = []
+    source_gradients: list[Sequence[Any]] = []
     ties = []
     for i, (source_device, tensors) in enumerate(sources):
         with tf.device(source_device):
-            ties.append(_attach(tensors, functools.partial(found.__getitem__, i)))
+            ties.append(
+                _attach(tensors, functools.partial(source_gradients.__getitem__, i))
+            )
 
     @tf.custom_gradient
     def release(*args: tf.Tensor) -> Any:
@@ -50,7 +55,7 @@ def with_gradient(
             for x in output_gradients:
                 with tf.device(x.device):
                     seeds.append(tf.stop_gradient(x))
-            found[:] = _final(gradients(seeds), [*ties, *output_gradients])
+            source_gradients[:] = _final(gradients(seeds), [*ties, *output_gradients])
             return [None] * len(flat) + [tf.zeros([0]) for _ in ties]
 
         return [tf.identity(x) for x in args[: len(flat)]], grad
@@ -63,7 +68,7 @@ def with_gradient(
 def _final(
     gradients: Sequence[Sequence[Any]], sources: Sequence[tf.Tensor]
 ) -> list[list[Any]]:
-    """Returns the gradients; second derivatives of them raise an error.
+    """Returns the gradients, whose own derivatives raise an error.
 
     Otherwise a tape would treat them as constants, because no tape watched their run.
     The tape sees that they depend on `sources`.

@@ -36,7 +36,7 @@ def results_of(
 ) -> RunResults:
     """Returns the results of a run, on the devices of the sums.
 
-    `shards` come from `emit_batch_shards`; `thetas` are specs of each layer's weights.
+    `shards` come from `emit_batch_shards`. `thetas` are specs of each layer's weights.
     """
     joined = join_batch_shards(shards, spec)
     sums = sums_of(traced, itertools.chain(*joined.sums))
@@ -70,7 +70,7 @@ def results_of(
 
 
 def layer_gradients(layer: PlacedLayer, theta: Any, packed: Pack, divisor: Any) -> Any:
-    """Returns a layer's gradients in theta's structure; None for untrained weights.
+    """Returns a layer's gradients in theta's structure, None for untrained weights.
 
     The packed accumulators are divided by `divisor`, `[]` float64, or None for 1.
     """
@@ -90,39 +90,39 @@ def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
     Raises:
         ValueError: if a layer adds something under a name that is already used.
     """
-    found = NestedMap(accumulated={}, losses={}, metrics={})
+    merged = NestedMap(accumulated={}, losses={}, metrics={})
     used_twice: set[str] = set()
     layers = traced.layers
     for i, (trace, flat) in enumerate(zip(traced.traces, by_layer, strict=True)):
         sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
         if i == len(layers):  # The task's loss.
-            used_twice = set(sums.metrics) & {*found.losses, *found.metrics}
+            used_twice = set(sums.metrics) & {*merged.losses, *merged.metrics}
         for name, total in sums.get("accumulated", {}).items():
-            found.accumulated[f"{layers[i].path}/{name}"] = total
+            merged.accumulated[f"{layers[i].path}/{name}"] = total
         for kind in ("losses", "metrics"):
             for name, value in sums.get(kind, {}).items():
-                before = found[kind].get(name)
+                before = merged[kind].get(name)
                 if before is not None:
                     value = tf.nest.map_structure(tf.add, before, value)
-                found[kind][name] = value
-    used_twice |= set(found.losses) & set(found.metrics)
+                merged[kind][name] = value
+    used_twice |= set(merged.losses) & set(merged.metrics)
     if used_twice:
         raise UserValueError(
             "Losses and metrics of layers, and the task's metrics, must have different "
             f"names; used twice: {sorted(used_twice)}. Rename them in AddLoss or "
             "AddMetric."
         )
-    return found
+    return merged
 
 
 def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
     """Returns pairs (mean, weight) by name."""
     metrics = NestedMap()
-    for name, found in sums.metrics.items():
-        if isinstance(found, Total):
-            metrics[name] = found
+    for name, metric_sums in sums.metrics.items():
+        if isinstance(metric_sums, Total):
+            metrics[name] = metric_sums
         else:
-            total, weight = found
+            total, weight = metric_sums
             metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
     for name, total in sums.losses.items():
         number = tf.fill(tf.shape(total), tf.cast(batch_size, total.dtype))
@@ -137,11 +137,11 @@ def _gradients(
     thetas: Any,
     divisor: Any,
 ) -> list[Any]:
-    """Returns the gradients of each layer; the loss, in the last stage, has none."""
+    """Returns the gradients of each layer. The loss, in the last stage, has none."""
     places = [
         (k, i) for k, stage in enumerate(stages) for i in range(len(stage.layers))
     ]
-    found = []
+    gradients = []
     for (k, i), theta, owner in zip(
         places, thetas, map(loop_device, spec.owners), strict=False
     ):
@@ -149,5 +149,5 @@ def _gradients(
         accumulators = [shard.gradients[k][i] for shard in shards]
         packed = summed_accumulators(layer, accumulators, spec, k, owner)
         with tf.device(owner):
-            found.append(layer_gradients(layer, theta, packed, divisor))
-    return found
+            gradients.append(layer_gradients(layer, theta, packed, divisor))
+    return gradients

@@ -70,13 +70,14 @@ class MicroBatches:
         return np.cumsum([0, *self.num_examples[:-1]], dtype=np.int64)
 
     def split(self, tensors: Any) -> Any:
-        """Cuts every tensor: `[.. B ..]` -> `[M, .. b ..]`; keeps None."""
+        """Cuts every tensor, `[.. B ..]` -> `[M, .. b ..]`, and keeps None."""
         return map_present(self._split, tensors)
 
     def merge(self, tensors: Any, path: str) -> Any:
-        """Merges every output: `[M, .. b ..]` -> `[.. B ..]`; keeps None.
+        """Merges every output, `[M, .. b ..]` -> `[.. B ..]`, and keeps None.
 
-        Raises ValueError if a tensor does not have b rows.
+        Raises:
+            ValueError: if a tensor does not have b rows.
         """
         wrong = [
             f"{name} {x.shape[1:]}".strip()
@@ -146,15 +147,15 @@ def cut_batch(
 ) -> MicroBatches:
     """Decides how to cut a mini-batch, a structure of tensors and None.
 
-    `num_rows` is b if the user sets it, or None; `path` is the layer's.
+    `num_rows` is b if the user sets it, or None. `path` is the layer's path.
 
     Raises:
         ValueError: if no tensor has a dimension `batch_dim`, B differs between tensors,
             it or another size is unknown, there are fewer examples than micro-batches,
             or `num_rows` is not b.
     """
-    found = present(tensors)
-    ranks = [x.shape.rank for x in found]
+    present_tensors = present(tensors)
+    ranks = [x.shape.rank for x in present_tensors]
     if ranks and all(rank and rank <= batch_dim for rank in ranks):
         raise UserValueError(
             f"{path}.batch_dim: expected a dimension of some input or target, got "
@@ -163,7 +164,7 @@ def cut_batch(
         )
     sizes = {
         x.shape[row_dim(x.shape.rank, batch_dim)] if x.shape.rank else None
-        for x in found
+        for x in present_tensors
     }
     batch_size = sizes.pop() if len(sizes) == 1 else None
     if batch_size is None:
@@ -172,7 +173,7 @@ def cut_batch(
             f"examples in dimension {batch_dim}, got {specs_text(tensors) or 'none'}. "
             "Batch with drop_remainder=True, or set the static shape."
         )
-    if not all(x.shape.is_fully_defined() for x in found):
+    if not all(x.shape.is_fully_defined() for x in present_tensors):
         raise UserValueError(
             f"{path}: expected inputs and targets with static shapes in all dimensions,"
             f" got {specs_text(tensors)}. Pad to a static shape, or set it with "

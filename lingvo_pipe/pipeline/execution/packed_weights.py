@@ -4,7 +4,7 @@
                        +--> a pack per layer --> a pack per stage and owner
     tensors   --pack--'
 
-One call reads all variables of a stage, and alike stages share its function.
+One call reads all variables of a stage, and identical stages share its function.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from lingvo_pipe.pipeline.loops.stash import Pack, PackOfPacks
 
 
 class PackedWeights:
-    """The packs of a pipeline's weights; `spec` is their specs."""
+    """The packs of a pipeline's weights, with their specs in `spec`."""
 
     def __init__(self, spec: PipelineSpec, stages: Sequence[Stage]):
-        self._replicas = [list(map(loop_device, own)) for own in spec.replicas]
+        self._replicas = [list(map(loop_device, devices)) for devices in spec.replicas]
         self._owners = list(map(loop_device, spec.owners))
         self._functions = [layer.functions for s in stages for layer in s.layers]
         self._stages = by_stage(range(len(self._owners)), spec.boundaries)
@@ -35,8 +35,12 @@ class PackedWeights:
             for i in layers:
                 owned.setdefault((k, self._owners[i]), []).append(i)
         self._groups = [
-            (owner, own, PackOfPacks([self._functions[i].weights.spec for i in own]))
-            for (_, owner), own in owned.items()
+            (
+                owner,
+                owned_layers,
+                PackOfPacks([self._functions[i].weights.spec for i in owned_layers]),
+            )
+            for (_, owner), owned_layers in owned.items()
         ]
         self._readers = SharedUpdates()
         self.spec = [packing.spec for *_, packing in self._groups]
@@ -46,27 +50,28 @@ class PackedWeights:
 
         `thetas` are structures of tensors, or of variables, which are read.
         """
-        found = []
+        packs = []
         for owner, layers, packing in self._groups:
             with tf.device(owner):
                 weights = [tf.nest.flatten(thetas[i]) for i in layers]
                 pack = self._packed(layers, weights, packing)
-                found.append(map_present(tf.stop_gradient, pack))
-        return found
+                packs.append(map_present(tf.stop_gradient, pack))
+        return packs
 
     def by_replica(self, packs: Sequence[Pack]) -> list[list[list[Pack]]]:
         """Unpacks `pack`'s result, on the replicas' devices.
 
-        Returns for each replica, for each stage, for each layer its pack.
+        Returns a list for each replica, of lists for each stage, of packs for each
+        layer.
         """
-        known: dict[int, Pack] = {}
+        pack_of_layer: dict[int, Pack] = {}
         for (owner, layers, packing), pack in zip(self._groups, packs, strict=True):
             with tf.device(owner):
-                known.update(zip(layers, packing.unpack(pack), strict=True))
+                pack_of_layer.update(zip(layers, packing.unpack(pack), strict=True))
         last = len(self._stages) - 1
         return [
             [
-                [self._copied(i, known[i], device) for i in layers]
+                [self._copied(i, pack_of_layer[i], device) for i in layers]
                 + (self._loss if k == last else [])
                 for k, (layers, device) in enumerate(
                     zip(self._stages, devices, strict=True)
@@ -78,14 +83,14 @@ class PackedWeights:
     def _packed(
         self, layers: Sequence[int], weights: Sequence[list[Any]], packing: PackOfPacks
     ) -> Pack:
-        """Returns the packs of layers' weights; variables are read by one call."""
+        """Returns the pack of some layers' weights. One call reads all variables."""
         functions = [self._functions[i] for i in layers]
 
         def pack(by_layer: Sequence[list[Any]]) -> Pack:
             pairs = zip(functions, by_layer, strict=True)
-            return packing.pack([own.cast_and_pack(x) for own, x in pairs])
+            return packing.pack([phases.cast_and_pack(x) for phases, x in pairs])
 
-        flat = [x for own in weights for x in own]
+        flat = [x for layer_weights in weights for x in layer_weights]
         if not all(isinstance(x, tf.Variable) for x in flat):
             return pack(weights)
         sizes = tuple(map(len, weights))
@@ -93,8 +98,8 @@ class PackedWeights:
         def read(_: list[tf.Tensor], variables: list[tf.Variable]) -> Pack:
             # A tied weight is read once: the layers of a stage share its copy.
             values = {id(x.handle): _read(x) for x in variables}
-            read = [values[id(x.handle)] for x in variables]
-            return pack(cut_list(read, *sizes)[:-1])
+            tensors = [values[id(x.handle)] for x in variables]
+            return pack(cut_list(tensors, *sizes)[:-1])
 
         return self._readers.call((sizes, *functions), read, [], flat)
 

@@ -105,8 +105,8 @@ class PipelineFunction:
     ) -> RunResults:
         """Runs the pipeline.
 
-        The schedule has the `tables`, which have the structure of the tables in
-        the specification.
+        `tables` are the schedule's. They have the structure of the tables in the
+        specification.
         """
         weights = self._weights.pack(arguments.thetas)
         fed = arguments._replace(thetas=[]), weights, list(tables)
@@ -114,7 +114,7 @@ class PipelineFunction:
         return pack_present(self._results, results)
 
     def diagnose(self, arguments: RunArguments) -> None:
-        """Raises the error of the operation that fails; see `diagnosis`."""
+        """Raises the error of the operation that fails. See `diagnosis`."""
         spec = self._spec
         weights = by_stage(
             [
@@ -138,14 +138,18 @@ class PipelineFunction:
         )
 
     def peak_bytes(self, schedule: Schedule) -> list[int]:
-        """Returns the peak bytes of each device of a replica; see `peak_memory`."""
-        values = self._traced.specs, self._traced.inputs
-        num_accumulators = self._spec.shards_per_replica
-        shared = shared_weights(self._spec.layers, len(self._spec.replicas))
-        return peak_bytes(schedule, self._stages, *values, num_accumulators, shared)
+        """Returns the peak bytes of each device of a replica. See `peak_memory`."""
+        return peak_bytes(
+            schedule,
+            self._stages,
+            self._traced.specs,
+            self._traced.inputs,
+            num_accumulators=self._spec.shards_per_replica,
+            shared_weights=shared_weights(self._spec.layers, len(self._spec.replicas)),
+        )
 
     def boundary_bytes(self, num_micro_batches: int) -> Bytes:
-        """Returns the bytes that a step sends; see `step_bytes`."""
+        """Returns the bytes that a step sends. See `step_bytes`."""
         layers = [layer for stage in self._stages for layer in stage.layers]
         calls = bytes_of_calls(layers, [False] * len(layers), num_accumulators=1)
         between = [loop_graph.bytes_between() for loop_graph in self._loop_graphs]
@@ -172,7 +176,7 @@ class PipelineFunction:
     def _fed(
         self, arguments: RunArguments, tables: Sequence[FedTable] = ()
     ) -> LoopArguments:
-        """Returns the arguments of the loops, but for the weights."""
+        """Returns the arguments of the loops, without the weights."""
         fed = LoopArguments(
             tables=tables,
             weights=[],
@@ -222,10 +226,12 @@ class PipelineFunction:
         layers = by_stage(self._spec.layers, self._spec.boundaries)
         traces = by_stage(self._traced.traces, self._spec.boundaries)
         updates = []
-        for own_layers, own_traces, stage, device in zip(
+        for stage_layers, stage_traces, stage, device in zip(
             layers, traces, self._stages, self._devices, strict=True
         ):
-            function = update_function(update, own_layers, own_traces, stage, device)
+            function = update_function(
+                update, stage_layers, stage_traces, stage, device
+            )
             updates.append(StageUpdate(stage, function))
         return updates
 
@@ -269,8 +275,10 @@ def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
     layers = by_stage(spec.layers, spec.boundaries)
     compiled = [
         compilation(yes, device)
-        for yes, device, own in zip(spec.jit_compile, spec.devices, layers, strict=True)
-        for _ in own
+        for yes, device, stage_layers in zip(
+            spec.jit_compile, spec.devices, layers, strict=True
+        )
+        for _ in stage_layers
     ]
     recomputed = list(spec.recomputed)
     if spec.loss_fn:
@@ -278,6 +286,12 @@ def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
         recomputed.append(recomputed[-1])
     placed = traced.placed_layers(compiled)
     boundaries = [*spec.boundaries[:-1], len(placed)]
-    grouped = by_stage(placed, boundaries), by_stage(recomputed, boundaries)
     kinds: dict[object, Stage] = {}
-    return [Stage(*stage, kinds) for stage in zip(*grouped, strict=True)]
+    return [
+        Stage(placed_layers, stage_recomputed, kinds)
+        for placed_layers, stage_recomputed in zip(
+            by_stage(placed, boundaries),
+            by_stage(recomputed, boundaries),
+            strict=True,
+        )
+    ]

@@ -1,4 +1,4 @@
-"""The three ways to run a pipeline, with the arguments of a run.
+"""The three kinds of pipeline runs, and the arguments of a run.
 
     outputs     forward; a tape's gradient reruns the pipeline, forward and backward
     metrics     forward, with the loss; has no gradient
@@ -44,14 +44,14 @@ class PipelineRuns:
     """Runs of one pipeline."""
 
     def __init__(self, spec: PipelineSpec):
-        """Initializes the runs; they all share `spec`, except its tables and loss."""
+        """Initializes the runs, which share `spec` except for its tables and loss."""
         # Results are the same, bit for bit, for every number of stages only without it.
         disable_graph_optimizer()
         self.spec = spec
         self.cache = FunctionCache(spec)
 
     def outputs(self, schedule: Schedule, arguments: RunArguments) -> Any:
-        """Runs a training schedule's forward part; returns outputs by micro-batch."""
+        """Returns outputs by micro-batch, from a training schedule's forward part."""
         context = forward_context.current_context()
         thetas = tf.nest.map_structure(tf.convert_to_tensor, arguments.thetas)
         arguments = arguments._replace(thetas=thetas)
@@ -121,7 +121,7 @@ class PipelineRuns:
                 raise
 
     def _stopped(self, arguments: RunArguments) -> RunArguments:
-        """Returns the arguments; all but weights without gradients for tapes."""
+        """Returns the arguments, of which only the weights have gradients for tapes."""
         stopped = map_present(tf.stop_gradient, arguments._replace(thetas=[]))
         return stopped._replace(thetas=arguments.thetas)
 
@@ -137,14 +137,17 @@ class PipelineRuns:
 
     def _by_owner(self, thetas: Sequence[Any]) -> dict[str, list[Any]]:
         """Groups the layers' weights or gradients, flat, by the weights' owners."""
-        found: dict[str, list[Any]] = {}
+        flat_by_owner: dict[str, list[Any]] = {}
         for owner, theta in zip(self.spec.owners, thetas, strict=True):
-            found.setdefault(owner, []).extend(tf.nest.flatten(theta))
-        return found
+            flat_by_owner.setdefault(owner, []).extend(tf.nest.flatten(theta))
+        return flat_by_owner
 
 
 def _watched(weights: list[Any]) -> list[Any]:
-    """Returns the weights; instead of variables, which the run reads, one's value."""
+    """Returns the weights, or the value of one of them if they are variables.
+
+    The run itself reads the variables, so a tape needs no more than one of them.
+    """
     if not any(isinstance(x, tf.Variable) for x in weights):
         return weights
     trained = (x for x in weights if isinstance(x, tf.Variable) and x.trainable)
@@ -166,7 +169,7 @@ def run_arguments(
     inputs: Sequence[Any],
     targets: Any,
 ) -> tuple[MicroBatches, RunArguments]:
-    """Cuts a mini-batch; returns the cut, and the arguments of a run.
+    """Returns the cut of a mini-batch, and the arguments of a run.
 
     Inputs of the first cell and targets of the loss are `[B, ...]` each, or None.
     """
@@ -191,23 +194,23 @@ def run_arguments(
 
 def check_theta(theta: Any, variables: Any, path: str) -> None:
     """Raises ValueError unless theta has the structure and shapes of the variables."""
-    expected, given = dict(trees.leaves(variables)), dict(trees.leaves(theta))
-    differences = [f"{name} is missing" for name in expected if name not in given]
-    differences += [f"{name} is unknown" for name in given if name not in expected]
+    expected, weights = dict(trees.leaves(variables)), dict(trees.leaves(theta))
+    differences = [f"{name} is missing" for name in expected if name not in weights]
+    differences += [f"{name} is unknown" for name in weights if name not in expected]
     if not differences and not trees.same_structure(theta, variables):
         differences = ["an empty structure is missing, or a list is a tuple"]
     if not differences:
         differences = [
-            f"{name} {_shape_text(given[name])}, not {tuple(variable.shape)}"
+            f"{name} {_shape_text(weights[name])}, not {tuple(variable.shape)}"
             for name, variable in expected.items()
-            if getattr(given[name], "shape", None) != variable.shape
+            if getattr(weights[name], "shape", None) != variable.shape
         ]
     if differences:
         more = len(differences) - _MAX_DIFFERENCES
-        rest = f"; and {more} more" if more > 0 else ""
+        ending = f"; and {more} more" if more > 0 else ""
         raise UserValueError(
             f"{path}: expected theta with the structure and shapes of vars; "
-            f"{'; '.join(differences[:_MAX_DIFFERENCES])}{rest}. Take it from "
+            f"{'; '.join(differences[:_MAX_DIFFERENCES])}{ending}. Take it from "
             "layer.theta, or map layer.vars to it."
         )
 

@@ -32,7 +32,7 @@ class PipelineSpec:
     """Everything that a pipeline is built from.
 
     Pipelines of the same name share the mutex and the prefix of channels. If it trains,
-    the schedule has backward passes; without a loss they start from given gradients of
+    the schedule has backward passes. Without a loss they start from given gradients of
     the outputs.
     """
 
@@ -76,11 +76,25 @@ class PipelineSpec:
         targets: Any = None,
         **options: Any,
     ) -> TracedLayers:
-        """Traces the layers; see `TracedLayers`, and `LayerFunctions` for options."""
-        rules = self.do_eval, self.trains, self.batch_dim, self.state_dtype
-        functions = LayerFunctions(*rules, loss_fn=self.loss_fn, **options)
-        goal = self.loss_fn, functions, self.input_gradients
-        return TracedLayers(self.layers, thetas, context, inputs, targets, *goal)
+        """Traces the layers. See `TracedLayers`, and `LayerFunctions` for `options`."""
+        functions = LayerFunctions(
+            do_eval=self.do_eval,
+            trains=self.trains,
+            batch_dim=self.batch_dim,
+            state_dtype=self.state_dtype,
+            loss_fn=self.loss_fn,
+            **options,
+        )
+        return TracedLayers(
+            self.layers,
+            thetas,
+            context,
+            inputs,
+            targets,
+            self.loss_fn,
+            functions,
+            self.input_gradients,
+        )
 
 
 def by_stage(layer_items: Sequence[Any], boundaries: Sequence[int]) -> list[list[Any]]:
@@ -91,7 +105,7 @@ def by_stage(layer_items: Sequence[Any], boundaries: Sequence[int]) -> list[list
 def replica_devices(
     devices: Sequence[str], num_replicas: int, device_of_stage: Sequence[int]
 ) -> list[list[str]]:
-    """Assigns stages to devices; returns for each replica the device of each stage.
+    """Returns for each replica the device of each stage.
 
     Args:
         devices: full names, replica by replica.
@@ -100,15 +114,15 @@ def replica_devices(
 
     Raises:
         ValueError: if a stage is on devices of different kinds, which may round
-            differently; or if there are several replicas on TPUs, because XLA compiles
+            differently, or if there are several replicas on TPUs, because XLA compiles
             for one of them.
     """
     size = len(devices) // num_replicas
     replicas = [
         [devices[r * size + k] for k in device_of_stage] for r in range(num_replicas)
     ]
-    for stage, own in enumerate(zip(*replicas, strict=True)):
-        names = device_names(own)
+    for stage, peer_devices in enumerate(zip(*replicas, strict=True)):
+        names = device_names(peer_devices)
         if num_replicas > 1 and names[0].kind == "TPU":
             raise UserValueError(
                 f"num_replicas: expected 1 on TPUs, got {num_replicas}, with stage "
@@ -126,7 +140,7 @@ def replica_devices(
 def owners_round_robin(
     boundaries: Sequence[int], replicas: Sequence[Sequence[str]]
 ) -> list[str]:
-    """Assigns weights to owners; returns for each cell a device of its stage."""
+    """Returns for each cell the owner of its weights, a device of its stage."""
     return [
         replicas[i % len(replicas)][k]
         for k, (start, end) in enumerate(itertools.pairwise([0, *boundaries]))

@@ -54,7 +54,7 @@ class PrologueRun(NamedTuple):
     stashed: tuple[PrologueFunction, PrologueOutputs] | None = None
 
     def gradients(self, output_gradients: Any) -> list[Any]:
-        """Returns the gradients of each layer's weights; None for untrained weights."""
+        """Returns the gradients of each layer's weights, None for untrained weights."""
         if self.stashed is None:
             return []
         function, forward = self.stashed
@@ -89,47 +89,47 @@ class Prologue:
         step, first = context.step, context.first_example
         with tf.device(spec.devices[0]):
             # Each path has tensors of its own, even if paths share a variable.
-            own, inputs = map_present(tf.stop_gradient, (thetas, args))
+            stopped_thetas, inputs = map_present(tf.stop_gradient, (thetas, args))
             call_context = CallContext(
                 step=None if step is None else tf.convert_to_tensor(step),
                 first_example=tf.cast(0 if first is None else first, tf.int64),
             )
-            given = PrologueInputs(own, call_context, inputs)
-        function = self._function(spec, given)
-        forward = function.forward(given)
+            run_inputs = PrologueInputs(stopped_thetas, call_context, inputs)
+        function = self._function(spec, run_inputs)
+        forward = function.forward(run_inputs)
         device, tensors = spec.devices[0], (present(thetas), differentiable(args))
         outputs = with_gradient(
             forward.outputs,
             device,
             [(device, flat) for flat in tensors],
-            functools.partial(self._gradients, spec, given, forward.outputs),
+            functools.partial(self._gradients, spec, run_inputs, forward.outputs),
         )
         return PrologueRun(
             outputs, forward.accumulated, function.num_bytes, (function, forward)
         )
 
-    def _function(self, spec: PipelineSpec, given: PrologueInputs) -> PrologueFunction:
-        """Returns the function for these inputs; builds it if needed."""
-        specs = map_present(spec_of, given)
+    def _function(self, spec: PipelineSpec, inputs: PrologueInputs) -> PrologueFunction:
+        """Returns the function for these inputs, built if needed."""
+        specs = map_present(spec_of, inputs)
         key = spec.do_eval, spec.trains, spec.input_gradients, repr(specs)
         return self._functions.get(key, PrologueFunction, spec, specs)
 
     def _gradients(
         self,
         spec: PipelineSpec,
-        given: PrologueInputs,
+        inputs: PrologueInputs,
         outputs: tuple,
         output_gradients: list[tf.Tensor],
     ) -> list[list[Any]]:
-        """Runs the layers again, and backward; returns gradients of thetas and args."""
+        """Returns the gradients of thetas and args, after another forward pass."""
         remaining = iter(output_gradients)
         seeds = map_present(
             lambda x: next(remaining) if is_differentiable(x) else None, outputs
         )
         spec = dataclasses.replace(spec, trains=True, input_gradients=True)
-        function = self._function(spec, given)
-        of_thetas, of_args = function.backward(function.forward(given), seeds)
-        has_gradient = map(is_differentiable, present(given.args))
+        function = self._function(spec, inputs)
+        of_thetas, of_args = function.backward(function.forward(inputs), seeds)
+        has_gradient = map(is_differentiable, present(inputs.args))
         return [
             tf.nest.flatten(of_thetas),
             list(itertools.compress(of_args, has_gradient)),
@@ -217,9 +217,9 @@ class PrologueFunction:
                 weights = stage.pack_weights([tf.nest.flatten(theta)])
                 hashes = stage.pack_path_hashes()
                 inputs.append(StageInputs(weights, hashes, given.context))
-                made = stage.layers[0].values.made
+                output_values = stage.layers[0].values.made
                 outputs, sums, stash = stage.forward(
-                    inputs[-1], values, stage.zero_sums(), slot, wanted=made
+                    inputs[-1], values, stage.zero_sums(), slot, wanted=output_values
                 )
                 values.update(outputs)
                 all_sums += stage.unpack_sums(sums)
@@ -234,8 +234,10 @@ class PrologueFunction:
         """Runs the layers backward, after a forward pass with `trains` in the spec.
 
         `output_gradients` has the structure of its outputs, with None for no gradient.
-        Returns for each layer its gradients in theta's structure, None for untrained
-        weights; and the gradients of the present inputs, or None.
+
+        Returns:
+            For each layer its gradients in theta's structure, None for untrained
+            weights, and for each present input its gradient, or None.
         """
         gradients = self._seeds(output_gradients)
         of_layers = []
@@ -259,10 +261,13 @@ class PrologueFunction:
         return of_layers[::-1], of_inputs
 
     def _seeds(self, output_gradients: Any) -> Values:
-        """Returns the gradients of output values; a value may be output twice."""
+        """Returns the gradients of output values. A value may be output twice."""
         seeds: Values = {}
-        flat = tf.nest.flatten(self._outputs), tf.nest.flatten(output_gradients)
-        for value, gradient in zip(*flat, strict=True):
+        for value, gradient in zip(
+            tf.nest.flatten(self._outputs),
+            tf.nest.flatten(output_gradients),
+            strict=True,
+        ):
             if gradient is None or not is_differentiable(self._traced.specs[value]):
                 continue
             seeds[value] = seeds[value] + gradient if value in seeds else gradient

@@ -1,11 +1,11 @@
-"""Batch shards on replicas: runs them, and sums their gradients on the weights' owners.
+"""Runs batch shards on replicas, and sums their gradients on the weights' owners.
 
     micro-batches     0 1 2 3 | 4 5 6 7     M = 8, two batch shards, R = 2 replicas
     devices           a b c   | d e f       K = 3 each
     gradients         on a    + on d        for stage 0; summed on a or d, the owner
 
 Replicas run side by side. Each weight lives on one device, its owner, with its
-optimizer slots; the replicas own the cells of a stage in turn. A step starts with
+optimizer slots. The replicas own the cells of a stage in turn. A step starts with
 copies of the weights to the other replicas. It ends when the owners have received the
 gradient accumulators and summed them, in the order of the batch shards.
 
@@ -40,9 +40,9 @@ def emit_batch_shards(
     arguments: LoopArguments,
     weights_by_replica: Sequence[Any],
 ) -> list[LoopResults]:
-    """Emits a run for each batch shard; returns the results of each.
+    """Emits a run for each batch shard, and returns the results of each.
 
-    There are an loop_graph and weights for each replica; `arguments` are for all
+    There are a loop graph and weights for each replica. `arguments` are for all
     micro-batches.
     """
     if spec.num_batch_shards == 1:
@@ -131,18 +131,18 @@ def step_bytes(
 
     For each replica `hops` has the bytes that a micro-batch sends between stages.
     """
-    found: Counter[tuple[str, str]] = Counter()
+    sent: Counter[tuple[str, str]] = Counter()
     for between in hops:
         for pair, size in between.items():
-            found[pair] += size * num_micro_batches // len(spec.replicas)
+            sent[pair] += size * num_micro_batches // len(spec.replicas)
     owned = zip(calls, spec.owners, strict=False)  # The loss has no owner.
-    for stage, own_calls in enumerate(by_stage(list(owned), spec.boundaries)):
+    for stage, stage_calls in enumerate(by_stage(list(owned), spec.boundaries)):
         for devices in spec.replicas:
-            for call, owner in own_calls:
+            for call, owner in stage_calls:
                 away = devices[stage]
-                found[owner, away] += call.weights
-                found[away, owner] += call.accumulators * spec.shards_per_replica
-    return {pair: size for pair, size in found.items() if size and len(set(pair)) > 1}
+                sent[owner, away] += call.weights
+                sent[away, owner] += call.accumulators * spec.shards_per_replica
+    return {pair: size for pair, size in sent.items() if size and len(set(pair)) > 1}
 
 
 def _cut(arguments: LoopArguments, shard: int, num_batch_shards: int) -> LoopArguments:
@@ -152,4 +152,4 @@ def _cut(arguments: LoopArguments, shard: int, num_batch_shards: int) -> LoopArg
 
 
 def _concat(structures: Sequence[Any]) -> Any:
-    return tf.nest.map_structure(lambda *own: tf.concat(own, 0), *structures)
+    return tf.nest.map_structure(lambda *shards: tf.concat(shards, 0), *structures)

@@ -1,9 +1,9 @@
-"""Updates of variables by functions that alike variables share.
+"""Updates of variables by functions that identical variables share.
 
-    variables of a device  --one call-->  a function for all alike devices
+    variables of a device  --one call-->  a function for all identical devices
                                             `- a call per variable: a function per shape
 
-So a variable adds nothing to a step's graph but its handle, and what updates alike
+So a variable adds nothing to a step's graph but its handle, and the update of identical
 stages is traced once.
 """
 
@@ -22,7 +22,7 @@ SharedUpdate = Callable[[list[tf.Tensor], list[tf.Variable]], list[tf.Tensor]]
 
 
 class SharedUpdates:
-    """Functions of updates, by what they do and by shapes."""
+    """Functions of updates, by their names and shapes."""
 
     def __init__(self) -> None:
         self._functions: dict[Hashable, tuple[Any, list[Any]]] = {}
@@ -34,10 +34,10 @@ class SharedUpdates:
         tensors: Sequence[tf.Tensor],
         variables: Sequence[tf.Variable],
     ) -> list[tf.Tensor]:
-        """Calls an update; in a graph, by a function for all alike calls.
+        """Calls an update. In a graph, all identical calls share a function.
 
         Args:
-            name: name of the update; updates of one name must do the same.
+            name: name of the update. Updates of one name must do the same.
             update: the update. What it does follows from the shapes and dtypes of its
                 arguments, and from variables that all calls share.
             tensors: tensors of static shape.
@@ -50,7 +50,7 @@ class SharedUpdates:
         if key not in self._functions:
             self._functions[key] = _traced(update, tensors, variables)
         function, captured = self._functions[key]
-        found = tf.raw_ops.StatefulPartitionedCall(
+        outputs = tf.raw_ops.StatefulPartitionedCall(
             args=[
                 *tensors,
                 *(variables[x].handle if isinstance(x, int) else x for x in captured),
@@ -59,7 +59,7 @@ class SharedUpdates:
             f=function,
             config_proto=unoptimized_config(),
         )
-        results = found if function.outputs else []  # Else it is an operation.
+        results = outputs if function.outputs else []  # Else it is an operation.
         for x, of_function in zip(results, function.outputs, strict=True):
             x.set_shape(of_function.shape)
         return list(results)
@@ -67,10 +67,10 @@ class SharedUpdates:
 
 def by_device(variables: Sequence[tf.Variable]) -> dict[str, list[int]]:
     """Returns the positions of the variables on each device."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for i, variable in enumerate(variables):
-        found.setdefault(variable.device, []).append(i)
-    return found
+        positions.setdefault(variable.device, []).append(i)
+    return positions
 
 
 def _signature(values: Sequence[Any]) -> tuple[Hashable, ...]:
@@ -90,7 +90,7 @@ def _traced(
 ) -> tuple[Any, list[Any]]:
     """Returns the function, and for each captured tensor its variable's position.
 
-    What is captured but of no own variable stands for itself.
+    A captured tensor of none of the variables stands for itself.
     """
     function = tf.function(
         lambda *flat: update(list(flat), list(variables)),

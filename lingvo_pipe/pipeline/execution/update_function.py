@@ -1,4 +1,4 @@
-"""Updates of a stage's weights within a graph of several steps; sums of tied gradients.
+"""Updates of a stage's weights within a graph of several steps.
 
 Gradients of a tied weight, which has several paths in a model, are summed here.
 """
@@ -33,9 +33,9 @@ def sum_tied(variables: Any, gradients: Any) -> Any:
     for i, variable in enumerate(tf.nest.flatten(variables)):
         positions.setdefault(variable.ref(), []).append(i)
     flat = tf.nest.flatten(gradients)
-    for variable, (first, *others) in positions.items():
+    for variable, (first, *later_positions) in positions.items():
         with tf.device(variable.deref().device):
-            for i in others:
+            for i in later_positions:
                 if flat[i] is not None:
                     flat[first] = (
                         flat[i] if flat[first] is None else flat[first] + flat[i]
@@ -59,8 +59,8 @@ def update_function(
     def run(*flat: tf.Tensor) -> list[tf.Tensor]:
         *lists, (step,) = cut_list(flat, *map(len, specs))
         gradients = [
-            pack_trained(layer.vars, p.has_gradient, own)
-            for layer, p, own in zip(layers, phases, lists, strict=False)
+            pack_trained(layer.vars, p.has_gradient, layer_gradients)
+            for layer, p, layer_gradients in zip(layers, phases, lists, strict=False)
         ]
         accumulated = list(map(_accumulated, layers, traces, lists[len(phases) :]))
         variables = [layer.vars for layer in layers]
@@ -76,10 +76,10 @@ def update_function(
 def pack_trained(
     theta: Any, has_gradient: Sequence[bool], flat: Sequence[tf.Tensor]
 ) -> Any:
-    """Returns a layer's gradients in theta's structure; None for untrained weights."""
+    """Returns a layer's gradients in theta's structure, None for untrained weights."""
     remaining = iter(flat)
-    found = [next(remaining) if has else None for has in has_gradient]
-    return tf.nest.pack_sequence_as(theta, found)
+    gradients = [next(remaining) if has else None for has in has_gradient]
+    return tf.nest.pack_sequence_as(theta, gradients)
 
 
 def _accumulated(layer: BaseLayer, trace: Trace, flat: Sequence[tf.Tensor]) -> Any:

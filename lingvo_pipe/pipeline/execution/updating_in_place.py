@@ -43,7 +43,7 @@ class _State:
 
 
 class _SharesFunctions(_OnDevices):
-    """Updates of each device's variables by functions that alike variables share."""
+    """Updates of a device's variables by functions that identical variables share."""
 
     def add_variable_from_reference(
         self, reference_variable: Any, *args: Any, **kwargs: Any
@@ -63,9 +63,9 @@ class _SharesFunctions(_OnDevices):
 
     @property
     def iterations(self) -> Any:
-        """The number of updates; within a shared function, its argument."""
-        given = self._state.iterations
-        return super().iterations if given is None else given
+        """The number of updates, or within a shared function its argument."""
+        step = self._state.iterations
+        return super().iterations if step is None else step
 
     def _distributed_tf_update_step(
         self, distribution: Any, grads_and_vars: Any, learning_rate: Any
@@ -73,14 +73,14 @@ class _SharesFunctions(_OnDevices):
         gradients, variables = zip(*grads_and_vars, strict=True)
         step = tf.convert_to_tensor(self.iterations)
         rate = tf.convert_to_tensor(learning_rate)
-        for device, own in by_device(variables).items():
-            groups = [self._with_slots(variables[i]) for i in own]
+        for device, positions in by_device(variables).items():
+            groups = [self._with_slots(variables[i]) for i in positions]
             sizes = tuple(map(len, groups))
             with tf.device(device):
                 self._state.updates.call(
                     ("all", sizes),
                     functools.partial(self._update_all, sizes),
-                    [step, rate, *(gradients[i] for i in own)],
+                    [step, rate, *(gradients[i] for i in positions)],
                     [x for group in groups for x in group],
                 )
 
@@ -93,9 +93,9 @@ class _SharesFunctions(_OnDevices):
         step, rate, *gradients = tensors
         remaining = iter(variables)
         for size, gradient in zip(sizes, gradients, strict=True):
-            own = [next(remaining) for _ in range(size)]
+            variable_and_slots = [next(remaining) for _ in range(size)]
             self._state.updates.call(
-                "one", self._update_one, [step, rate, gradient], own
+                "one", self._update_one, [step, rate, gradient], variable_and_slots
             )
         return []
 
@@ -135,14 +135,14 @@ def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimize
     original. Optimizers within `LossScaleOptimizer` and `MultiOptimizer` update in
     place as well.
     """
-    made: Any = object.__new__(_derived(_OnDevices, optimizer.__class__))
-    attributes = vars(made)
+    optimizer_copy: Any = object.__new__(_derived(_OnDevices, optimizer.__class__))
+    attributes = vars(optimizer_copy)
     attributes.update(vars(optimizer))
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         attributes["inner_optimizer"] = in_place(optimizer.inner_optimizer)
     if "_inner_optimizers" in attributes:  # Not all Kerases have MultiOptimizer.
         attributes["_inner_optimizers"] = [in_place(x) for x in optimizer.optimizers]
-    return made
+    return optimizer_copy
 
 
 @functools.cache

@@ -6,7 +6,7 @@
 
 TensorFlow's Send and Recv queue messages of one name in the order they were sent. A
 receiver waits only for its message. Between processes the receiver requests each
-message; a loop that requests a message when it needs it would wait for a round trip
+message. A loop that requests a message when it needs it would wait for a round trip
 each time. So another loop, the relay, requests one message after another, and forwards
 them within the process.
 """
@@ -50,14 +50,14 @@ class Channel:
             self._last = _attributes(f"{name}/relayed", target, target)
 
     def send(self, tensor: tf.Tensor) -> tf.Operation:
-        """Sends a tensor; returns the operation that must run."""
+        """Sends a tensor, and returns the operation that must run."""
         return tf.raw_ops.Send(tensor=tensor, **self._first)
 
     def receive(self) -> tf.Tensor:
         return self._received(self._last)
 
     def relay(self, number: tf.Tensor) -> tf.Tensor:
-        """Relays `number` messages, `[]` int32; returns a tensor made after them."""
+        """Relays `number` messages, `[]` int32. Returns a tensor made after them."""
 
         def forward(carried: list[tf.Tensor]) -> list[tf.Tensor]:
             index, end = carried

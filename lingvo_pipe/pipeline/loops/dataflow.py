@@ -107,10 +107,10 @@ def needs_gradient(
     return needed
 
 
-def saved_by_layer(
+def recompute_inputs_by_layer(
     layers: Iterable[tuple[Sequence[int], Sequence[int], bool]],
 ) -> Iterator[list[int]]:
-    """Finds the values from which a stage's recomputation starts.
+    """Yields a stage's recompute inputs, the values that its recomputation starts from.
 
     Args:
         layers: for each layer of the stage, the values that it uses, the values that it
@@ -119,27 +119,29 @@ def saved_by_layer(
     Yields:
         For each layer, the values that no layer before it needs or recomputes.
     """
-    known: set[int] = set()
-    for used, made, is_recomputed in layers:
-        needed = [v for v in dict.fromkeys(used) if is_recomputed and v not in known]
-        known.update(needed)
+    available: set[int] = set()
+    for used, outputs, is_recomputed in layers:
+        needed = [
+            v for v in dict.fromkeys(used) if is_recomputed and v not in available
+        ]
+        available.update(needed)
         if is_recomputed:
-            known.update(made)
+            available.update(outputs)
         yield needed
 
 
 def are_used_again(
     layers: Sequence[tuple[Sequence[int], Sequence[int], bool]],
 ) -> list[bool]:
-    """Returns for each layer whether a recomputed one after it uses a value it makes.
+    """Returns for each layer whether a recomputed one after it uses its outputs.
 
     Args:
-        layers: as for `saved_by_layer`.
+        layers: see `recompute_inputs_by_layer`.
     """
     needed: set[int] = set()
     used_again = []
-    for used, made, is_recomputed in reversed(layers):
-        used_again.append(not needed.isdisjoint(made))
+    for used, outputs, is_recomputed in reversed(layers):
+        used_again.append(not needed.isdisjoint(outputs))
         if is_recomputed:
             needed.update(used)
     return used_again[::-1]

@@ -45,7 +45,7 @@ class DeviceLoop:
     """The loop of one column: the operations of the stages of one device."""
 
     def __init__(self, device: str, table: Table, runners: Sequence[StageRunner]):
-        """Initializes the loop; `runners` has one for each stage."""
+        """Initializes the loop, from runners of all stages."""
         self.device = device
         self._branches, self._stashes = table.branches, table.stashes
         self.stages = sorted({branch.stage for branch in table.branches})
@@ -58,7 +58,7 @@ class DeviceLoop:
         table: FedTable,
         after: Sequence[tf.Operation | tf.Tensor],
     ) -> tuple[dict[int, StageState], tf.Tensor]:
-        """Emits the loop on the current device, to begin `after` these.
+        """Emits the loop on the current device, where it begins after `after`.
 
         Returns:
             The final states by stage, and the times; see `LoopResults`.

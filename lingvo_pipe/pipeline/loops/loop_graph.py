@@ -45,7 +45,7 @@ class LoopGraph:
         channel_prefix: str,
         updates: Sequence[StageUpdate] = (),
     ):
-        """Initializes the loop_graph.
+        """Initializes the graph.
 
         Args:
             tables: one for each device.
@@ -111,15 +111,15 @@ class LoopGraph:
 
     def bytes_between(self) -> dict[tuple[str, str], int]:
         """Returns the bytes sent per micro-batch, by (source, target) device."""
-        found: Counter[tuple[str, str]] = Counter()
+        num_bytes: Counter[tuple[str, str]] = Counter()
         for channel in self._channels:
-            found[channel.devices] += channel.num_bytes
-        return dict(found)
+            num_bytes[channel.devices] += channel.num_bytes
+        return dict(num_bytes)
 
     def emit(
         self, arguments: LoopArguments, after: Sequence[tf.Tensor] = ()
     ) -> LoopResults:
-        """Emits the loops into the current graph, one without automatic dependencies.
+        """Emits the loops into the current graph, without automatic dependencies.
 
         The loop of each device waits for one of `after`, such as the `times` of an
         earlier loop.
@@ -136,10 +136,10 @@ class LoopGraph:
                 states.update(of_stages)
                 with tf.control_dependencies([loop_times]):
                     # So that no message remains.
-                    rest = [c.receive() for c in self._credits_of(loop.stages)]
+                    must_finish = [c.receive() for c in self._credits_of(loop.stages)]
                 with tf.control_dependencies(before):
-                    rest += self._relays(loop.device, arguments.first_examples)
-                with tf.control_dependencies(rest):
+                    must_finish += self._relays(loop.device, arguments.first_examples)
+                with tf.control_dependencies(must_finish):
                     times.append(tf.identity(loop_times))
         results = []
         for k, runner in enumerate(self._runners):
@@ -181,6 +181,6 @@ class LoopGraph:
         }
 
     def _credits_of(self, stages: Iterable[int]) -> list[Channel]:
-        """Returns channels to these stages, for each step that may begin unasked."""
+        """Returns the stages' credit channels, one per step that may begin unasked."""
         channels = [self._credits[k] for k in stages if k in self._credits]
         return [channel for channel in channels for _ in range(MAX_STEPS_AHEAD + 1)]

@@ -108,7 +108,8 @@ class StageState(NamedTuple):
         gradients: packed gradient accumulators; empty without backward passes.
         input_gradients: contents of the stash of the mini-batch's inputs' gradients.
         outputs: contents of the stash of outputs.
-        saved: contents of the stash of values that a recomputation starts from.
+        recompute_inputs: contents of the stash of recompute inputs, the values that a
+            recomputation starts from.
         stashes: packed stashes that the schedule uses, by `StashKind.name`.
         sums: packed sums of all layers.
         updated: the weights, with updates; or None.
@@ -117,7 +118,7 @@ class StageState(NamedTuple):
     gradients: Pack
     input_gradients: list[tf.Tensor]
     outputs: list[tf.Tensor]
-    saved: list[tf.Tensor]
+    recompute_inputs: list[tf.Tensor]
     stashes: dict[str, Pack]
     sums: Pack
     updated: UpdatedState | None
@@ -131,7 +132,7 @@ class StageState(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """An operation of a stage, as its loop runs it; numbers are `[]` int32."""
+    """An operation of a stage, as its loop runs it. Numbers are `[]` int32."""
 
     branch: Branch
     constants: StageConstants
@@ -157,7 +158,7 @@ class Operation(NamedTuple):
         return StageInputs(weights or [], constants.path_hashes, context)
 
     def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns the micro-batch's element of `[M]`; `[]` and None unchanged."""
+        """Returns the micro-batch's element of `[M]`, and `[]` or None unchanged."""
         return x[self.micro_batch] if x is not None and x.shape.rank else x
 
 

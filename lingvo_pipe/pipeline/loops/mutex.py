@@ -17,7 +17,7 @@ _LOCK_DEVICE = "/CPU:0"
 def lock_run(name: str, arguments: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns the lock of a mutex, by its name, for a run that must begin after it.
 
-    It is taken only when all arguments of the run exist; otherwise it could wait for a
+    It is taken only when all arguments of the run exist. Otherwise it could wait for a
     run that waits for the lock.
     """
     ready = tf.group(*arguments)
@@ -27,7 +27,7 @@ def lock_run(name: str, arguments: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def unlock_run(lock: tf.Tensor, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Releases the lock when all results exist; returns them, each on its device."""
+    """Releases the lock when all results exist, and returns them on their devices."""
     finished = tf.group(*results)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([finished]):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)

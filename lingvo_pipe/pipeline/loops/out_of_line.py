@@ -1,7 +1,7 @@
 """Methods that are one node where they are called.
 
 Such a method is traced at its first call with arguments of certain shapes and dtypes,
-as a function. Each later call adds one node to the graph being built; none if the
+as a function. Each later call adds one node to the graph being built, or none if the
 function computes nothing.
 """
 
@@ -39,7 +39,7 @@ class OfKind(HasFunctions, Protocol):
 def out_of_line(method: _Method) -> _Method:
     """Makes a method of an object with `functions` one node where it is called.
 
-    Positional arguments are nested tensors and None; those by name are structure.
+    Positional arguments are nested tensors and None. Keyword arguments are structure.
     """
 
     @functools.wraps(method)
@@ -106,7 +106,7 @@ def _packed(concrete: Any) -> Callable[[Any], Any]:
 
 
 def _renumbered(structures: Iterable[Any], numbers: Mapping[int, int]) -> tuple:
-    """Returns the structures, of which dicts get other keys, or lose keys without."""
+    """Returns the structures, with the dicts' keys mapped, or dropped if not mapped."""
     return tuple(
         {numbers[key]: x for key, x in structure.items() if key in numbers}
         if isinstance(structure, dict)

@@ -1,6 +1,6 @@
 """A layer's phases as out-of-line functions on packs.
 
-Identical layers share these functions, so a deep model has few; each layer of a stage
+Identical layers share these functions, so a deep model has few. Each layer of a stage
 adds one call, with a few arguments, for each phase. Sums and gradients are accumulated
 inside, never outside, so that the order of additions is the same for every schedule and
 number of stages.
@@ -26,7 +26,7 @@ Flat = list[tf.Tensor]
 
 
 class PackedPhases:
-    """The functions of one kind of layer; each is traced at its first call.
+    """The functions of one kind of layer, each traced at its first call.
 
     A phase passes residuals to a later one through a slot of a stash, which is an
     argument and a result. Arguments of type Pack are packs.
@@ -62,10 +62,10 @@ class PackedPhases:
         sums: Pack,
         into: StashSlot | None,
     ) -> tuple[Flat, Pack, Pack]:
-        """Runs the forward pass; stashes its residuals if there is a slot.
+        """Runs the forward pass, and stashes its residuals if there is a slot.
 
         Returns:
-            The outputs; the sums, with the layer's added; and the stash.
+            The outputs, the sums with the layer's sums added, and the stash.
         """
         outputs, added, stash = self._forward(weights, context, args, into)
         total = map(tf.add, self.sums.unpack(sums), added)
@@ -81,7 +81,10 @@ class PackedPhases:
         *,
         makes_outputs: bool,
     ) -> tuple[Flat, Pack]:
-        """Computes the residuals again; returns the outputs if asked, and the stash."""
+        """Computes the residuals again.
+
+        Returns the outputs if asked, and the stash.
+        """
         outputs, _, stash = self._forward(weights, context, args, into)
         return outputs if makes_outputs else [], stash
 
@@ -96,11 +99,11 @@ class PackedPhases:
     ) -> tuple[Flat, Pack, Pack]:
         """Runs the backward pass.
 
-        Adds the weights' gradients to the accumulators `into`. If that is a slot
+        Adds the weights' gradients to the accumulators `into`. If `into` is a slot
         instead, it gets the weight residuals.
 
         Returns:
-            The inputs' gradients, the stash without the residuals, and `into` anew.
+            The inputs' gradients, the stash without the residuals, and the new `into`.
         """
         delays = isinstance(into, StashSlot)
         phase = self.phases.input_backward() if delays else self.phases.backward()
@@ -108,10 +111,10 @@ class PackedPhases:
         results = phase(
             *self.weights.unpack(weights), *context, *taken, *output_gradients
         )
-        input_gradients, rest = cut_list(results, len(self.phases.gives))
+        input_gradients, for_weights = cut_list(results, len(self.phases.gives))
         if isinstance(into, StashSlot):
-            return input_gradients, stash, self.weight_residuals.put(*into, rest)
-        return input_gradients, stash, self._added(into, rest)
+            return input_gradients, stash, self.weight_residuals.put(*into, for_weights)
+        return input_gradients, stash, self._added(into, for_weights)
 
     @out_of_line
     def weight_backward(
@@ -144,9 +147,9 @@ class PackedPhases:
 
     @out_of_line
     def move(self, source: StashSlot, target: StashSlot) -> tuple[Pack, Pack]:
-        """Moves residuals to another stash; returns both."""
-        residuals, rest = self.residuals.take(*source)
-        return rest, self.residuals.put(*target, residuals)
+        """Moves residuals to another stash, and returns both stashes."""
+        residuals, source_stash = self.residuals.take(*source)
+        return source_stash, self.residuals.put(*target, residuals)
 
     # Weights, sums and gradients.
 
@@ -206,8 +209,9 @@ class PackedPhases:
         """Returns the outputs, the layer's sums, and the stash if there is a slot."""
         phase = self.phases.forward(stashes=into is not None)
         results = phase(*self.weights.unpack(weights), *context, *args)
-        sizes = len(self.phases.made), len(self.phases.sums)
-        outputs, sums, residuals = cut_list(results, *sizes)
+        outputs, sums, residuals = cut_list(
+            results, len(self.phases.made), len(self.phases.sums)
+        )
         return outputs, sums, self.residuals.put(*into, residuals) if into else []
 
     def _added(self, accumulators: Pack, gradients: Flat) -> Pack:

@@ -39,7 +39,7 @@ class PlacedLayer:
         return [self.values.args[i] for i in self.functions.phases.gives]
 
     def output_gradients(self, gradients: Values) -> list[tf.Tensor]:
-        """Returns the gradients that the backward pass takes; 0 where there is none."""
+        """Returns the gradients that the backward pass takes, 0 where there is none."""
         outputs = zip(self.values.made, self.functions.phases.made, strict=True)
         return [
             gradient_or_zeros(gradients, value, spec)
@@ -57,5 +57,5 @@ class PlacedLayer:
 
 
 def gradient_or_zeros(gradients: Values, value: int, spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a value's gradient; 0 if there is none."""
+    """Returns a value's gradient, or zeros if there is none."""
     return gradients[value] if value in gradients else tf.zeros(spec.shape, spec.dtype)

@@ -43,7 +43,7 @@ class RunArguments(NamedTuple):
     micro_batches_per_step: Any = None
 
     def map_stacked(self, function: Any) -> "RunArguments":
-        """Returns the arguments with `function` of those that are stacked."""
+        """Returns the arguments, with `function` applied to the stacked ones."""
         stacked = {name: getattr(self, name) for name in _STACKED_ARGUMENTS}
         if self.step is not None and self.step.shape.rank:
             stacked["step"] = self.step
@@ -75,7 +75,7 @@ class LoopArguments(NamedTuple):
     micro_batches_per_step: Any = None
 
     def map_stacked(self, function: Any) -> "LoopArguments":
-        """Returns the arguments with `function` of those stacked by micro-batch."""
+        """Returns the arguments, with `function` applied to the stacked ones."""
         stacked = {name: getattr(self, name) for name in _STACKED_IN_LOOPS}
         return self._replace(**map_present(function, stacked))
 

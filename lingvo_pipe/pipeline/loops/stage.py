@@ -3,7 +3,7 @@
     forward :  l0 -> l1 -> l2           each layer stashes its residuals
     backward:  l0 <- l1 <- l2           from its residuals
 
-A layer's residuals come from the forward pass or from a recomputation; the backward
+A layer's residuals come from the forward pass or from a recomputation. The backward
 pass is the same for both.
 
 Identical stages differ only in the numbers of their values, and in the hashes of their
@@ -19,7 +19,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import present
-from lingvo_pipe.pipeline.loops.dataflow import are_used_again, saved_by_layer
+from lingvo_pipe.pipeline.loops.dataflow import (
+    are_used_again,
+    recompute_inputs_by_layer,
+)
 from lingvo_pipe.pipeline.loops.out_of_line import shared_by_kind
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
@@ -46,8 +49,8 @@ class Stage:
     """The layers of one stage, one after another.
 
     Weights, sums, accumulators and stashes are packs of the layers' packs. The
-    operations take the values, or gradients, that exist by number, and return those
-    `wanted` that they made.
+    operations take the existing values, or gradients, by number, and return the
+    `wanted` ones that they make.
 
     Attributes:
         layers: the layers, in order; the loss is one.
@@ -58,7 +61,7 @@ class Stage:
             although the schedule recomputes.
         numbers, positions: the numbers of its values by their positions in order of
             use, and the positions by number.
-        first: the first stage of its kind; identical stages have the same positions.
+        first: the first stage of its kind. Identical stages have the same positions.
         functions: those traced so far, if it is the first.
     """
 
@@ -68,7 +71,7 @@ class Stage:
         recomputed: Sequence[bool],
         kinds: dict[Any, Stage] | None = None,
     ):
-        """Initializes the stage; identical ones with the same `kinds` share graphs."""
+        """Initializes the stage. Identical ones with the same `kinds` share graphs."""
         self.layers = list(layers)
         self.recomputed = list(recomputed)
         phases = [layer.functions for layer in layers]
@@ -106,15 +109,15 @@ class Stage:
         will_recompute: bool = False,
         wanted: Sequence[int] = (),
     ) -> tuple[Values, Pack, Pack]:
-        """Runs the layers forward; returns outputs, and the new sums and stash.
+        """Runs the layers forward, and returns outputs, and the new sums and stash.
 
-        Residuals are stashed if there is a slot; if `will_recompute`, only of the
-        layers that are not recomputed.
+        Residuals are stashed if there is a slot. With `will_recompute` only the layers
+        that are not recomputed stash theirs.
         """
         kind = StashKind.FOR_RECOMPUTE if will_recompute else StashKind.RESIDUALS
         packing = self.stashes[kind]
         slots = packing.unpack(into) if into else [None] * len(self.layers)
-        known, new_sums, stashes = dict(values), [], []
+        all_values, new_sums, stashes = dict(values), [], []
         for layer, layer_inputs, total, slot, is_recomputed in zip(
             self.layers,
             self._inputs_of_layers(inputs),
@@ -125,15 +128,15 @@ class Stage:
         ):
             outputs, total, stash = layer.functions.forward(
                 *layer_inputs,
-                [known[v] for v in layer.used],
+                [all_values[v] for v in layer.used],
                 total,
                 None if will_recompute and is_recomputed else slot,
             )
-            known.update(zip(layer.values.made, outputs, strict=True))
+            all_values.update(zip(layer.values.made, outputs, strict=True))
             new_sums.append(total)
             stashes.append(stash)
         return (
-            {v: known[v] for v in wanted if v not in values},
+            {v: all_values[v] for v in wanted if v not in values},
             self.sums.pack(new_sums),
             packing.pack(stashes) if into else [],
         )
@@ -146,14 +149,14 @@ class Stage:
         stashed: StashSlot,
         residuals: StashSlot,
     ) -> tuple[Pack, Pack]:
-        """Collects residuals, computed or stashed before; returns both stashes.
+        """Recomputes residuals, or moves stashed ones, and returns both stashes.
 
         A layer computes its outputs again only if a recomputed one after it uses them.
-        XLA compiles a layer as a whole, so there leaving out outputs saves nothing.
+        XLA compiles a layer as a whole, so leaving out outputs would save nothing.
         """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
-        known, stashes = dict(values), []
+        all_values, stashes = dict(values), []
         for layer, layer_inputs, before, into, is_recomputed, is_used in zip(
             self.layers,
             self._inputs_of_layers(inputs),
@@ -163,17 +166,17 @@ class Stage:
             are_used_again(self._uses_and_outputs()),
             strict=True,
         ):
-            rest, stash = before.stash, into.stash
+            source_stash, stash = before.stash, into.stash
             if is_recomputed:
                 by_xla = layer.functions.phases.compilation.by_xla
-                args = [known[v] for v in layer.used]
+                args = [all_values[v] for v in layer.used]
                 outputs, stash = layer.functions.recompute(
                     *layer_inputs, args, into, makes_outputs=is_used or by_xla
                 )
-                known.update(zip(layer.values.made, outputs, strict=False))
+                all_values.update(zip(layer.values.made, outputs, strict=False))
             elif into.stash:
-                rest, stash = layer.functions.move(before, into)
-            stashes.append((rest, stash))
+                source_stash, stash = layer.functions.move(before, into)
+            stashes.append((source_stash, stash))
         all_stashed, all_residuals = zip(*stashes, strict=True)
         return source.pack(all_stashed), target.pack(all_residuals)
 
@@ -189,8 +192,8 @@ class Stage:
     ) -> tuple[Values, Pack, Pack]:
         """Runs the layers backward, from the gradients of values.
 
-        The weights' gradients are added to accumulators; if `into` is a slot instead,
-        it gets the weight residuals for `weight_backward`.
+        The weights' gradients are added to the accumulators `into`. If `into` is a slot
+        instead, it gets the weight residuals for `weight_backward`.
 
         Returns:
             The gradients of values, the new stash, and the new contents of `into`.
@@ -214,14 +217,14 @@ class Stage:
             layer.add_input_gradients(total, input_gradients)
             packs.append(new)
         stashes, contents = zip(*reversed(packs), strict=True)
-        found = {v: total[v] for v in wanted if v in total}
-        return found, source.pack(stashes), target.pack(contents)
+        wanted_gradients = {v: total[v] for v in wanted if v in total}
+        return wanted_gradients, source.pack(stashes), target.pack(contents)
 
     @shared_by_kind
     def weight_backward(
         self, inputs: StageInputs, residuals: StashSlot, accumulators: Pack
     ) -> tuple[Pack, Pack]:
-        """Adds the weights' gradients; returns the stash and the accumulators."""
+        """Adds the weights' gradients, and returns the stash and the accumulators."""
         late = self.stashes[StashKind.WEIGHT_RESIDUALS]
         packs = [
             layer.functions.weight_backward(*layer_inputs, slot, pack)
@@ -237,17 +240,16 @@ class Stage:
         return late.pack(stashes), self.gradients.pack(totals)
 
     @property
-    def saved(self) -> list[int]:
+    def recompute_inputs(self) -> list[int]:
         """The values from which the recomputation starts."""
-        return list(
-            itertools.chain.from_iterable(saved_by_layer(self._uses_and_outputs()))
-        )
+        by_layer = recompute_inputs_by_layer(self._uses_and_outputs())
+        return list(itertools.chain.from_iterable(by_layer))
 
     def pack_weights(self, weights: Sequence[Sequence[tf.Tensor]]) -> Pack:
         """Packs the flat weights of each layer."""
         packed = [
-            layer.functions.pack_weights(list(own))
-            for layer, own in zip(self.layers, weights, strict=True)
+            layer.functions.pack_weights(list(layer_weights))
+            for layer, layer_weights in zip(self.layers, weights, strict=True)
         ]
         return self.weights.pack(packed)
 
@@ -282,7 +284,7 @@ class Stage:
         return self.stashes[kind].pack(stashes)
 
     def _kind(self) -> Any:
-        """Returns what is equal for stages that can share functions."""
+        """Returns a key that is equal for stages that can share functions."""
         return tuple(
             (
                 layer.functions,
@@ -295,14 +297,14 @@ class Stage:
         )
 
     def _uses_and_outputs(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:
-        """Returns the layers' values, as `saved_by_layer` takes them."""
+        """Returns the layers' values, as `recompute_inputs_by_layer` takes them."""
         return [
             (layer.used, layer.values.made, is_recomputed)
             for layer, is_recomputed in zip(self.layers, self.recomputed, strict=True)
         ]
 
     def _of_layers(self, make: Callable[[PackedPhases], Pack]) -> list[Pack]:
-        """Returns initial state for each layer; identical layers share it."""
+        """Returns initial state for each layer, which identical layers share."""
         functions = [layer.functions for layer in self.layers]
         packs = {f: make(f) for f in dict.fromkeys(functions)}
         return [packs[f] for f in functions]

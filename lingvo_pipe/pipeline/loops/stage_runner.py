@@ -56,8 +56,10 @@ class StageRunner:
         self._device = device
         self._update = update
         inputs = set(ports.inputs)
-        self._saved = [value for value in stage.saved if value not in inputs]
-        self._saved_stash = Stash([specs[value] for value in self._saved])
+        self._recompute_inputs = [
+            value for value in stage.recompute_inputs if value not in inputs
+        ]
+        self._recompute_stash = Stash([specs[v] for v in self._recompute_inputs])
         self._outputs = Stash([specs[value] for value in ports.outputs])
         self._input_gradients = Stash([specs[v] for v in ports.input_gradients])
         self.operations: dict[Kind, Callable[[Operation, StageState], Outcome]] = {
@@ -77,20 +79,24 @@ class StageRunner:
     ) -> tuple[StageState, StageConstants]:
         """Returns the loop's initial state, and the arguments that the stage uses.
 
-        `weights` are packs, one for each layer; `num_slots` are the sizes of the
-        stashes that the schedule uses; `trains` is false without backward passes.
+        `weights` are packs, one for each layer. `num_slots` are the sizes of the
+        stashes that the schedule uses. `trains` is false without backward passes.
         """
         stage, ports, update = self._stage, self._ports, self._update
         packed_weights = stage.weights.pack(weights)
         num_micro_batches = tf.shape(arguments.first_examples)[0]
-        num_saved = num_slots.get(StashKind.FOR_RECOMPUTE)
+        num_recomputed = num_slots.get(StashKind.FOR_RECOMPUTE)
         state = StageState(
             sums=stage.zero_sums(),
             gradients=stage.zero_gradients() if trains else [],
             stashes={
                 kind.name: stage.empty_stash(kind, n) for kind, n in num_slots.items()
             },
-            saved=[] if num_saved is None else self._saved_stash.empty(num_saved),
+            recompute_inputs=(
+                []
+                if num_recomputed is None
+                else self._recompute_stash.empty(num_recomputed)
+            ),
             outputs=self._outputs.empty(num_micro_batches),
             input_gradients=self._input_gradients.empty(num_micro_batches),
             updated=update.begin(packed_weights, arguments) if update else None,
@@ -140,20 +146,26 @@ class StageRunner:
         started = self._time_after([*credits, *received.values()])
         with tf.control_dependencies([started]):
             values = {**op.batch_values(ports.inputs), **received}
-            saves = kind is StashKind.FOR_RECOMPUTE
-            made, sums, stash = self._stage.forward(
+            will_recompute = kind is StashKind.FOR_RECOMPUTE
+            new_values, sums, stash = self._stage.forward(
                 op.stage_inputs(state),
                 values,
                 state.sums,
                 state.slot(kind, op.write_slot) if kind else None,
-                will_recompute=saves,
-                wanted=[*ports.sends, *ports.outputs, *(self._saved if saves else [])],
+                will_recompute=will_recompute,
+                wanted=[
+                    *ports.sends,
+                    *ports.outputs,
+                    *(self._recompute_inputs if will_recompute else []),
+                ],
             )
-        values.update(made)
-        if saves:
-            values_saved = [values[value] for value in self._saved]
-            saved = self._saved_stash.put(state.saved, op.write_slot, values_saved)
-            state = state._replace(saved=saved)
+        values.update(new_values)
+        if will_recompute:
+            recompute_inputs = [values[value] for value in self._recompute_inputs]
+            contents = self._recompute_stash.put(
+                state.recompute_inputs, op.write_slot, recompute_inputs
+            )
+            state = state._replace(recompute_inputs=contents)
         if kind is not None:
             state = state.with_stash(kind, stash)
         results = [values[value] for value in ports.outputs]
@@ -163,16 +175,20 @@ class StageRunner:
 
     def _recompute(self, op: Operation, state: StageState) -> Outcome:
         stashed = state.slot(StashKind.FOR_RECOMPUTE, op.read_slot)
-        taken, saved = self._saved_stash.take(state.saved, op.read_slot)
+        recompute_inputs, contents = self._recompute_stash.take(
+            state.recompute_inputs, op.read_slot
+        )
         values = op.batch_values(self._ports.inputs)
-        values.update(zip(self._saved, taken, strict=True))
+        values.update(zip(self._recompute_inputs, recompute_inputs, strict=True))
         started = self._time_after(values.values())
         with tf.control_dependencies([started]):
             into = state.slot(StashKind.RESIDUALS, op.write_slot)
             stash, residuals = self._stage.recompute(
                 op.stage_inputs(state), values, stashed, into
             )
-        state = state.with_stash(StashKind.FOR_RECOMPUTE, stash, saved=saved)
+        state = state.with_stash(
+            StashKind.FOR_RECOMPUTE, stash, recompute_inputs=contents
+        )
         state = state.with_stash(StashKind.RESIDUALS, residuals)
         return Outcome(state, [], started)
 
@@ -202,9 +218,9 @@ class StageRunner:
             state = state._replace(gradients=new)
         state = state.with_stash(StashKind.RESIDUALS, stash)
         specs = zip(ports.input_gradients, self._input_gradients.specs, strict=True)
-        whole = [gradient_or_zeros(gradients, *pair) for pair in specs]
+        completed_gradients = [gradient_or_zeros(gradients, *pair) for pair in specs]
         input_gradients = self._input_gradients.put(
-            state.input_gradients, op.micro_batch, whole
+            state.input_gradients, op.micro_batch, completed_gradients
         )
         state = state._replace(input_gradients=input_gradients)
         return Outcome(state, _send(ports.gradient_sends, gradients), started)

@@ -3,7 +3,7 @@
     gradient accumulators, sums  ->  update  ->  new weights, notes
 
 The pipeline's caller supplies a function that changes the variables. The loop carries
-the variables' values after the last step; the stage's layers compute with these.
+the variables' values after the last step. The stage's layers compute with these.
 """
 
 from typing import Any
@@ -64,13 +64,17 @@ class StageUpdate:
     def run(
         self, state: StageState, constants: StageConstants, micro_batch: tf.Tensor
     ) -> StageState:
-        """Returns the state after the step whose last micro-batch is `[]` int32."""
-        stage, own, before = self._stage, constants.of_update, state.updated
-        assert own is not None
+        """Returns the state after the step that ends with `micro_batch`, `[]` int32."""
+        stage, update_constants, before = (
+            self._stage,
+            constants.of_update,
+            state.updated,
+        )
+        assert update_constants is not None
         assert before is not None
-        n = micro_batch // own.micro_batches_per_step
+        n = micro_batch // update_constants.micro_batches_per_step
         sums = [x for layer in stage.unpack_sums(state.sums) for x in layer]
-        divisor = own.divisors[n]
+        divisor = update_constants.divisors[n]
         packs = stage.gradients.unpack(state.gradients)
         gradients = [
             gradient
@@ -79,7 +83,12 @@ class StageUpdate:
         ]
         outputs = self._function.outputs
         results = tf.raw_ops.StatefulPartitionedCall(
-            args=[*gradients, *sums, constants.step[micro_batch], *own.captured],
+            args=[
+                *gradients,
+                *sums,
+                constants.step[micro_batch],
+                *update_constants.captured,
+            ],
             Tout=[x.dtype for x in outputs],
             f=self._function,
             config_proto=unoptimized_config(),

@@ -20,7 +20,7 @@ Pack = list[tf.Tensor]
 
 
 class Packing:
-    """Packs tensors of fixed specs; `spec` is the spec of a pack."""
+    """Packs tensors of fixed specs. `spec` is the spec of a pack."""
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self._specs = list(specs)
@@ -61,9 +61,9 @@ class PackOfPacks:
         return self._all.pack(present(packs))
 
     def unpack(self, pack: Pack | StashSlot) -> list[Any]:
-        """Returns the packs; from a slot of a packed stash, slots of their stashes."""
+        """Returns the packs, or for a slot of a packed stash, slots of its stashes."""
         if isinstance(pack, StashSlot):
-            return [StashSlot(own, pack.slot) for own in self.unpack(pack.stash)]
+            return [StashSlot(stash, pack.slot) for stash in self.unpack(pack.stash)]
         return pack_present(self._packs, self._all.unpack(pack))
 
 
@@ -131,7 +131,7 @@ class Stash:
 
 
 class PackedStash:
-    """A stash whose contents are packed; see `Stash`.
+    """A stash whose contents are packed. See `Stash`.
 
     On CPUs a slot holds one pack, which saves three operations for each residual. On
     GPUs TensorFlow has no lists of packs.
@@ -155,10 +155,10 @@ class PackedStash:
         return self._lists.pack(self._stash.put(lists, slot, tensors))
 
     def take(self, contents: Pack, slot: tf.Tensor) -> tuple[list[tf.Tensor], Pack]:
-        taken, rest = self._stash.take(self._lists.unpack(contents), slot)
+        taken, lists = self._stash.take(self._lists.unpack(contents), slot)
         if self._residuals:
             taken = self._residuals.unpack(taken)
-        return taken, self._lists.pack(rest)
+        return taken, self._lists.pack(lists)
 
 
 def _nothing(spec: tf.TensorSpec) -> tf.Tensor:

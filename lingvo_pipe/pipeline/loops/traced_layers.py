@@ -53,7 +53,7 @@ class TracedLayers:
         """Traces at least one layer, and the loss if there is one, from specs.
 
         `inputs` are the first layer's positional inputs for a micro-batch, whose
-        gradients are needed if `input_gradients`; `targets` are the loss's. Identical
+        gradients are needed if `input_gradients`. `targets` are the loss's. Identical
         layers share their traces in `functions`.
 
         Raises:
@@ -70,13 +70,13 @@ class TracedLayers:
         target_values = self._number(targets)
         self.inputs = list(self.specs)
         for layer, theta in zip(layers, thetas, strict=True):
-            given = values
+            layer_inputs = values
             if functions.takes_targets(layer):
-                given = (*values, target_values)
-            args = self._specs_of(given)
+                layer_inputs = (*values, target_values)
+            args = self._specs_of(layer_inputs)
             is_last = layer is layers[-1]
             trace = functions.trace(layer, theta, call_context, args, is_last)
-            self.outputs = self._add(trace, given)
+            self.outputs = self._add(trace, layer_inputs)
             if self.outputs is None:
                 raise UserValueError(
                     f"{functions.location(layer)}: expected a tensor or a structure of "
@@ -85,9 +85,13 @@ class TracedLayers:
                 )
             values = as_args(self.outputs)
         if loss_fn is not None:
-            args = self._specs_of(self.outputs), self._specs_of(target_values)
-            call_context = call_context._replace(path_hash=None, loss_scale=None)
-            trace = functions.trace_loss(loss_fn, layers[-1], call_context, *args)
+            trace = functions.trace_loss(
+                loss_fn,
+                layers[-1],
+                call_context._replace(path_hash=None, loss_scale=None),
+                self._specs_of(self.outputs),
+                self._specs_of(target_values),
+            )
             self._add(trace, (self.outputs, target_values))
             self.labels.append(functions.loss_label(layers[-1]))
         is_trained = [
@@ -117,28 +121,28 @@ class TracedLayers:
     def _number(self, specs: Any) -> Any:
         """Returns numbers of new values, in the structure of their specs."""
         first = len(self.specs)
-        found = present(specs)
-        self.specs.update(enumerate(found, first))
-        return pack_present(specs, range(first, first + len(found)))
+        flat = present(specs)
+        self.specs.update(enumerate(flat, first))
+        return pack_present(specs, range(first, first + len(flat)))
 
     def _specs_of(self, values: Any) -> Any:
         return map_present(lambda value: self.specs[value], values)
 
     def _add(self, trace: Trace, args: Any) -> Any:
-        """Adds a trace; returns its outputs as a structure of values."""
+        """Adds a trace, and returns its outputs as a structure of values."""
         values = present(args)
-        made = self._number(list(map(spec_of, trace.made)))
+        output_values = self._number(list(map(spec_of, trace.made)))
         tensors = [x.ref() for x in (*trace.args, *trace.made)]
-        known = dict(zip(tensors, [*values, *made], strict=True))
+        value_of_tensor = dict(zip(tensors, [*values, *output_values], strict=True))
         gives = [gradient is not None for gradient in trace.input_gradients]
         self.traces.append(trace)
         self.values.append(
             LayerValues(
                 args=tuple(values),
                 uses=frozenset(itertools.compress(values, trace.uses)),
-                made=tuple(made),
+                made=tuple(output_values),
                 gives=frozenset(itertools.compress(values, gives)),
-                wants=frozenset(itertools.compress(made, trace.wants)),
+                wants=frozenset(itertools.compress(output_values, trace.wants)),
             )
         )
-        return map_present(lambda x: known[x.ref()], trace.result.outputs)
+        return map_present(lambda x: value_of_tensor[x.ref()], trace.result.outputs)

@@ -37,7 +37,7 @@ class CallBytes(NamedTuple):
 
 
 class SharedWeight(NamedTuple):
-    """A weight that several calls use; it is on the device of the first."""
+    """A weight that several calls use. It is on the device of the first."""
 
     num_bytes: int
     calls: Sequence[int]  # Ascending; at least two.

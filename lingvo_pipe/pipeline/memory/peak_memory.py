@@ -31,7 +31,7 @@ def peak_bytes(
 ) -> list[int]:
     """Returns the peak bytes of each device.
 
-    `specs` are of all values, for one micro-batch; of these, `inputs` belong to the
+    `specs` are of all values, for one micro-batch. Of these, `inputs` belong to the
     mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.
     """
     calls = bytes_of_calls(
@@ -56,31 +56,31 @@ def bytes_of_calls(
     """
     source: dict[int, int] = {}  # Of values that are views, the value with the buffer.
     workspace = functools.cache(lambda packed: workspace_of(packed.phases))
-    found = []
+    calls = []
     for layer, is_recomputed in zip(layers, recomputed, strict=True):
         phases, values = layer.functions.phases, layer.values
         for value, arg in zip(values.made, phases.view_of, strict=True):
             if arg is not None:
                 viewed = values.args[arg]
                 source[value] = source.get(viewed, viewed)
-        own, shared = _residuals(phases.residual_buffers, values, source)
-        late, late_shared = _residuals(phases.weight_residual_buffers, values, source)
-        found.append(
+        residuals, residual_values = _residuals(phases.residual_buffers, values, source)
+        late, late_values = _residuals(phases.weight_residual_buffers, values, source)
+        calls.append(
             CallBytes(
                 weights=num_bytes([*phases.weights, *phases.casts]),
                 accumulators=num_bytes(layer.functions.accumulators) * num_accumulators,
-                residuals=own,
+                residuals=residuals,
                 weight_residuals=late,
                 recomputed=is_recomputed,
                 used=layer.used,
                 made=values.made,
-                residual_values=shared,
-                weight_residual_values=late_shared,
+                residual_values=residual_values,
+                weight_residual_values=late_values,
                 new_weight_residuals=_new_bytes(phases),
                 workspace=workspace(layer.functions),
             )
         )
-    return found
+    return calls
 
 
 def shared_weights(

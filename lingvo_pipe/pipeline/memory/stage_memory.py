@@ -7,7 +7,7 @@ r"""Memory of a schedule's stages, for any grouping of the layers. Pure.
 The stash of a micro-batch holds the residuals of the stage's layers. Between a forward
 pass and its recomputation, it holds instead the values from which the recomputation
 starts, and the residuals of the layers that are not recomputed. A value between layers
-that several of them stash counts once, since they share its buffer; only if it is
+that several of them stash counts once, since they share its buffer. Only if it is
 recomputed, and a layer stashes it that is not, there are two.
 
 A device's loop replaces its state after an operation. So while one runs, all that it
@@ -27,49 +27,22 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.pipeline.loops.dataflow import saved_by_layer
+from lingvo_pipe.pipeline.loops.dataflow import recompute_inputs_by_layer
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.slots import (
-    StashKind,
-    StashMoment,
-    stash_moments,
+from lingvo_pipe.pipeline.memory.stash_bytes import (
+    BytesByOperation,
+    StashBytes,
+    operation_index,
 )
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_moments
 
-# Operations of a training schedule, and the stash that they write.
-OPERATIONS = {
-    pair: i
-    for i, pair in enumerate(
-        [
-            (Kind.FORWARD, StashKind.FOR_RECOMPUTE),
-            (Kind.FORWARD, StashKind.RESIDUALS),
-            (Kind.RECOMPUTE, StashKind.RESIDUALS),
-            (Kind.BACKWARD, None),
-            (Kind.BACKWARD, StashKind.WEIGHT_RESIDUALS),
-            (Kind.WEIGHT_GRADIENT, None),
-            (Kind.UPDATE, None),
-            (Kind.FORWARD, None),  # In an evaluation.
-        ]
-    )
-}
 _KIND = {kind: i for i, kind in enumerate(StashKind)}
 _MAX_CACHED = 1 << 17
 # TensorFlow's allocator splits a free chunk only if it is twice as large as what is
 # asked for. So tensors that come and go with each operation take up to twice their
 # size; measured, about a fifth more in all.
 ALLOCATOR_LOSS = 0.2
-
-
-class StashBytes(NamedTuple):
-    """Bytes that a stage needs for a micro-batch.
-
-    Attributes:
-        held: bytes in each `StashKind`, while other micro-batches are worked on.
-        during: bytes during each of `OPERATIONS` on it, with the workspace.
-    """
-
-    held: tuple[int, ...]
-    during: tuple[int, ...]
 
 
 class OperationBytes(NamedTuple):
@@ -121,11 +94,11 @@ class StageMemory:
 
     def weights(self, start: int, end: int) -> int:
         """Returns the bytes of the weights, or of their copies from other devices."""
-        found = self._weights[end] - self._weights[start]
+        weight_bytes = self._weights[end] - self._weights[start]
         for num_bytes, calls in self._shared_weights:
             users = bisect.bisect_left(calls, end) - bisect.bisect_left(calls, start)
-            found -= num_bytes * max(users - 1, 0)
-        return found
+            weight_bytes -= num_bytes * max(users - 1, 0)
+        return weight_bytes
 
     def accumulators(self, start: int, end: int) -> int:
         """Returns the bytes of the gradient accumulators."""
@@ -137,28 +110,23 @@ class StageMemory:
 
     def _stash(self, start: int, end: int) -> StashBytes:
         """Returns the bytes for a micro-batch."""
-        number, values = end - start, self._values(start)
-        saved = self._not_recomputed[end] - self._not_recomputed[start]
-        saved += values.for_recompute[number]
-        own = self._residuals[end] - self._residuals[start]
-        return self._bytes(start, end, saved, own + values.both[number])
+        values = self._values(start)
+        return self._bytes(start, end, values.for_recompute, values.both)
 
     def _lower_bound(self, start: int, end: int) -> StashBytes:
         """Returns `stash` without the values that recomputation needs.
 
         So if two stages start or end at the same call, the longer one needs no less.
         """
-        number, values = end - start, self._values(start)
-        saved = self._not_recomputed[end] - self._not_recomputed[start]
-        saved += values.not_recomputed[number]
-        own = self._residuals[end] - self._residuals[start]
-        return self._bytes(start, end, saved, own + values.residuals[number])
+        values = self._values(start)
+        return self._bytes(start, end, values.not_recomputed, values.residuals)
 
     def minimum(self, start: int, end: int) -> int:
         """Returns the bytes that any schedule needs for one micro-batch alone."""
-        _, forward, _, whole, *halves, _, _ = self.lower_bound(start, end).during
-        most = max(forward, min(whole, max(halves)))
-        return self.held(start, end) + most
+        during = self.lower_bound(start, end).during
+        split_backward = max(during.input_backward, during.weight_backward)
+        peak = max(during.forward, min(during.backward, split_backward))
+        return self.held(start, end) + peak
 
     def by_cell(self) -> list[int]:
         """Returns `minimum` of each cell, if the last call is the loss.
@@ -168,30 +136,36 @@ class StageMemory:
         last = len(self._calls) - 2
         return [self.minimum(i, i + 1 + (i == last)) for i in range(last + 1)]
 
-    def _bytes(self, start: int, end: int, saved: int, recomputing: int) -> StashBytes:
-        """Returns the bytes, with those before a recomputation and during it."""
+    def _bytes(
+        self, start: int, end: int, before_recompute: _Lazy, during_recompute: _Lazy
+    ) -> StashBytes:
+        """Returns the bytes, from the stashed values before and during a recompute."""
         number, values, work = end - start, self._values(start), self._workspaces(start)
-        residuals = self._residuals[end] - self._residuals[start]
-        residuals += values.residuals[number]
+        saved = self._not_recomputed[end] - self._not_recomputed[start]
+        saved += before_recompute[number]
+        layer_residuals = self._residuals[end] - self._residuals[start]
+        residuals = layer_residuals + values.residuals[number]
         late = self._late[end] - self._late[start] + values.weight_residuals[number]
         forward = max(work.forward[number] - self._residuals[end], 0)
-        during: tuple[int, ...] = (
-            saved,
-            residuals + forward,
-            recomputing + forward,
-            residuals + work.backward[number] + self._new_gradients[end],
-            residuals + work.input_backward[number] + self._new_late[end],
-            late + work.weight_backward[number] - self._new_gradients[start],
-            0,
-            0,
+        needed = BytesByOperation(
+            forward_for_recompute=saved,
+            forward=residuals + forward,
+            recompute=layer_residuals + during_recompute[number] + forward,
+            backward=residuals + work.backward[number] + self._new_gradients[end],
+            input_backward=(
+                residuals + work.input_backward[number] + self._new_late[end]
+            ),
+            weight_backward=(
+                late + work.weight_backward[number] - self._new_gradients[start]
+            ),
         )
-        during = tuple(each + int(each * self._loss) for each in during)
+        during = BytesByOperation._make(n + int(n * self._loss) for n in needed)
         return StashBytes((saved, residuals, late), during)
 
     def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:
         """Returns the peak bytes of each device, for a training schedule."""
-        every = self.by_operation(schedule, boundaries)
-        return [max(used.during for used in own) for own in every]
+        devices = self.by_operation(schedule, boundaries)
+        return [max(used.during for used in operations) for operations in devices]
 
     def by_operation(
         self, schedule: Schedule, boundaries: Sequence[int]
@@ -204,23 +178,23 @@ class StageMemory:
         for stage, device in devices.items():
             fixed[device] += self.held(*stages[stage])
         for num_bytes, calls in self._shared_weights:
-            owner, *others = dict.fromkeys(
+            owner, *users = dict.fromkeys(
                 bisect.bisect_right(boundaries, x) for x in calls
             )
-            copies = (devices[stage] for stage in others)  # Elsewhere: one per stage.
+            copies = (devices[stage] for stage in users)  # Elsewhere: one per stage.
             fixed[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
 
         def operations(device: int) -> Iterator[OperationBytes]:
             yield OperationBytes(fixed[device], fixed[device])
             for moment in stash_moments(schedule, device):
-                own, write = stashes[moment.op.stage], moment.use.write
-                others = fixed[device] + sum(
+                stash, write = stashes[moment.op.stage], moment.use.write
+                held = fixed[device] + sum(
                     number * stashes[stage].held[_KIND[kind]]
                     for (stage, kind), number in moment.others.items()
                 )
                 yield OperationBytes(
-                    during=others + own.during[operation_index(moment)],
-                    after=others + (own.held[_KIND[write]] if write else 0),
+                    during=held + stash.during[operation_index(moment)],
+                    after=held + (stash.held[_KIND[write]] if write else 0),
                 )
 
         return list(map(operations, range(schedule.num_devices)))
@@ -231,41 +205,43 @@ class StageMemory:
         def calls() -> Iterator[CallBytes]:
             return itertools.islice(self._calls, start, None)
 
-        def saved() -> Iterator[list[int]]:
-            return saved_by_layer((x.used, x.made, x.recomputed) for x in calls())
+        def recompute_inputs() -> Iterator[list[int]]:
+            return recompute_inputs_by_layer(
+                (x.used, x.made, x.recomputed) for x in calls()
+            )
 
         def kept() -> Iterator[Sequence[int]]:
             return (() if x.recomputed else x.residual_values for x in calls())
 
         return _StashedValues(
-            for_recompute=self._sums(map(itertools.chain, saved(), kept())),
+            for_recompute=self._sums(map(itertools.chain, recompute_inputs(), kept())),
             not_recomputed=self._sums(kept()),
             residuals=self._sums(_buffers(calls())),
             weight_residuals=self._sums(x.weight_residual_values for x in calls()),
             both=self._sums(
-                map(itertools.chain, saved(), kept(), _buffers(calls())),
+                map(itertools.chain, recompute_inputs(), kept(), _buffers(calls())),
             ),
         )
 
     def _sums(self, by_call: Iterable[Iterable[int]]) -> _Lazy:
         """Returns the bytes of the distinct buffers of the first calls."""
-        known: set[int] = set()
+        counted: set[int] = set()
 
         def new_bytes() -> Iterator[int]:
             for buffers in by_call:
-                new = set(buffers) - known
-                known.update(new)
+                new = set(buffers) - counted
+                counted.update(new)
                 yield sum(self._value_bytes.get(max(x, ~x), 0) for x in new)
 
         return _Lazy(itertools.accumulate(new_bytes(), initial=0))
 
     def _workspaces_from(self, start: int) -> _Workspaces:
-        """Returns what a stage from `start` needs besides what it reads."""
+        """Returns the workspaces of a stage from `start`, without what it reads."""
 
-        def largest(phase: int, made: Iterable[int]) -> _Lazy:
-            own = (work[phase] for work in itertools.islice(self._work, start, None))
-            found = itertools.accumulate(map(operator.add, own, made), max)
-            return _Lazy(itertools.chain([0], found))
+        def largest(phase: int, new_bytes: Iterable[int]) -> _Lazy:
+            work = (sizes[phase] for sizes in itertools.islice(self._work, start, None))
+            peaks = itertools.accumulate(map(operator.add, work, new_bytes), max)
+            return _Lazy(itertools.chain([0], peaks))
 
         def after(sums: Sequence[int]) -> Iterator[int]:
             return itertools.islice(sums, start + 1, None)
@@ -284,8 +260,8 @@ class StageMemory:
 class _StashedValues(NamedTuple):
     """Bytes of the values that a stage stashes, by its number of calls.
 
-    Those that calls that are not recomputed stash are of `for_recompute` too; `both`
-    are the distinct ones of `for_recompute` and `residuals`.
+    Values that calls without recomputation stash are of `for_recompute` too. `both`
+    are the distinct values of `for_recompute` and `residuals`.
     """
 
     for_recompute: _Lazy
@@ -306,11 +282,6 @@ class _Workspaces(NamedTuple):
     backward: _Lazy
     input_backward: _Lazy
     weight_backward: _Lazy
-
-
-def operation_index(moment: StashMoment) -> int:
-    """Returns the index of an operation in `StashBytes.during`."""
-    return OPERATIONS[moment.op.kind, moment.use.write]
 
 
 def _buffers(calls: Iterable[CallBytes]) -> Iterator[list[int]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 
-from lingvo_pipe.pipeline.memory.stage_memory import (
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
+from lingvo_pipe.pipeline.memory.stash_bytes import (
     OPERATIONS,
-    StageMemory,
     StashBytes,
     operation_index,
 )
@@ -28,11 +28,11 @@ class StageNeeds:
     def __init__(self, memory: StageMemory, schedule: Schedule):
         """Initializes the needs for a training schedule."""
         self._memory = memory
-        found = _moments(schedule)
-        self._moments = list(map(_largest, found))
+        moments_of_stages = _moments(schedule)
+        self._moments = list(map(_largest, moments_of_stages))
         self._idle = [
-            _largest({each for each in moments if each[1] == _IDLE})
-            for moments in found
+            _largest({moment for moment in moments if moment[1] == _IDLE})
+            for moments in moments_of_stages
         ]
 
     def stage_keys(self) -> list[tuple[tuple[_Moment, ...], ...]]:
@@ -43,9 +43,9 @@ class StageNeeds:
         ]
 
     def __call__(self, stage: int, start: int, end: int, number: int = 1) -> int:
-        """Returns the peak bytes of a number of stages like this one; one runs.
+        """Returns the peak bytes of a number of stages like this one.
 
-        Longer stages need no less.
+        One of them runs. Longer stages need no less.
         """
         return self._of_alike(stage, start, end, number, self._memory.stash(start, end))
 
@@ -58,26 +58,26 @@ class StageNeeds:
 
         So if two stages start or end at the same call, the longer one needs no less.
         """
-        each = self._memory.lower_bound(start, end)
-        return self._of_alike(stage, start, end, number, each)
+        stash = self._memory.lower_bound(start, end)
+        return self._of_alike(stage, start, end, number, stash)
 
     def _of_alike(
-        self, stage: int, start: int, end: int, number: int, each: StashBytes
+        self, stage: int, start: int, end: int, number: int, stash: StashBytes
     ) -> int:
         memory = self._memory
         idle = memory.held(start, end)
-        found = idle + _peak(self._moments[stage], each)
+        peak = idle + _peak(self._moments[stage], stash)
         if number > 1:
-            found += (number - 1) * (idle + _peak(self._idle[stage], each))
-        return found
+            peak += (number - 1) * (idle + _peak(self._idle[stage], stash))
+        return peak
 
 
 # Numbers of other micro-batches in each StashKind, and the stage's operation.
 _Moment = tuple[tuple[int, ...], int]
 
 
-def _peak(moments: Iterable[_Moment], each: StashBytes) -> int:
-    held, during = each
+def _peak(moments: Iterable[_Moment], stash: StashBytes) -> int:
+    held, during = stash
     return max(
         (
             sum(map(operator.mul, numbers, held)) + during[operation]
@@ -89,13 +89,13 @@ def _peak(moments: Iterable[_Moment], each: StashBytes) -> int:
 
 def _moments(schedule: Schedule) -> list[set[_Moment]]:
     """Returns each stage's moments."""
-    found: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
+    moments: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
     first, second, third = StashKind  # A loop over it would take longer.
 
     def add(moment: StashMoment, stage: int, operation: int) -> None:
         held = moment.others
         numbers = held[stage, first], held[stage, second], held[stage, third]
-        found[stage].add((numbers, operation))
+        moments[stage].add((numbers, operation))
 
     for device in range(schedule.num_devices):
         last = None
@@ -105,7 +105,7 @@ def _moments(schedule: Schedule) -> list[set[_Moment]]:
                 add(moment, last, _IDLE)  # It holds this until it runs again.
             add(moment, stage, operation_index(moment))
             last = stage
-    return found
+    return moments
 
 
 def _largest(moments: set[_Moment]) -> list[_Moment]:
@@ -115,12 +115,12 @@ def _largest(moments: set[_Moment]) -> list[_Moment]:
         numbers, operation = moment
         return sum(numbers), operation != _IDLE
 
-    found: list[_Moment] = []
+    largest: list[_Moment] = []
     # None is dominated by a later one.
     for moment in sorted(moments, key=size, reverse=True):
-        if not any(_dominates(each, moment) for each in found):
-            found.append(moment)
-    return found
+        if not any(_dominates(larger, moment) for larger in largest):
+            largest.append(moment)
+    return largest
 
 
 def _dominates(a: _Moment, b: _Moment) -> bool:

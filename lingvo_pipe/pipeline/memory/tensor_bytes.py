@@ -6,5 +6,5 @@ import tensorflow as tf
 
 
 def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
-    """Returns the bytes of tensors; tensors of unknown size count as 0."""
+    """Returns the bytes of tensors, where a tensor of unknown size counts as 0."""
     return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)

@@ -26,14 +26,14 @@ def workspace_of(phases: Phases) -> Workspace:
     """
     shared = [*phases.cast_weights, *phases.call_context]
     seeds, late = phases.output_gradients, phases.weight_residuals
-    given = [*shared, *phases.residuals, *seeds]
+    backward_specs = [*shared, *phases.residuals, *seeds]
     by_seeds = functools.partial(_bytes_by_operation, live=num_bytes(seeds))
     return Workspace(
         forward=_bytes_by_operation(
             phases.forward(stashes=True), [*shared, *phases.args], len(phases.residuals)
         ),
-        backward=by_seeds(phases.backward(), given, 0),
-        input_backward=by_seeds(phases.input_backward(), given, len(late)),
+        backward=by_seeds(phases.backward(), backward_specs, 0),
+        input_backward=by_seeds(phases.input_backward(), backward_specs, len(late)),
         weight_backward=_bytes_by_operation(
             phases.weight_backward(), [*shared, *late], 0
         ),
@@ -57,7 +57,8 @@ def _bytes_by_operation(
     uses.update(origin(x).ref() for x in graph.outputs)  # They live until the end.
     last = graph.outputs[len(graph.outputs) - num_residuals :]
     residuals = {x.ref(): x for x in map(origin, last) if _is_allocated(x)}
-    live, found = live - _bytes(residuals.values()), []
+    live -= _bytes(residuals.values())
+    bytes_by_operation = []
     for op in operations:
         freed = []
         for x in map(origin, op.inputs):
@@ -65,10 +66,10 @@ def _bytes_by_operation(
             if not uses[x.ref()] and _is_allocated(x):
                 freed.append(x)
         if not _is_constant(op):
-            found.append(live + _new_bytes(op, freed))
-        made = [x for x in op.outputs if uses[x.ref()] and _is_allocated(x)]
-        live += _bytes(made) - _bytes(freed)
-    return tuple(found) or (0,)
+            bytes_by_operation.append(live + _new_bytes(op, freed))
+        live_outputs = [x for x in op.outputs if uses[x.ref()] and _is_allocated(x)]
+        live += _bytes(live_outputs) - _bytes(freed)
+    return tuple(bytes_by_operation) or (0,)
 
 
 def _is_constant(op: tf.Operation) -> bool:
@@ -78,7 +79,10 @@ def _is_constant(op: tf.Operation) -> bool:
 
 
 def _is_allocated(x: tf.Tensor) -> bool:
-    """Returns whether it takes memory; sizes and the like, on the host, do not."""
+    """Returns whether a tensor takes memory on the device.
+
+    Scalar and integer constants, such as sizes, are on the host.
+    """
     if x.op.type == "Const":
         return x.dtype.is_floating and x.shape.rank > 0
     return x.op.type != "Placeholder"
@@ -86,15 +90,15 @@ def _is_allocated(x: tf.Tensor) -> bool:
 
 def _new_bytes(op: tf.Operation, freed: Sequence[tf.Tensor]) -> int:
     """Returns the bytes of outputs that do not reuse the memory of a freed input."""
-    made = _bytes(op.outputs)
+    new_bytes = _bytes(op.outputs)
     if _NOT_IN_PLACE.search(op.type):
-        return made
+        return new_bytes
     reusable = [spec_of(x) for x in freed]
     for x in op.outputs:
         if spec_of(x) in reusable:
             reusable.remove(spec_of(x))
-            made -= _bytes([x])
-    return made
+            new_bytes -= _bytes([x])
+    return new_bytes
 
 
 def _bytes(tensors: Iterable[tf.Tensor]) -> int:

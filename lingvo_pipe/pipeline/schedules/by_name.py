@@ -58,19 +58,28 @@ def make_schedule(
 ) -> Schedule:
     """Returns a checked schedule for training on K devices with M micro-batches.
 
-    The name is one of SCHEDULE_NAMES, or the path of a '.csv' file, see csv_file.py.
+    The name is one of SCHEDULE_NAMES, or the path of a '.csv' file (see csv_file.py).
     V stages per device are 2 for 'zero_bubble_v' and 'dualpipe_v', any number for
     'interleaved', 'interleaved_zero_bubble' and files, and 1 for others. A file has K·V
-    stages and assigns them to devices. 'local' makes blocks of `block_boundaries`, see
-    `Schedule`.
+    stages and assigns them to devices. 'local' makes blocks of `block_boundaries` (see
+    `Schedule`).
 
     `recompute` is a policy of recompute.py. If None, files and SPLIT_BACKWARD_NAMES
     stay unchanged, and all others follow 'always'. With a list of cells, which the
-    stages apply, the schedule follows 'always'; a file with RECOMPUTE operations stays
-    unchanged. Raises ValueError if an argument or the file is not valid.
+    stages apply, the schedule follows 'always'. A file with RECOMPUTE operations stays
+    unchanged.
+
+    Raises:
+        ValueError: if an argument or the file is not valid.
     """
-    sizes = num_devices, num_micro_batches, stages_per_device
-    schedule = unchecked_schedule(name, *sizes, recompute, block_boundaries)
+    schedule = unchecked_schedule(
+        name,
+        num_devices,
+        num_micro_batches,
+        stages_per_device,
+        recompute,
+        block_boundaries,
+    )
     try:
         check(schedule)
     except ValueError as error:
@@ -86,7 +95,7 @@ def unchecked_schedule(
     recompute: str | Sequence[int] | None = None,
     block_boundaries: Collection[int] = (),
 ) -> Schedule:
-    """Returns what `make_schedule` checks, for a search among many schedules."""
+    """Returns the schedule of `make_schedule` unchecked, for a search among many."""
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if is_file(name):
         schedule = _from_file(
@@ -157,17 +166,17 @@ def _from_file(
             f"Cannot read the schedule's file {os.fspath(path)!r}: {error.strerror}. "
             f"Give the path of an existing file, absolute or from {os.getcwd()!r}."
         ) from error
-    own, ours = (
+    file_sizes, pipeline_sizes = (
         f"{devices} devices, {stages} stages and {micro_batches} micro-batches"
         for devices, stages, micro_batches in (
             (schedule.num_devices, schedule.num_stages, schedule.num_micro_batches),
             (num_devices, num_stages, num_micro_batches),
         )
     )
-    if own != ours:
+    if file_sizes != pipeline_sizes:
         raise UserValueError(
-            f"The schedule {path!r} is for {own}, but the pipeline has {ours}. "
-            "Change one of them."
+            f"The schedule {path!r} is for {file_sizes}, but the pipeline has "
+            f"{pipeline_sizes}. Change one of them."
         )
     if not schedule.has_backward:
         raise UserValueError(

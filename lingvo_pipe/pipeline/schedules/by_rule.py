@@ -22,8 +22,8 @@ def gpipe(num_stages: int, num_micro_batches: int) -> Schedule:
         device 0 | F0 F1 F2 F3             B0 B1 B2 B3
 
     The bubble: while the pipeline fills and drains, a device is idle for K - 1 forward
-    and K - 1 backward passes. It stashes all M micro-batches at once; with
-    recomputation, only the inputs of its stage.
+    and K - 1 backward passes. It stashes all M micro-batches at once. With
+    recomputation, it stashes only the inputs of its stage.
     """
     return _alternating(num_stages, num_micro_batches, lambda _: num_micro_batches)
 
@@ -48,7 +48,7 @@ def one_f_one_b(num_stages: int, num_micro_batches: int) -> Schedule:
 def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:
     """Returns zero-bubble 1F1B within 1F1B's memory (ZB-H1 of arXiv 2401.10241).
 
-    It has one stage per device. W computes the gradients of the weights; B computes the
+    It has one stage per device. W computes the gradients of the weights. B computes the
     gradients of the inputs, and the neighbor waits only for B:
 
         device 2 |       F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
@@ -109,8 +109,8 @@ def interleaved(
 ) -> Schedule:
     """Returns interleaved 1F1B with flush (arXiv 2104.04473, 2.2).
 
-    Stage s is on device s mod `num_devices`. For 2 devices with 2 stages each; F and B
-    are a device's first stage, f and b its second:
+    Stage s is on device s mod `num_devices`. For 2 devices with 2 stages each, where F
+    and B are a device's first stage, f and b its second:
 
         device 1 |    F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3
         device 0 | F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1    b2    b3 B2 B3
@@ -162,7 +162,10 @@ def _groups(num_micro_batches: int, min_size: int) -> list[range]:
 def _alternating(
     num_stages: int, num_micro_batches: int, num_warm_up: Callable[[int], int]
 ) -> Schedule:
-    """Returns a schedule of one stage per device; `num_warm_up` is by stage."""
+    """Returns a schedule of one stage per device.
+
+    `num_warm_up` returns a stage's number of warm-up passes.
+    """
     check_counts(num_stages=num_stages, num_micro_batches=num_micro_batches)
 
     def column(stage: int) -> tuple[Op, ...]:

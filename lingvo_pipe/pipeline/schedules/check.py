@@ -27,13 +27,13 @@ _MAX_NAMED = 10
 def check(schedule: Schedule) -> None:
     """Raises ValueError if a schedule can't run.
 
-    It names the device and operation of each problem of the first kind found.
+    The error names the device and operation of each problem of the first kind found.
     """
     for find_problems in (_misplaced, _miscounted, _out_of_order, _stuck):
         problems = find_problems(schedule)
         if problems:
-            found = join_problems(problems)
-            raise UserValueError(f"This schedule can't be run: {found}")
+            summary = join_problems(problems)
+            raise UserValueError(f"This schedule can't be run: {summary}")
 
 
 def join_problems(problems: Sequence[str]) -> str:
@@ -76,10 +76,10 @@ def _miscounted(schedule: Schedule) -> list[str]:
 
 
 def _possible_ops(schedule: Schedule, kinds: Collection[Kind]) -> Iterator[Op]:
-    every = range(schedule.num_micro_batches)
+    micro_batches = range(schedule.num_micro_batches)
     for kind in filter(kinds.__contains__, Kind):
         step = schedule.micro_batches_per_step if kind is Kind.UPDATE else 1
-        of_kind = every[step - 1 :: step]
+        of_kind = micro_batches[step - 1 :: step]
         for m, stage in itertools.product(of_kind, range(schedule.num_stages)):
             yield Op(kind, m, stage)
 

@@ -1,12 +1,12 @@
 """Schedules as CSV files, to be written in a spreadsheet. Pure.
 
-Each line is a device, starting with device 0; each cell is an operation, in order:
+Each line is a device, starting with device 0. Each cell is an operation, in order:
 
     F0.0,F1.0,,    ,    ,B0.0,B1.0
     ,    F0.1,F1.1,B0.1,B1.1
 
 `B1.0` is the backward of micro-batch 1 on stage 0. F is forward, R recompute and W
-weight gradient, see `Kind`; the file is a schedule of one step, without UPDATEs and
+weight gradient (see `Kind`). The file is a schedule of one step, without UPDATEs and
 without a header. Empty cells and lines are ignored, so cells may be laid out by time.
 Commas, semicolons or tabs separate cells, as spreadsheets export them.
 """
@@ -27,7 +27,9 @@ _KINDS = {kind.value: kind for kind in Kind if kind is not Kind.UPDATE}
 def read_csv(path: str | os.PathLike[str]) -> Schedule:
     """Reads a schedule from a file, unchecked.
 
-    Raises OSError, or ValueError if the text is not valid, see `parse_csv`.
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if the text is not valid (see `parse_csv`).
     """
     try:
         return parse_csv(Path(path).read_text(encoding="utf-8-sig"))
@@ -52,14 +54,17 @@ def parse_csv(text: str) -> Schedule:
     """Returns the schedule that a text describes, unchecked.
 
     The highest numbers in the text give its numbers of stages and micro-batches.
-    Raises ValueError if a cell is not valid; it names the line and cell of each.
+
+    Raises:
+        ValueError: if cells are not valid, with the line and cell of each, or if there
+            are no operations.
     """
     problems: list[str] = []
-    every = [
+    columns_of_lines = [
         _parse_line(line, line_number, problems)
         for line_number, line in enumerate(text.splitlines(), start=1)
     ]
-    columns = [column for column in every if column]
+    columns = [column for column in columns_of_lines if column]
     if problems:
         raise UserValueError(join_problems(problems))
     if not columns:

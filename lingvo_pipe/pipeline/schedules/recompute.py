@@ -28,8 +28,10 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
 
     In a schedule with WEIGHT_GRADIENT operations, their residuals are stashed from the
     RECOMPUTE until they have run. 'except_last' recomputes all but the last
-    micro-batch, as torchgpipe does. Raises ValueError if the policy is unknown, or the
-    schedule has RECOMPUTE operations.
+    micro-batch, as torchgpipe does.
+
+    Raises:
+        ValueError: if the policy is unknown, or the schedule has RECOMPUTE operations.
     """
     if policy not in POLICIES:
         raise UserValueError(

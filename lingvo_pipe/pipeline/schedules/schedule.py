@@ -30,7 +30,7 @@ class Kind(enum.Enum):
     A forward pass stashes what its backward pass needs. If a RECOMPUTE comes between
     them, it stashes only the stage's inputs. In a schedule with WEIGHT_GRADIENT
     operations, a BACKWARD computes only the gradients of the stage's inputs. An UPDATE
-    applies the gradients of a step, whose last micro-batch it names; only schedules of
+    applies the gradients of a step, whose last micro-batch it names. Only schedules of
     several steps have it.
     """
 
@@ -98,7 +98,7 @@ class Schedule:
 
     @functools.cached_property
     def num_steps(self) -> int:
-        """N, the number of UPDATEs of each stage; 1 if there are none."""
+        """N, the number of UPDATEs of each stage, or 1 if there are none."""
         updates = {op.micro_batch for op in self._set if op.kind is Kind.UPDATE}
         return max(len(updates), 1)
 

@@ -27,7 +27,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 class StashKind(enum.Enum):
-    """The kind of a stage's stash; a stage has one of each."""
+    """The kind of a stash. A stage has one stash of each kind."""
 
     FOR_RECOMPUTE = "for recompute"
     RESIDUALS = "residuals"
@@ -44,7 +44,7 @@ class Use(NamedTuple):
 
 
 class SlotPair(NamedTuple):
-    """The slots that an operation reads and then writes; -1 for none."""
+    """The slots that an operation reads and then writes, or -1 for none."""
 
     read: int
     write: int
@@ -58,7 +58,10 @@ class Slots(NamedTuple):
 
 
 def stash_use(schedule: Schedule, op: Op) -> Use:
-    """Returns the stashes that an operation uses; none in a schedule for evaluation."""
+    """Returns the stashes that an operation uses.
+
+    In a schedule for evaluation it uses none.
+    """
     kind, m, stage = op
     if kind is Kind.FORWARD:
         recomputes = Op(Kind.RECOMPUTE, m, stage) in schedule

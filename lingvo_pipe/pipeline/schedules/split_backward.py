@@ -29,7 +29,7 @@ def zero_bubble_v(num_devices: int, num_micro_batches: int) -> Schedule:
         device 0 | F0 F1 F2 f0 b0 w0 f1 B0 b1 W0 w1 B1 W1 f2 b2 w2    B2 W2
 
     With F, B and W of equal costs and M >= 2·K, the bubble is K - 1 operations, which
-    fill the pipeline, or a few more; 1F1B's is 3·(K - 1) operations, each twice as
+    fill the pipeline, or a few more. 1F1B's is 3·(K - 1) operations, each twice as
     long. A device stashes at most 2·K micro-batches of such half stages: 1F1B's memory.
     """
     check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
@@ -138,8 +138,8 @@ def _greedy(
     Args:
         placement: each device's stages, ascending.
         num_micro_batches: M.
-        max_stashed: micro-batches that a device may stash, its stages together; at
-            least the number of its stages.
+        max_stashed: micro-batches that a device may stash, its stages together. It is
+            at least the number of its stages.
     """
     num_stages = sum(map(len, placement))
     ticks = _Ticks(num_stages, num_micro_batches)

@@ -73,14 +73,15 @@ class Table:
 
     @property
     def structure(self) -> tuple:
-        """The part that determines the graph; the rest is fed."""
+        """The part that determines the graph. The rest is fed."""
         return self.branches, self.stashes
 
 
 def make_tables(schedule: Schedule) -> list[Table]:
     """Returns the table of each device for a checked schedule.
 
-    Raises ValueError if a device has no operations.
+    Raises:
+        ValueError: if a device has no operations.
     """
     idle = [i for i, column in enumerate(schedule.columns) if not column]
     if idle:

@@ -1,4 +1,4 @@
-"""Split of the devices' time: computation by kind, idle time by reason; a table. Pure.
+"""Split of the devices' time: computation by kind and idle time by reason. Pure.
 
 With K equal stages, free messages and no overhead, GPipe and 1F1B idle
 (K - 1) / (M + K - 1) of the time (arXiv 1811.06965, 2.3), because the pipeline has to
@@ -45,7 +45,7 @@ _NEGLIGIBLE = 1e-9  # In seconds, or as a fraction: too small to measure.
 
 
 class Idle(NamedTuple):
-    """A device's idle seconds by reason; see the top of this file."""
+    """A device's idle seconds by reason (see the top of this file)."""
 
     fill_drain: float
     imbalance: float
@@ -61,9 +61,12 @@ class TimeSplit(NamedTuple):
 
 
 def split_time(timeline: Timeline) -> list[TimeSplit]:
-    """Splits the step's time on each device; the entries add up to the step's time.
+    """Splits the step's time on each device.
 
-    Raises ValueError if the timeline's operations are not a complete schedule.
+    The entries of a device add up to the step's time.
+
+    Raises:
+        ValueError: if the timeline's operations are not a complete schedule.
     """
     schedule, costs = timeline.schedule, fitted_costs(timeline)
     without_messages = tuple(
@@ -119,8 +122,10 @@ def compare(predicted: Timeline, measured: Timeline) -> str:
     """Returns a table of predicted and measured times, by device and in the mean.
 
     It shows times by kind of operation and by reason of idling, and how much the
-    measured ones exceed the predicted ones. Raises ValueError if the timelines have
-    different schedules.
+    measured ones exceed the predicted ones.
+
+    Raises:
+        ValueError: if the timelines have different schedules.
     """
     if predicted.schedule != measured.schedule:
         raise UserValueError(

@@ -22,12 +22,13 @@ from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 def simulate_with_contention(
     schedule: Schedule, costs: Costs, slowdown: Callable[[int], float]
 ) -> Timeline:
-    """Returns the predicted timeline of a schedule; see `simulate`.
+    """Returns the predicted timeline of a schedule (see `simulate`).
 
-    Operations cost what they do while no other device computes; `slowdown` is the
-    factor by which they take longer while a number of devices compute.
+    The costs are those without contention, while no other device computes. `slowdown`
+    is the factor by which operations take longer while a number of devices compute.
 
-    Raises ValueError as `simulate` does.
+    Raises:
+        ValueError: as in `simulate`.
     """
     return _Simulation(Progress(schedule, costs), slowdown).run(schedule.num_devices)
 
@@ -57,7 +58,7 @@ class _Simulation:
             self._next[device], self._left[device] = timed, timed.seconds
 
     def _advance(self) -> bool:
-        """Runs until an operation starts or ends; returns whether one has ended."""
+        """Runs until an operation starts or ends, and returns whether one has ended."""
         running = [d for d, timed in self._next.items() if timed.start <= self._now]
         starts = [t.start for t in self._next.values() if t.start > self._now]
         factor = self._slowdown(len(running)) if running else 1.0

@@ -17,10 +17,10 @@ class StageCosts:
     Attributes:
         forward: a forward pass.
         backward: a backward pass that computes all gradients.
-        recompute: a recomputation; if None, as long as a forward pass.
-        input_gradient: a backward pass in a schedule with WEIGHT_GRADIENT operations;
-            if None, half of `backward`.
-        weight_gradient: a WEIGHT_GRADIENT; if None, half of `backward`.
+        recompute: a recomputation. If None, it takes as long as a forward pass.
+        input_gradient: a backward pass in a schedule with WEIGHT_GRADIENT operations.
+            If None, it takes half of `backward`.
+        weight_gradient: a WEIGHT_GRADIENT. If None, it takes half of `backward`.
         update: the update of the stage's weights after a step.
         send_forward: from the end of a forward pass until its outputs have reached the
             next stage's device.
@@ -38,17 +38,20 @@ class StageCosts:
     send_backward: float = 0.0
 
     def seconds(self, kind: Kind, *, split: bool = False) -> float:
-        """Returns an operation's seconds; `split` for separate weight gradients."""
+        """Returns an operation's seconds.
+
+        With `split`, weight gradients are separate operations.
+        """
         if kind is Kind.BACKWARD and not split:
             return self.backward
-        given, default = {
+        seconds, default = {
             Kind.FORWARD: (self.forward, 0.0),
             Kind.RECOMPUTE: (self.recompute, self.forward),
             Kind.BACKWARD: (self.input_gradient, self.backward / 2),
             Kind.WEIGHT_GRADIENT: (self.weight_gradient, self.backward / 2),
             Kind.UPDATE: (self.update, 0.0),
         }[kind]
-        return default if given is None else given
+        return default if seconds is None else seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,18 +91,19 @@ def _median_stage(stages: Sequence[StageCosts]) -> StageCosts:
     costs: dict[str, Any] = {}
     for field in dataclasses.fields(StageCosts):
         values = [getattr(stage, field.name) for stage in stages]
-        given = [value for value in values if value is not None]
-        costs[field.name] = median(given) if given else None
+        seconds = [value for value in values if value is not None]
+        costs[field.name] = median(seconds) if seconds else None
     return StageCosts(**costs)
 
 
 def fitted_costs(timeline: Timeline) -> Costs:
-    """Estimates costs from a timeline; inverts `simulate` for simulated timelines.
+    """Estimates costs from a timeline.
 
-    An operation of a stage costs the mean over the micro-batches. A message costs the
-    median delay over devices that already waited when it was sent. If no device did, it
-    costs the smallest delay over devices that waited at all; if no device waited, it is
-    free, since its delay had no effect.
+    For simulated timelines it inverts `simulate`. An operation of a stage costs the
+    mean over the micro-batches. A message costs the median delay over devices that
+    already waited when it was sent. If no device did, it costs the smallest delay over
+    devices that waited at all. If no device waited, it is free, since its delay had no
+    effect.
     """
     seconds: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for _, timed in timeline.ops():
@@ -137,7 +141,7 @@ def fitted_costs(timeline: Timeline) -> Costs:
 
 
 def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
-    """Returns delays by the sender's kind and stage; free messages are left out."""
+    """Returns delays by the sender's kind and stage, without free messages."""
     schedule = timeline.schedule
     devices = schedule.device_of_stage()
     ends = {timed.op: timed.end for _, timed in timeline.ops()}

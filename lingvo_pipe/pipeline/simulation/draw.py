@@ -46,7 +46,7 @@ def draw_timelines(
 
     Args:
         timelines: timelines by title, none of them empty.
-        path: the image's path, ending in .png, .pdf or .svg; or a file to write a PNG
+        path: the image's path, ending in .png, .pdf or .svg, or a file to write a PNG
             to.
     """
     seconds = max(timeline.step_seconds for timeline in timelines.values())
@@ -162,7 +162,7 @@ def _legend(schedules: Sequence[Schedule]) -> list[Patch]:
         for column in schedule.columns
     ]
     # All devices' first stages, all devices' second stages, ...
-    by_index = [set(each) - {None} for each in itertools.zip_longest(*of_devices)]
+    by_index = [set(stages) - {None} for stages in itertools.zip_longest(*of_devices)]
     if len(by_index) > 1:
         for i, stages in enumerate(by_index):
             label = f"stages {min(stages)} to {max(stages)}"

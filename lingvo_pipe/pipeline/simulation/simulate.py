@@ -12,9 +12,11 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
 
     A device runs its column in order. For each operation it spends the overhead, waits
     until all inputs have arrived, and computes. Another device's result arrives one
-    transfer after its end; transfers take no device's time and don't delay each other.
-    Raises ValueError if the schedule can't run, or the costs have a different number of
-    stages.
+    transfer after its end. Transfers take no device's time and don't delay each other.
+
+    Raises:
+        ValueError: if the schedule can't run, or the costs have a different number of
+            stages.
     """
     progress = Progress(schedule, costs)
     num_ops = sum(map(len, schedule.columns))
@@ -28,8 +30,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
 class Progress:
     """The operations of a step that have ended, and what each device runs next.
 
-    Raises ValueError if the schedule can't run, or the costs have a different number of
-    stages.
+    Raises:
+        ValueError: if the schedule can't run, or the costs have a different number of
+            stages.
     """
 
     def __init__(self, schedule: Schedule, costs: Costs):

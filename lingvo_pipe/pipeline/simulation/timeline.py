@@ -4,8 +4,8 @@
     device 0 | F0 F1        .........B0      '.' it waits for a message
              0 s                      ^ seconds
 
-Between two operations, a device first does other work, such as its loop's own; then it
-waits for the messages of the next operation; then it runs the operation.
+Between two operations, a device first does other work, such as its loop's own. Then it
+waits for the messages of the next operation, and runs the operation.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ class Timeline:
         """Returns the timeline of a measured step.
 
         The rows are (device, operation, wait_start, start, end) in any order, in
-        seconds of one clock. The earliest of all times becomes 0. Raises ValueError if
-        an operation's times contradict themselves or the times of the previous
-        operation on its device; names each.
+        seconds of one clock. The earliest of all times becomes 0.
+
+        Raises:
+            ValueError: if operations' times contradict themselves or the times of the
+                previous operation on their device. The error names each.
         """
         rows = list(rows)
         begin = min((row[2] for row in rows), default=0.0)

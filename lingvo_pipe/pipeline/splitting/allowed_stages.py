@@ -1,8 +1,8 @@
 r"""The best partition of L layers into K stages where not all stages are allowed. Pure.
 
 Where memory is limited, the bytes of a stage depend on more than its length. An early
-stage may stash more micro-batches than a late one; and a stage that starts one layer
-later may need more, if its input is larger. But for the same stage and start, a longer
+stage may stash more micro-batches than a late one. A stage that starts one layer later
+may need more, if its input is larger. But for the same stage and start, a longer
 stage never needs less. So the feasible ends, the last allowed end of each stage for
 each start, describe all allowed stages.
 
@@ -33,19 +33,19 @@ def feasible_ends(
 
     def reached(stage: int) -> list[int]:
         """Searches from the previous start's end, which is usually close."""
-        found, end = [], 0
+        ends, end = [], 0
         for start in range(num_layers):
             end = max(start, end)
             while end > start and size(stage, start, end) > limit:
                 end -= 1
             while end < num_layers and size(stage, start, end + 1) <= limit:
                 end += 1
-            found.append(end)
-        return found
+            ends.append(end)
+        return ends
 
     stage_of_key = {key: stage for stage, key in enumerate(stage_keys)}
-    known = {key: reached(stage) for key, stage in stage_of_key.items()}
-    return [known[key] for key in stage_keys]
+    ends_of_key = {key: reached(stage) for key, stage in stage_of_key.items()}
+    return [ends_of_key[key] for key in stage_keys]
 
 
 def smallest_stages(size: Size, num_layers: int, num_stages: int) -> list[int]:
@@ -61,34 +61,41 @@ def is_feasible(feasible_end: FeasibleEnd) -> bool:
 
 
 def minimax_boundaries(size: Size, feasible_end: FeasibleEnd) -> list[int] | None:
-    """Returns the minimax boundaries, by stage size; None if no partition is allowed.
+    """Returns the minimax boundaries, by stage size.
 
-    The size must not decrease as the end grows.
+    Returns None if no partition is allowed. The size must not decrease as the end
+    grows.
     """
 
-    def best_end(stage: int, start: int, rest: Mapping[int, int]) -> _BestEnd:
+    def best_end(stage: int, start: int, later_sizes: Mapping[int, int]) -> _BestEnd:
         best = None
         for end in range(start + 1, feasible_end[stage][start] + 1):
-            own = size(stage, start, end)
-            if best is not None and own >= best[0]:
+            stage_size = size(stage, start, end)
+            if best is not None and stage_size >= best[0]:
                 break  # Longer stages are no smaller.
-            if end in rest and (best is None or max(own, rest[end]) < best[0]):
-                best = max(own, rest[end]), end
+            if end in later_sizes:
+                largest = max(stage_size, later_sizes[end])
+                if best is None or largest < best[0]:
+                    best = largest, end
         return best
 
     return _boundaries(feasible_end, best_end)
 
 
 def cheapest_boundaries(price: Size, feasible_end: FeasibleEnd) -> list[int] | None:
-    """Returns the boundaries with the smallest sum of prices; None if there are none.
+    """Returns the boundaries with the smallest sum of prices.
 
-    Among equal sums, prefers more layers in the first stage, then in the second, and
-    so on.
+    Returns None if no partition is allowed. Among equal sums, prefers more layers in
+    the first stage, then in the second, and so on.
     """
 
-    def best_end(stage: int, start: int, rest: Mapping[int, int]) -> _BestEnd:
+    def best_end(stage: int, start: int, later_sums: Mapping[int, int]) -> _BestEnd:
         ends = range(feasible_end[stage][start], start, -1)
-        sums = [(price(stage, start, e) + rest[e], e) for e in ends if e in rest]
+        sums = [
+            (price(stage, start, end) + later_sums[end], end)
+            for end in ends
+            if end in later_sums
+        ]
         return min(sums, key=lambda pair: pair[0], default=None)
 
     return _boundaries(feasible_end, best_end)
@@ -101,16 +108,16 @@ def best_boundaries(
 ) -> list[int] | None:
     """Combines the best ends of each stage, from the last stage to the first.
 
-    `best_ends` is `(stage, rest) -> (value, end) by start`, where `rest` is the value
-    of the later stages by their first start.
+    `best_ends` is `(stage, later_values) -> (value, end) by start`, where
+    `later_values` are the values of the later stages by their first start.
     """
-    rest: Mapping[int, int] = {num_layers: 0}
+    later_values: Mapping[int, int] = {num_layers: 0}
     choices: list[dict[int, int]] = []
     for stage in reversed(range(num_stages)):
-        best = best_ends(stage, rest)
-        rest = {start: value for start, (value, _) in best.items()}
+        best = best_ends(stage, later_values)
+        later_values = {start: value for start, (value, _) in best.items()}
         choices.append({start: end for start, (_, end) in best.items()})
-    if 0 not in rest:
+    if 0 not in later_values:
         return None
     boundaries = [0]
     for end_by_start in reversed(choices):
@@ -128,14 +135,16 @@ def _boundaries(
         reach = max(end_by_start[: latest[-1] + 1])
         latest.append(min(reach, len(end_by_start) - 1))
 
-    def best_ends(stage: int, rest: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        best, earliest_end = {}, min(rest, default=0)
+    def best_ends(
+        stage: int, later_values: Mapping[int, int]
+    ) -> dict[int, tuple[int, int]]:
+        best, earliest_end = {}, min(later_values, default=0)
         for start in range(stage, latest[stage] + 1):
             if feasible_end[stage][start] < earliest_end:
                 continue  # No later stage can start so early.
-            found = best_end(stage, start, rest)
-            if found is not None:
-                best[start] = found
+            value_and_end = best_end(stage, start, later_values)
+            if value_and_end is not None:
+                best[start] = value_and_end
         return best
 
     return best_boundaries(len(feasible_end[0]), len(feasible_end), best_ends)

@@ -50,14 +50,15 @@ def balanced_boundaries(
     """Partitions layers into stages of costs as equal as possible.
 
     The traffic is the size of each layer's outputs, such as bytes, or None to ignore
-    it; the last layer's outputs cross no boundary. If `feasible_end` is None, every
-    stage is allowed; see `allowed_stages`.
+    it. The last layer's outputs cross no boundary. If `feasible_end` is None, every
+    stage is allowed (see `allowed_stages`).
 
     Returns:
         The stage boundaries: the number of layers up to and including each stage.
 
-    Raises ValueError if there are more stages than layers, or fewer than one; if a
-    number is missing, infinite or negative; if `feasible_end` allows no partition.
+    Raises:
+        ValueError: if there are more stages than layers, or fewer than one, if a number
+            is missing, infinite or negative, or if `feasible_end` allows no partition.
     """
     num_layers = len(costs)
     traffic = [0] * num_layers if traffic is None else traffic
@@ -73,7 +74,9 @@ def balanced_boundaries(
     if feasible_end is None:
         reach = _feasible_ends(sums, _minimax_cost(sums, num_stages))
         boundaries = best_boundaries(
-            num_layers, num_stages, lambda _, rest: _best_ends(rest, reach, price)
+            num_layers,
+            num_stages,
+            lambda _, later_sums: _best_ends(later_sums, reach, price),
         )
     else:
         boundaries = _allowed_boundaries(sums, feasible_end, price)
@@ -98,7 +101,10 @@ def _as_integers(values: Sequence[float]) -> list[int]:
 def _allowed_boundaries(
     sums: Sequence[int], feasible_end: FeasibleEnd, price: Price
 ) -> list[int] | None:
-    """Returns the best boundaries that are allowed, if any; `sums` add up costs."""
+    """Returns the best boundaries that are allowed, if any.
+
+    `sums` are the running sums of the costs.
+    """
     even = minimax_boundaries(lambda _, a, b: sums[b] - sums[a], feasible_end)
     if even is None:
         return None
@@ -132,11 +138,12 @@ def _minimax_cost(sums: Sequence[int], num_stages: int) -> int:
 
 
 def _best_ends(
-    rest: Mapping[int, int], feasible_end: Sequence[int], price: Price
+    later_sums: Mapping[int, int], feasible_end: Sequence[int], price: Price
 ) -> dict[int, tuple[int, int]]:
     """Returns (smallest sum of prices, its last end) for each start of a stage.
 
-    `rest` is the sum of the later stages' prices by their first, consecutive starts.
+    `later_sums` are the sums of the later stages' prices by their first start. These
+    starts are consecutive.
     """
     best: dict[int, tuple[int, int]] = {}
 
@@ -147,12 +154,12 @@ def _best_ends(
         half = len(starts) // 2
         start = starts[half]
         ends = range(max(low, start + 1), min(high, feasible_end[start]) + 1)
-        sums = ((price(start, end) + rest[end], end) for end in reversed(ends))
+        sums = ((price(start, end) + later_sums[end], end) for end in reversed(ends))
         best[start] = min(sums, key=lambda pair: pair[0])
         search(starts[:half], low, best[start][1])
         search(starts[half + 1 :], best[start][1], high)
 
-    low, high = min(rest), max(rest)
+    low, high = min(later_sums), max(later_sums)
     search(range(bisect.bisect_left(feasible_end, low), high), low, high)
     return best
 

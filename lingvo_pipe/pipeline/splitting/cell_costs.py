@@ -20,7 +20,10 @@ _SHAPE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class CellSeconds(NamedTuple):
-    """Seconds of one cell for one micro-batch; its forward pass stashes residuals."""
+    """Seconds of one cell for one micro-batch.
+
+    Its forward pass stashes residuals.
+    """
 
     forward: float
     backward: float
@@ -44,8 +47,11 @@ def cell_costs(cell_tpl: Sequence[InstantiableParams], *shapes: Any) -> CellCost
     """Returns the costs of cells, each of which takes the outputs of the previous one.
 
     The first cell's inputs have these shapes: tuples of integers, None for an input
-    that is None, NestedMaps of shapes for NestedMaps. Raises ValueError if a cell has
-    no FPropMeta or does not take its inputs, or a shape is invalid.
+    that is None, NestedMaps of shapes for NestedMaps.
+
+    Raises:
+        ValueError: if a cell has no FPropMeta or does not take its inputs, or if a
+            shape is invalid.
     """
     return pipeline_costs([], cell_tpl, *shapes).cells
 
@@ -55,7 +61,7 @@ def pipeline_costs(
     cell_tpl: Sequence[InstantiableParams],
     *shapes: Any,
 ) -> PipelineCosts:
-    """Returns the costs of a prologue and cells; see `cell_costs`."""
+    """Returns the costs of a prologue and of the cells after it (see `cell_costs`)."""
     shapes = tuple(map(as_shape, shapes))
     prologue, shapes = _sequence_costs(before_tpl, "before_tpl", shapes)
     cells, _ = _sequence_costs(cell_tpl, "cell_tpl", shapes)
@@ -69,15 +75,15 @@ def boundary_bytes(
 ) -> list[int]:
     """Returns the bytes that would cross a boundary after each cell.
 
-    A cell is given by the numbers of the values that it takes and makes. Values without
-    bytes, such as inputs of the mini-batch, do not cross.
+    A cell is given by the numbers of the values that it takes and returns. Values
+    without bytes, such as inputs of the mini-batch, do not cross.
     """
-    found, used = [], set(outputs)
-    for taken, made in reversed([*cells]):
-        found.append(sum(value_bytes.get(value, 0) for value in used))
-        used.difference_update(made)
-        used.update(taken)
-    return found[::-1]
+    byte_counts, crossing = [], set(outputs)
+    for taken, returned in reversed([*cells]):
+        byte_counts.append(sum(value_bytes.get(value, 0) for value in crossing))
+        crossing.difference_update(returned)
+        crossing.update(taken)
+    return byte_counts[::-1]
 
 
 def as_shape(shape: Any) -> Any:
@@ -103,13 +109,13 @@ def _sequence_costs(
 ) -> tuple[CellCosts, tuple]:
     """Returns the costs of consecutive layers, and the last one's output shapes."""
     costs = CellCosts([], [])
-    known: dict[tuple[int, str], NestedMap] = {}  # Params may be listed twice.
+    metas: dict[tuple[int, str], NestedMap] = {}  # Params may be listed twice.
     for i, p in enumerate(layers):
         key = id(p), repr(shapes)
-        if key not in known:
+        if key not in metas:
             path = f"{name}[{i}], {p.cls.__name__} {p.name!r}"
-            known[key] = _forward_meta(p, shapes, path)
-        meta = known[key]
+            metas[key] = _forward_meta(p, shapes, path)
+        meta = metas[key]
         shapes = tuple(meta.out_shapes)
         costs.flops.append(meta.flops)
         costs.passed_on.append(num_elements(shapes))

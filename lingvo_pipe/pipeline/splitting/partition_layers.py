@@ -28,17 +28,18 @@ def PartitionSequentialLayers(
     paths that do not depend on the partitions, give a PipeliningLayer the layers
     themselves and let `splits` group them.
 
-    The params are of a SequentialLayer or FeatureExtractionLayer, which is flattened
-    recursively, except for an inner FeatureExtractionLayer with activations; or a list
-    of layers, which stay whole. The shapes are of the inputs, activations last; see
-    `cell_costs`.
+    `params` are a list of layers, which stay whole, or the params of a SequentialLayer
+    or FeatureExtractionLayer. Such a layer is flattened recursively, except for an
+    inner FeatureExtractionLayer with activations. The shapes are of the inputs,
+    activations last (see `cell_costs`).
 
     Returns:
         Params of FeatureExtractionLayers named `d0`, `d1` and so on. Among cuts of
         equal cost, chooses the one that passes on the smallest outputs.
 
-    Raises ValueError if there are fewer layers than partitions, a layer has no
-    FPropMeta, or activations are not fetched in the order of their layers.
+    Raises:
+        ValueError: if there are fewer layers than partitions, if a layer has no
+            FPropMeta, or if activations are not fetched in the order of their layers.
     """
     chain = _chain(params)
     costs = cell_costs(_cut(chain, range(1, len(chain.layers) + 1)), *shapes)
@@ -56,12 +57,12 @@ class _Chain(NamedTuple):
 
 
 def _chain(params: Any) -> _Chain:
-    given = params if isinstance(params, (list, tuple)) else [params]
-    if not all(isinstance(p, InstantiableParams) for p in given):
+    params_list = params if isinstance(params, (list, tuple)) else [params]
+    if not all(isinstance(p, InstantiableParams) for p in params_list):
         raise UserValueError(
             path="params", expected="a layer's Params, or a list of them", got=params
         )
-    if given is params:
+    if params_list is params:
         return _Chain([p.Copy() for p in params])
     if params.cls is not FeatureExtractionLayer:
         return _Chain(_flattened(params))

@@ -29,11 +29,14 @@ def resolve_boundaries(
 ) -> list[int]:
     """Returns the stage boundaries that `splits` defines.
 
-    `splits` is the number of stages, with equal numbers of layers where possible; or
-    the boundaries themselves; or 'auto', which needs `num_stages` and `costs`, and
-    chooses as `balanced_boundaries` does. Without 'auto', `num_stages` is the required
-    number of stages, if any. Raises ValueError if `splits` is none of these, is
-    impossible, or gives another number of stages.
+    `splits` is a number of stages, the boundaries themselves, or 'auto'. A number of
+    stages gives them equal numbers of layers where possible. 'auto' needs `num_stages`
+    and `costs`, and chooses as `balanced_boundaries` does. Without 'auto', `num_stages`
+    is the required number of stages, if any.
+
+    Raises:
+        ValueError: if `splits` is none of these, is impossible, or gives another number
+            of stages.
     """
     if is_auto(splits):
         missing = []
@@ -93,5 +96,5 @@ def check_boundaries(boundaries: Sequence[Any], num_layers: int) -> None:
 
 
 def is_auto(splits: Any) -> bool:
-    """Returns whether `splits` is 'auto': a stage for each device."""
+    """Returns whether `splits` is 'auto', with a stage for each device."""
     return isinstance(splits, str) and splits == _AUTO

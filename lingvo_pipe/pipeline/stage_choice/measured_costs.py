@@ -6,10 +6,10 @@ than a cell that runs again and again by itself:
     forward     c0 | c1 | c2 | c3
     backward                   c3 | c2 | c1 | c0
 
-The timed functions are those that a stage's loop calls, stash and gradient accumulators
-included; the clock is the device's. Weights and inputs are synthetic, because times
-rarely depend on them. Cells that share functions have the times
-from the first run with one of them.
+The timed functions are the ones that a stage's loop calls, stash and gradient
+accumulators included. The clock is the device's. Weights and inputs are synthetic,
+because times rarely depend on them. Cells that share functions have the times from the
+first run with one of them.
 """
 
 from __future__ import annotations
@@ -52,10 +52,13 @@ _MAX_BYTES = 1 << 30
 def measured_seconds(
     layers: Sequence[PlacedLayer], specs: Mapping[int, tf.TensorSpec], device: str
 ) -> list[CellSeconds]:
-    """Times cells on a device; returns medians over several runs.
+    """Times cells on a device, and returns medians over several runs.
 
-    `specs` are of the values between the cells, by number. Raises tf.errors.OpError,
-    naming the cell, if one does not run on synthetic inputs.
+    `specs` are of the values between the cells, by number.
+
+    Raises:
+        tf.errors.OpError: if a cell, which the error names, does not run on synthetic
+            inputs.
     """
     disable_graph_optimizer()
     medians: dict[PackedPhases, CellSeconds] = {}
@@ -91,7 +94,7 @@ def _measure(
     specs: Mapping[int, tf.TensorSpec],
     device: str,
 ) -> list[CellSeconds]:
-    """Times layers after one another; one by one if they cannot run together."""
+    """Times layers after one another, or one by one if they cannot run together."""
     if len(layers) == 1:
         with naming(f"measuring cell {first}"):
             return _measure_run(layers, specs, device)
@@ -105,10 +108,10 @@ def _measure(
 def _measure_run(
     layers: Sequence[PlacedLayer], specs: Mapping[int, tf.TensorSpec], device: str
 ) -> list[CellSeconds]:
-    made = {value for layer in layers for value in layer.values.made}
-    incoming = {value for layer in layers for value in layer.used} - made
+    outputs = {value for layer in layers for value in layer.values.made}
+    incoming = {value for layer in layers for value in layer.used} - outputs
     inner = {value for layer in layers for value in layer.values.gives}
-    seeds = {v for v in made - inner if is_differentiable(specs[v])}
+    seeds = {v for v in outputs - inner if is_differentiable(specs[v])}
     with tf.device(device):
         weights = [list(map(_weight, x.functions.phases.weights)) for x in layers]
         values = {v: _synthetic(specs[v]) for v in sorted(incoming)}
@@ -176,13 +179,14 @@ class _Cell:
         """Returns a cell before its first micro-batch."""
         stage = Stage([layer], [False])
         stash = stage.empty_stash(StashKind.RESIDUALS, tf.constant(1))
-        packs = stage.pack_weights([weights]), stage.pack_path_hashes()
         return cls(
-            stage,
-            StageInputs(*packs, context),
-            stage.zero_sums(),
-            stage.zero_gradients(),
-            StashSlot(stash, tf.constant(0)),
+            stage=stage,
+            inputs=StageInputs(
+                stage.pack_weights([weights]), stage.pack_path_hashes(), context
+            ),
+            sums=stage.zero_sums(),
+            accumulators=stage.zero_gradients(),
+            slot=StashSlot(stash, tf.constant(0)),
         )
 
     @property
@@ -192,7 +196,7 @@ class _Cell:
         return list(itertools.chain.from_iterable(packs))
 
     def forward(self, values: Values) -> list[tf.Tensor]:
-        """Adds the outputs to `values`; returns all that it computes."""
+        """Adds the outputs to `values`, and returns all that it computes."""
         (layer,) = self.stage.layers
         outputs, self.sums, stash = self.stage.forward(
             self.inputs, values, self.sums, self.slot, wanted=layer.values.made
@@ -202,7 +206,7 @@ class _Cell:
         return [*outputs.values(), *self.stage.unpack_sums(self.sums)[0], *stash]
 
     def backward(self, gradients: Values) -> list[tf.Tensor]:
-        """Adds the inputs' gradients to `gradients`; returns all that it computes."""
+        """Adds input gradients to `gradients`, and returns all that it computes."""
         (layer,) = self.stage.layers
         totals, stash, self.accumulators = self.stage.backward(
             self.inputs,
@@ -237,7 +241,7 @@ def _time_after(tensors: Iterable[tf.Tensor], device: str) -> tf.Tensor:
 
 
 def _weight(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a synthetic weight; values stay about as large from cell to cell."""
+    """Returns a synthetic weight that keeps values about as large from cell to cell."""
     num_inputs = math.prod(spec.shape[:-1])
     scale = 2 / num_inputs if spec.shape.rank > 1 and spec.dtype.is_floating else 1
     return _synthetic(spec) * tf.cast(scale, spec.dtype)

@@ -42,7 +42,7 @@ class MemoryLimit:
         cells: TracedCells,
         recomputed: Sequence[bool],
     ):
-        """Initializes the limit; see `choose_boundaries` for the arguments."""
+        """Initializes the limit (see `choose_boundaries` for the arguments)."""
         self._p, self._path = p, f"{path}.memory_limit"
         self._schedule, self._cells = schedule, cells
         num_accumulators = count_batch_shards(p, path) // p.num_replicas
@@ -54,16 +54,19 @@ class MemoryLimit:
         self._is_on_first = [device == devices[0] for device in devices]
 
     def feasible_end(self) -> FeasibleEnd:
-        """Returns the feasible ends, or raises ValueError if no partition fits.
+        """Returns the feasible ends.
 
         Each of several stages on one device may need its share of the limit.
+
+        Raises:
+            ValueError: if no partition fits.
         """
-        keys = self._needs.stage_keys(), self._sharing, self._is_on_first
+        stage_keys = self._needs.stage_keys()
         feasible_end = feasible_ends(
             self._device_bytes,
             self._p.memory_limit,
             len(self._cells.layers),
-            list(zip(*keys, strict=True)),
+            list(zip(stage_keys, self._sharing, self._is_on_first, strict=True)),
         )
         if not is_feasible(feasible_end):
             self._raise_infeasible()
@@ -91,9 +94,9 @@ class MemoryLimit:
 
     def _device_bytes(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of a device if all its stages were like this one."""
-        own = self._needs(stage, start, self._with_loss(end))
+        stage_bytes = self._needs(stage, start, self._with_loss(end))
         prologue = self._cells.prologue_bytes if self._is_on_first[stage] else 0
-        return own * self._sharing[stage] + prologue
+        return stage_bytes * self._sharing[stage] + prologue
 
     def _with_loss(self, end: int) -> int:
         """Returns the end of a stage, including the loss after the last cell."""
@@ -143,13 +146,13 @@ class MemoryLimit:
     @property
     def _advice(self) -> str:
         """Advice that leaves out what is already set."""
-        p, ways = self._p, []
+        p, hints = self._p, []
         if not _recomputes_all(p):
-            ways.append("recompute='always'")
+            hints.append("recompute='always'")
         if p.schedule == "gpipe":  # Stashes every micro-batch.
-            ways.append("schedule='1f1b'")
-        ways.append("more micro-batches of fewer examples each")
-        return f"Use more or larger devices, or stash less: {' or '.join(ways)}."
+            hints.append("schedule='1f1b'")
+        hints.append("more micro-batches of fewer examples each")
+        return f"Use more or larger devices, or stash less: {' or '.join(hints)}."
 
     @property
     def _limit_text(self) -> str:

@@ -32,7 +32,11 @@ from lingvo_pipe.pipeline.stage_choice.traced_cells import (
 
 
 def count_stages(p: InstantiableParams, path: str) -> int:
-    """Returns the number of stages that params define, or raises ValueError."""
+    """Returns the number of stages that params define.
+
+    Raises:
+        ValueError: if params contradict each other, or `splits` is not valid.
+    """
     _check_together(p, path)
     splits = p.splits
     if is_auto(splits):
@@ -55,9 +59,11 @@ def choose_boundaries(
 ) -> list[int]:
     """Returns the stage boundaries of params that `count_stages` accepts.
 
-    Cells are measured on the first device, given by its full name. `recomputed` tells
-    for each cell whether it is recomputed where the training schedule recomputes.
-    Raises ValueError if no stage boundaries are possible.
+    Cells are measured on the first device, given by its full name. `recomputed` is True
+    for each cell that is recomputed where the training schedule recomputes.
+
+    Raises:
+        ValueError: if no stage boundaries are possible.
     """
     by_flops = p.cell_costs is None and p.memory_limit is None
     cells = limit = None
@@ -71,7 +77,7 @@ def choose_boundaries(
             limit.check(boundaries)
         return boundaries
     recomputes = Kind.RECOMPUTE in schedule.kinds
-    recomputed = [recomputes and each for each in recomputed]
+    recomputed = [recomputes and is_recomputed for is_recomputed in recomputed]
     costs, traffic = _costs(p, path, cells, device, recomputed)
     feasible_end = None if limit is None else limit.feasible_end()
     with problems_of("splits", path):
@@ -86,7 +92,8 @@ def choose_boundaries(
 def whole_memory(p: InstantiableParams, path: str) -> StageMemory:
     """Returns the memory of the cells and of a loss after them, with splits='auto'.
 
-    Raises ValueError if params contradict each other, or a cell cannot be traced.
+    Raises:
+        ValueError: if params contradict each other, or a cell cannot be traced.
     """
     _check_together(p, path)
     with problems_of("devices", path):
@@ -153,7 +160,7 @@ def _costs(
 def _log_measured(
     boundaries: Sequence[int], seconds: Sequence[float], path: str
 ) -> None:
-    """Logs the stages chosen by measured times; another run may choose others."""
+    """Logs the stages chosen by measured times, since another run may choose others."""
     stages = itertools.pairwise([0, *boundaries])
     tf.get_logger().warning(
         "%s: splits='auto' chose %s by measured times: the stages take %s ms per "

@@ -106,7 +106,8 @@ class TracedCells:
 def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
     """Traces the cells of a pipeline with `input_shapes`, to run on this device.
 
-    Raises ValueError if a cell can't be traced.
+    Raises:
+        ValueError: if a cell can't be traced.
     """
     with tf.Graph().as_default():
         single_stage = p.Copy().Set(**SINGLE_STAGE).Set(devices=[device])
@@ -174,7 +175,11 @@ def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
 
 
 def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
-    """Returns the given dtypes of a map of inputs, or raises ValueError."""
+    """Returns the given dtypes of a map of inputs.
+
+    Raises:
+        ValueError: if the dtypes are not a map with keys of the inputs.
+    """
     if dtypes is None:
         return {}
     if not isinstance(dtypes, Mapping) or not set(dtypes) <= set(shapes):

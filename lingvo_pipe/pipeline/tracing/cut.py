@@ -5,7 +5,7 @@ r"""Cuts one traced graph into functions that run one after another.
             dx <-- c <-------- dy       backward:  a, dy -> dx
 
 A forward pass and its gradients are traced once, together. Each phase consists of the
-operations that its targets need; a value that one phase computes and a later one uses
+operations that its targets need. A value that one phase computes and a later one uses
 is stashed between them. The phases run the operations of the uncut graph, so the
 results are the same, bit for bit, however the graph is cut.
 """
@@ -47,8 +47,8 @@ class CutGraph:
         self._targets = targets
         self._phases: list[set[tf.Operation]] = []
         done: set[tf.Operation] = {x.op for x in given} | self._free
-        for own in targets:
-            phase = _ancestors(_operations(own), done)
+        for phase_targets in targets:
+            phase = _ancestors(_operations(phase_targets), done)
             self._phases.append({op for op in phase if op.type != "Placeholder"})
             done |= phase
 
@@ -58,9 +58,9 @@ class CutGraph:
         used = [x for op in operations for x in op.inputs]
         # An earlier phase may have computed a target already.
         used += [x for x in self._targets[phase] if isinstance(x, tf.Tensor)]
-        known = self._phases[phase] | self._free
-        found = {x.ref(): x for x in used if x.op not in known}
-        return [x for ref, x in found.items() if ref not in self._given]
+        available = self._phases[phase] | self._free
+        inputs_by_ref = {x.ref(): x for x in used if x.op not in available}
+        return [x for ref, x in inputs_by_ref.items() if ref not in self._given]
 
     def operations(self, phase: int) -> Collection[tf.Operation]:
         """Returns the operations of a phase."""
@@ -70,8 +70,8 @@ class CutGraph:
         self, phase: int, results: Iterable[Any]
     ) -> Collection[tf.Operation]:
         """Returns the operations of a phase that tensors or operations need."""
-        given = {x.op for x in self._given.values()}
-        return self._phases[phase] & _ancestors(_operations(results), given)
+        common_input_ops = {x.op for x in self._given.values()}
+        return self._phases[phase] & _ancestors(_operations(results), common_input_ops)
 
     def is_made_in(self, phase: int, tensor: tf.Tensor) -> bool:
         """Returns whether a phase computes a tensor."""
@@ -86,30 +86,30 @@ class CutGraph:
             phase: number of the phase.
             inputs: the function's arguments, in order: tensors of the traced graph,
                 including everything that the phase needs.
-            outputs: the function's results, in order; may also be inputs.
+            outputs: the function's results, in order, which may be inputs.
         """
         names = [x.name for x in inputs]
         sources = [x.op for op in self._phases[phase] for x in op.inputs]
         sources += [x.op for x in outputs]
-        given = {x.op for x in self._given.values()}
-        free = _ancestors((op for op in sources if op in self._free), given)
+        common_input_ops = {x.op for x in self._given.values()}
+        free = _ancestors((op for op in sources if op in self._free), common_input_ops)
         # Without the operations that a constant merely waits for.
         operations = self._phases[phase] | (free & self._free)
         graph_def = self._sub_graph(operations)
         used = {
             x.name for op in operations for x in op.inputs if x.op not in operations
         }
-        made = [x.name for x in outputs if x.name not in names]
+        computed_names = [x.name for x in outputs if x.name not in names]
 
         def run(*values: tf.Tensor) -> list[tf.Tensor]:
             by_name = dict(zip(names, values, strict=True))
             results = tf.graph_util.import_graph_def(
                 graph_def,
                 input_map={k: v for k, v in by_name.items() if k in used},
-                return_elements=made,
+                return_elements=computed_names,
                 name="",
             )
-            by_name.update(zip(made, results, strict=True))
+            by_name.update(zip(computed_names, results, strict=True))
             return [by_name[x.name] for x in outputs]
 
         return run
@@ -145,15 +145,15 @@ def captured_constants(graph: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
 
 def dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]:
     """Returns the sources and the operations that depend on one of them."""
-    found = set(sources)
+    reached = set(sources)
     for op in graph.get_operations():
-        if any(x.op in found for x in op.inputs):
-            found.add(op)
-    return found
+        if any(x.op in reached for x in op.inputs):
+            reached.add(op)
+    return reached
 
 
 def _constant_node(name: str, value: tf.Tensor) -> Any:
-    """Returns a node_def."""
+    """Returns the node_def of a constant."""
     with tf.Graph().as_default():
         return tf.constant(value.numpy(), value.dtype, name=name).op.node_def
 
@@ -165,25 +165,25 @@ def _operations(results: Iterable[Any]) -> Iterator[tf.Operation]:
 def _ancestors(
     operations: Iterable[tf.Operation], stop: set[tf.Operation]
 ) -> set[tf.Operation]:
-    """Returns the operations and their ancestors, without those behind `stop`."""
-    found: set[tf.Operation] = set()
+    """Returns the operations and their ancestors. The search ends before `stop`."""
+    ancestors: set[tf.Operation] = set()
     pending = list(operations)
     while pending:
         op = pending.pop()
-        if op in found or op in stop:
+        if op in ancestors or op in stop:
             continue
-        found.add(op)
+        ancestors.add(op)
         pending.extend(x.op for x in op.inputs)
         pending.extend(op.control_inputs)
-    return found
+    return ancestors
 
 
 def _consequences(graph: tf.Graph, weights: Sequence[tf.Tensor]) -> set[tf.Operation]:
     """Returns the operations that depend only on weights and constants."""
-    found = {x.op for x in weights}
+    constant_ops = {x.op for x in weights}
     for op in graph.get_operations():
         if op.type == "Placeholder" or graph.op_def_for_type(op.type).is_stateful:
             continue
-        if all(x.op in found for x in op.inputs):
-            found.add(op)
-    return found
+        if all(x.op in constant_ops for x in op.inputs):
+            constant_ops.add(op)
+    return constant_ops

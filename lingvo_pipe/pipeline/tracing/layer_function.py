@@ -1,4 +1,4 @@
-"""Traces a model's layers and its loss; identical layers share a trace.
+"""Traces a model's layers and its loss. Identical layers share a trace.
 
 A layer's function stays out of line and takes theta as an argument, never by capture.
 So a hundred equal layers are traced once. The operations are the same however the
@@ -121,7 +121,9 @@ class LayerFunctions:
         dtype = None if is_last and self.has_last else self.state_dtype
         identity = LayerIdentity(layer, (theta, call_context, args, dtype))
         same = [pair for pair in self._known if pair[0].matches(identity)]
-        trace = next((t for known, t in same if known.has_same_reads(identity)), None)
+        trace = next(
+            (t for candidate, t in same if candidate.has_same_reads(identity)), None
+        )
         if trace is None:
             trained = tf.nest.flatten(layer.trained)
             body = functools.partial(self._forward, layer, dtype, identity.reads)
@@ -160,7 +162,7 @@ class LayerFunctions:
         call_context: CallContext,
         args: Any,
     ) -> Result:
-        """Runs FProp; in the result, names of sums are relative to the layer's path."""
+        """Runs FProp. Names of sums in the result are relative to the layer's path."""
         context = self.context(call_context, root_path=layer.path)
         theta = layer.CastTheta(theta)
         inputs, loss_fn = args, self.loss_fn

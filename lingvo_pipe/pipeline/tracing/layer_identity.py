@@ -1,7 +1,7 @@
-"""Decides which layers are identical: one trace then computes all of them.
+"""Decides which layers are identical, so that one trace computes all of them.
 
 Identical layers have equal params except for names, equal attributes and the same added
-functions; so do all layers below them. FProp may also read a layer's path or name,
+functions. So do all layers below them. FProp may also read a layer's path or name,
 which `place_reads` records. It must not depend on the object itself, such as its index
 in a list outside the layer, because this is not detected.
 """
@@ -27,11 +27,11 @@ class LayerIdentity:
     """Everything that a forward pass depends on, except values of theta and inputs.
 
     Attributes:
-        reads: FProp's reads of paths and names; empty until it has been traced.
+        reads: FProp's reads of paths and names, empty until it has been traced.
     """
 
     def __init__(self, layer: BaseLayer, specs: Any):
-        """Initializes it; `specs` are of theta, the inputs and other arguments."""
+        """Initializes it with the specs of theta, the inputs and other arguments."""
         self.reads = PlaceReads()
         self._layer = layer
         self._specs = repr(specs)
@@ -50,9 +50,12 @@ class LayerIdentity:
 
     def has_same_reads(self, other: LayerIdentity) -> bool:
         """Returns whether FProp would read the same paths and names."""
-        own, others = (list(x._layer.Descendants()) for x in (self, other))
-        return all(own[i].path == others[i].path for i in self.reads.paths) and all(
-            own[i].params.name == others[i].params.name for i in self.reads.names
+        layers, other_layers = (list(x._layer.Descendants()) for x in (self, other))
+        return all(
+            layers[i].path == other_layers[i].path for i in self.reads.paths
+        ) and all(
+            layers[i].params.name == other_layers[i].params.name
+            for i in self.reads.names
         )
 
 
@@ -67,7 +70,7 @@ def _common_attributes() -> frozenset[str]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Returns whether attributes are equal; False if they cannot be compared."""
+    """Returns whether attributes can be compared and are equal."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -96,11 +99,11 @@ _FLAGS = ("uses", "wants")
 
 
 def graph_key(trace: Trace) -> str | None:
-    """Returns a digest of a trace. Equal digests prove that traces compute the same.
+    """Returns a digest of a trace, or None if it captured values, which may differ.
 
-    Their operations are then the same in the same order; names do not count. Returns
-    None if values are captured, since they may differ. Operations that call functions
-    of their own, such as branches, make digests differ.
+    Equal digests prove that traces compute the same: they have the same operations in
+    the same order, apart from names. Operations that call functions of their own, such
+    as branches, make digests differ.
     """
     if captured_constants(trace.graph):
         return None

@@ -63,16 +63,16 @@ def loss_sums(loss_fn: LossFunction, context: ForwardContext, args: Any) -> Nest
 
 def _check_rows(args: Any, context: ForwardContext) -> None:
     """Raises ValueError unless examples can be distinguished from padding rows."""
-    found, batch_dim = present(args), context.batch_dim
+    tensors, batch_dim = present(args), context.batch_dim
     if any(
         not x.shape.rank
         or x.shape[row_dim(x.shape.rank, batch_dim)] != context.num_rows
-        for x in found
+        for x in tensors
     ):
         raise UserValueError(
             "ComputeLoss: where M does not divide the mini-batch, expected outputs and "
             f"targets with a row for each example in dimension {batch_dim}; got "
-            f"{specs_text(found)} for {context.num_rows} rows. Choose a mini-batch "
+            f"{specs_text(tensors)} for {context.num_rows} rows. Choose a mini-batch "
             "that is a multiple of num_micro_batches."
         )
 

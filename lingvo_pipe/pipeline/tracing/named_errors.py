@@ -45,7 +45,7 @@ def named_errors(location: str, given: Any, hint: str = "") -> Iterator[None]:
             text = f"{location}, given {given_text}: {text}{end}"
         elif text == str(error):
             raise
-        named = _alike(error, text).with_traceback(error.__traceback__)
+        named = _with_message(error, text).with_traceback(error.__traceback__)
         raise named from error.__cause__
 
 
@@ -75,12 +75,12 @@ def _with_tracing_hint(error: Exception) -> str:
     return text
 
 
-def _alike(error: Exception, message: str) -> Exception:
+def _with_message(error: Exception, message: str) -> Exception:
     """Returns an error of the same kind, or of a base that takes only a message."""
     if isinstance(error, UserError):
-        alike = type(error)(message)
-        vars(alike).update(vars(error))  # Its fields.
-        return alike
+        copy = type(error)(message)
+        vars(copy).update(vars(error))  # Its fields.
+        return copy
     if isinstance(error, ValueError):
         return ValueError(message)
     # Some need other arguments, such as ExceptionGroup.

@@ -7,8 +7,8 @@ metrics of a layer must leave the padding rows out. The graph shows whether they
     inputs --> x - mean --> mean of it     one path does not: rejected
                     ^---- sum of x · w     although padding does not affect `mean`
 
-A mask depends only on the number of examples and has rows; or it is 0 for padding
-rows already, such as x · w. A sum or metric must also depend on that number at all: a
+A mask has rows and depends only on the number of examples, or is 0 for padding rows
+already, such as x · w. A sum or metric must also depend on the number of examples: a
 constant b is no weight. Functions within the layer that take the number of examples are
 not inspected.
 """

@@ -45,7 +45,7 @@ class Compilation(NamedTuple):
 
 
 def compilation(by_xla: bool, device: str) -> Compilation:
-    """Returns the compilation of a stage; it is equal if functions can be shared."""
+    """Returns a stage's compilation, equal for stages that can share functions."""
     caller = loop_device(device)
     on_cpu = device_name(caller).kind == "CPU"
     return Compilation(by_xla, None if caller == device else device, on_cpu)
@@ -70,7 +70,10 @@ class Phases:
     """
 
     def __init__(self, trace: Trace, needed: Sequence[bool], compilation: Compilation):
-        """Cuts the trace; `needed` says which flat inputs' gradients are needed."""
+        """Cuts the trace.
+
+        `needed` says for each flat input whether its gradient is needed.
+        """
         self._trace = trace
         self.compilation = compilation
         self._sums = tf.nest.flatten(trace.result.sums)
@@ -80,16 +83,16 @@ class Phases:
         self._dweights = present(trace.weight_gradients)
         self._doutputs = present(trace.output_gradients)
         forward = [*trace.made, *self._sums, *trace.must_run]
-        made = [*trace.made, *self._sums, *self._dinputs, *self._dweights]
-        results = {x.ref() for x in made}
+        computed = [*trace.made, *self._sums, *self._dinputs, *self._dweights]
+        results = {x.ref() for x in computed}
         self._weights = [
             w if w.ref() in results else _as_used(w) for w in trace.weights
         ]
-        given = [*self._weights, *trace.call_context]
-        whole = [forward, self._dinputs + self._dweights]
-        split = [forward, self._dinputs, self._dweights]
-        self._whole = CutGraph(trace.graph, given, self._weights, whole)
-        self._split = CutGraph(trace.graph, given, self._weights, split)
+        common_inputs = [*self._weights, *trace.call_context]
+        whole_targets = [forward, self._dinputs + self._dweights]
+        split_targets = [forward, self._dinputs, self._dweights]
+        self._whole = CutGraph(trace.graph, common_inputs, self._weights, whole_targets)
+        self._split = CutGraph(trace.graph, common_inputs, self._weights, split_targets)
         seeds = {x.ref() for x in self._doutputs}
         self._residuals = [x for x in self._whole.needed(1) if x.ref() not in seeds]
         self._weight_residuals = self._split.needed(2)
@@ -111,11 +114,13 @@ class Phases:
         self.weight_residuals = list(map(spec_of, self._weight_residuals))
         self.output_gradients = list(map(spec_of, self._doutputs))
         self.input_gradients = list(map(spec_of, self._dinputs))
-        ends = trace.args, trace.made
-        self.residual_buffers = buffers_of(self._residuals, *ends)
-        self.weight_residual_buffers = buffers_of(self._weight_residuals, *ends)
+        self.residual_buffers = buffers_of(self._residuals, trace.args, trace.made)
+        self.weight_residual_buffers = buffers_of(
+            self._weight_residuals, trace.args, trace.made
+        )
         self.view_of = [
-            next(iter(buffers_of([x], *ends).args), None) for x in trace.made
+            next(iter(buffers_of([x], trace.args, trace.made).args), None)
+            for x in trace.made
         ]
 
     @functools.cached_property
@@ -136,12 +141,12 @@ class Phases:
         0 if XLA compiles it as a whole, or it calls functions, whose products are not
         counted.
         """
-        every = self._whole.operations(0)
-        whole = product_flops(every)
-        if self.compilation.by_xla or calls_functions(every) or not whole:
+        operations = self._whole.operations(0)
+        total = product_flops(operations)
+        if self.compilation.by_xla or calls_functions(operations) or not total:
             return 0.0
         results = [*self._residuals, *self._trace.must_run]
-        return 1 - product_flops(self._whole.operations_for(0, results)) / whole
+        return 1 - product_flops(self._whole.operations_for(0, results)) / total
 
     def forward(self, stashes: bool) -> Function:
         """Returns `(weights, context, used args) -> made, sums, residuals if asked`."""
@@ -157,15 +162,17 @@ class Phases:
         compiles only the halves, and results are the same in all schedules.
         """
         if not (self.compilation.by_xla and self._dweights):
-            given = [*self._residuals, *self._doutputs]
-            return self._function(self._whole, 1, given, self._dinputs + self._dweights)
+            inputs = [*self._residuals, *self._doutputs]
+            return self._function(
+                self._whole, 1, inputs, self._dinputs + self._dweights
+            )
         input_backward, weight_backward = self.input_backward(), self.weight_backward()
-        num_given = len(self.weights) + len(self.call_context)
+        num_common = len(self.weights) + len(self.call_context)
 
         def run(*flat: tf.Tensor) -> list[tf.Tensor]:
-            made = input_backward(*flat)
-            dinputs, residuals = made[: len(self.gives)], made[len(self.gives) :]
-            return [*dinputs, *weight_backward(*flat[:num_given], *residuals)]
+            results = input_backward(*flat)
+            dinputs, residuals = results[: len(self.gives)], results[len(self.gives) :]
+            return [*dinputs, *weight_backward(*flat[:num_common], *residuals)]
 
         return run
 
@@ -174,9 +181,9 @@ class Phases:
 
         `(weights, context, residuals, doutputs) -> dinputs, weight residuals`.
         """
-        given = [*self._residuals, *self._doutputs]
+        inputs = [*self._residuals, *self._doutputs]
         results = self._dinputs + self._weight_residuals
-        return self._function(self._split, 1, given, results)
+        return self._function(self._split, 1, inputs, results)
 
     def weight_backward(self) -> Function:
         """Returns `(weights, context, weight residuals) -> dweights`."""
@@ -185,8 +192,8 @@ class Phases:
     def _function(
         self, cut: CutGraph, phase: int, inputs: list[Any], outputs: list[Any]
     ) -> Function:
-        given = [*self._weights, *self._trace.call_context, *inputs]
-        run = cut.function(phase, given, outputs)
+        arguments = [*self._weights, *self._trace.call_context, *inputs]
+        run = cut.function(phase, arguments, outputs)
         by_xla, device, _ = self.compilation
         if not by_xla:
             return run

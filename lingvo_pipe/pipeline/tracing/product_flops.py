@@ -24,9 +24,9 @@ def product_flops(operations: Iterable[tf.Operation]) -> int:
 
 
 def calls_functions(operations: Iterable[tf.Operation]) -> bool:
-    """Returns whether some have operations of their own, such as loops."""
+    """Returns whether some operations call functions, such as the bodies of loops."""
     attributes = itertools.chain.from_iterable(op.op_def.attr for op in operations)
-    return any(each.type in ("func", "list(func)") for each in attributes)
+    return any(attribute.type in ("func", "list(func)") for attribute in attributes)
 
 
 def _of_convolution(op: tf.Operation, kernel: tf.Tensor) -> int:

@@ -64,7 +64,7 @@ def check_pure(
     variables: Mapping[str, tf.Variable],
     remedies: Remedies = OF_LAYERS,
 ) -> None:
-    """Checks the graph of a function just traced; `variables` are the model's, by path.
+    """Checks the graph of a function just traced, given the model's variables by path.
 
     Raises:
         ValueError: if it uses tensors or variables other than its arguments, or

@@ -1,7 +1,7 @@
 """A forward pass and its gradients, traced together into one graph.
 
 `body(theta, call_context, args)` is a layer's forward pass, or the loss. A `Trace`
-holds the results and their gradients as tensors of the traced graph; `phases` cuts that
+holds the results and their gradients as tensors of the traced graph. `phases` cuts that
 graph into a forward and a backward function.
 """
 
@@ -16,7 +16,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class CallContext(NamedTuple):
-    """Arguments of a forward pass besides weights and inputs; None if not known.
+    """Arguments of a forward pass besides weights and inputs, None if not known.
 
     Attributes:
         path_hash: [] uint64, the hash of the layer's path.
@@ -83,7 +83,7 @@ class Trace:
     ):
         """Traces a body, and its gradients if it `trains`, from specs of its arguments.
 
-        `trained` tells of each of the flat weights whether it is trained.
+        `trained` says for each flat weight whether it is trained.
         """
         record = functools.partial(self._record, body, trained, trains)
         function = tf.function(record, autograph=False)
@@ -117,14 +117,16 @@ class Trace:
             tf.compat.v1.placeholder(y.dtype, y.shape) if is_differentiable(y) else None
             for y in self.made
         ]
-        found: dict[Any, tf.Tensor] = {}
+        gradients_by_ref: dict[Any, tf.Tensor] = {}
         self.goal_seeds: list[tf.Tensor] = []
         if trains:
             # A weight that nothing depends on is trained too, by gradients of 0.
-            found.update({w.ref(): tf.zeros_like(w) for w in learned})
-            found.update(self._gradients(tape, learned + sources, call_context))
-        self.weight_gradients = [found.get(x.ref()) for x in self.weights]
-        self.input_gradients = [found.get(x.ref()) for x in self.args]
+            gradients_by_ref.update({w.ref(): tf.zeros_like(w) for w in learned})
+            gradients_by_ref.update(
+                self._gradients(tape, learned + sources, call_context)
+            )
+        self.weight_gradients = [gradients_by_ref.get(x.ref()) for x in self.weights]
+        self.input_gradients = [gradients_by_ref.get(x.ref()) for x in self.args]
         # An output's gradient may itself be a gradient of an input or weight.
         gradients = present((self.weight_gradients, self.input_gradients))
         passed_on = {gradient.ref() for gradient in gradients}
@@ -138,7 +140,7 @@ class Trace:
     def _gradients(
         self, tape: tf.GradientTape, sources: list[tf.Tensor], context: CallContext
     ) -> dict[Any, tf.Tensor]:
-        """Returns the gradients of those sources that the results depend on."""
+        """Returns the gradients of the sources that the results depend on."""
         goals, local_goals = self.result.goals, self.result.local_goals
         targets = [*differentiable(self.made), *goals, *local_goals]
         scale = 1.0 if context.loss_scale is None else context.loss_scale
@@ -148,8 +150,8 @@ class Trace:
         if not targets or not sources:
             return {}
         gradients = tape.gradient(targets, sources, output_gradients=seeds)
-        found = zip(sources, gradients, strict=True)
-        return {x.ref(): tf.convert_to_tensor(g) for x, g in found if g is not None}
+        pairs = zip(sources, gradients, strict=True)
+        return {x.ref(): tf.convert_to_tensor(g) for x, g in pairs if g is not None}
 
 
 def is_differentiable(x: Any) -> bool:

@@ -17,8 +17,8 @@ class Buffers(NamedTuple):
 
     Attributes:
         own: tensors, one for each buffer that no input or output of the layer has.
-        args: positions of the inputs that have the other buffers.
-        made: positions of the outputs that have them.
+        args: positions of the inputs whose buffers they share.
+        made: positions of the outputs whose buffers they share.
     """
 
     own: list[tf.Tensor]
@@ -39,12 +39,12 @@ def buffers_of(
     """Returns the buffers of tensors of a layer with these inputs and outputs."""
     arg_of = {x.ref(): i for i, x in reversed([*enumerate(args)])}
     made_of = {origin(x).ref(): i for i, x in reversed([*enumerate(made)])}
-    found = Buffers([], [], [])
+    buffers = Buffers([], [], [])
     for ref in dict.fromkeys(origin(x).ref() for x in tensors):
         if ref in arg_of:
-            found.args.append(arg_of[ref])
+            buffers.args.append(arg_of[ref])
         elif ref in made_of:
-            found.made.append(made_of[ref])
+            buffers.made.append(made_of[ref])
         else:
-            found.own.append(ref.deref())
-    return found
+            buffers.own.append(ref.deref())
+    return buffers

@@ -14,7 +14,7 @@ from lingvo_pipe.pipeline.loops.dataflow import (
     LayerValues,
     are_used_again,
     needs_gradient,
-    saved_by_layer,
+    recompute_inputs_by_layer,
 )
 
 NUM_INPUTS = 3
@@ -149,19 +149,19 @@ def test_a_value_goes_straight_to_each_of_its_users() -> None:
 
 
 @pytest.mark.parametrize("seed", MODELS)
-def test_from_what_is_saved_all_can_be_computed_again(seed: int) -> None:
+def test_from_recompute_inputs_all_can_be_computed_again(seed: int) -> None:
     """And from less it can not."""
     calls, _ = _model(seed)
     draw = random.Random(seed)
     given = [(tuple(c.uses), c.made, draw.random() < 0.6) for c in calls]
-    by_call = list(saved_by_layer(given))
-    saved = [value for values in by_call for value in values]
-    assert len(saved) == len(set(saved))
-    assert _can_be_computed(given, set(saved))
-    for value in saved:
-        assert not _can_be_computed(given, set(saved) - {value})
+    by_call = list(recompute_inputs_by_layer(given))
+    recompute_inputs = [value for values in by_call for value in values]
+    assert len(recompute_inputs) == len(set(recompute_inputs))
+    assert _can_be_computed(given, set(recompute_inputs))
+    for value in recompute_inputs:
+        assert not _can_be_computed(given, set(recompute_inputs) - {value})
     for end in range(len(given)):
-        assert list(saved_by_layer(given[:end])) == by_call[:end]
+        assert list(recompute_inputs_by_layer(given[:end])) == by_call[:end]
 
 
 @pytest.mark.parametrize("seed", MODELS)
@@ -170,12 +170,14 @@ def test_without_outputs_that_are_used_again_not_all_can_be_computed(seed: int) 
     calls, _ = _model(seed)
     draw = random.Random(seed)
     given = [(tuple(c.uses), c.made, draw.random() < 0.6) for c in calls]
-    saved = set(itertools.chain.from_iterable(saved_by_layer(given)))
+    recompute_inputs = set(
+        itertools.chain.from_iterable(recompute_inputs_by_layer(given))
+    )
     for i, is_used in enumerate(are_used_again(given)):
         used, _, again = given[i]
         less = [*given[:i], (used, (), again), *given[i + 1 :]]
         if again:
-            assert _can_be_computed(less, saved) != is_used
+            assert _can_be_computed(less, recompute_inputs) != is_used
 
 
 def _can_be_computed(

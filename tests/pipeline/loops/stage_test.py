@@ -69,9 +69,10 @@ class StashingStage(Stage):
             if not again
             for spec in layer.functions.phases.residuals
         ]
-        saved = [traced.specs[value] for value in self.saved]
+        recompute_inputs = [traced.specs[value] for value in self.recompute_inputs]
         self.num_bytes = sum(
-            spec.shape.num_elements() * spec.dtype.size for spec in saved + residuals
+            spec.shape.num_elements() * spec.dtype.size
+            for spec in recompute_inputs + residuals
         )
 
 
@@ -85,7 +86,7 @@ def test_full_recomputation_stashes_the_stages_inputs_alone(
     first: int, end: int
 ) -> None:
     stage = StashingStage(first, end, range(first, end))
-    assert set(stage.saved) == stage.incoming
+    assert set(stage.recompute_inputs) == stage.incoming
     assert stage.stashes[StashKind.FOR_RECOMPUTE].spec == []
 
 
@@ -93,7 +94,7 @@ def test_full_recomputation_stashes_the_stages_inputs_alone(
 def test_without_recomputation_no_inputs_are_stashed_for_it(
     first: int, end: int
 ) -> None:
-    assert StashingStage(first, end, []).saved == []
+    assert StashingStage(first, end, []).recompute_inputs == []
 
 
 @every_stage
@@ -114,7 +115,7 @@ def test_a_recomputation_leaves_out_the_stages_own_outputs(
     """In a stage with the loss, those are the loss's."""
     stage = StashingStage(first, end, range(first, end))
     with tf.Graph().as_default():
-        values = {v: _zeros(stage.specs[v]) for v in stage.saved}
+        values = {v: _zeros(stage.specs[v]) for v in stage.recompute_inputs}
         weights = [list(map(_zeros, x.functions.phases.weights)) for x in stage.layers]
         inputs = StageInputs(
             stage.pack_weights(weights),
@@ -144,4 +145,4 @@ def test_a_recomputation_leaves_out_the_stages_own_outputs(
 def test_a_recomputation_starts_from_the_outputs_of_cells_before() -> None:
     """Though the cells before are not recomputed themselves."""
     stage = StashingStage(0, 4, [2])
-    assert stage.saved == stage.layers[2].used
+    assert stage.recompute_inputs == stage.layers[2].used

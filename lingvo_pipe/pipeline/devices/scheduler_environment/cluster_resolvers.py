@@ -57,7 +57,13 @@ def from_tf_config() -> SchedulersCluster:
 
 
 def from_slurm() -> SchedulersCluster:
-    """Returns the tasks of a Slurm step, laid out block by block; 0 is the trainer."""
+    """Returns the tasks of a Slurm step, laid out block by block.
+
+    Task 0 is the trainer.
+
+    Raises:
+        ValueError: if this is no task of srun, or tasks are laid out differently.
+    """
     try:
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
         resolver = _SlurmInOrder(
@@ -94,15 +100,19 @@ def from_slurm() -> SchedulersCluster:
 
 
 class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
-    """A resolver with Slurm's nodes by rank; TensorFlow sorts n10 before n2."""
+    """A resolver with Slurm's nodes by rank, while TensorFlow sorts n10 before n2."""
 
     def _resolve_task_configuration(self) -> dict[str, int]:
-        found = super()._resolve_task_configuration()
-        return {f"{i:06}@{host}": n for i, (host, n) in enumerate(found.items())}
+        num_tasks = super()._resolve_task_configuration()
+        return {f"{i:06}@{host}": n for i, (host, n) in enumerate(num_tasks.items())}
 
 
 def from_kubernetes(labels: str) -> SchedulersCluster:
-    """Returns pods with labels such as `app=workers` as workers, or ConnectionError."""
+    """Returns pods with labels such as `app=workers` as workers.
+
+    Raises:
+        ConnectionError: if Kubernetes cannot list the pods, or not all of them run.
+    """
     workers = _running_pods(labels)
     own_name = os.environ.get("HOSTNAME", "")
     task = list(workers).index(own_name) if own_name in workers else None
@@ -116,7 +126,7 @@ def from_kubernetes(labels: str) -> SchedulersCluster:
 
 
 def _running_pods(labels: str) -> dict[str, str]:
-    """Waits for all pods with these labels; returns their addresses by sorted names."""
+    """Waits for pods with these labels, and returns addresses by sorted names."""
     pods = _Pods()
     resolver = tf.distribute.cluster_resolver.KubernetesClusterResolver(
         {WORKER_JOB: [labels]}, tf_server_port=_KUBERNETES_PORT, override_client=pods
@@ -176,7 +186,7 @@ class _Pods:
     def list_pod_for_all_namespaces(self, label_selector: str) -> Any:
         """Returns the pods of this namespace, ordered by number."""
         try:
-            found = self._api.list_namespaced_pod(
+            pods = self._api.list_namespaced_pod(
                 self._namespace,
                 label_selector=label_selector,
                 _request_timeout=_ANSWER_SECONDS,
@@ -190,9 +200,9 @@ class _Pods:
                 f"{self._namespace}: {reason}. Bind a Role with get and list of pods "
                 f"to the service account. {_INSTEAD}"
             ) from error
-        for pod in found.items:
+        for pod in pods.items:
             pod.metadata.name = _PodName(pod.metadata.name)
             address = pod.status.pod_ip or ""
             pod.status.host_ip = f"[{address}]" if ":" in address else address
-        self.names = sorted(pod.metadata.name for pod in found.items)
-        return found
+        self.names = sorted(pod.metadata.name for pod in pods.items)
+        return pods

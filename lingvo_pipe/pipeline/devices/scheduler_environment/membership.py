@@ -63,7 +63,12 @@ class Membership:
 def find_membership(
     flag: str | None, job: str | None = None, task: int | None = None
 ) -> Membership:
-    """Returns the `membership`; ConnectionError if the scheduler does not answer."""
+    """Returns the membership that follows from --cluster, --job and --task.
+
+    Raises:
+        ConnectionError: if the scheduler does not answer.
+        ValueError: if the flags or the scheduler's cluster are not valid.
+    """
     if flag is None:
         if not os.environ.get(VARIABLE):
             return Membership(job or TRAINER_JOB, task, None)
@@ -101,8 +106,10 @@ def membership(
 ) -> Membership:
     """Returns the membership that follows from a scheduler and the flags.
 
-    An evaluator is not part of the cluster, as elsewhere in TensorFlow. Raises
-    ValueError if the cluster is not valid, or the flags contradict it.
+    An evaluator is not part of the cluster, as elsewhere in TensorFlow.
+
+    Raises:
+        ValueError: if the cluster is not valid, or the flags contradict it.
     """
     cluster = checked_cluster(_our_jobs(found.jobs), found.source, found.hint)
     its_job = found.task_type and _OUR_JOBS.get(found.task_type, found.task_type)
@@ -128,11 +135,12 @@ def as_client(cluster: Cluster, job: str) -> Cluster:
 
 
 def _our_jobs(jobs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    ours: dict[str, list[str]] = {}
+    addresses_of_job: dict[str, list[str]] = {}
     for job, addresses in jobs.items():
         if job != EVALUATOR_TYPE:
-            ours.setdefault(_OUR_JOBS.get(job, job), []).extend(addresses)
-    return ours
+            our_job = _OUR_JOBS.get(job, job)
+            addresses_of_job.setdefault(our_job, []).extend(addresses)
+    return addresses_of_job
 
 
 def _check_flags(

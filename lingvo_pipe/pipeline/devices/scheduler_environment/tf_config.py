@@ -53,7 +53,7 @@ def _check_jobs(jobs: dict[str, Any]) -> None:
     _check(not unknown, ".cluster", f"the jobs {', '.join(TYPES)}", unknown, near)
     for job, addresses in jobs.items():
         is_list = isinstance(addresses, list) and all(
-            isinstance(each, str) for each in addresses
+            isinstance(address, str) for address in addresses
         )
         _check(is_list, f".cluster[{job!r}]", "a list of addresses", addresses)
     trainers = [job for job in TRAINER_TYPES if jobs.get(job)]
