@@ -30,7 +30,10 @@ from lingvo_pipe.layers.sequential import FetchLayer, SequentialLayer
 
 
 class Base:
-    """Base of builders; subclasses add methods, and params for them."""
+    """Base of builders.
+
+    Subclasses add methods, and params for them.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -50,7 +53,7 @@ class Base:
     # ---- Layers of layers.
 
     def _Seq(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
-        """Returns layers in sequence; without layers, the identity."""
+        """Returns layers in sequence, or the identity without layers."""
         return SequentialLayer.Params().Set(name=name, sub=list(subs))
 
     def _Id(self, name: str) -> InstantiableParams:
@@ -65,7 +68,10 @@ class Base:
         )
 
     def _Par(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
-        """Returns layers that all take the inputs; their outputs form a tuple."""
+        """Returns layers that all take the inputs.
+
+        Their outputs form a tuple.
+        """
         return builder_layers.ParallelLayer.Params().Set(name=name, sub=list(subs))
 
     def _Graph(
@@ -90,7 +96,7 @@ class Base:
     def _AddFetches(
         self, name: str, body: InstantiableParams, fetches: Sequence[str]
     ) -> InstantiableParams:
-        """Returns the body; the outputs of `_Save`s in it follow its own."""
+        """Returns the body, with the outputs of its `_Save`s after its own."""
         return builder_layers.BranchLayer.Params().Set(
             name=name, body=body, fetches=list(fetches)
         )
@@ -110,7 +116,10 @@ class Base:
         fn_out: Callable | None = None,
         fn_flops: Callable | None = None,
     ) -> InstantiableParams:
-        """Returns the layer of a function; see the params of FnLayer."""
+        """Returns the layer of a function.
+
+        See the params of FnLayer.
+        """
         functions = {"fn": fn, "fn_out": fn_out, "fn_flops": fn_flops}
         return builder_layers.FnLayer.Params().Set(name=name, **functions)
 

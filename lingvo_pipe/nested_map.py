@@ -82,7 +82,10 @@ class NestedMap(dict):
     setdefault: Any = MutableMapping.setdefault
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Sets items as a dict does, all or none; see `CheckKey` for errors."""
+        """Sets items as a dict does, all or none.
+
+        See `CheckKey` for errors.
+        """
         items = dict(*args, **kwargs)
         for key in items:
             self.CheckKey(key)
@@ -120,7 +123,11 @@ class NestedMap(dict):
         return [key for key, _ in self.FlattenItems()]
 
     def Pack(self, values: Sequence[Any]) -> NestedMap:
-        """Returns this structure with other leaves; ValueError for another number."""
+        """Returns this structure with other leaves.
+
+        Raises:
+            ValueError: if there is another number of leaves.
+        """
         keys, values = self.Keys(), list(values)
         if len(keys) != len(values):
             raise errors.UserValueError(
@@ -185,11 +192,14 @@ class NestedMap(dict):
         return self.Get(key, _ABSENT) is not _ABSENT
 
     def Set(self, key: str, value: Any) -> None:
-        """Sets the value at `key`; creates missing maps and lists on the way.
+        """Sets the value at `key`.
 
-        An index equal to its list's length appends. Raises ValueError, and changes
-        nothing, if it is larger, a step leads into a leaf or a tuple or by name into a
-        list, or the key is malformed.
+        Creates missing maps and lists on the way. An index equal to its list's length
+        appends. After an error, nothing has changed.
+
+        Raises:
+            ValueError: if an index is larger, a step leads into a leaf or a tuple or by
+                name into a list, or the key is malformed.
         """
         steps = _parse(key)
         node: Any = self
@@ -207,7 +217,10 @@ class NestedMap(dict):
         _set_step(node, steps[0], value, key)
 
     def GetSlice(self, keys: Iterable[str]) -> NestedMap:
-        """Returns a map of the values at `keys`; raises errors as GetItem does."""
+        """Returns a map of the values at `keys`.
+
+        Raises errors as GetItem does.
+        """
         sliced = type(self)()
         for key in keys:
             sliced.Set(key, self.GetItem(key))
@@ -220,7 +233,10 @@ class NestedMap(dict):
         return self
 
     def Union(self, other: dict) -> NestedMap:
-        """Returns a copy Updated with `other`; leaves are shared."""
+        """Returns a copy Updated with `other`.
+
+        Leaves are shared.
+        """
         return self.DeepCopy().Update(other)
 
     # ---- Conversion.
@@ -253,8 +269,8 @@ class NestedMap(dict):
             logging.getLogger(__name__).log(severity, "%s %s", prefix, line)
 
     def _unknown(self, name: str) -> str:
-        near, known = did_you_mean(str(name), self), ", ".join(self) or "nothing"
-        return f"No {name!r} among the available attributes: {known}.{near}"
+        near, names = did_you_mean(str(name), self), ", ".join(self) or "nothing"
+        return f"No {name!r} among the available attributes: {names}.{near}"
 
 
 def _parse(key: str) -> list[int | str]:

@@ -1,7 +1,8 @@
-"""Functions that Lingvo's layers call most; other names' errors say what to use.
+"""Functions that Lingvo's layers call most.
 
-A rank or shape that differs while a layer is traced raises a ValueError then; other
-checks are TensorFlow's assertions, which XLA omits.
+Errors of other names say what to use instead. A rank or shape that differs while a
+layer is traced raises a ValueError then; other checks are TensorFlow's assertions,
+which XLA omits.
 
 Shapes: B sequences, T positions, D features. In paddings, [B, T], 1 is a position after
 or before a sequence.
@@ -118,7 +119,10 @@ def HasRank(tensor: Any, expected_rank: Any) -> tf.Tensor:
 
 
 def HasShape(tensor: Any, expected_shape: Any, ndims: int | None = None) -> tf.Tensor:
-    """Returns the tensor, its `ndims` leading dimensions checked; -1 is any size."""
+    """Returns the tensor, its `ndims` leading dimensions checked.
+
+    -1 is any size.
+    """
     tensor = tf.convert_to_tensor(tensor)
     check = assert_shape_match(GetShape(tensor, ndims), expected_shape)
     return with_dependencies([check], tensor)
@@ -138,19 +142,24 @@ def with_dependencies(dependencies: Sequence[Any], output_tensor: Any) -> tf.Ten
 
 
 def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
-    """Checks a shape, -1 is any size; returns an operation for unknown sizes."""
-    given, expected = _dimensions(shape), _dimensions(expected_shape)
-    if isinstance(given, list) and isinstance(expected, list):
-        pairs = zip(given, expected, strict=False)
-        known = [pair for pair in pairs if all(map(is_integer, pair))]
-        if len(given) != len(expected) or any(b not in (a, -1) for a, b in known):
-            raise _shape_error(expected, given)
-        if len(known) == len(given):
+    """Checks a shape, in which -1 is any size.
+
+    Returns an operation for unknown sizes.
+    """
+    actual, expected = _dimensions(shape), _dimensions(expected_shape)
+    if isinstance(actual, list) and isinstance(expected, list):
+        pairs = zip(actual, expected, strict=False)
+        static_pairs = [pair for pair in pairs if all(map(is_integer, pair))]
+        if len(actual) != len(expected) or any(
+            b not in (a, -1) for a, b in static_pairs
+        ):
+            raise _shape_error(expected, actual)
+        if len(static_pairs) == len(actual):
             return None
-    given, expected = (tf.cast(x, tf.int32) for x in (given, expected))
-    with tf.control_dependencies([assert_equal(tf.size(given), tf.size(expected))]):
-        matches = (given == expected) | (expected == -1)
-        return tf.debugging.Assert(tf.reduce_all(matches), [given, expected])
+    actual, expected = (tf.cast(x, tf.int32) for x in (actual, expected))
+    with tf.control_dependencies([assert_equal(tf.size(actual), tf.size(expected))]):
+        matches = (actual == expected) | (expected == -1)
+        return tf.debugging.Assert(tf.reduce_all(matches), [actual, expected])
 
 
 def CheckNumerics(values: Any, message: str = "") -> Any:
@@ -181,12 +190,12 @@ def ApplyPadding(
     is_bit = (padding == 0.0) | (padding == 1.0)
     check = tf.debugging.Assert(tf.reduce_all(is_bit), [padding])
     padding = with_dependencies([check], padding)
-    other = tf.zeros([], x.dtype) if padded is None else padded
+    fill = tf.zeros([], x.dtype) if padded is None else padded
     if use_select:
-        result = tf.where(padding == 1.0, other, x)
+        result = tf.where(padding == 1.0, fill, x)
     else:
         padding = tf.cast(padding, x.dtype)
-        result = x * (1 - padding) + other * padding
+        result = x * (1 - padding) + fill * padding
     return tf.ensure_shape(result, x.shape) if ensure_shape else result
 
 
@@ -199,7 +208,10 @@ def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor
 
 
 def PaddingsFromLengths(lengths: tf.Tensor, maxlen: Any = None) -> tf.Tensor:
-    """Returns float32 [B, T] paddings after lengths, [B]; T is `maxlen` or largest."""
+    """Returns float32 [B, T] paddings after lengths, [B].
+
+    T is `maxlen` or the largest length.
+    """
     lengths = HasRank(lengths, 1)
     if maxlen is not None:
         maximum = tf.cast(maxlen, lengths.dtype)
@@ -214,7 +226,10 @@ def PadSequenceDimension(
     shape: Sequence[int] | None = None,
     axis: int = 1,
 ) -> tf.Tensor:
-    """Returns `x` with an axis padded at its end to `length`; checks `shape`."""
+    """Returns `x` with an axis padded at its end to `length`.
+
+    Checks `shape`.
+    """
     pads = [[0, 0] for _ in x.shape]
     pads[axis][1] = length - GetShape(x)[axis]
     x = tf.pad(x, pads, constant_values=pad_val)
@@ -227,7 +242,11 @@ def FPropDtype(params: InstantiableParams) -> tf.DType:
 
 
 def GetGlobalStep() -> Any:
-    """Returns the forward pass's training step, [] int64; ValueError if not known."""
+    """Returns the forward pass's training step, [] int64.
+
+    Raises:
+        ValueError: if the step is not known.
+    """
     step = current_context().step
     if step is None:
         raise UserValueError("GetGlobalStep: expected ForwardContext(step=...).")
@@ -247,7 +266,10 @@ def Matmul(x: tf.Tensor, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
 def ProjectLastDim(
     inputs: tf.Tensor, weight: tf.Tensor, input_dim: int, output_dim: int
 ) -> tf.Tensor:
-    """Maps `[..., input_dim]` to `[..., output_dim]`; the weight's shape is checked."""
+    """Maps `[..., input_dim]` to `[..., output_dim]`.
+
+    Checks the weight's shape.
+    """
     return tf.tensordot(inputs, HasShape(weight, [input_dim, output_dim]), 1)
 
 

@@ -48,11 +48,14 @@ class _Composite(BaseSchedule):
         return p.schedules
 
     def _values(self) -> list[tf.Tensor]:
-        return [tf.cast(each.Value(), tf.float32) for each in self.schedules]
+        return [tf.cast(schedule.Value(), tf.float32) for schedule in self.schedules]
 
 
 class PiecewiseSchedule(_Composite):
-    """schedules[i] from boundaries[i - 1] on; each counts from its first step."""
+    """schedules[i] from boundaries[i - 1] on.
+
+    Each counts from its first step.
+    """
 
     _DEFAULTS = {"boundaries": None, "schedules": None}
 
@@ -62,12 +65,17 @@ class PiecewiseSchedule(_Composite):
 
     def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
         pairs = zip(self.schedules, [0, *p.boundaries], strict=True)
-        values = [each.ValueAt(tf.maximum(x - start, 0.0)) for each, start in pairs]
+        values = [
+            schedule.ValueAt(tf.maximum(x - start, 0.0)) for schedule, start in pairs
+        ]
         return formulas.piece(x, p.boundaries, values)
 
 
 class CycleSchedule(_Composite):
-    """schedules[i] for steps[i] steps, in turn and again; each counts all steps."""
+    """schedules[i] for steps[i] steps, in turn and again.
+
+    Each counts all steps.
+    """
 
     _DEFAULTS = {"schedules": None, "steps": None}
 
@@ -90,10 +98,11 @@ class CombinedMinimumSchedule(_Composite):
 
 
 class LinearRampupExponentialDecayScaledByNumSplitSchedule(CombinedMinimumSchedule):
-    """A line to num_splits, a constant, an exponential down to min; never above max.
+    """A line to num_splits, a constant, an exponential down to min.
 
-    The line ends at warmup·num_splits; the exponential runs from decay_start/num_splits
-    to decay_end/num_splits. num_splits is the number of replicas, not Lingvo's 0.
+    Never above max. The line ends at warmup·num_splits; the exponential runs from
+    decay_start/num_splits to decay_end/num_splits. num_splits is the number of
+    replicas, not Lingvo's 0.
     """
 
     _DEFAULTS = {
@@ -131,7 +140,10 @@ class LinearRampupExponentialDecay(
 
 
 class LinearRampupPiecewiseConstantSchedule(CombinedMinimumSchedule):
-    """A line from 0 to lrs[0] at boundaries[0], then lrs[i]; scaled by num_splits."""
+    """A line from 0 to lrs[0] at boundaries[0], then lrs[i].
+
+    Scaled by num_splits.
+    """
 
     _DEFAULTS = {"boundaries": [], "lrs": [], "num_splits": None}
 

@@ -1,4 +1,7 @@
-"""Schedules that are one formula of x, the step from 0; see `lingvo_pipe.schedule`."""
+"""Schedules that are one formula of x, the step from 0.
+
+See `lingvo_pipe.schedule`.
+"""
 
 import inspect
 import math

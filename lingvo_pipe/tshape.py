@@ -19,7 +19,10 @@ from lingvo_pipe.core.errors import UserValueError
 
 
 class Shape(tuple):
-    """Dimensions of a tensor, from 0, or None if unknown; its slices are Shapes."""
+    """Dimensions of a tensor, from 0, or None if unknown.
+
+    Its slices are Shapes.
+    """
 
     def __new__(cls, dims: Iterable[Any]) -> Shape:
         sizes = list(dims)

@@ -50,7 +50,10 @@ class AutoParams:
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
-        """Resolves `model`'s params by `resolve_auto`; returns a line or ""."""
+        """Resolves `model`'s params by `resolve_auto`.
+
+        Returns a line about them, or "".
+        """
         if not self._names:
             return ""
         line, self.planned = resolve_auto(
@@ -107,12 +110,15 @@ def _set_from_run(
 
 
 def _read(entries: Mapping[str, Entry], path: str, types: tuple[type, ...]) -> Any:
-    """Returns a param's value; the items of a list are numbers or strings."""
+    """Returns a param's value.
+
+    The items of a list are numbers or strings.
+    """
     if path not in entries:
         raise UserValueError("expected a value, got none")
     value = read_plain(entries[path].text)
     items = value if isinstance(value, (list, tuple)) else [0]
     if type(value) not in types or not {*map(type, items)} <= {int, str}:
-        names = ", ".join(each.__name__ for each in types)
+        names = ", ".join(kind.__name__ for kind in types)
         raise UserValueError(f"expected a value of type {names}, got {value!r}")
     return value

@@ -23,7 +23,13 @@ _WATCH_FLAGS = ("worker_timeout_seconds", "wait_for_workers_seconds")
 
 
 def resolve_membership() -> Membership:
-    """Returns this process's role by the flags, or ValueError; sets --job, --task."""
+    """Returns this process's role by the flags.
+
+    Sets --job and --task.
+
+    Raises:
+        ValueError: if a flag does not fit this process's role.
+    """
     # A job that only reads needs no cluster, even on a scheduler's machine.
     if FLAGS.cluster is None and (FLAGS.list_models or FLAGS.mode != "train"):
         member = Membership(FLAGS.job, FLAGS.task, None)
@@ -43,12 +49,16 @@ def resolve_membership() -> Membership:
 
 
 def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
-    """Returns the watch over workers, or None; ValueError for flags without workers."""
+    """Returns the watch over workers, or None if there are none.
+
+    Raises:
+        ValueError: if its flags are given without workers.
+    """
     if member.cluster is None:
-        given = [f"--{name}" for name in _WATCH_FLAGS if FLAGS[name].present]
-        if given:
+        names = [f"--{name}" for name in _WATCH_FLAGS if FLAGS[name].present]
+        if names:
             raise UserValueError(
-                f"{' and '.join(given)} are for jobs on workers; this job has none. "
+                f"{' and '.join(names)} are for jobs on workers; this job has none. "
                 "Leave them out, or give --cluster."
             )
         return None

@@ -82,11 +82,11 @@ def _check_worker_flags() -> None:
 
 def _check_job() -> None:
     is_using = FLAGS.job in USING_JOBS
-    others = _TRAINING_FLAGS if is_using else _USING_FLAGS
-    if given := _given(others):
+    foreign_flags = _TRAINING_FLAGS if is_using else _USING_FLAGS
+    if wrong := _given(foreign_flags):
         reason = "trains nothing" if is_using else "only trains"
         raise UserValueError(
-            f"--job={FLAGS.job} {reason}, so it takes no {' and no '.join(given)}. "
+            f"--job={FLAGS.job} {reason}, so it takes no {' and no '.join(wrong)}. "
             "Leave it out, or choose another --job."
         )
     _check_files()
@@ -100,8 +100,8 @@ def _check_job() -> None:
 def _check_files() -> None:
     """Checks that flags of files are there for a file to translate, and only then."""
     is_file = FLAGS.job == "decoder" and FLAGS.input_file
-    others = ("split", "follow_seconds") if is_file else _FILE_FLAGS
-    wrong = _given(others)
+    foreign_flags = ("split", "follow_seconds") if is_file else _FILE_FLAGS
+    wrong = _given(foreign_flags)
     if wrong:
         raise UserValueError(
             f"--input_file is a file for --job=decoder to translate, once, instead of "

@@ -19,7 +19,10 @@ from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
 
 def list_models(imports: Sequence[str]) -> list[str]:
-    """Returns the names of all models; prints modules that do not import."""
+    """Returns the names of all models.
+
+    Prints the modules that cannot be imported.
+    """
 
     def report(name: str, error: Exception) -> None:
         print(f"warning: {name} does not import: {error_text(error)}", file=sys.stderr)
@@ -56,18 +59,18 @@ def diff_params(
     request: ModelRequest, other: str | None, logdir: str | None, allow_foreign: bool
 ) -> str:
     """Returns a legend and params that differ: a model `>`, another or a run `<`."""
-    ours = request.params("Train")
+    model_params = request.params("Train")
     if other is not None:
-        theirs = dataclasses.replace(request, name=other).params("Train")
-        found = diff_texts(ours.ToText(), theirs.ToText())
+        other_params = dataclasses.replace(request, name=other).params("Train")
+        differences = diff_texts(model_params.ToText(), other_params.ToText())
     else:
         path = os.path.expanduser(logdir or "")
         directory = open_run(path, request.name, allow_foreign=allow_foreign)
-        place_model(ours, request, lambda: directory)
-        configure_inputs(ours.task, ours.input.Instantiate())
-        found = diff_texts(ours.ToText(), directory.read_params() or "")
+        place_model(model_params, request, lambda: directory)
+        configure_inputs(model_params.task, model_params.input.Instantiate())
+        differences = diff_texts(model_params.ToText(), directory.read_params() or "")
     legend = f"# > {request.name}    < {other or directory.path}\n"
-    return (legend + found).rstrip("\n") if found else "Nothing differs."
+    return (legend + differences).rstrip("\n") if differences else "Nothing differs."
 
 
 def report_run(

@@ -112,14 +112,24 @@ def _dispatch(request: ModelRequest) -> None:
             FLAGS.allow_params_change,
             FLAGS.allow_foreign_logdir,
         )
-        files = FLAGS.input_file, FLAGS.output_file, FLAGS.target_language
         if FLAGS.input_file:
-            use_jobs.translate_file(request, use, *files)
+            use_jobs.translate_file(
+                request,
+                use,
+                FLAGS.input_file,
+                FLAGS.output_file,
+                FLAGS.target_language,
+            )
         else:
             using[FLAGS.job](request, use)
     elif FLAGS.mode == "train":
-        allowed = FLAGS.allow_params_change, FLAGS.allow_foreign_logdir
-        train_job.train_model(request, FLAGS.logdir, FLAGS.profile_step, *allowed)
+        train_job.train_model(
+            request,
+            FLAGS.logdir,
+            FLAGS.profile_step,
+            FLAGS.allow_params_change,
+            FLAGS.allow_foreign_logdir,
+        )
     else:
         with naming_override(request.override):
             print(_inspect(request))

@@ -42,7 +42,11 @@ class ModelRequest:
     await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
 
     def params(self, dataset: str) -> Params:
-        """Returns the params, changed, with the input of `dataset`, or ValueError."""
+        """Returns the params, changed, with the input of `dataset`.
+
+        Raises:
+            ValueError: if a change is not possible.
+        """
         model_registry.ImportModels(self.imports)
         model = model_registry.GetParams(self.name, dataset)
         data_dir = self.data_dir and os.path.expanduser(self.data_dir)
@@ -70,9 +74,10 @@ def place_model(
     request: ModelRequest,
     open_run: Callable[[], RunDirectory] | None = None,
 ) -> str:
-    """Prepares the devices for the stages of `model`; returns a note for the user.
+    """Prepares the devices for the stages of `model`.
 
-    Params that are `auto` take their values in the run from `open_run`, if given.
+    Returns a note for the user. Params that are `auto` take their values in the run
+    from `open_run`, if given.
     """
     pipeline = model.task.pipeline
     if open_run is not None:
@@ -105,8 +110,8 @@ def log_after(note: str, file: TextIO | None = None) -> Callable[[str], None]:
     waiting = [note] if note else []
 
     def log(line: str) -> None:
-        for each in (*waiting, line):
-            tqdm.tqdm.write(each, file)
+        for text in (*waiting, line):
+            tqdm.tqdm.write(text, file)
         waiting.clear()
 
     return log

@@ -43,7 +43,10 @@ def train_model(
     allowed_changes: Sequence[str] = (),
     allow_foreign: bool = False,
 ) -> None:
-    """Trains a model to its last step, or resumes, and evaluates it; see `train`."""
+    """Trains a model to its last step, or resumes, and evaluates it.
+
+    See `train`.
+    """
     with naming_override(request.override):
         job = _build(request, logdir, profile_step, allowed_changes, allow_foreign)
     with labels_explained(job.train_input, job.test_input):

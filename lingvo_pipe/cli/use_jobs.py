@@ -39,12 +39,19 @@ class RunUse:
     allow_foreign: bool = False  # See `RunDirectory`.
 
     def directory(self, model_name: str) -> RunDirectory:
-        """Returns the run's directory; see `open_run`."""
+        """Returns the run's directory.
+
+        See `open_run`.
+        """
         logdir = os.path.expanduser(self.logdir)
         return open_run(logdir, model_name, self.follow_seconds, self.allow_foreign)
 
     def open(self, model_name: str, model: Params) -> RunDirectory:
-        """Returns the run's directory; raises ValueError unless its weights fit."""
+        """Returns the run's directory.
+
+        Raises:
+            ValueError: if its weights do not fit the model.
+        """
         directory = self.directory(model_name)
         trained, now = directory.read_params() or "", model.ToText()
         if self.allowed_changes:
@@ -89,7 +96,10 @@ def translate_file(
     output_file: str,
     language: str | None,
 ) -> None:
-    """Translates a file's lines, or standard input's by `-`; empty ones stay empty."""
+    """Translates a file's lines, or standard input's lines if it is `-`.
+
+    Empty lines stay empty.
+    """
     output = None if output_file == STANDARD else Path(output_file).expanduser()
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise UserValueError(
@@ -105,7 +115,9 @@ def translate_file(
     log(f"Translating {len(lines):,} lines with the checkpoint of step {step}.")
     translations = Translator(task, data, data.params.batch_size)(lines, language)
     # A vocabulary that keeps texts unchanged may have a newline.
-    text = "".join(f"{' '.join(each.splitlines())}\n" for each in translations)
+    text = "".join(
+        f"{' '.join(translation.splitlines())}\n" for translation in translations
+    )
     if output is None:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.flush()

@@ -70,8 +70,9 @@ def error_text(error: Exception) -> str:
     frames = list(traceback.extract_tb(error.__traceback__))
     if isinstance(error, SyntaxError) and error.filename:  # No frame contains it.
         message = error.msg
-        there = (error.filename, error.lineno, "its source")
-        frames.append(traceback.FrameSummary(*there))
+        frames.append(
+            traceback.FrameSummary(error.filename, error.lineno, name="its source")
+        )
     return f"{type(error).__name__}: {message}{frames_text(frames)}"
 
 
@@ -93,13 +94,16 @@ def disk_problem(error: Exception) -> str | None:
 
 
 def _path_in(error: Exception, number: int) -> str | None:
-    """Returns the file of an error of this number, "" if unknown; else None."""
+    """Returns the file of an error of this number, or None for another error.
+
+    The file is "" if it is unknown.
+    """
     if isinstance(error, OSError):
         return str(error.filename or "") if error.errno == number else None
     if not hasattr(error, "error_code"):  # Not an error of TensorFlow.
         return None
-    before, found, _ = str(error).partition(f"; {os.strerror(number)}")
-    return (before.split() or [""])[-1] if found else None
+    before, reason, _ = str(error).partition(f"; {os.strerror(number)}")
+    return (before.split() or [""])[-1] if reason else None
 
 
 def plain_message(message: str) -> str:
@@ -116,9 +120,9 @@ def frames_text(frames: Iterable[Any]) -> str:
     flat = list(frames)
     first = next((i for i, x in enumerate(flat) if _is_in(x.filename, _OURS)), 0)
     within = [frame for frame in flat[first:] if _is_users(frame.filename)]
-    own = within or [frame for frame in flat if _is_users(frame.filename)]
+    user_frames = within or [frame for frame in flat if _is_users(frame.filename)]
     text = ""
-    for frame in own[-_MAX_FRAMES:]:
+    for frame in user_frames[-_MAX_FRAMES:]:
         text += f'\n  File "{frame.filename}", line {frame.lineno}, in {frame.name}'
         code = linecache.getline(frame.filename, frame.lineno).strip()
         text += f"\n    {code}" if code else ""

@@ -1,4 +1,7 @@
-"""Errors that a user can fix; each is of one of Python's kinds, too."""
+"""Errors that a user can fix.
+
+Each is of one of Python's kinds, too.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +51,10 @@ class UserDamageError(UserValueError):
 
 
 class UserNameError(UserValueError, AssertionError):
-    """A name that is not allowed for a param or a key; Lingvo asserts that it is."""
+    """A name that is not allowed for a param or a key.
+
+    Lingvo raises an AssertionError for it.
+    """
 
 
 class UserTypeError(UserError, TypeError):
@@ -106,7 +112,7 @@ def exit_code_of(error: Exception) -> int:
 
 
 def raise_problems(problems: Sequence[str], hint: str = "") -> None:
-    """Raises one UserValueError that lists all problems; does nothing without any."""
+    """Raises one UserValueError that lists all problems, if there are any."""
     if problems:
         end = f" {hint}" if hint else ""
         raise UserValueError(f"{'; '.join(problems)}.{end}")

@@ -36,21 +36,23 @@ _ITEM = re.compile(
 def parse_path(text: str) -> tuple[Step, ...]:
     """Splits names joined by dots, with [index] or ['key'], into steps."""
     steps: list[Step] = []
-    rest = text
-    while rest or not steps:
-        match = _ITEM.match(rest) if steps else None
+    remaining = text
+    while remaining or not steps:
+        match = _ITEM.match(remaining) if steps else None
         if match:
             steps.append(Item(ast.literal_eval(match[1])))
         else:
             dot = "." if steps else ""
-            match = _NAME.match(rest, len(dot)) if rest.startswith(dot) else None
+            match = (
+                _NAME.match(remaining, len(dot)) if remaining.startswith(dot) else None
+            )
             if not match:
                 raise UserValueError(
                     f"{text!r}: expected a path of names joined by dots, with [index] "
                     "or ['key'] for items, such as task.cells[0].x."
                 )
             steps.append(Name(match[0]))
-        rest = rest[match.end() :]
+        remaining = remaining[match.end() :]
     return tuple(steps)
 
 

@@ -37,14 +37,22 @@ def damaged(
 
 
 def open_file(path: Path, mode: str) -> IO[Any]:
-    """Opens a file, in UTF-8 without `b`; a link, pipe or directory is a ValueError."""
+    """Opens a file, in UTF-8 without `b`.
+
+    Raises:
+        ValueError: if it is a link, a pipe or a directory.
+    """
     with naming(path):
         encoding = None if "b" in mode else "utf-8"
         return open(path, mode, encoding=encoding, opener=_open_no_link)
 
 
 def read_text(path: Path, hint: str = _PUT_BACK) -> str | None:
-    """Returns a file's text, None if missing; ValueError with the hint if no UTF-8."""
+    """Returns a file's text, or None if it is missing.
+
+    Raises:
+        ValueError: if the text is not UTF-8. The error ends in `hint`.
+    """
     try:
         with open_file(path, "r") as file:
             return str(file.read())
@@ -55,7 +63,10 @@ def read_text(path: Path, hint: str = _PUT_BACK) -> str | None:
 
 
 def read_json(path: Path, hint: str = _PUT_BACK) -> Any:
-    """Returns the value in a JSON file, or None if it is missing; see `read_text`."""
+    """Returns the value in a JSON file, or None if it is missing.
+
+    See `read_text` for errors.
+    """
     text = read_text(path, hint)
     if text is None:
         return None
@@ -104,7 +115,8 @@ def check_local(name: str, path: str) -> None:
 def naming(path: Path) -> Iterator[None]:
     """Names the file at `path` in an OSError that names none, as failed writes do.
 
-    Raises ValueError if something else is in its place, or it is not permitted.
+    Raises:
+        ValueError: if something else is in its place, or it is not permitted.
     """
     try:
         yield

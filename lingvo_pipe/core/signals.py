@@ -38,7 +38,8 @@ class TerminationSignals:
     def __enter__(self) -> "TerminationSignals":
         if threading.current_thread() is threading.main_thread():
             self._before = {
-                each: signal.signal(each, self._remember) for each in self._signals
+                number: signal.signal(number, self._remember)
+                for number in self._signals
             }
         return self
 

@@ -4,15 +4,18 @@ from collections.abc import Container, Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Returns aligned lines; columns with an index in `right` are right-aligned."""
+    """Returns aligned lines.
+
+    Columns with an index in `right` are right-aligned.
+    """
     return ["  ".join(cells).rstrip() for cells in _padded(rows, right)]
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns lines of Markdown whose columns are also aligned as plain text."""
-    header, *others = _padded(rows)
+    header, *body = _padded(rows)
     rule = ["-" * len(cell) for cell in header]
-    return [markdown_row(*cells) for cells in (header, rule, *others)]
+    return [markdown_row(*cells) for cells in (header, rule, *body)]
 
 
 def markdown_header(header: Sequence[str]) -> list[str]:

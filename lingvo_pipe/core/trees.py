@@ -15,7 +15,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def leaves(node: Any, path: str = "", tuples: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yields (path, leaf) for all leaves; with `tuples` False, tuples are leaves."""
+    """Yields (path, leaf) for all leaves.
+
+    With `tuples` False, tuples are leaves.
+    """
     children = _children(node, tuples)
     if children is None:
         yield path.removeprefix("."), node
@@ -25,36 +28,42 @@ def leaves(node: Any, path: str = "", tuples: bool = True) -> Iterator[tuple[str
 
 
 def transform(node: Any, fn: Callable[[str, Any], Any], path: str = "") -> Any:
-    """Returns the tree with `fn(path, leaf)` for each leaf; tuples are leaves.
+    """Returns the tree with `fn(path, leaf)` for each leaf.
 
-    Leaves that become DROPPED are removed, and with them nodes without other leaves.
+    Tuples are leaves. Leaves that become DROPPED are removed, and with them nodes
+    without other leaves.
     """
     children = _children(node, tuples=False)
     if children is None:
         return fn(path.removeprefix("."), node)
-    found = [transform(child, fn, path + step) for step, child in children]
-    left = [child for child in found if child is not DROPPED]
-    if found and not left:
+    results = [transform(child, fn, path + step) for step, child in children]
+    left = [child for child in results if child is not DROPPED]
+    if results and not left:
         return DROPPED
     if not isinstance(node, dict):
         return type(node)(left)
     rebuilt = copy.copy(node)
     rebuilt.clear()
-    pairs = zip(sorted(node), found, strict=True)
+    pairs = zip(sorted(node), results, strict=True)
     rebuilt.update((key, child) for key, child in pairs if child is not DROPPED)
     return rebuilt
 
 
 def same_structure(a: Any, b: Any) -> bool:
-    """Returns whether two trees have the same nodes; all dicts count as the same."""
-    mine, others = _children(a), _children(b)
-    if mine is None or others is None:
-        return mine is others
+    """Returns whether two trees have the same nodes.
+
+    All dicts count as the same.
+    """
+    children, other_children = _children(a), _children(b)
+    if children is None or other_children is None:
+        return children is other_children
     if type(a) is not type(b) and not (isinstance(a, dict) and isinstance(b, dict)):
         return False
-    return len(mine) == len(others) and all(
-        step == other_step and same_structure(child, other)
-        for (step, child), (other_step, other) in zip(mine, others, strict=True)
+    return len(children) == len(other_children) and all(
+        step == other_step and same_structure(child, other_child)
+        for (step, child), (other_step, other_child) in zip(
+            children, other_children, strict=True
+        )
     )
 
 
@@ -70,7 +79,10 @@ def convert_dicts(node: Any, kind: type) -> Any:
 
 
 def _children(node: Any, tuples: bool = True) -> list[tuple[str, Any]] | None:
-    """Returns (step, child) for all children, or None for a leaf; see `leaves`."""
+    """Returns (step, child) for all children, or None for a leaf.
+
+    See `leaves`.
+    """
     if isinstance(node, tuple) and not tuples:
         return None
     if isinstance(node, dict):

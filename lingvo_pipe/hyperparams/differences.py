@@ -23,12 +23,12 @@ def diff_params(a: Fields, b: Fields) -> str:
 
 def diff_texts(a: str, b: str) -> str:
     """Returns entries of two Params.ToText that differ: `> path : value` or `< ...`."""
-    ours, theirs = entries_by_path(a), entries_by_path(b)
+    a_entries, b_entries = entries_by_path(a), entries_by_path(b)
     return "".join(
         f"{mark} {entries[path]}\n"
-        for path in dict.fromkeys([*ours, *theirs])
-        if ours.get(path) != theirs.get(path)
-        for mark, entries in ((">", ours), ("<", theirs))
+        for path in dict.fromkeys([*a_entries, *b_entries])
+        if a_entries.get(path) != b_entries.get(path)
+        for mark, entries in ((">", a_entries), ("<", b_entries))
         if path in entries
     )
 
@@ -38,10 +38,10 @@ def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
     for name, a, b in pairs:
         if same_value(a, b):
             continue
-        both = [k for k in _CONTAINERS if isinstance(a, k) and isinstance(b, k)]
-        if both and both[0] in (Fields, dict):
+        shared_kinds = [k for k in _CONTAINERS if isinstance(a, k) and isinstance(b, k)]
+        if shared_kinds and shared_kinds[0] in (Fields, dict):
             lines += f"?{indent}{name}:\n{_diff(_by_name(a, b), indent + '  ')}"
-        elif both:
+        elif shared_kinds:
             items = enumerate(itertools.zip_longest(a, b, fillvalue=_ABSENT))
             lines += _diff(((f"{name}[{i}]", *pair) for i, pair in items), indent)
         else:
@@ -55,8 +55,8 @@ def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
 
 def _by_name(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yields the names in either Params or dict, sorted, and the values of both."""
-    ours, theirs = (
+    a_values, b_values = (
         dict(x.IterParams() if isinstance(x, Fields) else x) for x in (a, b)
     )
-    for name in sorted({*ours, *theirs}, key=str):
-        yield str(name), ours.get(name, _ABSENT), theirs.get(name, _ABSENT)
+    for name in sorted({*a_values, *b_values}, key=str):
+        yield str(name), a_values.get(name, _ABSENT), b_values.get(name, _ABSENT)

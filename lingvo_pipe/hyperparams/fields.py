@@ -68,9 +68,12 @@ class Fields:
     def Define(self, name: str, default: Any, description: str) -> None:
         """Defines a param with a default and its meaning, with its unit.
 
-        The name has lower-case letters, digits and underscores, a letter first. Raises
-        AttributeError if it is defined; TypeError if these Params are frozen, or the
-        description is not a string; ValueError if `name` is not valid.
+        The name has lower-case letters, digits and underscores, a letter first.
+
+        Raises:
+            AttributeError: if it is defined.
+            TypeError: if these Params are frozen, or the description is not a string.
+            ValueError: if `name` is not valid.
         """
         self._CheckMutable(f"define {name!r}")
         is_name = isinstance(name, str) and re.fullmatch("[a-z][a-z0-9_]*", name)
@@ -122,20 +125,23 @@ class Fields:
             )
 
     def _Lookup(self, steps: tuple[Step, ...]) -> Field:
-        """Returns the field of the last step; the others are for the error's text."""
+        """Returns the field of the last step.
+
+        The other steps are for the error's text.
+        """
         name = steps[-1].name if isinstance(steps[-1], Name) else None
         if name in self._fields:
             return self._fields[name]
         path = format_path(steps[:-1])
         owner = f"{path!r} has" if path else "these Params have"
-        known = ", ".join(sorted(self._fields)) or "nothing"
+        names = ", ".join(sorted(self._fields)) or "nothing"
         # The class that the Params configure may know what is meant.
         cls = self._fields["cls"].value if "cls" in self._fields else None
         hint = getattr(cls, "PARAM_HINTS", {}).get(name)
         near = f" {hint}" if hint else did_you_mean(str(name), self._fields)
         raise errors.UserAttributeError(
             f"{format_path(steps)!r} must be a defined param; {owner} no {name!r}."
-            f"{near} Defined: {known}."
+            f"{near} Defined: {names}."
         )
 
 
@@ -171,7 +177,10 @@ def assign(root: Fields, steps: Steps, new: Any) -> Undo:
 
 
 def change_all(change: Callable[[Any], Undo], items: Iterable[Any]) -> None:
-    """Makes a change for each item, or none and raises one error with all problems."""
+    """Makes a change for each item, or none if there are problems.
+
+    Raises one error with all problems.
+    """
     problems: list[Exception] = []
     with contextlib.ExitStack() as undo:
         for item in items:
@@ -182,8 +191,8 @@ def change_all(change: Callable[[Any], Undo], items: Iterable[Any]) -> None:
         if not problems:
             undo.pop_all()
             return
-        first, *others = problems
-        if not others:
+        first, *more_problems = problems
+        if not more_problems:
             raise first
         # The first problem decides the type, so that `except AttributeError` works.
         user_kind = next(user for k, user in _MISTAKES.items() if isinstance(first, k))
@@ -238,8 +247,8 @@ def _item(owner: Any, key: int | str, steps: Steps) -> Any:
     path = format_path(steps[:-1])
     if isinstance(owner, dict):
         near = did_you_mean(str(key), (k for k in owner if isinstance(k, str)))
-        known = ", ".join(map(repr, owner)) or "nothing"
-        rule = f"an item of {path!r}, a dict.{near} It has: {known}"
+        keys = ", ".join(map(repr, owner)) or "nothing"
+        rule = f"an item of {path!r}, a dict.{near} It has: {keys}"
     else:
         rule = f"an item of {path!r}, a {type(owner).__name__} of {len(owner)}"
     raise errors.UserAttributeError(f"{format_path(steps)!r} must be {rule}.")

@@ -8,7 +8,10 @@ from lingvo_pipe.core.errors import UserTypeError
 
 
 def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Returns a deep, unfrozen copy; objects of TensorFlow and Keras are shared."""
+    """Returns a deep, unfrozen copy.
+
+    Objects of TensorFlow and Keras are shared.
+    """
     memo = {} if memo is None else memo
     if id(value) in memo:
         return memo[id(value)]
@@ -42,7 +45,10 @@ def freeze_value(value: Any) -> Any:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Returns whether values are equal, NaN too; tensors only if the same object."""
+    """Returns whether values are equal.
+
+    NaN equals NaN. Tensors are equal only if they are the same object.
+    """
     if a is b:
         return True
     a, b = as_plain(a), as_plain(b)
@@ -74,7 +80,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class FrozenList(list):
-    """A list that cannot be changed; equal to the plain list."""
+    """A list that cannot be changed, equal to the plain list."""
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse
@@ -87,7 +93,7 @@ class FrozenList(list):
 
 
 class FrozenDict(dict):
-    """A dict that cannot be changed; equal to the plain dict."""
+    """A dict that cannot be changed, equal to the plain dict."""
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     update = setdefault = pop = popitem = clear = _refuse

@@ -1,4 +1,4 @@
-"""Parses nested lists, tuples and dicts from text; their items may be bare words."""
+"""A parser of nested lists, tuples and dicts, whose items may be bare words."""
 
 import ast
 import re
@@ -17,7 +17,11 @@ _MAX_SHOWN = 50
 
 
 def read_plain(text: str) -> Any:
-    """Reads a Python literal without importing or calling anything; else ValueError."""
+    """Reads a Python literal without importing or calling anything.
+
+    Raises:
+        ValueError: if the text is no literal.
+    """
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -28,13 +32,20 @@ def read_plain(text: str) -> Any:
 
 
 class Literal:
-    """A parser of a text that starts with a bracket; `read_word` reads other items."""
+    """A parser of a text that starts with a bracket.
+
+    `read_word` reads other items.
+    """
 
     def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
         self._text, self._read_word, self._at = text, read_word, 0
 
     def parse(self) -> Any:
-        """Returns the value; raises ValueError if the text is malformed."""
+        """Returns the value.
+
+        Raises:
+            ValueError: if the text is malformed.
+        """
         value = self._value()
         if self._at != len(self._text):
             raise self._problem("the end")
@@ -91,7 +102,7 @@ class Literal:
         return self._text[self._at : self._at + 1]
 
     def _problem(self, expected: str) -> ValueError:
-        found = repr(self._text[self._at :]) if self._peek() else "the end"
+        remaining = repr(self._text[self._at :]) if self._peek() else "the end"
         return UserValueError(
-            f"expected {expected} but found {found} in {self._text!r}"
+            f"expected {expected} but found {remaining} in {self._text!r}"
         )

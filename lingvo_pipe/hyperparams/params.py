@@ -42,8 +42,10 @@ class Params(Fields):
     def Delete(self: Self, *names: str) -> Self:
         """Removes params, named by paths, all or none, and returns self.
 
-        Raises AttributeError if a name is unknown; TypeError if Params are frozen;
-        ValueError if a path is malformed or ends in an item.
+        Raises:
+            AttributeError: if a name is unknown.
+            TypeError: if Params are frozen.
+            ValueError: if a path is malformed or ends in an item.
         """
         self._CheckMutable("delete " + ", ".join(map(repr, names)))
         change_all(lambda name: delete(self, parse_path(name)), names)
@@ -55,15 +57,22 @@ class Params(Fields):
         """Sets params, named by paths, all or none, and returns self.
 
         A path may lead through, and end in, an item: `p.Set(**{"cells[0].dim": 8})`.
-        Raises AttributeError if a name or item is unknown; TypeError if Params are
-        frozen, or a path ends in an item of a tuple; ValueError if a path is malformed.
+
+        Raises:
+            AttributeError: if a name or item is unknown.
+            TypeError: if Params are frozen, or a path ends in an item of a tuple.
+            ValueError: if a path is malformed.
         """
         self._CheckMutable("set " + ", ".join(map(repr, values)))
         change_all(lambda name: assign(self, parse_path(name), values[name]), values)
         return self
 
     def Get(self, name: str) -> Any:
-        """Returns the value at a path; AttributeError if it is unknown."""
+        """Returns the value at a path.
+
+        Raises:
+            AttributeError: if the path is unknown.
+        """
         return resolve(self, parse_path(name))
 
     def ParamIsSet(self, name: str) -> bool:
@@ -84,13 +93,19 @@ class Params(Fields):
         return same_value(field.value, field.default)
 
     def MergeCommonKeysFrom(self: Self, other: Params) -> Self:
-        """Sets the params that both have, except `cls`, from `other`; returns self."""
+        """Sets the params that both have, except `cls`, from `other`.
+
+        Returns self.
+        """
         return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
     # ---- The whole.
 
     def Copy(self: Self) -> Self:
-        """Returns a deep copy to edit; tensors, classes and functions are shared."""
+        """Returns a deep copy to edit.
+
+        Tensors, classes and functions are shared.
+        """
         return copy_value(self)
 
     def Freeze(self) -> None:
@@ -128,7 +143,9 @@ class Params(Fields):
         """Returns entries `path : value`, each ended by `separator`, for FromText.
 
         With `include_types`, returns the text and a dict from path to the value's type.
-        Raises ValueError if a value has no text form.
+
+        Raises:
+            ValueError: if a value has no text form.
         """
         check_separator(separator)
         entries = list(write_entries(self))
@@ -143,7 +160,7 @@ class Params(Fields):
         return f"{text}\n" + "".join(f"{path} : {t}\n" for path, t in types.items())
 
     def FromTextWithTypes(self: Self, text: str) -> Self:
-        """Reads the text of ToTextWithTypes; otherwise like FromText."""
+        """Reads the text of ToTextWithTypes, and otherwise is like FromText."""
         values, _, types = text.partition("\n\n")
         pairs = (line.rpartition(" : ") for line in types.splitlines())
         return self.FromText(values, {path: kind for path, _, kind in pairs})
@@ -160,8 +177,12 @@ class Params(Fields):
         that it looks like; `path (str) : value` names another, and so do
         `type_overrides` by path. Every param accepts `None`. Strings may be bare or
         quoted. A newline, or `separator` outside of quotes, ends an entry; lines that
-        start with # are comments. Raises AttributeError if a name or item is unknown;
-        TypeError if Params are frozen; ValueError if an entry is malformed.
+        start with # are comments.
+
+        Raises:
+            AttributeError: if a name or item is unknown.
+            TypeError: if Params are frozen.
+            ValueError: if an entry is malformed.
         """
         self._CheckMutable("read text")
         read_entries(self, text, type_overrides or {}, separator)
@@ -215,14 +236,21 @@ class Params(Fields):
 
 
 class InstantiableParams(Params):
-    """Params of a class, in `cls`; Instantiate makes an object of it."""
+    """Params of a class, in `cls`.
+
+    Instantiate makes an object of the class.
+    """
 
     def __init__(self, cls: Any = None) -> None:
         super().__init__()
         self.Define("cls", cls, "The class that these Params configure.")
 
     def Instantiate(self, **kwargs: Any) -> Any:
-        """Returns `cls(self, **kwargs)`; raises ValueError if `cls` is None."""
+        """Returns `cls(self, **kwargs)`.
+
+        Raises:
+            ValueError: if `cls` is None.
+        """
         if self.cls is None:
             raise UserValueError(
                 "Params must know their class to be instantiated; got cls = None. "
@@ -243,10 +271,10 @@ def CopyFieldsTo(
     skip: str | Collection[str] | None = None,
     ignore_unknown_keys: bool = False,
 ) -> Self:
-    """Sets the params of `to_p` to deep copies of the values in `from_p`; returns it.
+    """Sets the params of `to_p` to deep copies of the values in `from_p`.
 
-    Leaves out `cls`, names in `skip` and, with `ignore_unknown_keys`, unknown ones;
-    else they raise AttributeError, and nothing is copied.
+    Returns `to_p`. Leaves out `cls`, names in `skip` and, with `ignore_unknown_keys`,
+    unknown ones; else they raise AttributeError, and nothing is copied.
     """
     skipped = {"cls", *_names(skip)}
     if ignore_unknown_keys:
@@ -258,7 +286,11 @@ def CopyFieldsTo(
 def CopyFieldsSubsetTo(
     from_p: Params, to_p: Self, fields_to_set: str | Collection[str]
 ) -> Self:
-    """Copies some params, but never `cls`; AttributeError if either lacks a name."""
+    """Copies some params, but never `cls`.
+
+    Raises:
+        AttributeError: if either lacks a name.
+    """
     names = [name for name in _names(fields_to_set) if name != "cls"]
     return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})
 

@@ -19,7 +19,10 @@ def about_path(params: Fields, path: str) -> str:
     """Returns " " and a sentence about a path, or up to three similar ones, or ""."""
     with contextlib.suppress(AttributeError, ValueError):
         return f" {path!r} has {_about(params, path)}."
-    near = [f"{each!r} ({_about(params, each)})" for each in _near_paths(params, path)]
+    near = [
+        f"{near_path!r} ({_about(params, near_path)})"
+        for near_path in _near_paths(params, path)
+    ]
     return f" Near it: {', '.join(near)}." if near else ""
 
 
@@ -45,11 +48,15 @@ def _short(value: Any) -> str:
 
 def _near_paths(params: Fields, path: str) -> list[str]:
     """Returns paths that end in the same name, longest common end first, and others."""
-    every = list(_paths(params, "", path))
+    paths = list(_paths(params, "", path))
     last_name = re.split(r"\W", path)[-1]
-    same = [each for each in every if re.split(r"\W", each)[-1] == last_name]
-    same.sort(key=lambda each: -len(os.path.commonprefix([each[::-1], path[::-1]])))
-    return list(dict.fromkeys([*same, *near_names(path, every)]))[:_MAX_NEAR]
+    same = [
+        candidate for candidate in paths if re.split(r"\W", candidate)[-1] == last_name
+    ]
+    same.sort(
+        key=lambda candidate: -len(os.path.commonprefix([candidate[::-1], path[::-1]]))
+    )
+    return list(dict.fromkeys([*same, *near_names(path, paths)]))[:_MAX_NEAR]
 
 
 def _paths(value: Any, path: str, typed: str) -> Iterator[str]:

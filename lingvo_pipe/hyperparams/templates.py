@@ -67,9 +67,9 @@ def fresh_params(cls: Any) -> Any:
         inspect.signature(make).bind()
     except TypeError:  # None, or a method that needs arguments.
         return Fields._instantiable(cls)
-    made = make()
-    knows_class = type(made) is Fields._instantiable and made.cls is cls
-    return made if knows_class else Fields._instantiable(cls)
+    params = make()
+    knows_class = type(params) is Fields._instantiable and params.cls is cls
+    return params if knows_class else Fields._instantiable(cls)
 
 
 def symbol_text(symbol: Any) -> str:
@@ -90,21 +90,21 @@ def symbol_text(symbol: Any) -> str:
 
 
 def find_symbol(text: str) -> Any:
-    """Returns the object named `module/Name`; imports the module."""
+    """Imports a module and returns its object named `module/Name`."""
     module_name, _, qualname = text.partition("/")
     if not (_DOTTED.fullmatch(module_name) and _DOTTED.fullmatch(qualname)):
         raise UserValueError(f"a name in a module must be `module/Name`; got {text!r}")
     try:
-        found = importlib.import_module(module_name)
+        symbol = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # The module exists, but one of its own imports does not.
         raise UserValueError(f"cannot import module {module_name!r}") from error
     for name in qualname.split("."):
-        if not hasattr(found, name):
+        if not hasattr(symbol, name):
             raise UserValueError(
                 f"module {module_name!r} has no {qualname!r}."
-                f"{did_you_mean(name, dir(found))}"
+                f"{did_you_mean(name, dir(symbol))}"
             )
-        found = getattr(found, name)
-    return found
+        symbol = getattr(symbol, name)
+    return symbol

@@ -19,7 +19,7 @@ _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
 
 @dataclass(frozen=True)
 class Entry:
-    """A param's path, its value's text, and the type named there; "" without one."""
+    """A param's path, its value's text, and the type named there, or ""."""
 
     path: str
     text: str
@@ -40,7 +40,11 @@ def parse_entry(text: str) -> Entry:
 
 
 def entries_by_path(text: str) -> dict[str, Entry]:
-    """Returns the entries, one per line; raises ValueError if a line is none."""
+    """Returns the entries, one per line.
+
+    Raises:
+        ValueError: if a line is not an entry.
+    """
     entries = map(parse_entry, split_entries(text, "\n"))
     return {entry.path: entry for entry in entries}
 
@@ -72,7 +76,7 @@ def check_separator(separator: str) -> None:
 
 
 def _skip_value(text: str, at: int) -> int:
-    """Returns the end of the quoted or bracketed value at `at`; else `at`."""
+    """Returns the end of the quoted or bracketed value at `at`, or `at`."""
     while text[at : at + 1] in (" ", "\t"):
         at += 1
     if quoted := QUOTED.match(text, at) or _RAW_STRING.match(text, at):

@@ -40,7 +40,10 @@ _PATH = re.compile(r"[^\s:=(]*")
 
 
 def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
-    """Yields (entry, name of its value's type), names sorted; see Params.ToText."""
+    """Yields (entry, name of its value's type), names sorted.
+
+    See Params.ToText.
+    """
     knows_class = isinstance(params, Fields._instantiable)
     fresh = templates.fresh_params(params.cls) if knows_class else None
     return _params_entries("", params, fresh)
@@ -49,7 +52,10 @@ def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
 def _params_entries(
     prefix: str, params: Fields, fresh: Fields | None
 ) -> Iterator[tuple[Entry, str]]:
-    """Yields the entries of `params`; `fresh` is the reader's Params there."""
+    """Yields the entries of `params`.
+
+    `fresh` is the reader's Params there.
+    """
     for name, value in sorted_params(params):
         if prefix and name == "cls" and isinstance(params, Fields._instantiable):
             continue  # The template states it.
@@ -77,7 +83,7 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry
 
 
 def _kind_to_name(value: Any, expected: Any) -> str:
-    """Returns the type to name in the entry; "" if the reader needs none."""
+    """Returns the type to name in the entry, "" if the reader needs none."""
     kind, expected_kind = value_text.kind_of(value), value_text.kind_of(expected)
     if value is None or expected is None or expected_kind == kind:
         return ""
@@ -111,18 +117,21 @@ def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
 def read_entries(
     params: Fields, text: str, type_overrides: Mapping[str, str], separator: str
 ) -> None:
-    """Sets params from text, all or none; see Params.FromText."""
+    """Sets params from text, all or none.
+
+    See Params.FromText.
+    """
     check_separator(separator)
     kinds = {current_path(path): kind for path, kind in type_overrides.items()}
-    found: set[Steps] = set()
+    steps_seen: set[Steps] = set()
 
     def change(entry_text: str) -> Undo:
         entry, steps, old = _find(params, entry_text)
-        if steps in found:
+        if steps in steps_seen:
             raise UserValueError(
                 f"{entry.path!r} is set twice. Remove one of the entries."
             )
-        found.add(steps)
+        steps_seen.add(steps)
         kind = entry.kind or kinds.get(entry.path, "")
         return assign(params, steps, _read(params, entry, old, kind))
 

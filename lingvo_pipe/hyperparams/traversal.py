@@ -8,7 +8,7 @@ from lingvo_pipe.hyperparams.fields import Fields
 
 
 def record_fields(value: Any) -> dict[str, Any] | None:
-    """Returns the fields of a dataclass or named tuple by name; else None."""
+    """Returns the fields of a dataclass or named tuple by name, or None."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -45,7 +45,10 @@ def walk(
     on_exit: Callable[[str, Any], None] | None = None,
     path: str = "",
 ) -> None:
-    """Calls the functions for everything in `value`; see Params.Visit."""
+    """Calls the functions for everything in `value`.
+
+    See Params.Visit.
+    """
     shown = path.removeprefix(".")
     held = children(value)
     if held is None or (enter is not None and not enter(shown, value)):
@@ -61,7 +64,10 @@ _BRACKETS = {Fields: "{}", dict: "{}", list: "[]", tuple: "()"}
 
 
 def braces(value: Any, indent: str = "") -> str:
-    """Returns `value` as text; Params over several lines, their names sorted."""
+    """Returns `value` as text.
+
+    Params take several lines, their names sorted.
+    """
     kind = next((k for k in _BRACKETS if isinstance(value, k)), None)
     if kind is None or not holds_params(value):
         return repr(value)

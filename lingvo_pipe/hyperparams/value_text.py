@@ -48,10 +48,13 @@ def kind_of(value: Any) -> str:
 
 
 def write_value(value: Any, like: Any = None) -> str:
-    """Returns the text of a value; ValueError if it has none.
+    """Returns the text of a value.
 
     Nested Params are written as templates. A dataclass or named tuple needs a value of
     its class, `like`, on the reader's side.
+
+    Raises:
+        ValueError: if the value has no text form.
     """
     value = as_plain(value)
     fields = record_fields(value) if type(value) is type(like) else None
@@ -100,7 +103,10 @@ def shown_value(value: Any) -> str:
 def read_value(text: str, like: Any = None, kind: str = "") -> Any:
     """Reads a value of the type `kind` or, without it, of `like` or of any type.
 
-    The texts `None` and `NoneType` are always None. Raises ValueError for other types.
+    The texts `None` and `NoneType` are always None.
+
+    Raises:
+        ValueError: if the text is of another type.
     """
     text = text.strip()
     kind = kind or kind_of(like)
@@ -117,7 +123,10 @@ def read_value(text: str, like: Any = None, kind: str = "") -> Any:
 
 
 def infer_value(text: str) -> Any:
-    """Reads a value as the type that it looks like; a bare word is a string."""
+    """Reads a value as the type that it looks like.
+
+    A bare word is a string.
+    """
     if text.startswith(("[", "(", "{")):
         return Literal(text, infer_value).parse()
     if text in _NONES:
@@ -169,7 +178,10 @@ def _read_float(
 
 
 def _read_record(text: str, like: Any, fields: Mapping[str, Any]) -> Any:
-    """Reads a record of the class of `like`; Lingvo quotes dtypes, classes, None."""
+    """Reads a record of the class of `like`.
+
+    Lingvo quotes dtypes, classes and None.
+    """
     values = _read_dict(text)
     for name, value in values.items():
         if name not in fields:
@@ -205,16 +217,19 @@ def _read_dtype(text: str) -> Any:
 
 
 def _read_symbol(text: str, any_function: bool = False) -> Any:
-    """Reads a class or a function; Lingvo writes `type/` for both."""
+    """Reads a class or a function.
+
+    Lingvo writes `type/` for both.
+    """
     prefix, _, symbol = text.partition("/")
     if prefix not in ("type", "func"):
         raise UserValueError(
             "a class must be `type/module/Name`, a function `func/module/name`; "
             f"got {text!r}"
         )
-    found = templates.find_symbol(symbol)
-    is_function = any_function and kind_of(found) == "func"
-    return found if is_function else _checked_kind(found, prefix, text)
+    value = templates.find_symbol(symbol)
+    is_function = any_function and kind_of(value) == "func"
+    return value if is_function else _checked_kind(value, prefix, text)
 
 
 def _read_enum(text: str, cls: type[enum.Enum] | None = None) -> enum.Enum:

@@ -24,8 +24,10 @@ def check_start_step(start_step: int) -> None:
 def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
     """Returns the shuffled numbers below `num_examples`, int64, read-only.
 
-    Sorted raw Philox output, which NumPy promises never to change, makes them. Raises
-    ValueError unless the seed is from 0 to 2**64 - 1.
+    Sorted raw Philox output, which NumPy promises never to change, makes them.
+
+    Raises:
+        ValueError: unless the seed is from 0 to 2**64 - 1.
     """
     if not 0 <= seed < 2**64:
         expected = "an integer from 0 to 2**64 - 1"
@@ -45,7 +47,10 @@ def named_seed(seed: int, name: str) -> int:
 def stream_indices(
     seed: int | None, start: int, stop: int, num_examples: int
 ) -> np.ndarray:
-    """Returns examples, int64, at positions `start` to `stop`; in order if no seed."""
+    """Returns examples, int64, at positions `start` to `stop`.
+
+    Without a seed, they are in order.
+    """
     positions = np.arange(start, stop, dtype=np.int64)
     if seed is None:
         return positions % num_examples

@@ -31,7 +31,7 @@ class InputGenerator(Protocol):
 
     @property
     def element_spec(self) -> NestedMap:
-        """The tf.TensorSpec of each tensor of a batch; needs no data."""
+        """The tf.TensorSpec of each tensor of a batch, known without data."""
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns endless batches after `start_step`, each by params and number."""

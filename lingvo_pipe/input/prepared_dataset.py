@@ -50,8 +50,11 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the tfds builder of a data set, which need not be prepared.
 
     The name is of TensorFlow Datasets, such as `cifar10:3.0.2`, embedded, or prepared
-    in the folder `data_dir`, by default TFDS_DATA_DIR or ~/tensorflow_datasets. Raises
-    ValueError if no such data set is known, or its folder names code to be imported.
+    in the folder `data_dir`, by default TFDS_DATA_DIR or ~/tensorflow_datasets.
+
+    Raises:
+        ValueError: if no such data set is known, or its folder names code to be
+            imported.
     """
     if _NOT_CHECKED.match(name):
         raise UserValueError(
@@ -69,8 +72,8 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
             builder.info  # noqa: B018  # Reads its features.
     except tfds.core.DatasetNotFoundError as error:
         # Listing community data sets would download to the home directory.
-        known = tfds.list_builders(with_community_datasets=False)
-        near = did_you_mean(name, known)
+        names = tfds.list_builders(with_community_datasets=False)
+        near = did_you_mean(name, names)
         raise UserValueError(
             f"dataset: expected a name in TensorFlow Datasets, got {name!r}."
             f"{near or ' tfds.list_builders() lists them.'}"
@@ -145,7 +148,10 @@ def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> A
 
 
 def open_records(builder: Any, split: str) -> Any:
-    """Returns the stored records of one split, as bytes; see `open_split`."""
+    """Returns the stored records of one split, as bytes.
+
+    See `open_split`.
+    """
     raw = tfds.decode.DeserializeMethod.RAW_BYTES
     return open_split(builder, split, deserialize_method=raw)
 
@@ -153,8 +159,11 @@ def open_records(builder: Any, split: str) -> Any:
 def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
     """Returns the examples of a split such as `train[:90%]`, with random access.
 
-    `options` are for `as_data_source`. Raises ValueError if the split is unknown
-    or empty, or the format has no random access.
+    `options` are for `as_data_source`.
+
+    Raises:
+        ValueError: if the split is unknown or empty, or the format has no random
+            access.
     """
     try:
         return builder.as_data_source(split, **options)
@@ -170,8 +179,8 @@ def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
 
 def unknown_split(dataset: str, split: str, splits: Sequence[str]) -> ValueError:
     """Returns the error for a split that a data set with `splits` does not have."""
-    whole = split.split("[")[0]
-    near = "" if whole in splits else did_you_mean(whole, splits)
+    split_name = split.split("[")[0]
+    near = "" if split_name in splits else did_you_mean(split_name, splits)
     return UserValueError(
         f"split: expected {' or '.join(sorted(splits))} of the data set {dataset}, or "
         f"a slice such as {min(splits)}[:90%], got {split!r}, which does not exist or "
@@ -188,15 +197,15 @@ def _configuration_problem(name: str) -> str:
     """Returns the problem of a name's configuration, which tfds does not report."""
     dataset, *parts = re.split("[/:]", name)
     try:
-        known = list(tfds.builder_cls(dataset).builder_configs)
+        configurations = list(tfds.builder_cls(dataset).builder_configs)
     except (tfds.core.DatasetNotFoundError, ValueError):
         return ""
-    if "/" not in name or not known or parts[0] in known:
+    if "/" not in name or not configurations or parts[0] in configurations:
         return ""
-    some = ", ".join(known[:_MAX_SHOWN])
-    if len(known) > _MAX_SHOWN:
-        some += f" and {len(known) - _MAX_SHOWN} others"
-    near = did_you_mean(parts[0], known)
+    some = ", ".join(configurations[:_MAX_SHOWN])
+    if len(configurations) > _MAX_SHOWN:
+        some += f" and {len(configurations) - _MAX_SHOWN} others"
+    near = did_you_mean(parts[0], configurations)
     return f"{dataset} has no {parts[0]!r}.{near or f' It has {some}.'}"
 
 

@@ -21,8 +21,8 @@ def map_plainly(
 
 def make_batches(dataset: tf.data.Dataset, make: Callable) -> tf.data.Dataset:
     """Makes a batch of each element, several in parallel and in order, ahead of use."""
-    made = map_plainly(dataset, make, deterministic=True)
-    return with_own_threads(made.prefetch(BATCHES_AHEAD))
+    batches = map_plainly(dataset, make, deterministic=True)
+    return with_own_threads(batches.prefetch(BATCHES_AHEAD))
 
 
 def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -35,7 +35,10 @@ def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def call_numpy(function: Callable, argument: tf.Tensor, specs: Any) -> Any:
-    """Calls a pure function of an array in a graph; `specs`: TensorSpecs of results."""
+    """Calls a pure function of an array in a graph.
+
+    `specs` are the TensorSpecs of its results.
+    """
     dtypes = tf.nest.map_structure(lambda spec: spec.dtype, specs)
     results = tf.numpy_function(function, [argument], dtypes, stateful=False)
     return tf.nest.map_structure(

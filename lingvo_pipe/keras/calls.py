@@ -97,28 +97,28 @@ def _collect(
     calls: list[Call],
 ) -> list[Value]:
     graph = graph_of(model)
-    known = dict(zip(map(id, graph.inputs), inputs, strict=True))
+    values_by_id = dict(zip(map(id, graph.inputs), inputs, strict=True))
     for node in nodes_in_order(graph):
-        if any(id(x) not in known for x in node.input_tensors):
+        if any(id(x) not in values_by_id for x in node.input_tensors):
             continue  # Keras skips it as well: another graph's call of a shared layer.
-        args, kwargs = _filled(node, known)
+        args, kwargs = _filled(node, values_by_id)
         if is_graph(node.operation):
-            given = tuple(
+            block_inputs = tuple(
                 x for x in tree.flatten((args, kwargs)) if isinstance(x, Value)
             )
-            made = _collect(node.operation, given, numbers, calls)
+            outputs = _collect(node.operation, block_inputs, numbers, calls)
         else:
-            made = [Value(next(numbers), x) for x in node.outputs]
-            calls.append(Call(node.operation, args, kwargs, tuple(made)))
-        known.update(zip(map(id, node.outputs), made, strict=True))
-    return [known[id(x)] for x in graph.outputs]
+            outputs = [Value(next(numbers), x) for x in node.outputs]
+            calls.append(Call(node.operation, args, kwargs, tuple(outputs)))
+        values_by_id.update(zip(map(id, node.outputs), outputs, strict=True))
+    return [values_by_id[id(x)] for x in graph.outputs]
 
 
-def _filled(node: Any, known: Mapping[int, Value]) -> tuple[Any, Any]:
+def _filled(node: Any, values_by_id: Mapping[int, Value]) -> tuple[Any, Any]:
     """Returns a node's arguments with values in place of its symbolic tensors."""
     arguments = node.arguments
     args, kwargs = tree.map_structure(
-        lambda x: known[id(x)] if isinstance(x, keras.KerasTensor) else x,
+        lambda x: values_by_id[id(x)] if isinstance(x, keras.KerasTensor) else x,
         (arguments.args, arguments.kwargs),
     )
     return tuple(args), dict(kwargs)
@@ -154,8 +154,8 @@ def cut(
     last_use.update(dict.fromkeys(outputs, len(steps)))
     cells, live = [], tuple(inputs)
     for start, stop in zip(starts, stops, strict=True):
-        made = [number for step in steps[start:stop] for number in step.makes]
-        kept = tuple(x for x in (*live, *made) if last_use.get(x, -1) >= stop)
+        computed = [number for step in steps[start:stop] for number in step.makes]
+        kept = tuple(x for x in (*live, *computed) if last_use.get(x, -1) >= stop)
         if stop == len(steps):
             kept = tuple(outputs)
         cells.append(Cell(start, stop, live, kept))

@@ -50,7 +50,7 @@ class CellVariable(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class CellCalls:
-    """The calls of a cell; a value of the cell's params."""
+    """The calls of a cell, as a value of the cell's params."""
 
     calls: list[LocalCall]
     num_given: int  # Number of values that the cell is given.
@@ -82,7 +82,7 @@ def local_values(
 
     All calls of the model have `draws`, in training or not.
     """
-    numbers = [*cell.given, *(made.number for call in own for made in call.made)]
+    numbers = [*cell.given, *(output.number for call in own for output in call.made)]
     place = {number: Position(i) for i, number in enumerate(numbers)}
 
     def local(x: Any) -> Any:

@@ -85,26 +85,28 @@ class Compilation:
         num_examples: int,
         num_micro_batches: int,
     ) -> list[tf.Tensor | None] | None:
-        """Returns what Keras divides several losses by, `[B]` each, all alike.
+        """Returns the divisors that Keras applies to several losses, `[B]` each.
 
         An item is None if examples count alike, and the list if no loss needs it.
-        Raises ValueError if masks depend on weights or on random numbers.
+
+        Raises:
+            ValueError: if masks depend on weights or on random numbers.
         """
         loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
         if not loss.needs_divisors:
             return None
-        found: list[tf.Tensor | None] = []
+        divisors: list[tf.Tensor | None] = []
 
         def find(*flat: tf.Tensor) -> list[tf.Tensor]:
             x, y, sample_weight = pack_present(data, flat)
-            found[:] = loss.divisors(y, model(x, training=True), sample_weight)
-            return present(found)
+            divisors[:] = loss.divisors(y, model(x, training=True), sample_weight)
+            return present(divisors)
 
         graph = tf.compat.v1.wrap_function(find, list(map(spec_of, present(data))))
         private_names.forget_losses(model)
-        if not present(found):
+        if not present(divisors):
             return None
-        pruned = graph.prune(graph.inputs, present(found))
+        pruned = graph.prune(graph.inputs, present(divisors))
         if any(x.dtype == tf.resource and x.consumers() for x in pruned.inputs):
             raise UserValueError(
                 "compile(loss=...): expected several losses with masks that follow "
@@ -113,15 +115,17 @@ class Compilation:
                 "from an input."
             )
         values = [tf.fill([num_examples], x) for x in pruned(*present(data))]
-        return pack_present(found, values)
+        return pack_present(divisors, values)
 
     def choose_exactness(
         self, model: keras.Model, num_micro_batches: int, *specs: Any
     ) -> None:
         """Decides how losses are computed: for micro-batches or the mini-batch.
 
-        `specs` are KerasTensors of targets, outputs and sample weights. Raises
-        ValueError if a loss reads weights that are trained.
+        `specs` are KerasTensors of targets, outputs and sample weights.
+
+        Raises:
+            ValueError: if a loss reads weights that are trained.
         """
         trackers = [v for m in self._loss.metrics for v in m.variables]
         graph = graph_of_loss(
@@ -288,8 +292,8 @@ def _written(
 ) -> tuple[Any, list[tf.Tensor]]:
     zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in variables]
     with keras.StatelessScope(zeros) as scope:
-        made = run()
-    return made, [scope.get_current_value(v) for v in variables]
+        result = run()
+    return result, [scope.get_current_value(v) for v in variables]
 
 
 def _add(variables: Sequence[keras.Variable], added: Sequence[tf.Tensor]) -> None:

@@ -76,9 +76,11 @@ class KerasCell(BaseLayer):
         calls, context = self._calls, current_context()
         values = self._values(given, context)
         unseeded = self._global_seed
-        known = {id(v.variable): _given(v, theta, context) for v in calls.variables}
+        variable_values = {
+            id(v.variable): _given(v, theta, context) for v in calls.variables
+        }
         scope = CellScope(
-            known,
+            variable_values,
             [v.variable for v in calls.variables],
             context.first_example,
             UNKNOWN if context.may_have_padding_rows else context.num_rows or UNKNOWN,
@@ -101,7 +103,7 @@ class KerasCell(BaseLayer):
                 private_names.forget_losses(call.operation)
         if not context.do_eval:
             self._hand_over(scope, context, weights)
-        losses = [*scope.losses, *self._penalties(known)]
+        losses = [*scope.losses, *self._penalties(variable_values)]
         if losses:  # Each is a mean over the micro-batch.
             total = tf.add_n([tf.cast(x, tf.float32) for x in losses])
             rows = context.num_rows or tf.shape(given[0])[0]
@@ -125,20 +127,26 @@ class KerasCell(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Counts the operations of an evaluation; loops over time count once."""
+        """Counts the operations of an evaluation.
+
+        Loops over time count once.
+        """
         calls = _calls_of(p)
         with tf.Graph().as_default() as graph, ForwardContext(do_eval=True):
             layer = cls.Params().Set(name="cell", calls=calls).Instantiate()
-            given = [
+            placeholders = [
                 _placeholders(shape, tf.bool if i % 3 == 1 else calls.dtypes[i // 3])
                 for i, shape in enumerate(shapes)
             ]
-            outputs = layer.FProp(layer.theta, *given)
+            outputs = layer.FProp(layer.theta, *placeholders)
         out_shapes = tuple(map_present(lambda x: tuple(x.shape), x) for x in outputs)
         return NestedMap(flops=graph_flops(graph), out_shapes=out_shapes)
 
     def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
-        """Returns the regularizers' losses; who shares variables adds them later."""
+        """Returns the regularizers' losses.
+
+        If the cell shares the model's variables, the model adds them later.
+        """
         return [
             v.variable.regularizer(values[id(v.variable)])
             for v in self._calls.variables
@@ -224,10 +232,10 @@ def _check_written_once(variable: keras.Variable, scope: CellScope) -> None:
 
 
 def _masks(call: LocalCall, values: Sequence[Any]) -> list[tf.Tensor]:
-    """Returns the masks of a call's inputs; an argument `mask` counts first."""
-    given = call.kwargs.get("mask")
-    if isinstance(given, Position):
-        return [values[given]]
+    """Returns the argument `mask` of a call or, without it, its inputs' masks."""
+    mask_argument = call.kwargs.get("mask")
+    if isinstance(mask_argument, Position):
+        return [values[mask_argument]]
     arguments = tree.flatten((call.args, call.kwargs))
     masks = [
         private_names.get_mask(values[x]) for x in arguments if isinstance(x, Position)
@@ -273,20 +281,20 @@ def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:
         (call.args, call.kwargs),
     )
     try:
-        made = private_names.run_operation(call.operation, training, args, kwargs)
+        outputs = private_names.run_operation(call.operation, training, args, kwargs)
     except ValueError as error:  # For an unknown number of examples it has run.
         raise UserValueError(
             f"layer {call.operation.name!r}: {error}\nExpected a layer that takes any "
             "number of examples. If it merges them with another dimension, choose "
             "num_micro_batches so that it can do so in each micro-batch."
         ) from error
-    made = tree.flatten(made)
-    if len(made) != call.num_made:
+    outputs = tree.flatten(outputs)
+    if len(outputs) != call.num_made:
         raise UserValueError(
             f"layer {call.operation.name!r}: expected {call.num_made} outputs, as when "
-            f"the model was built, got {len(made)!r}."
+            f"the model was built, got {len(outputs)!r}."
         )
-    return made
+    return outputs
 
 
 def _padded(parts: Sequence[Any], has_rows: bool, context: ForwardContext) -> Any:

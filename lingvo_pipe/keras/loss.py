@@ -29,7 +29,11 @@ class PipelineLoss:
     """The loss of one compilation, for a mini-batch's size."""
 
     def __init__(self, compiled: Any, num_examples: int, is_whole: bool):
-        """Checks the reductions; ValueError if micro-batches can't be put together."""
+        """Checks the reductions.
+
+        Raises:
+            ValueError: if the losses of micro-batches cannot be put together.
+        """
         self._compiled = compiled
         self._num_examples = num_examples
         self._is_whole = is_whole
@@ -73,12 +77,12 @@ class PipelineLoss:
         """Returns the only loss and its weight, known after the micro-batch."""
         (loss,), weight = self._losses, share
 
-        def value(*given: Any) -> tf.Tensor:
+        def value(*loss_args: Any) -> tf.Tensor:
             nonlocal weight
-            found = _divisor(loss, *given)
-            if found is not None:
-                weight = found / float(self._num_examples)
-            return loss(*given)
+            divisor = _divisor(loss, *loss_args)
+            if divisor is not None:
+                weight = divisor / float(self._num_examples)
+            return loss(*loss_args)
 
         return with_losses(self._compiled, [value])(*args), weight
 
@@ -86,11 +90,11 @@ class PipelineLoss:
         self, y: Any, outputs: Any, sample_weight: Any
     ) -> list[tf.Tensor | None]:
         """Returns D of each loss over a mini-batch, [], or None for its elements."""
-        found: list[tf.Tensor | None] = []
+        divisors: list[tf.Tensor | None] = []
 
         def measure(loss: Any) -> Callable[..., tf.Tensor]:
             def value(*args: Any) -> tf.Tensor:
-                found.append(_divisor(loss, *args))
+                divisors.append(_divisor(loss, *args))
                 return tf.zeros([])
 
             return value
@@ -98,7 +102,7 @@ class PipelineLoss:
         with_losses(self._compiled, list(map(measure, self._losses)))(
             y, outputs, sample_weight
         )
-        return found
+        return divisors
 
 
 def _reduction(loss: Any) -> str:
@@ -110,13 +114,13 @@ def _share_of(
 ) -> Callable[..., tf.Tensor]:
     """Returns a loss whose values over micro-batches add up to the mini-batch's."""
 
-    def value(*given: Any) -> tf.Tensor:
-        found = loss(*given)
+    def value(*loss_args: Any) -> tf.Tensor:
+        loss_value = loss(*loss_args)
         if _reduction(loss) == "sum":
-            return found
-        own = _divisor(loss, *given)
-        factor = share if total is None else tf.math.divide_no_nan(own, total)
-        return found * tf.cast(factor, found.dtype)
+            return loss_value
+        divisor = _divisor(loss, *loss_args)
+        factor = share if total is None else tf.math.divide_no_nan(divisor, total)
+        return loss_value * tf.cast(factor, loss_value.dtype)
 
     return value
 
@@ -124,11 +128,11 @@ def _share_of(
 def _divisor(
     loss: Any, y_true: Any, y_pred: Any, sample_weight: Any
 ) -> tf.Tensor | None:
-    """Returns [] float32 by which Keras divides a loss's sum; None for all elements."""
+    """Returns the divisor of a loss's sum, [] float32, or None for all elements."""
     masks = [get_mask(y_pred)]
     if getattr(loss, "ignore_class", None) is not None:
-        given = tf.cast(y_true, loss.dtype), tf.cast(y_pred, loss.dtype)
-        masks.append(get_mask(loss.call(*given)))
+        values = loss.call(tf.cast(y_true, loss.dtype), tf.cast(y_pred, loss.dtype))
+        masks.append(get_mask(values))
     masks = [tf.cast(mask, tf.float32) for mask in masks if mask is not None]
     mask = math.prod(masks) if masks else None
     if _reduction(loss) in _BY_ELEMENTS:
@@ -149,14 +153,14 @@ def regularization(
     variables: list[keras.Variable],
 ) -> list[tuple[keras.Variable, tf.Tensor, tf.Tensor]]:
     """Returns (variable, penalty, gradient) by regularizers, on their devices."""
-    found = []
+    penalties = []
     for v in variables:
         if v.regularizer is not None:
             with tf.device(v.value.device), tf.GradientTape() as tape:
                 tape.watch(v.value)  # It may have been frozen at first.
                 penalty = v.regularizer(v)
-            found.append((v, penalty, tape.gradient(penalty, v.value)))
-    return found
+            penalties.append((v, penalty, tape.gradient(penalty, v.value)))
+    return penalties
 
 
 def total_loss(metrics: NestedMap) -> tf.Tensor:

@@ -166,10 +166,10 @@ def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool
 def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
     """Returns False if each row of a loss surely depends on this row alone."""
     y_true, y_pred = examples
-    others = y_true.copy(), y_pred.copy()
-    for x in others:
+    altered = y_true.copy(), y_pred.copy()
+    for x in altered:
         x[0] = x[-1]
-    pairs = [(y_true, y_pred), (others[0], y_pred), (y_true, others[1])]
+    pairs = [(y_true, y_pred), (altered[0], y_pred), (y_true, altered[1])]
     try:
         values = [np.asarray(loss.call(*map(tf.constant, x))) for x in pairs]
     except Exception:  # Whatever a user's loss raises on such values.
@@ -180,13 +180,13 @@ def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
 
 
 def _is_mean(
-    whole: np.ndarray,
+    full: np.ndarray,
     first: np.ndarray,
     second: np.ndarray,
     *,
     tolerance: _Tolerance = _ROUNDED,
 ) -> bool:
-    return _is_close(whole, (first + second) / 2, tolerance)
+    return _is_close(full, (first + second) / 2, tolerance)
 
 
 def _example(x: Value, random: np.random.Generator) -> np.ndarray:
@@ -203,14 +203,14 @@ def _example(x: Value, random: np.random.Generator) -> np.ndarray:
 def _outputs(
     call: Call, draws: Draws, examples: dict[int, np.ndarray], part: slice
 ) -> list[np.ndarray]:
-    def given(x: Any) -> Any:
+    def argument(x: Any) -> Any:
         if not isinstance(x, Value):
             return x
         before = (slice(None),) * (x.row_axis or 0)
         rows = () if x.row_axis is None else (*before, part)
         return tf.constant(examples[x.number][rows])
 
-    args, kwargs = tree.map_structure(given, (call.args, call.kwargs))
+    args, kwargs = tree.map_structure(argument, (call.args, call.kwargs))
     values = {id(v): v.value for v in call.variables}
     first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
     scope = CellScope(values, call.variables, first, num_rows)
@@ -227,10 +227,10 @@ def _outputs(
     return [tf.cast(x, tf.float64).numpy() for x in numbers]
 
 
-def _is_same(x: Value, whole: Any, first: Any, second: Any) -> bool:
+def _is_same(x: Value, full: Any, first: Any, second: Any) -> bool:
     if x.row_axis is None:  # Such as a mean over the mini-batch.
-        return _is_close(whole, first) and _is_close(whole, second)
-    return _is_close(whole, np.concatenate([first, second], axis=x.row_axis))
+        return _is_close(full, first) and _is_close(full, second)
+    return _is_close(full, np.concatenate([first, second], axis=x.row_axis))
 
 
 def _is_close(a: np.ndarray, b: np.ndarray, tolerance: _Tolerance = _ROUNDED) -> bool:

@@ -46,16 +46,16 @@ class ModelCells:
 
 def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells:
     """Returns the cells of a Sequential or functional model."""
-    found = calls_of(model)
-    calls = found.calls
+    model_calls = calls_of(model)
+    calls = model_calls.calls
     steps = [
         Step([x.number for x in c.taken], [x.number for x in c.made], c.has_kernel)
         for c in calls
     ]
-    outputs = [x.number for x in found.outputs]
-    cells = cut([x.number for x in found.inputs], steps, outputs)
+    outputs = [x.number for x in model_calls.outputs]
+    cells = cut([x.number for x in model_calls.inputs], steps, outputs)
     values = sorted(
-        {*found.inputs, *(x for call in calls for x in call.made)},
+        {*model_calls.inputs, *(x for call in calls for x in call.made)},
         key=lambda x: x.number,
     )
     draws = {key: [draws_of(call, key) for call in calls] for key in (True, False)}
@@ -64,17 +64,19 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
     by_name: dict[str, CellCalls] = {}
     tied = {}
     for cell in cells:
-        own = calls[cell.start : cell.stop]
-        variables = list({id(v): v for call in own for v in call.variables}.values())
-        name, names = cell_name(own, by_name), variable_names(own)
+        cell_calls = calls[cell.start : cell.stop]
+        variables = list(
+            {id(v): v for call in cell_calls for v in call.variables}.values()
+        )
+        name, names = cell_name(cell_calls, by_name), variable_names(cell_calls)
         paths = [f"{name}/{below}" for below in names]
-        kinds = kinds_of(variables, [call.operation for call in own])
+        kinds = kinds_of(variables, [call.operation for call in cell_calls])
         owned = [id(v) not in owners for v in variables]
         for v, path in zip(variables, paths, strict=True):
             if owners.setdefault(id(v), path) != path:
                 tied[path] = owners[id(v)]
         by_name[name] = CellCalls(
-            **local_values(cell, own, draws, values, outputs),
+            **local_values(cell, cell_calls, draws, values, outputs),
             variables=[
                 CellVariable(
                     v,
@@ -109,13 +111,13 @@ def cell_name(calls: Sequence[Call], taken: Collection[str]) -> str:
 
 def variable_names(calls: Sequence[Call]) -> list[str]:
     """Returns names of the variables of a cell's calls, each variable once."""
-    found: dict[int, str] = {}
+    names_by_id: dict[int, str] = {}
     for call in calls:
         for v in call.variables:
-            if id(v) not in found:
+            if id(v) not in names_by_id:
                 key = _key(v.path, call.operation.name)
-                found[id(v)] = _new(key, found.values(), "_")
-    return list(found.values())
+                names_by_id[id(v)] = _new(key, names_by_id.values(), "_")
+    return list(names_by_id.values())
 
 
 def _key(path: str, layer: str) -> str:

@@ -35,7 +35,11 @@ _built: dict[tuple[Any, ...], BuiltModel] = {}
 def built_model(
     function: Callable[..., keras.Model], arguments: Mapping[str, Any], seed: int | None
 ) -> BuiltModel:
-    """Returns a function's model, always the same; ValueError if it cannot be cut."""
+    """Returns a function's model, the same one in each call.
+
+    Raises:
+        ValueError: if the model cannot be cut.
+    """
     policy = keras.config.dtype_policy()
     key = function, repr(sorted(arguments.items())), seed or 0, policy.name
     if key not in _built:

@@ -156,13 +156,13 @@ class PipelinedModel(keras.Model):
         jit_compile: Any = False,
         **kwargs: Any,
     ) -> None:
-        """Sets optimizer, loss and metrics; see keras.Model.compile.
+        """Sets optimizer, loss and metrics, as keras.Model.compile does.
 
         A built optimizer's state moves to the devices of the variables. Raises
         ValueError if an option is not supported.
         """
-        given = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
-        check_compilation(jit_compile, given.arguments)
+        bound = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
+        check_compilation(jit_compile, bound.arguments)
         self._pipes.warn_of_waiting(self.name)
         if self.pipeline.params.num_micro_batches > 1:
             warn_of_normalization(self.model)
@@ -180,7 +180,7 @@ class PipelinedModel(keras.Model):
         )
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Trains on a mini-batch; returns the metrics."""
+        """Trains on a mini-batch and returns the metrics."""
         self._pipes.warn_of_few(pipelines.num_rows_of(data))
         scale = None
         if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
@@ -192,7 +192,7 @@ class PipelinedModel(keras.Model):
         return self._results(data, self._apply(pipe, result, scale), result.metrics)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluates a mini-batch; returns the metrics."""
+        """Evaluates a mini-batch and returns the metrics."""
         with ForwardContext(do_eval=True):
             pipe, *args = self._pipeline_arguments(data, None)
             metrics = pipe.ComputeMetrics(pipe.vars, *args)
@@ -223,13 +223,13 @@ class PipelinedModel(keras.Model):
             self.train_function = self._function(self.train_step)
 
     def make_test_function(self, force: bool = False) -> None:
-        """Sets `test_function`; evaluate calls this."""
+        """Sets `test_function`. Called by `evaluate`."""
         self._cut_if_new()
         if self.test_function is None or force:
             self.test_function = self._function(self.test_step)
 
     def make_predict_function(self, force: bool = False) -> None:
-        """Sets `predict_function`; predict calls this."""
+        """Sets `predict_function`. Called by `predict`."""
         self._cut_if_new()
         if self.predict_function is None or force:
             self.predict_function = self._function(self.predict_step)
@@ -315,27 +315,27 @@ class PipelinedModel(keras.Model):
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = first_inputs(private_names.graph_of(self.model), x)
         num_examples = pipelines.num_examples_of(inputs)
-        sizes = num_examples, self._pipes.number_for(num_examples)
-        pipe, divisors, whole = self._pipes.for_examples(num_examples), None, None
-        if self._compilation.is_exact:
+        number = self._pipes.number_for(num_examples)
+        pipe, divisors, losses = self._pipes.for_examples(num_examples), None, None
+        compilation = self._compilation
+        if compilation.is_exact:
             outputs = pipe.FProp(pipe.vars, *inputs)
-            whole = self._compilation.whole(outputs, y, sample_weight)
+            losses = compilation.whole(outputs, y, sample_weight)
         else:
-            divisors = self._compilation.divisors(self.model, data, *sizes)
+            divisors = compilation.divisors(self.model, data, num_examples, number)
         scales = None if scale is None else tf.fill([num_examples], scale)
-        targets = y, sample_weight, scales, divisors, whole
-        return pipe, inputs, targets, self._compilation.loss_function(*sizes)
+        targets = y, sample_weight, scales, divisors, losses
+        return pipe, inputs, targets, compilation.loss_function(num_examples, number)
 
-    def _results(self, data: Any, loss: tf.Tensor, found: NestedMap) -> dict[str, Any]:
+    def _results(self, data: Any, loss: tf.Tensor, sums: NestedMap) -> dict[str, Any]:
         _, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._loss_tracker.update_state(loss, sample_weight=pipelines.num_rows_of(data))
-        self._compilation.update_metrics(found, y, sample_weight)
+        self._compilation.update_metrics(sums, y, sample_weight)
         return self.get_metrics_result()
 
     def _apply(
         self, pipe: PipeliningLayer, result: NestedMap, scale: tf.Tensor | None
     ) -> tf.Tensor:
-        """Updates the weights; returns the loss with all that is added to it."""
         loss = total_loss(result.metrics)
         flat = tf.nest.flatten(pipe.vars), tf.nest.flatten(result.gradients)
         gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}

@@ -49,7 +49,7 @@ class Pipelines:
         self._had_enough = False
 
     def make(self, cells: ModelCells) -> None:
-        """Makes new pipelines of a model's cells; their stages stay where they are."""
+        """Makes new pipelines of a model's cells, with the same stages."""
         self._cells = cells
         self._made.clear()
         self._make(self._num_micro_batches)
@@ -60,12 +60,19 @@ class Pipelines:
         return self._made[self._num_micro_batches]
 
     def for_examples(self, num_examples: int) -> PipeliningLayer:
-        """Returns the pipeline for B examples; see `number_for`."""
+        """Returns the pipeline for B examples.
+
+        See `number_for` for errors.
+        """
         number = self.number_for(num_examples)
         return self._made.get(number) or self._make(number)
 
     def number_for(self, num_examples: int) -> int:
-        """Returns the micro-batches of B examples; ValueError for fewer than shards."""
+        """Returns the number of micro-batches for B examples.
+
+        Raises:
+            ValueError: if there are fewer examples than batch shards.
+        """
         shards = self.of_full_size.spec.num_batch_shards
         if num_examples < shards:
             raise UserValueError(
@@ -115,7 +122,11 @@ class Pipelines:
 def with_stages(
     params: Mapping[str, Any], devices: int | Sequence[str] | None, num_cells: int
 ) -> dict[str, Any]:
-    """Returns params with `devices` and `splits`; ValueError if they do not fit."""
+    """Returns params with `devices` and `splits`.
+
+    Raises:
+        ValueError: if these do not fit.
+    """
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):
         return p
@@ -173,26 +184,29 @@ def _set_inputs(
             "or a list of boundaries."
         )
     with tf.Graph().as_default():
-        given = [
+        placeholders = [
             tf.compat.v1.placeholder(x.dtype, [rows, *x.shape[1:]])
             for x in graph.inputs
         ]
-        found = first_inputs(graph, tree.pack_sequence_as(graph.input, given))
-    p.input_shapes = [None if x is None else tuple(x.shape) for x in found]
-    p.input_dtypes = [None if x is None else x.dtype for x in found]
+        inputs = first_inputs(graph, tree.pack_sequence_as(graph.input, placeholders))
+    p.input_shapes = [None if x is None else tuple(x.shape) for x in inputs]
+    p.input_dtypes = [None if x is None else x.dtype for x in inputs]
 
 
 def summary_lines(
     name: str, pipe: PipeliningLayer, cells: Sequence[CellCalls]
 ) -> list[str]:
-    """Returns a table with a row per cell, and sums; shared variables count once."""
+    """Returns a table with a row per cell, and sums.
+
+    Shared variables count once.
+    """
     rows = [["Stage", "Device", "Cell", "Layers", "Param #"]]
     total = total_bytes = 0
     for i, cell in enumerate(cells):
         owned = [v for v in cell.variables if v.owned and v.kind.name != "seed"]
-        own = [v.variable for v in owned]
-        number = sum(math.prod(v.shape) for v in own)
-        total_bytes += sum(v.value.dtype.size * math.prod(v.shape) for v in own)
+        variables = [v.variable for v in owned]
+        number = sum(math.prod(v.shape) for v in variables)
+        total_bytes += sum(v.value.dtype.size * math.prod(v.shape) for v in variables)
         total += number
         stage = pipe.stage_of_cell(i)
         devices = [device_name(replica[stage]).short for replica in pipe.replicas]

@@ -91,12 +91,12 @@ def placed(variable: keras.Variable, unused_path: str = "") -> tf.Variable:
         device = tf.zeros([]).device  # A new variable's.
         if stored.device == device:
             return stored
-        made = _variable(variable, stored, stored.name.partition(":")[0], stored)
-        private_names.place_variable(variable, made)
+        replacement = _variable(variable, stored, stored.name.partition(":")[0], stored)
+        private_names.place_variable(variable, replacement)
         with tf.device(stored.device):
             value = tf.zeros(_MOVED, stored.dtype)
             tf.raw_ops.AssignVariableOp(resource=stored.handle, value=value)
-    return made
+    return replacement
 
 
 def place_slots(

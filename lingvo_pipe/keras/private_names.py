@@ -99,21 +99,24 @@ def uninitialized_variables() -> list[keras.Variable]:
 
 def flat_losses(compiled: Any) -> list[Any]:
     """Returns the losses of a compiled loss, one for each output that has one."""
-    return [each.loss for each in compiled._flat_losses]
+    return [entry.loss for entry in compiled._flat_losses]
 
 
 def with_losses(compiled: Any, losses: Sequence[Callable]) -> Any:
     """Returns a compiled loss with other losses in place of `flat_losses`."""
-    made = object.__new__(type(compiled))  # It cannot be copied.
-    vars(made).update(vars(compiled))
+    compiled_copy = object.__new__(type(compiled))  # It cannot be copied.
+    vars(compiled_copy).update(vars(compiled))
     pairs = zip(compiled._flat_losses, losses, strict=True)
-    made._flat_losses = [each._replace(loss=loss) for each, loss in pairs]
-    return made
+    compiled_copy._flat_losses = [entry._replace(loss=loss) for entry, loss in pairs]
+    return compiled_copy
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
-    """Returns a model's arguments of `compile` but speed; Keras refuses lambdas."""
-    given = dict(model._compile_config.config, optimizer=model.optimizer)
+    """Returns a model's `compile` arguments except those about speed.
+
+    Keras refuses lambdas among them.
+    """
+    arguments = dict(model._compile_config.config, optimizer=model.optimizer)
     for name in ("steps_per_execution", "jit_compile", "run_eagerly"):
-        given.pop(name, None)
-    return given
+        arguments.pop(name, None)
+    return arguments

@@ -50,7 +50,8 @@ def noted_draws() -> Iterator[list[tf.TensorShape]]:
 def known_draws(belong: Sequence[bool]) -> Iterator[None]:
     """Lets the next draws belong to the rows or not, as noted.
 
-    Raises TypeError for another number of draws.
+    Raises:
+        TypeError: if there is another number of draws.
     """
     number = 0
 
@@ -104,7 +105,10 @@ class SeedState(tf.experimental.ExtensionType):
         return self.state.shape
 
     def __mul__(self, one: Any) -> RowSeed:
-        """Returns the seed of one draw; SeedGenerator.next multiplies by 1 to copy."""
+        """Returns the seed of one draw.
+
+        SeedGenerator.next multiplies by 1 to copy.
+        """
         pair = tf.cast(tf.math.floormod(self.state, tf.int32.max - 1), tf.int32)
         return RowSeed(pair, self.first_row, self.num_rows)
 
@@ -196,8 +200,8 @@ def _rows_of(
         )
     row_size = static[1:].num_elements()
     sizes = tf.cast(shape, tf.int64)
-    each = tf.reduce_prod(sizes[1:]) if row_size is None else row_size
-    first = seed.first_row * each
+    numbers_per_row = tf.reduce_prod(sizes[1:]) if row_size is None else row_size
+    first = seed.first_row * numbers_per_row
     counter += tf.stack([tf.cast(first // group, tf.uint64), tf.zeros([], tf.uint64)])
     if row_size is not None and row_size % group == 0:
         return draw(shape=shape, counter=counter, **options)

@@ -51,7 +51,10 @@ class Kind:
 
 
 class CellScope(keras.StatelessScope):
-    """Values of a cell's variables in a micro-batch; `writes` counts writes by id."""
+    """Values of a cell's variables in a micro-batch.
+
+    `writes` counts the writes of each variable, by its id.
+    """
 
     def __init__(
         self,
@@ -87,25 +90,25 @@ class CellScope(keras.StatelessScope):
 
 def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list[Kind]:
     """Returns the kind of each variable of the layers among a cell's operations."""
-    own = {id(x): x for x in layers if isinstance(x, keras.Layer)}
-    below = [x for layer in own.values() for x in flat_layers(layer)]
+    layers_by_id = {id(x): x for x in layers if isinstance(x, keras.Layer)}
+    below = [x for layer in layers_by_id.values() for x in flat_layers(layer)]
     place = {id(v): i for i, v in enumerate(variables)}
-    found: dict[int, Kind] = {}
+    kinds: dict[int, Kind] = {}
     for layer in below:
         norm = isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
         if norm and layer.momentum < 1.0:  # Else its averages stay.
             mean = place[id(layer.moving_mean)]
-            found[id(layer.moving_mean)] = Kind("mean", layer.momentum)
-            found[id(layer.moving_variance)] = Kind("variance", layer.momentum, mean)
+            kinds[id(layer.moving_mean)] = Kind("mean", layer.momentum)
+            kinds[id(layer.moving_variance)] = Kind("variance", layer.momentum, mean)
     own_weights = {id(v) for x in below for v in x._trainable_variables}
     for v in variables:
         if v.trainable:
-            found[id(v)] = Kind("weight")
+            kinds[id(v)] = Kind("weight")
         elif v.name == _SEED_NAME:
-            found[id(v)] = Kind("seed")
-        elif id(v) not in found:
-            found[id(v)] = Kind("frozen" if id(v) in own_weights else "state")
-    return [found[id(v)] for v in variables]
+            kinds[id(v)] = Kind("seed")
+        elif id(v) not in kinds:
+            kinds[id(v)] = Kind("frozen" if id(v) in own_weights else "state")
+    return [kinds[id(v)] for v in variables]
 
 
 def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
@@ -136,14 +139,15 @@ class Draws:
 def draws_of(call: Call, training: bool) -> Draws:
     """Returns a call's draws.
 
-    Raises ValueError if their number depends on the number of examples.
+    Raises:
+        ValueError: if their number depends on the number of examples.
     """
     seeds = [v for v in call.variables if v.name == _SEED_NAME]
     if not seeds:
         return Draws(collections.Counter(), (), are_elsewhere=False)
     for numbers, size in _TRIALS:
         try:
-            (counts, shapes), (_, others) = (
+            (counts, shapes), (_, other_shapes) = (
                 _traced_draws(call, training, seeds, x, size) for x in numbers
             )
         except Exception:  # The layer may not take these sizes.
@@ -151,17 +155,18 @@ def draws_of(call: Call, training: bool) -> Draws:
                 raise
         else:
             break
-    if len(shapes) != len(others):
+    if len(shapes) != len(other_shapes):
         raise UserValueError(
             path=f"layer {call.operation.name!r}",
             expected="as many random draws for any number of examples",
-            got=f"{len(shapes)} draws for {numbers[0]}, {len(others)} for {numbers[1]}",
+            got=f"{len(shapes)} draws for {numbers[0]}, {len(other_shapes)} for "
+            f"{numbers[1]}",
             hint="Draw numbers of shape [examples, ...] at once.",
         )
     # For each draw, which dimensions depend on the examples.
     depend = [
         [x != y for x, y in zip(a, b, strict=True)]
-        for a, b in zip(shapes, others, strict=True)
+        for a, b in zip(shapes, other_shapes, strict=True)
     ]
     return Draws(
         counts,
@@ -188,9 +193,9 @@ def _traced_draws(
         scope = CellScope(values, seeds, tf.zeros([], tf.int64))
         # At the root, TensorFlow allows no scope that begins with an underscore.
         with tf.name_scope("draws"), scope:
-            made = run_operation(call.operation, training, args, kwargs)
+            outputs = run_operation(call.operation, training, args, kwargs)
         counts.update({id(v): scope.writes[id(v)] for v in seeds})
-        return made
+        return outputs
 
     def spec(x: Any) -> Any:
         if not isinstance(x, Value):

@@ -36,13 +36,13 @@ def attached(x: tf.Tensor, mask: Any, logits: Any) -> tf.Tensor:
     """Returns the value of a triple with its attributes."""
     if mask is None and logits is None:
         return x
-    kind, given = next(iter((logits or {_ATTRIBUTE: None}).items()))
-    made = tf.identity(x) if kind == _ATTRIBUTE else _ACTIVATIONS[kind](given)
+    kind, logits_tensor = next(iter((logits or {_ATTRIBUTE: None}).items()))
+    value = tf.identity(x) if kind == _ATTRIBUTE else _ACTIVATIONS[kind](logits_tensor)
     if mask is not None:
-        set_mask(made, mask)
-    if kind == _ATTRIBUTE and given is not None:
-        set_logits(made, given)
-    return made
+        set_mask(value, mask)
+    if kind == _ATTRIBUTE and logits_tensor is not None:
+        set_logits(value, logits_tensor)
+    return value
 
 
 def all_attached(triples: Sequence[Any]) -> list[tf.Tensor]:

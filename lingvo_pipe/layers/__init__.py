@@ -1,4 +1,7 @@
-"""Layers, one file per family; `core` holds their base."""
+"""Layers, one file per family.
+
+`core` holds their base.
+"""
 
 from lingvo_pipe.core.lazy_names import attach
 

@@ -195,7 +195,10 @@ def not_later(num_tokens: int) -> tf.Tensor:
 
 
 def _masked_softmax(logits: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """Returns the keys' weights `[B, N, T, S]`, in float32 or wider; 0 if masked."""
+    """Returns the keys' weights `[B, N, T, S]`, in float32 or wider.
+
+    Masked keys have weight 0.
+    """
     wide = tf.float64 if logits.dtype == tf.float64 else tf.float32
     logits = tf.cast(logits, wide)
     if mask is not None:

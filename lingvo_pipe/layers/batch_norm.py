@@ -143,7 +143,10 @@ def _weighted(
 def _composed(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns (outputs, mean, variance); uses the inputs' own moments if None."""
+    """Returns (outputs, mean, variance).
+
+    If `moments` is None, uses the inputs' own.
+    """
     if moments is None:
         moments = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
     mean, variance = (tf.cast(moment, inputs.dtype) for moment in moments)

@@ -1,6 +1,7 @@
-"""Layers that compose others or apply a function; `builder` makes most of them.
+"""Layers that compose others or apply a function.
 
-Inputs and outputs are one or several tensors: several outputs are a tuple.
+`builder` makes most of them. Inputs and outputs are one or several tensors: several
+outputs are a tuple.
 """
 
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ class FnLayer(BaseLayer):
 
 
 class ParallelLayer(BaseLayer):
-    """Layers that all take the inputs; their outputs are merged."""
+    """Layers that all take the inputs and whose outputs are merged."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -189,4 +190,4 @@ def _fetched(
 
 
 def _concatenated(outputs: Sequence[tuple]) -> tuple[Any, ...]:
-    return tuple(x for each in outputs for x in each)
+    return tuple(x for branch in outputs for x in branch)

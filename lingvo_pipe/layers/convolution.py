@@ -26,7 +26,7 @@ _PADDINGS = ("SAME", "VALID")
 def _max_pool(
     images: tf.Tensor, window: list[int], stride: list[int], padding: str
 ) -> tf.Tensor:
-    """Pools; the gradient pools again, and stashes no output.
+    """Pools, with a gradient that pools again and stashes no output.
 
     On CPUs the gradient is eight times faster beside its pooling in one function: then
     it gets the maxima's positions from oneDNN.
@@ -54,7 +54,11 @@ _POOLS = {"AVG": tf.nn.avg_pool2d, "MAX": _max_pool}
 
 
 def out_size(size: int, window: int, stride: int, padding: str) -> int:
-    """Returns the number of positions of a window along `size`; ValueError if none."""
+    """Returns the number of positions of a window along `size`.
+
+    Raises:
+        ValueError: if the window exceeds the size.
+    """
     positions = -(-(size if padding == "SAME" else size - window + 1) // stride)
     if positions < 1:
         raise UserValueError(
@@ -257,7 +261,10 @@ class _SeparableConv2DSlice(SliceLayer, SeparableConv2DLayer):
 
 
 class PoolingLayer(BaseLayer):
-    """Maximum or mean of a window; the mean leaves out padding."""
+    """Maximum or mean of a window.
+
+    The mean leaves out padding.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -35,7 +35,11 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def GetFn(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the activation called `name`, or raises ValueError."""
+    """Returns the activation called `name`.
+
+    Raises:
+        ValueError: if there is none.
+    """
     check_choice(name, sorted(_ACTIVATIONS), "activation")
     return _ACTIVATIONS[name]
 

@@ -36,7 +36,10 @@ class DropoutLayer(BaseLayer):
         check_keep_prob(self)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, ...]` to `[B, ...]`; the shape must be static."""
+        """Maps `[B, ...]` to `[B, ...]`.
+
+        The shape must be static.
+        """
         p = self.params
         inputs = tf.cast(inputs, self.fprop_dtype)
         context = forward_context.current_context()
@@ -90,10 +93,11 @@ class DropPathLayer(BaseLayer):
     def FProp(
         self, theta: NestedMap, inputs: tf.Tensor, depth: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Maps `[B, ...]` to `[B, ...]`; the shape must be static.
+        """Maps `[B, ...]` to `[B, ...]`.
 
-        The depth, [], is the position in the model, in (0, 1]; if None, 1, the last. It
-        is a tensor, not a param, so that layers at all depths share a trace.
+        The shape must be static. The depth, [], is the position in the model, in (0,
+        1]; if None, 1, the last. It is a tensor, not a param, so that layers at all
+        depths share a trace.
         """
         p = self.params
         inputs = tf.cast(inputs, self.fprop_dtype)

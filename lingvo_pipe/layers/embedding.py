@@ -40,7 +40,8 @@ class TokenEmbeddingLayer(BaseLayer):
     def FProp(self, theta: NestedMap, ids: tf.Tensor) -> tf.Tensor:
         """Maps integers `[...]` in [0, V) to `[..., D]`.
 
-        Raises ValueError if the ids are not integers.
+        Raises:
+            ValueError: if the ids are not integers.
         """
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:

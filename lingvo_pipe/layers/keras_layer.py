@@ -55,8 +55,10 @@ class KerasLayer(keras.layers.Layer):
     def call(self, *inputs: Any, training: bool | None = None) -> Any:
         """Returns the outputs of FProp for structures of tensors `[B, ...]`.
 
-        Raises ValueError if a layer with accumulators is trained; if there are not
-        `batch_size` examples, such as in the last batch of `predict`; or see FProp.
+        Raises:
+            ValueError: if a layer with accumulators is trained, or there are not
+                `batch_size` examples, such as in the last batch of `predict`. FProp may
+                raise other errors.
         """
         training = bool(training) and self.trainable
         if training:

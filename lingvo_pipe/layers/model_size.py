@@ -75,14 +75,14 @@ def _measured(p: InstantiableParams, inputs: Any) -> tuple[LayerSize, Any]:
 
 def _cached(function: Callable) -> Callable:
     """Runs the function once for equal arguments, which can't be hashed."""
-    known: list[tuple[tuple, Any]] = []
+    results: list[tuple[tuple, Any]] = []
 
     def cached(*args: Any) -> Any:
-        for other, result in known:
-            if other == args:
+        for earlier_args, result in results:
+            if earlier_args == args:
                 return result
-        known.append((args, function(*args)))
-        return known[-1][1]
+        results.append((args, function(*args)))
+        return results[-1][1]
 
     return cached
 
@@ -118,9 +118,10 @@ def num_parameters(layer: BaseLayer) -> int:
 
 
 def graph_flops(graph: tf.Graph) -> int:
-    """Returns the flops of a graph's operations; one for each element if elementwise.
+    """Returns the flops of a graph's operations.
 
-    Loops and branches count once, as their first output.
+    Elementwise operations take one flop for each element. Loops and branches count
+    once, as their first output.
     """
     return sum(
         max(2 * multiply_adds(op), math.prod(op.outputs[0].shape))
@@ -134,7 +135,7 @@ def _placeholder(like: Any) -> tf.Tensor:
 
 
 def multiply_adds(op: tf.Operation) -> int:
-    """Returns the multiply-adds of a product or convolution; 0 of other operations."""
+    """Returns the multiply-adds of a product or convolution, 0 for others."""
     if op.type not in _PRODUCTS_PER_ELEMENT:
         return 0
     return _PRODUCTS_PER_ELEMENT[op.type](op) * math.prod(op.outputs[0].shape)
@@ -142,13 +143,13 @@ def multiply_adds(op: tf.Operation) -> int:
 
 def _summed(op: tf.Operation) -> list[int]:
     """Returns the sizes of the dimensions that an einsum sums over."""
-    taken, made = op.get_attr("equation").decode().split("->")
+    input_labels, output_labels = op.get_attr("equation").decode().split("->")
     sizes: dict[str, int] = {}
-    for labels, x in zip(taken.split(","), op.inputs, strict=True):
+    for labels, x in zip(input_labels.split(","), op.inputs, strict=True):
         first, _, last = labels.partition("...")
         sizes.update(zip(first, x.shape, strict=False))
         sizes.update(zip(reversed(last), reversed(x.shape), strict=False))
-    return [size for label, size in sizes.items() if label not in made]
+    return [size for label, size in sizes.items() if label not in output_labels]
 
 
 # Products summed for each element of the output.

@@ -50,7 +50,10 @@ class ResidualLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the body; the first slice has the norm before it, the last the sum."""
+        """Cuts the body.
+
+        The first slice has the norm before it, the last one the sum.
+        """
         bodies = slices_of(p.body, part_slices(num_slices, "body"))
         tpl = CopyFieldsTo(p, _ResidualSlice.Params()).Set(name="")
         slices = [tpl.Copy().Set(body=body) for body in bodies]
@@ -87,7 +90,10 @@ class ResidualLayer(CompositeLayer):
 
 
 class _ResidualSlice(ResidualLayer):
-    """A slice of the body; passes on the residual layer's inputs with its results."""
+    """A slice of the body.
+
+    Passes on the residual layer's inputs with its results.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:

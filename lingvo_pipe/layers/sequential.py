@@ -60,7 +60,10 @@ class _InSequence(BaseLayer):
     _lists: tuple[str, ...]
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs all layers in order; without layers returns the inputs."""
+        """Runs all layers in order.
+
+        Without layers, returns the inputs.
+        """
         layers = [x for name in self._lists for x in self.children[name]]
         thetas = [x for name in self._lists for x in theta[name]]
         *_, last = outputs_in_sequence(layers, thetas, args)
@@ -68,10 +71,10 @@ class _InSequence(BaseLayer):
 
 
 class SequentialLayer(_InSequence):
-    """Layers in sequence; a tuple of outputs becomes several inputs.
+    """Layers in sequence.
 
-    The children are `sub`; with `repeat` above 1 they are `rep`, SequentialLayers of
-    `sub`.
+    A tuple of outputs becomes several inputs. The children are `sub`; with `repeat`
+    above 1 they are `rep`, SequentialLayers of `sub`.
     """
 
     @classmethod
@@ -92,7 +95,7 @@ class SequentialLayer(_InSequence):
 
     @classmethod
     def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        """Returns the layers of `sub` that can be sliced; none if they are repeated."""
+        """Returns the layers of `sub` that can be sliced, none if repeated."""
         subs = p.sub if p.repeat == 1 else []
         return {f"sub[{i}]": x for i, x in enumerate(subs) if num_units(x) > 1}
 
@@ -100,19 +103,22 @@ class SequentialLayer(_InSequence):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts layers of `sub`; those between them that stay whole are one cell."""
+        """Cuts layers of `sub`.
+
+        Consecutive layers that are not cut become one cell.
+        """
         sliceable, joins = cls.SliceableParts(p), False
         groups: list[list[InstantiableParams]] = []
         for i, sub in enumerate(p.sub):
             part = f"sub[{i}]"
             number = part_slices(num_slices, part) if part in sliceable else 1
             named = slices_of(sub, number)
-            for each in named:
-                each.name = sub.name or f"sub_{i}"
+            for cell in named:
+                cell.name = sub.name or f"sub_{i}"
             if joins and len(named) == 1:
                 groups[-1] += named
             else:
-                groups += [[each] for each in named]
+                groups += [[cell] for cell in named]
             joins = len(named) == 1
         return [p.Copy().Set(name="", sub=group) for group in groups]
 
@@ -257,7 +263,10 @@ def check_activations(p: InstantiableParams, path: str) -> None:
 def _split(
     args: tuple[Any, ...], p: InstantiableParams, path: str
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Returns inputs and activations; raises ValueError unless there is an input."""
+    """Returns inputs and activations.
+
+    Raises ValueError unless there is an input.
+    """
     num_inputs = len(args) - p.num_act_inputs
     if num_inputs < 1:
         raise UserValueError(

@@ -1,4 +1,7 @@
-"""Mixins that make a layer's class the class of its slices; see `core.slicing`."""
+"""Mixins that make a layer's class the class of its slices.
+
+See `core.slicing`.
+"""
 
 import math
 from collections.abc import Mapping
@@ -40,7 +43,10 @@ class SliceLayer:
 
     @classmethod
     def Trim(cls, p: InstantiableParams) -> InstantiableParams:
-        """Changes a slice's params where they differ from the layer's; returns them."""
+        """Changes a slice's params where they differ from the layer's.
+
+        Returns the params.
+        """
         return p
 
     @classmethod

@@ -111,10 +111,10 @@ def _translate(task: Any, data: protocols.SentenceInput) -> Any:
     translate = translate_function(
         lambda *arguments: task.Decode(task.theta, *arguments, on_stages=False), data
     )
-    known = data.TargetLanguages()
-    if len(known) > 1:
+    languages = data.TargetLanguages()
+    if len(languages) > 1:
         return translate.get_concrete_function()
-    language = tf.constant(known[0] if known else "")
+    language = tf.constant(languages[0] if languages else "")
     return _traced(
         lambda sentences: translate(sentences, language),
         {"sentences": tf.TensorSpec([None], tf.string)},

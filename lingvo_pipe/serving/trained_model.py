@@ -101,18 +101,22 @@ class TrainedModel:
     def translate(self, sentences: Sequence[str], to: str | None = None) -> list[str]:
         """Returns the best translation of each sentence, and "" of an empty one.
 
-        `to` is the target language, such as "en"; if None, the only one. Raises
-        TypeError if the model does not translate; ValueError for an unknown language or
-        a long sentence.
+        `to` is the target language, such as "en"; if None, the only one.
+
+        Raises:
+            TypeError: if the model does not translate.
+            ValueError: if the language is unknown, or a sentence is too long.
         """
         return self._translator(sentences, to)
 
     def classify(self, images: Iterable[Any]) -> list[Classification]:
         """Returns the class of each image: a path, or an array `[H, W, C]`.
 
-        Arrays have the data set's sizes and range, up to `input.pixel_max`. Raises
-        TypeError if the model does not classify images, and ValueError if an image is
-        none.
+        Arrays have the data set's sizes and range, up to `input.pixel_max`.
+
+        Raises:
+            TypeError: if the model does not classify images, and ValueError if an image
+                is none.
         """
         data, classify = self._data, self._classifier
         if isinstance(images, (str, Path)):
@@ -174,8 +178,14 @@ class TrainedModel:
 
     def _wrong_kind(self, method: str) -> UserTypeError:
         is_image = isinstance(self._data, protocols.ImageInput)
-        other = "classify" if is_image else "translate" if self._translates else None
-        hint = f"Use {other}." if other else "Export it by --job=exporter."
+        supported_method = (
+            "classify" if is_image else "translate" if self._translates else None
+        )
+        hint = (
+            f"Use {supported_method}."
+            if supported_method
+            else "Export it by --job=exporter."
+        )
         return UserTypeError(
             f"{method}: {self.name} is a {type(self.task).__name__} with a "
             f"{type(self._data).__name__}, which does not {method}. {hint}"
@@ -202,8 +212,8 @@ def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:
         content = tf.io.read_file(str(image)) if is_path else tf.constant(image)
         return data.EvalImage(content)
     except (ValueError, tf.errors.OpError) as error:
-        given = f"got the file {image}" if is_path else "got an array"
+        got_text = f"got the file {image}" if is_path else "got an array"
         raise UserValueError(
-            f"images: expected images like the data set's; {given} as number "
+            f"images: expected images like the data set's; {got_text} as number "
             f"{number}: {getattr(error, 'message', error)}"
         ) from error

@@ -86,12 +86,16 @@ class Language:
 
 @functools.cache
 def get_language(code: str) -> Language:
-    """Returns a language; raises ValueError if neither English nor in LANGUAGES."""
-    known = (ENGLISH, *LANGUAGES)
-    if code not in known:
+    """Returns a language.
+
+    Raises:
+        ValueError: if it is neither English nor in LANGUAGES.
+    """
+    codes = (ENGLISH, *LANGUAGES)
+    if code not in codes:
         raise UserValueError(
             f"language: expected {ENGLISH} or one of LANGUAGES, got {code!r}."
-            f"{did_you_mean(code, known)}"
+            f"{did_you_mean(code, codes)}"
         )
     return Language(code)
 
@@ -109,8 +113,8 @@ def _territories() -> tuple[str, ...]:
 
 @functools.cache
 def _languages() -> tuple[str, ...]:
-    known = map(str, Locale("en").languages)
-    return tuple(sorted(code for code in known if len(code) == 2))
+    codes = map(str, Locale("en").languages)
+    return tuple(sorted(code for code in codes if len(code) == 2))
 
 
 @functools.cache

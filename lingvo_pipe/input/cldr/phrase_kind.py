@@ -18,10 +18,10 @@ Content = tuple[int | str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of phrase: dates, prices, and so on; equal names are styles of one kind.
+    """A kind of phrase, such as dates or prices.
 
-    `draw` draws a value that the language and English have words for; `render` writes
-    it.
+    Equal names are styles of one kind. `draw` draws a value that the language and
+    English have words for; `render` writes it.
     """
 
     name: str

@@ -102,8 +102,12 @@ def _render_quantity(language: Language, value: Any) -> str:
 
 
 def _draw_duration(draws: Draws, language: Language) -> Value:
-    known = [each for each in _DURATIONS if {*each[:2]} <= set(language.unit_widths)]
-    larger, smaller, maximum = draws.one_of(known)
+    durations = [
+        duration
+        for duration in _DURATIONS
+        if {*duration[:2]} <= set(language.unit_widths)
+    ]
+    larger, smaller, maximum = draws.one_of(durations)
     return 10 * (1 + draws.below(99)), larger, 10 * (1 + draws.below(maximum)), smaller
 
 
@@ -119,8 +123,8 @@ def _render_duration(language: Language, value: Any) -> str:
 def _draw_price(draws: Draws, language: Language) -> Value:
     currency = draws.one_of(language.currencies)
     smallest = 10 ** get_currency_precision(currency)
-    whole = 1 + draws.below(10 ** (1 + draws.below(5)))
-    return whole * smallest + draws.one_of((0, draws.below(smallest))), currency
+    main_units = 1 + draws.below(10 ** (1 + draws.below(5)))
+    return main_units * smallest + draws.one_of((0, draws.below(smallest))), currency
 
 
 def _render_price(language: Language, value: Any) -> str:

@@ -99,7 +99,10 @@ def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sente
     """Returns a sentence that a language and English have words for.
 
     It is a function of the arguments and of Babel's version. `index` is from 0, without
-    limit. Raises ValueError for a language not in LANGUAGES or a split not in SPLITS.
+    limit.
+
+    Raises:
+        ValueError: if the language is not in LANGUAGES, or the split not in SPLITS.
     """
     if split not in SPLITS:
         raise UserValueError(f"split: expected {' or '.join(SPLITS)}, got {split!r}.")

@@ -66,7 +66,10 @@ def _configs() -> list[Translations]:
 
 
 class CldrSentences(EmbeddedBuilder):
-    """The builder of `cldr_sentences`; examples cycle through the languages."""
+    """The builder of `cldr_sentences`.
+
+    Examples cycle through the languages.
+    """
 
     name = "cldr_sentences"
     VERSION = tfds.core.Version("1.0.0")

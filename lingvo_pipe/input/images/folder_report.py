@@ -35,12 +35,24 @@ class _File(NamedTuple):
 
 
 def report_folder(folder: ImageFolder) -> FolderReport:
-    """Reads all images of a folder; raises ValueError if its layout is another."""
+    """Reads all images of a folder.
+
+    Raises:
+        ValueError: if the folder has another layout.
+    """
     classes = folder.class_names
-    found = {split: folder.files(split) for split in folder.splits()}
-    counts = {split: Counter(name for _, name in own) for split, own in found.items()}
+    files_by_split = {split: folder.files(split) for split in folder.splits()}
+    counts = {
+        split: Counter(name for _, name in split_files)
+        for split, split_files in files_by_split.items()
+    }
     with ThreadPoolExecutor() as pool:
-        files = list(pool.map(_read, [x for own in found.values() for x, _ in own]))
+        files = list(
+            pool.map(
+                _read,
+                [x for split_files in files_by_split.values() for x, _ in split_files],
+            )
+        )
     images = [file for file in files if file.shape]
     unread = [f"{file.path}: {file.problem}" for file in files if file.problem]
     more = len(unread) - _MAX_NAMED

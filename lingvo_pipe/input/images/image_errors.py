@@ -61,10 +61,13 @@ class NamedErrorsDataset(tf.data.Dataset):
 
 
 def read_all(source: ImageSource, make: Callable[[Any], Any]) -> tf.data.Dataset:
-    """Applies a function to each example's record; errors name the example."""
+    """Applies a function to each example's record.
+
+    Errors name the example.
+    """
     number = source.num_examples
-    made = read_examples(source, one_pass(number), lambda _, record: make(record))
-    return NamedErrorsDataset(made, source, lambda i: consecutive(i, 1, number))
+    examples = read_examples(source, one_pass(number), lambda _, record: make(record))
+    return NamedErrorsDataset(examples, source, lambda i: consecutive(i, 1, number))
 
 
 def reason_of(error: tf.errors.OpError) -> str:

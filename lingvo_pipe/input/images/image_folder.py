@@ -1,4 +1,7 @@
-"""Classified images, K of N, in ROOT/SPLIT/CLASS/IMAGE.jpg; dotfiles are ignored."""
+"""Classified images, K of N, in ROOT/SPLIT/CLASS/IMAGE.jpg.
+
+Dotfiles are ignored.
+"""
 
 import itertools
 import os
@@ -18,7 +21,10 @@ _LAYOUT = "SPLIT/CLASS/IMAGE.jpg, such as train/cat/1.jpg"
 
 
 class ImageFolder:
-    """An `ImageDataset` of RGB images of any size, shuffled; classes are by name."""
+    """An `ImageDataset` of RGB images of any size, shuffled.
+
+    Classes are sorted by name.
+    """
 
     format = _FORMAT
 
@@ -44,7 +50,10 @@ class ImageFolder:
         return sorted({name for folder in folders for name in _list(folder)})
 
     def Open(self, split: str) -> "ImageFolderSplit":
-        """Opens a split; see `ImageDataset`."""
+        """Opens a split.
+
+        See `ImageDataset`.
+        """
         splits = self.splits()
         labels = {name: label for label, name in enumerate(self.class_names)}
         examples = {name: self._examples(name, labels) for name in splits}
@@ -131,8 +140,10 @@ def _list(folder: str) -> list[str]:
 def _slice_of(examples: dict[str, list], split: str) -> list:
     """Returns the examples of a split such as `train[:90%]`, or [] if there is none."""
     infos = {
-        name: tfds.core.SplitInfo(name=name, shard_lengths=[len(whole)], num_bytes=0)
-        for name, whole in examples.items()
+        name: tfds.core.SplitInfo(
+            name=name, shard_lengths=[len(split_examples)], num_bytes=0
+        )
+        for name, split_examples in examples.items()
     }
     try:
         parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)

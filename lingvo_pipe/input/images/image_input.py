@@ -109,10 +109,10 @@ class ImageClassificationInput:
 
     @classmethod
     def ReplaceDataset(cls, p: InstantiableParams, name: str) -> None:
-        """Sets another data set; its images come out in the shape of the present one's.
+        """Sets another data set.
 
-        Sets `image_size` and `channels` to that shape if unset, and `pixel_max` to
-        None.
+        Its images come out in the shape of the present one's. Sets `image_size` and
+        `channels` to that shape if unset, and `pixel_max` to None.
         """
         if name == p.dataset:
             return
@@ -180,7 +180,11 @@ class ImageClassificationInput:
         )
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns endless batches; ValueError if a batch exceeds the split."""
+        """Returns endless batches.
+
+        Raises:
+            ValueError: if a batch exceeds the split.
+        """
         p, num_examples = self.params, self.num_examples
         check_start_step(start_step)
         if p.batch_size > num_examples:
@@ -217,9 +221,12 @@ class ImageClassificationInput:
         """Returns an image of no data set as evaluations read it: float32 [H, W, C].
 
         It is an image file's content, string [], or pixels from 0 to `pixel_max` in the
-        data set's shape. Raises ValueError for another shape;
-        tf.errors.InvalidArgumentError if that is found later, a pixel is out of range,
-        or the content is no image.
+        data set's shape.
+
+        Raises:
+            ValueError: if the shape is another.
+            tf.errors.InvalidArgumentError: if that is found later, a pixel is out of
+                range, or the content is no image.
         """
         chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
         shape, pixel_max = self._dataset.format.shape, self._pixel_max
@@ -295,10 +302,13 @@ _FOLDER = "image_folder:"
 
 
 def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:
-    """Returns the data set of a name, without opening it; ValueError if none is known.
+    """Returns the data set of a name, without opening it.
 
     The PATH of `image_folder:PATH` is absolute or within `data_dir`. PATH alone names a
     folder, too, if the folder `train` is in it, or the catalog has no such name.
+
+    Raises:
+        ValueError: if no such data set is known.
     """
     path = name.removeprefix(_FOLDER)
     check_local("dataset", path)

@@ -1,4 +1,7 @@
-"""Checks of an image input's params; images have H x W pixels in C channels."""
+"""Checks of an image input's params.
+
+Images have H x W pixels in C channels.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -60,7 +63,11 @@ def image_size(p: InstantiableParams) -> tuple[int, int] | None:
 def common_shape(
     train: ImageShape, evaluation: ImageShape, size: tuple[int, int] | None
 ) -> tuple[int, int, int]:
-    """Returns all images' (H, W, C); ValueError if not one fixed shape of `size`."""
+    """Returns all images' (H, W, C).
+
+    Raises:
+        ValueError: if this is not one fixed shape of `size`.
+    """
     height, width, channels = train
     if height is None or width is None or train != evaluation:
         raise UserValueError(
@@ -77,7 +84,7 @@ def common_shape(
 
 
 def _sides(p: InstantiableParams) -> tuple[int, int]:
-    """Returns `image_size` as (height, width); (0, 0) for other values."""
+    """Returns `image_size` as (height, width), or (0, 0) for other values."""
     value = p.image_size
     sides = value if isinstance(value, list | tuple) else (value, value)
     return (sides[0], sides[1]) if len(sides) == 2 else (0, 0)

@@ -30,7 +30,7 @@ CHUNK_SIZE = 32
 
 
 class Draw(NamedTuple):
-    """An example to read; tensors [K] for several, [] for one."""
+    """An example to read, with tensors [], or several with tensors [K]."""
 
     epoch: tf.Tensor  # int64, the number of earlier passes over the data set
     index: tf.Tensor  # int64, the example's number, from 0 to N - 1
@@ -38,7 +38,10 @@ class Draw(NamedTuple):
 
 
 def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.Dataset:
-    """Returns training's Draws of K examples after `start`; in order without seed."""
+    """Returns training's Draws of K examples after `start`.
+
+    Without a seed, they are in order.
+    """
 
     def indices(first: np.ndarray) -> np.ndarray:
         return stream_indices(seed, int(first), int(first) + CHUNK_SIZE, num_examples)
@@ -52,7 +55,10 @@ def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.D
 
 
 def one_pass(num_examples: int, num_draws: int | None = None) -> tf.data.Dataset:
-    """Returns Draws of all N examples in order; further draws repeat the last one."""
+    """Returns Draws of all N examples in order.
+
+    Further draws repeat the last one.
+    """
 
     def draw(position: tf.Tensor) -> Draw:
         return Draw(

@@ -1,4 +1,4 @@
-"""Protocols of data sets of classified images; reading and decoding one image.
+"""Protocols of data sets of classified images, and reading of one image.
 
 Shapes: K examples of N in a split, images of H x W pixels in C channels. A window is
 int32 [4]: the row of its first pixel, the column, its height, its width.
@@ -54,13 +54,17 @@ class ImageDataset(Protocol):
 
     @property
     def class_names(self) -> list[str]:
-        """The name of each class, in the order of the labels; may need the data."""
+        """The name of each class, in the order of the labels.
+
+        Reading them may need the data.
+        """
 
     def Open(self, split: str) -> ImageSource:
         """Returns a split such as `train`, or a slice such as `train[:90%]`.
 
-        Raises ValueError if the data are missing, or the split has no example or no
-        labels.
+        Raises:
+            ValueError: if the data are missing, or the split has no example or no
+                labels.
         """
 
 

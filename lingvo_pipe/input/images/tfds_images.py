@@ -13,7 +13,11 @@ from lingvo_pipe.input.tf_data import call_numpy
 
 
 class TfdsImages:
-    """An `ImageDataset` of tfds; ValueError if unknown, or without labeled images."""
+    """An `ImageDataset` of tfds.
+
+    Raises:
+        ValueError: if it is unknown, or has no labeled images.
+    """
 
     def __init__(self, name: str, data_dir: str | None) -> None:
         self._name, self._data_dir = name, data_dir
@@ -24,11 +28,14 @@ class TfdsImages:
 
     @property
     def class_names(self) -> list[str]:
-        """The names of the classes; needs no data."""
+        """The names of the classes, which need no data."""
         return self._features["label"].names
 
     def Open(self, split: str) -> "TfdsSplit":
-        """Opens a split; see `ImageDataset`."""
+        """Opens a split.
+
+        See `ImageDataset`.
+        """
         builder = prepared_dataset.prepared_builder(self._name, self._data_dir)
         source = TfdsSplit(builder, split, self.format)
         _, first_label = source.Read(source.Fetch(tf.constant([0], tf.int64))[0])
@@ -41,7 +48,10 @@ class TfdsImages:
 
 
 class TfdsSplit:
-    """An `ImageSource` of a prepared split; TensorFlow's operations parse records."""
+    """An `ImageSource` of a prepared split.
+
+    TensorFlow's operations parse the records.
+    """
 
     def __init__(self, builder: Any, split: str, image_format: ImageFormat) -> None:
         self._records = prepared_dataset.open_records(builder, split)
@@ -73,10 +83,12 @@ def _image_format(dataset: str, features: Any, pixel_max: int | None) -> ImageFo
     image, label = features.get("image"), features.get("label")
     has_image = image is not None and len(image.shape) == 3 and image.shape[2]
     if not has_image or not isinstance(label, tfds.features.ClassLabel):
-        found = ", ".join(f"{name} {features[name]}" for name in sorted(features))
+        features_text = ", ".join(
+            f"{name} {features[name]}" for name in sorted(features)
+        )
         raise UserValueError(
             "dataset: expected images [H, W, C] under 'image' and classes under "
-            f"'label', got {dataset!r} with {found}. Choose another data set."
+            f"'label', got {dataset!r} with {features_text}. Choose another data set."
         )
     dtype = tf.as_dtype(image.np_dtype)
     is_encoded = isinstance(image, tfds.features.Image) and dtype == tf.uint8

@@ -40,7 +40,7 @@ class BatchPlan(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The number of a batch; and its first row, of a window of a round."""
+    """The number of a batch, and its first row in a window of a round."""
 
     step: int = 0
     round: int = 0
@@ -72,7 +72,10 @@ class BatchPlanner:
             yield Position(step, *positions[0]), self._plan(batch)
 
     def one_pass(self, sentences: np.ndarray) -> Iterator[BatchPlan]:
-        """Yields batches of the sentences in order; the last ends in empty rows."""
+        """Yields batches of the sentences in order.
+
+        The last one ends in empty rows.
+        """
         windows = _windows(sentences)
         rows = itertools.chain.from_iterable(map(self._packed, windows))
         while batch := list(itertools.islice(rows, self.batch_size)):
@@ -130,7 +133,10 @@ class PlanPositions:
         return json.dumps([self._fingerprint, *position])
 
     def read(self, text: str, step: int) -> Position:
-        """Returns the position in a text; `FIRST` if "", of another plan or later."""
+        """Returns the position in a text.
+
+        Returns `FIRST` if the text is "", of another plan or of a later step.
+        """
         if text:
             fingerprint, *numbers = json.loads(text)
             position = Position(*numbers)
@@ -159,7 +165,10 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
     """Returns the rows, lists of ascending sentence numbers, sorted by the first.
 
     `lengths`, int [N, 2], are source and target tokens of sentences, `capacity` is (S,
-    T). Raises ValueError for a length that is not from 1 to the capacity.
+    T).
+
+    Raises:
+        ValueError: if a length is not from 1 to the capacity.
     """
     if lengths.size and (lengths.min() < 1 or (lengths > capacity).any()):
         raise UserValueError(
@@ -170,17 +179,20 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
     rows = []
     while unpacked.present:
         row, (source, target) = [], capacity
-        while (found := unpacked.take(source, target)) is not None:
-            row.append(found)
-            source -= int(lengths[found, 0])
-            target -= int(lengths[found, 1])
+        while (number := unpacked.take(source, target)) is not None:
+            row.append(number)
+            source -= int(lengths[number, 0])
+            target -= int(lengths[number, 1])
         rows.append(row)
     rows.sort(key=lambda row: row[0])
     return [sorted(row) for row in rows]
 
 
 class _Unpacked:
-    """Sentences not yet in a row; bit n of `present` is set if one has n tokens."""
+    """Sentences not yet in a row.
+
+    Bit n of `present` is set if a source has n tokens.
+    """
 
     def __init__(self, lengths: np.ndarray, longest: int) -> None:
         # By source length: ascending target lengths, with their sentences.
@@ -189,18 +201,22 @@ class _Unpacked:
         for i in np.argsort(lengths[:, 1], kind="stable").tolist():
             source, target = pairs[i]
             self._by_source[source].append((target, i))
-        self.present = sum(1 << n for n, found in enumerate(self._by_source) if found)
+        self.present = sum(
+            1 << n for n, sentences in enumerate(self._by_source) if sentences
+        )
 
     def take(self, source: int, target: int) -> int | None:
         """Removes and returns a sentence that fits, or returns None without one."""
         fitting = self.present & ((2 << source) - 1)
         while fitting:
             length = fitting.bit_length() - 1
-            found = self._by_source[length]
-            if found[0][0] <= target:
+            sentences = self._by_source[length]
+            if sentences[0][0] <= target:
                 in_proportion = (length * target // source, math.inf)
-                _, taken = found.pop(max(bisect_right(found, in_proportion) - 1, 0))
-                if not found:
+                _, taken = sentences.pop(
+                    max(bisect_right(sentences, in_proportion) - 1, 0)
+                )
+                if not sentences:
                     self.present ^= 1 << length
                 return taken
             fitting ^= 1 << length

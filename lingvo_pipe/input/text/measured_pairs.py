@@ -56,8 +56,11 @@ class MeasuredPairs:
     ) -> np.ndarray:
         """Returns the sentences that fit, ascending, and logs the others by pair.
 
-        Without a limit, targets may be empty or of any length. Raises ValueError if
-        others exist but are not allowed, or a pair has none that fits.
+        Without a limit, targets may be empty or of any length.
+
+        Raises:
+            ValueError: if others exist but are not allowed, or a pair has none that
+                fits.
         """
         limits = [limit for limit in (source, target) if limit is not None]
         counts = self.num_tokens[:, : len(limits)]
@@ -109,12 +112,16 @@ class MeasuredPairs:
             for count, limit in zip(counts, limits, strict=False)
             if count > limit.max_tokens
         ]
-        found = f"needs {' and '.join(tokens)}" if tokens else "is empty"
-        return f"The first, {self.source.Where(number)}, {found}"
+        reason = f"needs {' and '.join(tokens)}" if tokens else "is empty"
+        return f"The first, {self.source.Where(number)}, {reason}"
 
 
 def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
-    """Counts the tokens of all sentences; raises ValueError if there are none."""
+    """Counts the tokens of all sentences.
+
+    Raises:
+        ValueError: if there are no sentences.
+    """
     if not source.num_sentences:
         raise UserValueError(
             "data: expected at least one sentence, got none. Check the data sets."
@@ -135,7 +142,10 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
         num_tokens.append(counts.astype(np.int32))
     return MeasuredPairs(
         source,
-        [(one.decode(), other.decode()) for one, other in indices],
+        [
+            (source_code.decode(), target_code.decode())
+            for source_code, target_code in indices
+        ],
         np.concatenate(pair_of).astype(np.int32),
         np.concatenate(num_tokens),
     )

@@ -62,8 +62,11 @@ def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarr
     """Returns the probability of each pair, float64: p ~ (D / sum of all D)^(1/T).
 
     From Arivazhagan et al. (1907.05019), who chose T = 5; GPipe (1811.06965, section 5)
-    states no T. T = 1 samples sentences uniformly, infinity pairs. Raises ValueError
-    unless T is at least 1; sizes D are, too.
+    states no T. T = 1 samples sentences uniformly, infinity pairs. Sizes D are
+    at least 1.
+
+    Raises:
+        ValueError: unless T is at least 1.
     """
     weights = np.array([float(w) for w in _weights(sizes, temperature)])
     return weights / weights.sum()
@@ -79,14 +82,14 @@ def quotas(
     `num_sentences` is at least the sum of sizes, so that no pair's count shrinks.
     """
     weights = _weights(sizes, temperature)
-    total, below, before, found = sum(weights), Fraction(0), 0, []
+    total, below, before, counts = sum(weights), Fraction(0), 0, []
     for weight in weights:
         below += weight
         # Rounding the running sum, not each share, keeps the total exact.
         until = math.floor(blocks * num_sentences * below / total)
-        found.append(until - before)
+        counts.append(until - before)
         before = until
-    return found
+    return counts
 
 
 def _weights(sizes: Sequence[int], temperature: float) -> list[Fraction]:

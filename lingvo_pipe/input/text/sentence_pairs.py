@@ -7,7 +7,7 @@ import numpy as np
 
 
 class SentencePairs(NamedTuple):
-    """Sentences and their translations; arrays [K] of bytes, in UTF-8."""
+    """Sentences and their translations, in arrays [K] of bytes in UTF-8."""
 
     source: np.ndarray
     target: np.ndarray
@@ -23,7 +23,10 @@ class PairSource(Protocol):
         """N."""
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
-        """Returns sentences by number, int64 [K]; several threads may call it."""
+        """Returns sentences by number, int64 [K].
+
+        Several threads may call it.
+        """
 
     def Where(self, number: int) -> str:
         """Returns the location of a sentence for messages, such as a file and line."""
@@ -33,7 +36,11 @@ class PairDataset(Protocol):
     """A data set made from params, which need not be on disk until it is opened."""
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Returns the sentences in `data_dir`, or the default folder; or ValueError."""
+        """Returns the sentences in `data_dir`, or in the default folder.
+
+        Raises:
+            ValueError: if they cannot be read.
+        """
 
 
 class JoinedPairs:
@@ -52,8 +59,8 @@ class JoinedPairs:
         for index in np.unique(source_of):
             chosen = source_of == index
             part = self._sources[index].Fetch(numbers[chosen] - self._starts[index])
-            for whole, values in zip(joined, part, strict=True):
-                whole[chosen] = values
+            for column, values in zip(joined, part, strict=True):
+                column[chosen] = values
         return joined
 
     def Where(self, number: int) -> str:

@@ -21,7 +21,11 @@ _TAB = b"\t"
 
 
 class _TextFiles:
-    """A data set of one language pair; ValueError for unset or equal languages."""
+    """A data set of one language pair.
+
+    Raises:
+        ValueError: if a language is unset, or both are equal.
+    """
 
     FILES: ClassVar[tuple[str, ...]]
 
@@ -59,7 +63,10 @@ class ParallelFiles(_TextFiles):
         return p
 
     def Open(self, data_dir: str | None) -> "FilePairs":
-        """Opens the files; see `PairDataset`. Lines are equally many, none blank."""
+        """Opens the files.
+
+        See `PairDataset`. Both have equally many lines, none blank.
+        """
         source, target = (
             LineFile(data_path(self._params.Get(name), data_dir)) for name in self.FILES
         )
@@ -84,7 +91,7 @@ class ParallelFiles(_TextFiles):
 
 
 class TsvFile(_TextFiles):
-    """One file; each line has a sentence, a tab and its translation."""
+    """One file whose lines have a sentence, a tab and its translation."""
 
     FILES = ("file",)
 
@@ -95,7 +102,10 @@ class TsvFile(_TextFiles):
         return p
 
     def Open(self, data_dir: str | None) -> "FilePairs":
-        """Opens the file; see `PairDataset`. Each line has two sentences."""
+        """Opens the file.
+
+        See `PairDataset`. Each line has two sentences.
+        """
         lines = LineFile(data_path(self._params.file, data_dir))
         for number in range(len(lines)):
             columns = lines[number].split(_TAB)

@@ -17,7 +17,11 @@ from lingvo_pipe.core.near_names import did_you_mean
 def data_path(
     name: str, data_dir: str | None, purpose: str = "A file of text", hint: str = ""
 ) -> str:
-    """Returns a file's path, relative names in `data_dir`; or raises ValueError."""
+    """Returns a file's path, for relative names in `data_dir`.
+
+    Raises:
+        ValueError: if there is no such file.
+    """
     path = os.path.join(*map(os.path.expanduser, (data_dir or "", str(name))))
     if os.path.isfile(path):
         return path
@@ -40,7 +44,11 @@ _BLOCK_LINES = 1 << 16
 
 
 class LineFile:
-    """The lines of a text file, by number; ValueError if empty or not UTF-8."""
+    """The lines of a text file, by number.
+
+    Raises:
+        ValueError: if the file is empty or not UTF-8.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -72,9 +80,9 @@ class LineFile:
 
     def is_blank(self) -> np.ndarray:
         """Returns for each line whether it has only ASCII spaces: bool [N]."""
-        every = np.frombuffer(self._bytes, np.uint8)
+        byte_values = np.frombuffer(self._bytes, np.uint8)
         # A line includes its newline, so every line has a byte.
-        return np.maximum.reduceat(every, self._starts) <= _SPACE
+        return np.maximum.reduceat(byte_values, self._starts) <= _SPACE
 
     def _check_encoding(self) -> None:
         for first in range(0, len(self), _BLOCK_LINES):
@@ -123,10 +131,10 @@ class Documents:
         self._files = list(files)
         file_of, bounds = [], []
         for index, file in enumerate(self._files):
-            found = _lines(file) if separated_by == LINES else _paragraphs(file)
-            _check_sizes(file, found)
-            file_of.append(np.full(len(found), index))
-            bounds.append(found)
+            file_bounds = _lines(file) if separated_by == LINES else _paragraphs(file)
+            _check_sizes(file, file_bounds)
+            file_of.append(np.full(len(file_bounds), index))
+            bounds.append(file_bounds)
         self._file_of, self._bounds = np.concatenate(file_of), np.concatenate(bounds)
         if not len(self._file_of):
             raise UserValueError(

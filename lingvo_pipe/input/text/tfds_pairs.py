@@ -28,7 +28,11 @@ _CHUNK_SIZE = 1024
 
 
 class TfdsPairs:
-    """A prepared data set of TensorFlow Datasets; ValueError for a wrong param."""
+    """A prepared data set of TensorFlow Datasets.
+
+    Raises:
+        ValueError: if a param is wrong.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -53,21 +57,27 @@ class TfdsPairs:
         check_params(p, {"pairs": (bool(are_pairs), expected)})
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
-        """Returns the languages if each example has a text in each; None if not."""
+        """Returns the languages if each example has a text in each, or else None."""
         features = find_builder(self._params.dataset, data_dir).info.features
         if isinstance(features, tfds.features.Translation):
             return sorted(features)
-        found = dict(features.items()) if hasattr(features, "items") else {}
-        if all(isinstance(found.get(n), tfds.features.Text) for n in _FIELDS):
+        features_by_name = dict(features.items()) if hasattr(features, "items") else {}
+        if all(
+            isinstance(features_by_name.get(n), tfds.features.Text) for n in _FIELDS
+        ):
             return None
         raise UserValueError(
             "dataset: expected a text for each language, or the texts "
             f"{', '.join(_FIELDS)}; got {self._params.dataset} with "
-            f"{', '.join(sorted(found)) or features}. Choose another data set."
+            f"{', '.join(sorted(features_by_name)) or features}. Choose another data "
+            "set."
         )
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Opens a split; see `PairDataset`."""
+        """Opens a split.
+
+        See `PairDataset`.
+        """
         p = self._params
         languages = self.Languages(data_dir)
         records = _Records(prepared_builder(p.dataset, data_dir), p.split)
@@ -94,11 +104,11 @@ class _Records:
 
     def texts(self, numbers: np.ndarray, names: Sequence[str]) -> np.ndarray:
         """Returns the texts of some examples by name, [names, K] of bytes."""
-        found = []
+        rows = []
         for stored in self._stored.__getitems__(numbers.tolist()):
             features = tf.train.Example.FromString(stored).features.feature
-            found.append([features[name].bytes_list.value[0] for name in names])
-        return np.array(found, object).T
+            rows.append([features[name].bytes_list.value[0] for name in names])
+        return np.array(rows, object).T
 
 
 class _Translations:
@@ -121,8 +131,10 @@ class _Rows:
 
     def __init__(self, records: _Records, pairs: _Pairs | None) -> None:
         self._records = records
-        every = np.arange(len(records))
-        self._chosen = every if pairs is None else self._select(every, pairs)
+        all_numbers = np.arange(len(records))
+        self._chosen = (
+            all_numbers if pairs is None else self._select(all_numbers, pairs)
+        )
         self.num_sentences = len(self._chosen)
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
@@ -131,23 +143,30 @@ class _Rows:
     def Where(self, number: int) -> str:
         return f"example {self._chosen[number]} of {self._records.name}"
 
-    def _select(self, every: np.ndarray, pairs: _Pairs) -> np.ndarray:
-        """Returns the examples of the pairs; reads the languages of all examples."""
-        found: list[tuple[str, str]] = []
-        for first in range(0, len(every), _CHUNK_SIZE):
-            numbers = every[first : first + _CHUNK_SIZE]
+    def _select(self, all_numbers: np.ndarray, pairs: _Pairs) -> np.ndarray:
+        """Returns the examples of the pairs.
+
+        Reads the languages of all examples.
+        """
+        example_pairs: list[tuple[str, str]] = []
+        for first in range(0, len(all_numbers), _CHUNK_SIZE):
+            numbers = all_numbers[first : first + _CHUNK_SIZE]
             languages = self._records.texts(numbers, _FIELDS[2:]).T
-            found += [(one.decode(), other.decode()) for one, other in languages]
-        known = set(found)
-        _check_known(pairs, sorted(set(itertools.chain(*known))), self._records.name)
-        missing = [pair for pair in map(tuple, pairs) if pair not in known]
+            example_pairs += [
+                (source.decode(), target.decode()) for source, target in languages
+            ]
+        present_pairs = set(example_pairs)
+        _check_known(
+            pairs, sorted(set(itertools.chain(*present_pairs))), self._records.name
+        )
+        missing = [pair for pair in map(tuple, pairs) if pair not in present_pairs]
         if missing:
             raise UserValueError(
                 f"pairs: expected pairs of {self._records.name}, got {missing}, which "
                 "have no example. Leave them out."
             )
         chosen = set(map(tuple, pairs))
-        return np.flatnonzero([pair in chosen for pair in found])
+        return np.flatnonzero([pair in chosen for pair in example_pairs])
 
 
 def _is_pair(value: Any) -> bool:

@@ -29,11 +29,11 @@ def source_rows(
     length: int,
     vocabulary: MarkIds,
 ) -> NestedMap:
-    """Returns the source stream of tokens, int32 [n, (tokens)]; see models' `streams`.
+    """Returns the source stream of tokens, int32 [n, (tokens)].
 
-    `ids`, `segment_ids` and `segment_pos` are int32 [B, T]. `languages`, int32 [n], are
-    the first tokens, unless None. `row_sizes`, int32 [B], are the sentences in each
-    row.
+    See `streams` of the models. `ids`, `segment_ids` and `segment_pos` are int32 [B,
+    T]. `languages`, int32 [n], are the first tokens, unless None. `row_sizes`, int32
+    [B], are the sentences in each row.
     """
     parts = [tokens, column(tokens, vocabulary.eos_id)]
     if languages is not None:
@@ -77,7 +77,10 @@ def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
 def cut_rows(
     values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
 ) -> tf.Tensor:
-    """Returns values [N] as padded rows, int32 [B, T]; bounds are int64 [B]."""
+    """Returns values [N] as padded rows, int32 [B, T].
+
+    The bounds are int64 [B].
+    """
     columns = tf.range(length, dtype=tf.int64)
     is_there = columns < sizes[:, tf.newaxis]
     positions = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)

@@ -27,7 +27,10 @@ class BatchSpans(NamedTuple):
 
 
 class TokenStream:
-    """An endless stream of rows of T tokens from N documents; without seed in order."""
+    """An endless stream of rows of T tokens from N documents.
+
+    Without a seed, they are in order.
+    """
 
     def __init__(self, lengths: np.ndarray, row_length: int, seed: int | None) -> None:
         self._lengths, self._row_length, self._seed = lengths, row_length, seed
@@ -37,7 +40,10 @@ class TokenStream:
         self._epoch = functools.lru_cache(maxsize=2)(self._order_and_stops)
 
     def spans(self, first: int, batch_size: int, end: int | None = None) -> BatchSpans:
-        """Returns the tokens of consecutive rows; rows from `end` on are padding."""
+        """Returns the tokens of consecutive rows.
+
+        Rows from `end` on are padding.
+        """
         after = first + batch_size if end is None else min(first + batch_size, end)
         seed = None if self._seed is None else named_seed(self._seed, "rows")
         rows = stream_indices(seed, first, after, self.rows_per_epoch)

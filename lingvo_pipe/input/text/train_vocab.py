@@ -34,7 +34,10 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Makes the vocabulary; exits with a one-line message on a user error."""
+    """Makes the vocabulary.
+
+    A user error exits with a one-line message.
+    """
     flags = _parse(arguments)
     try:
         _check(flags)
@@ -56,22 +59,25 @@ def _make(flags: argparse.Namespace) -> None:
     from lingvo_pipe.core.atomic_file import write_atomically
     from lingvo_pipe.input.text.vocabulary import Vocabulary, train_vocabulary
 
-    texts, found = _read_dataset(flags) if flags.dataset else (_read_files(flags), [])
+    texts, dataset_languages = (
+        _read_dataset(flags) if flags.dataset else (_read_files(flags), [])
+    )
     model = train_vocabulary(
         texts,
         flags.vocab_size,
-        flags.languages or found,
+        flags.languages or dataset_languages,
         flags.model_type,
         flags.character_coverage,
         flags.normalization,
         flags.split_digits,
     )
     write_atomically(flags.output, model)
-    made = Vocabulary(str(flags.output))
+    vocabulary = Vocabulary(str(flags.output))
     print(
-        f"Vocabulary {flags.output} has {made.size:,} tokens, made from {len(texts):,} "
-        f"texts; languages: {', '.join(made.languages) or 'none'}; fingerprint: "
-        f"{made.fingerprint}."
+        f"Vocabulary {flags.output} has {vocabulary.size:,} tokens, made from "
+        f"{len(texts):,} texts; languages: "
+        f"{', '.join(vocabulary.languages) or 'none'}; "
+        f"fingerprint: {vocabulary.fingerprint}."
     )
 
 
@@ -108,7 +114,7 @@ def _read_dataset(flags: argparse.Namespace) -> tuple[list[str], list[str]]:
     p = TfdsPairs.Params().Set(dataset=flags.dataset, split=flags.split)
     languages = p.Instantiate().Languages(flags.data_dir)
     if languages is not None:  # Each text once, not once per direction.
-        p.pairs = [(languages[0], other) for other in languages[1:]]
+        p.pairs = [(languages[0], target) for target in languages[1:]]
     pairs = p.Instantiate().Open(flags.data_dir)
     texts, targets = [], set()
     for numbers in _chunks(pairs.num_sentences, flags.max_texts // 2):

@@ -106,7 +106,10 @@ class TranslationInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns endless batches; `place`, from `Place`, saves packing again."""
+        """Returns endless batches.
+
+        `place`, from `Place`, saves packing again.
+        """
         check_start_step(start_step)
         p, measured, fitting = self.params, self._measured, self._fitting
         members = {
@@ -130,7 +133,10 @@ class TranslationInput(TextInput):
         return "" if self._positions is None else self._positions.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sentences in order; the last rows are empty."""
+        """Returns one pass over all sentences in order.
+
+        The last rows are empty.
+        """
         planner, fitting = self._planner(self.params.packing), self._fitting
         return self._batches(lambda: planner.one_pass(fitting), self._batch)
 
@@ -159,7 +165,11 @@ class TranslationInput(TextInput):
         return sorted(set(named))
 
     def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns tokens per sentence, int64 [K]; ValueError if one is too long."""
+        """Returns tokens per sentence, int64 [K].
+
+        Raises:
+            ValueError: if a sentence is too long.
+        """
         limit, _ = self._limits()
         num_tokens = self.vocabulary.Tokenize(tf.constant(sentences)).row_lengths()
         longest = int(tf.argmax(num_tokens))
@@ -253,8 +263,8 @@ class TranslationInput(TextInput):
         missing = tf.size(plan.row_sizes) - tf.size(plan.sentences)
 
         def padded(values: tf.Tensor) -> tf.Tensor:
-            whole = tf.concat([values, tf.zeros([missing], values.dtype)], 0)
-            return tf.ensure_shape(whole, plan.row_sizes.shape)
+            extended = tf.concat([values, tf.zeros([missing], values.dtype)], 0)
+            return tf.ensure_shape(extended, plan.row_sizes.shape)
 
         names = ("source_text", "target_text", "source_language", "target_language")
         source = self._source_stream(fields[0], plan)

@@ -1,4 +1,4 @@
-"""The vocabulary: conversion of texts to tokens and back, in the graph; its training.
+"""The vocabulary: its training, and conversion of texts to tokens and back.
 
 A vocabulary is a SentencePiece file (Kudo and Richardson, 1808.06226). `<2de>` is the
 language token of German; it precedes a source (Johnson et al., 1611.04558).
@@ -49,7 +49,11 @@ def language_token(language: str) -> str:
 def open_vocabulary(
     vocab_file: str, data_dir: str | None, vocab_size: int
 ) -> "Vocabulary":
-    """Opens an input's vocabulary; ValueError if missing or of another size."""
+    """Opens an input's vocabulary.
+
+    Raises:
+        ValueError: if it is missing or of another size.
+    """
     vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HINT))
     if vocabulary.size != vocab_size:
         raise UserValueError(
@@ -97,28 +101,36 @@ class Vocabulary(tf.Module):
     def languages(self) -> list[str]:
         """The languages with a token, in the order of the tokens."""
         tokens = map(self._processor.id_to_piece, range(self.size))
-        return [found[1] for found in map(_LANGUAGE_TOKEN.fullmatch, tokens) if found]
+        return [match[1] for match in map(_LANGUAGE_TOKEN.fullmatch, tokens) if match]
 
     def LanguageIds(self, languages: Sequence[str]) -> list[int]:
-        """Returns the token of each language; raises ValueError if one has none."""
-        known = self.languages
+        """Returns the token of each language.
+
+        Raises:
+            ValueError: if a language has no token.
+        """
+        available = self.languages
         for language in languages:
-            if language not in known:
+            if language not in available:
                 raise UserValueError(
                     f"vocab_file: expected the token {language_token(language)} for "
                     f"the target language {language!r}, got none in {self.path}."
-                    f"{did_you_mean(language, known)} It has "
-                    f"{', '.join(known) or 'no languages'}. Make a vocabulary with all "
-                    "target languages, or set language_tokens=False for one direction."
+                    f"{did_you_mean(language, available)} It has "
+                    f"{', '.join(available) or 'no languages'}. Make a vocabulary with "
+                    "all target languages, or set language_tokens=False for one "
+                    "direction."
                 )
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
     def LanguageId(self, language: tf.Tensor) -> tf.Tensor:
-        """Returns a language's token: string [] to int32 []; an error if unknown."""
-        found = self._tokenizer.string_to_id(tf.strings.join(["<2", language, ">"]))
+        """Returns a language's token: string [] to int32 [].
+
+        An unknown language fails an assertion of TensorFlow.
+        """
+        token = self._tokenizer.string_to_id(tf.strings.join(["<2", language, ">"]))
         message = f"Expected a language of {', '.join(self.languages)}."
-        tf.debugging.assert_none_equal(found, self.unk_id, message=message)
-        return found
+        tf.debugging.assert_none_equal(token, self.unk_id, message=message)
+        return token
 
     def Tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Maps texts [K] in UTF-8 to tokens, int32 [K, (tokens)], without marks."""
@@ -140,12 +152,15 @@ def train_vocabulary(
     normalization: str = "nmt_nfkc",
     split_digits: bool = False,
 ) -> bytes:
-    """Returns the content of a vocabulary file; equal texts give equal bytes.
+    """Returns the content of a vocabulary file.
 
-    `texts` have up to a megabyte each, `vocab_size` counts language tokens and `PAD_ID`
-    to `EOS_ID`, `model_type` is `unigram` or `bpe`, `character_coverage` is the share
-    of characters that have a token, `normalization` is SentencePiece's rule or
-    `identity`. Raises ValueError if the texts do not allow such a vocabulary.
+    Equal texts give equal bytes. `texts` have up to a megabyte each, `vocab_size`
+    counts language tokens and `PAD_ID` to `EOS_ID`, `model_type` is `unigram` or `bpe`,
+    `character_coverage` is the share of characters that have a token, `normalization`
+    is SentencePiece's rule or `identity`.
+
+    Raises:
+        ValueError: if the texts do not allow such a vocabulary.
     """
     check_counts(vocab_size=vocab_size, hint="Usual sizes are 8,000 to 64,000.")
     if not 0.98 <= character_coverage <= 1.0:

@@ -101,8 +101,9 @@ def _change(
     """Returns `function` with a random number within `strength` of `middle`."""
     if not strength:
         return lambda image: image
-    bounds = middle - strength, middle + strength
-    number = tf.random.stateless_uniform([], seed, *bounds)
+    number = tf.random.stateless_uniform(
+        [], seed, minval=middle - strength, maxval=middle + strength
+    )
     return lambda image: function(image, number)
 
 
@@ -135,7 +136,10 @@ class ChromaShift(_RgbTransform):
 
 
 class Normalization(ImageTransform):
-    """A shift by `mean`, then a division by `stddev`; by default 0..1 becomes -1..1."""
+    """A shift by `mean`, then a division by `stddev`.
+
+    By default 0..1 becomes -1..1.
+    """
 
     PARAMS: ClassVar = {
         "mean": (0.5, "Value that becomes 0."),
@@ -161,7 +165,7 @@ class Normalization(ImageTransform):
 
 
 def _numbers(value: Any) -> list[float]:
-    """Returns a number or a list of numbers as floats; [] for other values."""
+    """Returns a number or a list of numbers as floats, or [] for other values."""
     values = value if isinstance(value, list | tuple) else [value]
     is_number = all(isinstance(number, int | float) for number in values)
     return [float(number) for number in values] if is_number else []

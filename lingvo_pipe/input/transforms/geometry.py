@@ -14,7 +14,10 @@ from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransf
 
 
 class CropTransform(ImageTransform):
-    """A crop to a window by size alone; if it is first, only that is decoded."""
+    """A crop to a window by size alone.
+
+    If it comes first, only the window is decoded.
+    """
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Returns the window to keep, int32 [4], of images of a shape, int32 [3]."""
@@ -133,7 +136,10 @@ def _is_range(value: Any) -> bool:
 
 
 class Resize(ImageTransform):
-    """A bilinear resize at any aspect ratio; by default, as Inception, no smoothing."""
+    """A bilinear resize at any aspect ratio.
+
+    By default, like Inception, it does not smooth.
+    """
 
     PARAMS: ClassVar = {
         "height": (None, "Pixels from top to bottom."),

@@ -1,4 +1,7 @@
-"""The base of transforms of images [H, W, C]; seeds of random numbers are int64 [2]."""
+"""The base of transforms of images [H, W, C].
+
+Seeds of random numbers are int64 [2].
+"""
 
 import copy
 import math
@@ -14,7 +17,11 @@ ImageShape = tuple[int | None, int | None, int]
 
 
 class ImageTransform:
-    """A pure function of image and seed; a param out of range is a ValueError."""
+    """A pure function of image and seed.
+
+    Raises:
+        ValueError: if a param is out of range.
+    """
 
     # Default and description of each param, by name.
     PARAMS: ClassVar[dict[str, tuple[Any, str]]] = {}
@@ -51,7 +58,10 @@ class ImageTransform:
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Transforms an image, float32 [H, W, C]; all randomness is from the seed."""
+        """Transforms an image, float32 [H, W, C].
+
+        All randomness is from the seed.
+        """
         raise NotImplementedError(f"{type(self).__name__}.Apply")
 
 

@@ -1,4 +1,7 @@
-"""A sequence of transforms of images [H, W, C]; seeds are int64 [2]."""
+"""A sequence of transforms of images [H, W, C].
+
+Seeds are int64 [2].
+"""
 
 from collections.abc import Callable, Sequence
 

@@ -21,10 +21,11 @@ _sums: contextvars.ContextVar[Mapping[str, tf.Tensor] | None] = contextvars.Cont
 
 
 class Accumulator:
-    """A sum over a step's micro-batches, in Lingvo's form; see `RegisterAccumulator`.
+    """A sum over a step's micro-batches, in Lingvo's form.
 
-    Subclasses define `DefaultValue`, with which every step begins. What FProp sets
-    beyond it is added over the micro-batches, so for example no maximum is possible.
+    See `RegisterAccumulator`. Subclasses define `DefaultValue`, with which every step
+    begins. What FProp sets beyond it is added over the micro-batches, so for example no
+    maximum is possible.
     """
 
     _layer: Any = None
@@ -42,14 +43,20 @@ class Accumulator:
         return self.DefaultValue() + sums[f"{self._layer._path}/{self._name}"]
 
     def SetValue(self, value: tf.Tensor) -> None:
-        """Adds `value`, less the initial value, to the step's sum; once per FProp."""
+        """Adds `value`, less the initial value, to the step's sum.
+
+        An FProp may call it once.
+        """
         self._layer.Accumulate(self._name, value - self.DefaultValue())
 
     def Reset(self) -> None:
         """Does nothing: the next step begins with the initial value anyway."""
 
     def bind(self, layer: Any, name: str) -> tf.TensorSpec:
-        """Makes this the accumulator `name` of a layer; returns its shape and dtype."""
+        """Makes this the accumulator `name` of a layer.
+
+        Returns its shape and dtype.
+        """
         if self._layer is not None:
             raise UserValueError(
                 f"{layer._path}/{name}: expected an accumulator of its own; this one "
@@ -86,7 +93,11 @@ def with_step_sums(update: Callable) -> Callable:
 
 
 def _by_path(layer: Any, sums: Any) -> dict[str, tf.Tensor]:
-    found = {f"{layer._path}/{name}": sums[name] for name in layer.own_accumulators}
+    values_by_path = {
+        f"{layer._path}/{name}": sums[name] for name in layer.own_accumulators
+    }
     for name, child in layer._children.items():
-        map_layers(lambda c, own: found.update(_by_path(c, own)), child, sums[name])
-    return found
+        map_layers(
+            lambda c, own: values_by_path.update(_by_path(c, own)), child, sums[name]
+        )
+    return values_by_path

@@ -64,8 +64,10 @@ class AuxiliaryOutputs:
     def Accumulate(self, name: str, value: tf.Tensor) -> None:
         """Adds this forward pass's value to the accumulator `name`.
 
-        Padding rows, see `ForwardContext.row_weights`, must not contribute. Raises
-        ValueError if the accumulator is not registered, or has another shape.
+        Padding rows, see `ForwardContext.row_weights`, must not contribute.
+
+        Raises:
+            ValueError: if the accumulator is not registered, or has another shape.
         """
         specs = self._accumulators
         if name not in specs:
@@ -89,8 +91,10 @@ class AuxiliaryOutputs:
         It is reported as a metric `name`, apart from the task's own loss. Layers may
         share a name; their losses add up. The weight of the task's own loss must then
         depend only on the targets. `ComputeGradients` trains with the loss; a gradient
-        tape around FProp does not see it, and raises an error. Raises ValueError if the
-        values are not `[b]`, one for each row of the inputs.
+        tape around FProp does not see it, and raises an error.
+
+        Raises:
+            ValueError: if the values are not `[b]`, one for each row of the inputs.
         """
         self._check_identifier(name)
         values = tf.convert_to_tensor(values)
@@ -114,8 +118,10 @@ class AuxiliaryOutputs:
 
         The mean, [], is over this forward pass. Its weight, [], is usually the number
         of examples: the sum of `ForwardContext.row_weights`. Padding rows must
-        contribute to neither; see `Accumulate`. Raises ValueError if the mean or the
-        weight is not a scalar.
+        contribute to neither; see `Accumulate`.
+
+        Raises:
+            ValueError: if the mean or the weight is not a scalar.
         """
         self._check_identifier(name)
         mean, weight = tf.convert_to_tensor(mean), tf.convert_to_tensor(weight)

@@ -98,7 +98,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def CopyBaseParams(
         from_params: InstantiableParams, to_params: InstantiableParams
     ) -> InstantiableParams:
-        """Sets what a layer of `to_params` inherits from its parent; returns them.
+        """Sets the params that `to_params` inherits, and returns `to_params`.
 
         These are params that are None, such as random_seed. A layer that sets a dtype
         itself also computes in it, regardless of the parent's fprop_dtype.
@@ -113,7 +113,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
     @property
     def params(self) -> InstantiableParams:
-        """The layer's params, with inherited values; frozen after construction."""
+        """The layer's params, with inherited values, frozen after construction."""
         return self._params
 
     @property
@@ -153,7 +153,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         params: Sequence[Any] | Mapping[str, Any],
         devices: Sequence[str] | None = None,
     ) -> None:
-        """Creates a nest of layers as `self.<name>`; see `CreateChild`.
+        """Creates a nest of layers as `self.<name>`, like `CreateChild`.
 
         The nest is of lists and dicts, at any depth. Layers without a name are named
         `<name>_<index or key>`, nested ones such as `<name>_0_1`. `devices` has the
@@ -230,7 +230,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
     @property
     def theta(self) -> NestedMap:
-        """The variables' values like `vars`; trained ones come in `fprop_dtype`."""
+        """The variables' values like `vars`, trained ones in `fprop_dtype`."""
         return self.CastTheta(self.vars)
 
     @property
@@ -296,7 +296,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         raise NotImplementedError(f"{cls.__name__}.FPropMeta")
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
-        """Updates state after a training step; by default the children's.
+        """Updates state after a training step, by default the children's.
 
         The step's sums are in the structure of `accumulators`. The surrounding
         ForwardContext holds the step's number, if it is known. A subclass may leave out

@@ -49,7 +49,7 @@ class LayerType(type):
     }
 
     def __new__(mcs, name: str, bases: tuple, namespace: dict, **kwargs: Any) -> Any:
-        """Creates a layer class; the operations of its FProp carry the layer's name."""
+        """Creates a layer class whose FProp names operations for the layer."""
         if "FProp" in namespace:
             namespace["FProp"] = _in_name_scope(namespace["FProp"])
         meta = namespace.get("FPropMeta")
@@ -119,20 +119,27 @@ def make_children(
     taken: set[str],
     devices: Sequence[str] | None = None,
 ) -> Any:
-    """Creates a nest of layers in NestedMaps and lists; see `make_child`."""
+    """Creates a nest of layers in NestedMaps and lists.
+
+    See `make_child`.
+    """
     if not isinstance(params, (list, tuple, Mapping)):
         return make_child(parent, name, params, taken)
-    is_map, made = isinstance(params, Mapping), {}
+    is_map, children = isinstance(params, Mapping), {}
     for key in sorted(params) if is_map else range(len(params)):
         if devices:  # A pipeline's cells, which may be a thousand.
             set_detail(f"{name} {key + 1:,} of {len(params):,}")
         with tf.device(devices[key]) if devices else contextlib.nullcontext():
-            made[key] = make_children(parent, f"{name}_{key}", params[key], taken)
-    return NestedMap(made) if is_map else [*made.values()]
+            children[key] = make_children(parent, f"{name}_{key}", params[key], taken)
+    return NestedMap(children) if is_map else [*children.values()]
 
 
 def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParams:
-    """Returns a copy with inherited values; raises ValueError for other dtypes."""
+    """Returns a copy with inherited values.
+
+    Raises:
+        ValueError: if a dtype is not a floating-point dtype.
+    """
     p = params.Copy()
     if parent is not None:
         p = parent.CopyBaseParams(parent.params, p)
@@ -227,7 +234,7 @@ def _check_finished(layer: Any) -> None:
             f"{layer._path}: expected the name {name!r} until the layer is complete, "
             f"got {layer._params.name!r}. Set a name before Instantiate."
         )
-    known = set(map(id, tf.nest.flatten(list(layer._children.values()))))
+    child_ids = set(map(id, tf.nest.flatten(list(layer._children.values()))))
     for name, value in vars(layer).items():
         if name in layer._children:
             raise UserValueError(
@@ -237,7 +244,7 @@ def _check_finished(layer: Any) -> None:
         if name in ("_parent", "_children"):
             continue
         for inner in _layers_in(value):
-            if id(inner) not in known:
+            if id(inner) not in child_ids:
                 raise UserValueError(
                     "CreateChild or CreateChildren must create a layer's children; "
                     f"{layer.path} holds {type(inner).__name__} {inner.path!r} in "

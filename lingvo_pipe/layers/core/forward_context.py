@@ -89,18 +89,19 @@ class ForwardContext:
     @property
     def metrics(self) -> dict[str, Pair]:
         """Pairs (sum, weight) by name, of the reported pairs (mean, weight)."""
-        found = dict(self.local_metrics)
+        pairs_by_name = dict(self.local_metrics)
         for name, pairs in self.metric_pairs.items():
             sums = [(mean * weight, weight) for mean, weight in pairs]
-            found[name] = functools.reduce(
+            pairs_by_name[name] = functools.reduce(
                 lambda a, b: (a[0] + b[0], a[1] + b[1]), sums
             )
-        return found
+        return pairs_by_name
 
     def relative_path(self, path: str) -> str:
         """Returns `path` relative to the layer that this context runs.
 
-        Raises ValueError if the path is outside of that layer.
+        Raises:
+            ValueError: if the path is outside of that layer.
         """
         root = self.root_path
         if not root:
@@ -135,7 +136,10 @@ class ForwardContext:
         return tf.reshape(weights, [-1 if i == dim else 1 for i in range(x.shape.rank)])
 
     def example_rows(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of `x` that are examples; see `row_weights` for errors."""
+        """Returns the rows of `x` that are examples.
+
+        See `row_weights` for errors.
+        """
         if self.num_examples is None:
             return x
         dim = self._checked_row_dim(x)
@@ -145,7 +149,10 @@ class ForwardContext:
         return rows
 
     def add_loss(self, name: str, values: tf.Tensor) -> None:
-        """Records a loss per example, `[b]`; losses of one name add up."""
+        """Records a loss per example, `[b]`.
+
+        Losses of one name add up.
+        """
         # A sum of many examples in 16 bits would be far off.
         values = tf.cast(values, values.dtype if values.dtype.size > 2 else tf.float32)
         weights = self.row_weights(values)
@@ -157,7 +164,10 @@ class ForwardContext:
         self.losses[name] = total
 
     def add_metric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
-        """Records a metric; metrics of one name are averaged by their weights."""
+        """Records a metric.
+
+        Metrics of one name are averaged by their weights.
+        """
         mean, weight = (
             tf.stop_gradient(tf.cast(x, tf.float32)) for x in (mean, weight)
         )
@@ -181,9 +191,11 @@ class ForwardContext:
 
         A layer that draws again in the same forward pass gets other numbers. The static
         shape has the rows in dimension `batch_dim`, or, if that is the first, several
-        consecutive rows per example, as in `[B·T, D]`. Raises ValueError if the context
-        lacks the step or the first example, the shape is not static, or its rows do not
-        match the examples.
+        consecutive rows per example, as in `[B·T, D]`.
+
+        Raises:
+            ValueError: if the context lacks the step or the first example, the shape is
+                not static, or its rows do not match the examples.
         """
         if self.step is None or self.first_example is None:
             raise UserValueError(

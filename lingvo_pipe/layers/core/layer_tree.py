@@ -48,35 +48,38 @@ def variables_by_path(
 
     Entries are path, variable, and True if the variable belongs to another path.
     """
-    known = list(entries)
+    listed = list(entries)
     paths: dict[Any, str] = {}
-    for path, variable, _ in sorted(known, key=lambda entry: entry[2]):
+    for path, variable, _ in sorted(listed, key=lambda entry: entry[2]):
         paths.setdefault(variable.ref(), path)
-    return {path: v for path, v, _ in known if paths[v.ref()] == path}
+    return {path: v for path, v, _ in listed if paths[v.ref()] == path}
 
 
 def find_descendant(root: Any, path: str) -> Any:
-    """Returns a layer by its path; see `GetDescendant`."""
-    found = root
+    """Returns a layer by its path.
+
+    See `GetDescendant`.
+    """
+    node = root
     for step in path.replace("[", ".[").split(".") if path else []:
-        choices: Any = found if isinstance(found, (list, dict)) else found.children
+        choices: Any = node if isinstance(node, (list, dict)) else node.children
         try:
-            found = choices[int(step[1:-1]) if step.startswith("[") else step]
+            node = choices[int(step[1:-1]) if step.startswith("[") else step]
         except (KeyError, IndexError, TypeError, ValueError):
             near = did_you_mean(step, choices if isinstance(choices, dict) else ())
             problem = f"there is no {step!r}.{near}"
             raise _not_found(root, path, problem, choices) from None
-    if isinstance(found, (list, dict)):
-        kind = "list" if isinstance(found, list) else "map"
-        raise _not_found(root, path, f"it ends at a {kind} of layers.", found)
-    return found
+    if isinstance(node, (list, dict)):
+        kind = "list" if isinstance(node, list) else "map"
+        raise _not_found(root, path, f"it ends at a {kind} of layers.", node)
+    return node
 
 
 def _not_found(root: Any, path: str, problem: str, choices: Any) -> KeyError:
-    known = str(sorted(choices)) if isinstance(choices, dict) else "none"
+    choices_text = str(sorted(choices)) if isinstance(choices, dict) else "none"
     if isinstance(choices, list) and choices:
-        known = f"[0] to [{len(choices) - 1}]"
+        choices_text = f"[0] to [{len(choices) - 1}]"
     return UserKeyError(
         f"GetDescendant: expected the path of a layer below {root.path!r}; in {path!r} "
-        f"{problem} Choose among {known}."
+        f"{problem} Choose among {choices_text}."
     )

@@ -48,5 +48,5 @@ def note_path(layer: Any, of_name: bool = False) -> None:
     """Records a read of a layer's path, or only `of_name`, or of what reveals it."""
     reads = _open.get()
     if reads is not None and id(layer) in reads._numbers:
-        found = reads.names if of_name else reads.paths
-        found.add(reads._numbers[id(layer)])
+        numbers = reads.names if of_name else reads.paths
+        numbers.add(reads._numbers[id(layer)])

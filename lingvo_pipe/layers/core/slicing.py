@@ -79,30 +79,30 @@ class Sliceable:
         if slice_class is None or not isinstance(num_slices, int):
             raise UserValueError(f"{cls.__name__} cannot be cut into slices.")
         units = slice_class.UNITS
-        whole = p.Get(units)
-        found = []
-        for begin, end in itertools.pairwise(unit_edges(whole, num_slices)):
+        whole_size = p.Get(units)
+        slices = []
+        for begin, end in itertools.pairwise(unit_edges(whole_size, num_slices)):
             piece = CopyFieldsTo(p, slice_class.Params())
-            piece.Set(name="", begin=begin, whole=whole, **{units: end - begin})
-            found.append(slice_class.Trim(piece))
-        return found
+            piece.Set(name="", begin=begin, whole=whole_size, **{units: end - begin})
+            slices.append(slice_class.Trim(piece))
+        return slices
 
     @classmethod
     def NumUnits(cls, p: InstantiableParams) -> int:
-        """Returns the largest number of slices; 1 if a layer can't be sliced."""
+        """Returns the largest number of slices, 1 if a layer can't be sliced."""
         if (slice_class := cls.SliceClass(p)) is not None:
             return p.Get(slice_class.UNITS)
         return min(map(num_units, cls.SliceableParts(p).values()), default=1)
 
     def PieceOf(self, path: str) -> Piece | None:
-        """Returns the piece that a weight below this layer is; None for a whole."""
+        """Returns the piece that a weight below this layer is, None for a whole."""
         if self._parent is None:
             return None
         return self._parent.PieceOf(f"{self._params.name}/{path}")
 
 
 def num_units(p: InstantiableParams) -> int:
-    """Returns the largest number of slices of a layer; 1 if it can't be sliced."""
+    """Returns the largest number of slices of a layer, 1 if it can't be sliced."""
     return p.cls.NumUnits(p)
 
 
@@ -123,12 +123,12 @@ def slices_of(p: InstantiableParams, num_slices: NumSlices) -> list[Instantiable
 
 def pieces_by_path(layer: Any) -> dict[str, Piece]:
     """Returns the pieces among a layer's variables, by path."""
-    found = {
-        f"{each.path}/{name}": each.PieceOf(name)
-        for each in layer.Descendants()
-        for name in each.own_variables
+    pieces = {
+        f"{descendant.path}/{name}": descendant.PieceOf(name)
+        for descendant in layer.Descendants()
+        for name in descendant.own_variables
     }
-    return {path: piece for path, piece in found.items() if piece is not None}
+    return {path: piece for path, piece in pieces.items() if piece is not None}
 
 
 def cut_whole(value: tf.Tensor, piece: Piece, size: int) -> tf.Tensor:

@@ -24,8 +24,10 @@ def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
     """Ties variables that are created inside to variables of other paths.
 
     Ties map a tied variable's path to its owner's, both below the layer at `root`.
-    Raises ValueError if a variable was not created, an owner is tied itself, or the two
-    differ in shape, dtype or trainability.
+
+    Raises:
+        ValueError: if a variable was not created, an owner is tied itself, or the two
+            differ in shape, dtype or trainability.
     """
     outer = getattr(_local, "ties", None)
     _local.ties = _Ties(ties, root)
@@ -81,20 +83,20 @@ class _Ties:
 
     def check_all_created(self) -> None:
         """Raises ValueError if either side of a tie has no variable."""
-        own = sorted(set(self._created) - set(self._ahead))
+        created = sorted(set(self._created) - set(self._ahead))
         for owner, path in self._ahead.items():
             raise UserValueError(
                 f"Tied weights of {self._root}: {path} is tied to {owner}; expected "
-                f"a weight that a layer creates and that is not tied, one of {own}."
-                f"{did_you_mean(owner, own)}"
+                f"a weight that a layer creates and that is not tied, one of {created}."
+                f"{did_you_mean(owner, created)}"
             )
         unused = sorted(set(self._ties) - self._used)
         if unused:
             below = [path.removeprefix(f"{self._root}/") for path in unused]
-            hints = "".join(did_you_mean(path, own) for path in below)
+            hints = "".join(did_you_mean(path, created) for path in below)
             raise UserValueError(
                 f"Tied weights must exist; {unused} do not, among the weights of "
-                f"{self._root}: {own}.{hints}"
+                f"{self._root}: {created}.{hints}"
             )
 
     def _check_same(
@@ -102,10 +104,12 @@ class _Ties:
     ) -> None:
         """Raises ValueError unless `create` makes a variable like the owner's."""
         with tf.Graph().as_default():
-            both = create(path), self._created[owner]
-            own, other = [(tuple(v.shape), v.dtype, v.trainable) for v in both]
-        if own != other:
+            variables = create(path), self._created[owner]
+            new_traits, owner_traits = [
+                (tuple(v.shape), v.dtype, v.trainable) for v in variables
+            ]
+        if new_traits != owner_traits:
             raise UserValueError(
                 "Tied weights must have the same shape, dtype and trainability; "
-                f"{path} has {own}, {created_at} {other}."
+                f"{path} has {new_traits}, {created_at} {owner_traits}."
             )

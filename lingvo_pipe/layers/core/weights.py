@@ -78,7 +78,7 @@ def _rule(method: str, default_scale: float = 1.0) -> staticmethod[..., Params]:
 
 
 class WeightInit:
-    """Rules for initial values; each takes a `scale` and, optionally, a `seed`.
+    """Rules for initial values, each with a `scale` and, optionally, a `seed`.
 
         Constant                     every element is `scale`
         Gaussian                     normal, standard deviation `scale`
@@ -178,8 +178,6 @@ def WeightParams(
 ) -> Params:
     """Declares a variable for `BaseLayer.CreateVariable`.
 
-    Raises ValueError if `collections` is not a list of names.
-
     Args:
         shape: all dimensions, each at least 1.
         init: one of `WeightInit`'s rules; if None, the layer's `params_init`.
@@ -190,6 +188,9 @@ def WeightParams(
         trainable: False for state without gradients, such as moving averages.
         fans: inputs and outputs of a unit, for the rules that depend on them; if None,
             derived from the shape `[..., I, O]`.
+
+    Raises:
+        ValueError: if `collections` is not a list of names.
     """
     if collections is not None and not isinstance(collections, (list, tuple)):
         raise UserValueError(
@@ -229,8 +230,8 @@ def create_variable(
     may_train = weight.trainable and _MOVING_VARS not in weight.collections
 
     def draw() -> tf.Tensor:
-        whole = shape if piece is None else whole_shape(shape, piece)
-        value = initial_value(rule, whole, dtype, pair, weight.fans)
+        full_shape = shape if piece is None else whole_shape(shape, piece)
+        value = initial_value(rule, full_shape, dtype, pair, weight.fans)
         with tf.device("/CPU:0"):
             return (
                 value if piece is None else cut_whole(value, piece, shape[piece.axis])

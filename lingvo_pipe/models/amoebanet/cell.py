@@ -167,9 +167,13 @@ class _CellSlice(AmoebaCell):
 
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        own = list(_flow(p).sources)[p.begin : p.end]
+        operation_names = list(_flow(p).sources)[p.begin : p.end]
         parts = super().Parts(p).items()
-        return {name: x for name, x in parts if name.removeprefix("drop_") in own}
+        return {
+            name: x
+            for name, x in parts
+            if name.removeprefix("drop_") in operation_names
+        }
 
 
 class _Flow(NamedTuple):
@@ -182,13 +186,13 @@ class _Flow(NamedTuple):
     outputs: list[str]
 
     def live(self, number: int) -> list[str]:
-        """Returns what is computed before operation `number` and needed from it on."""
+        """Returns the values that operation `number` and later ones need."""
         names = list(self.sources)
         later = names[number:]
         needed = {"last", *self.outputs, *map(self.sources.get, later)}
         needed |= {f"left_{x[6:]}" for x in later if x.startswith("right_")}
-        found = ["last", "before", *names[:number]]
-        return [x for x in found if x in needed or not number]
+        candidates = ["last", "before", *names[:number]]
+        return [x for x in candidates if x in needed or not number]
 
 
 def _flow(p: InstantiableParams) -> _Flow:
@@ -238,7 +242,11 @@ def _run_cell(
 
 
 def cell_genotype(p: InstantiableParams) -> CellGenotype:
-    """Returns the genotype that a cell's params name, or raises ValueError."""
+    """Returns the genotype that a cell's params name.
+
+    Raises:
+        ValueError: if there is no such genotype.
+    """
     check_choice(p.genotype, sorted(GENOTYPES), "genotype")
     network = GENOTYPES[p.genotype]
     return network.reduction if p.reduction else network.normal

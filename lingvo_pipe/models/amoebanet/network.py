@@ -36,7 +36,7 @@ def amoebanet(
     auxiliary_tpl: InstantiableParams | None = None,
     image_shape: Sequence[int] | None = None,
 ) -> list[InstantiableParams]:
-    """Returns params of the layers; raises ValueError if a size is not possible.
+    """Returns params of the layers.
 
     Args:
         genotype: letter of the genotype.
@@ -52,6 +52,9 @@ def amoebanet(
         auxiliary_tpl: params of an AuxiliaryClassifierLayer with an AuxiliaryHeadLayer,
             without their sizes; if None, there is no auxiliary head.
         image_shape: H and W of the input, which an auxiliary head depends on.
+
+    Raises:
+        ValueError: if a size is not possible.
     """
     if num_cells < 3 or num_cells % 3:
         raise UserValueError(

@@ -91,14 +91,20 @@ def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
 
 
 def _separable(window: int) -> Callable[[Channels, int], Layers]:
-    """Returns a function for two separable convolutions; the first has the stride."""
+    """Returns a function for two separable convolutions.
+
+    Only the first has the stride.
+    """
 
     def make(channels: Channels, stride: int) -> Layers:
         layers = []
-        for num_in, each in ((channels.num_in, stride), (channels.num_filters, 1)):
+        for num_in, conv_stride in (
+            (channels.num_in, stride),
+            (channels.num_filters, 1),
+        ):
             conv = convolution.SeparableConv2DLayer.Params().Set(
                 filter_shape=[window, window, num_in, channels.num_filters],
-                filter_stride=[each, each],
+                filter_stride=[conv_stride, conv_stride],
             )
             layers += [ActivationLayer.Params(), conv, _norm(channels)]
         return layers

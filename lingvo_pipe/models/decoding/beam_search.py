@@ -36,7 +36,7 @@ ChooseRows = Callable[[Any, tf.Tensor], Any]
 
 
 class Hypotheses(NamedTuple):
-    """Ended sequences of each example, the best first; empty ones last."""
+    """Ended sequences of each example, the best first and empty ones last."""
 
     ids: tf.Tensor  # [B, N, T] int32, including the end token, then 0
     lengths: tf.Tensor  # [B, N] int32, including the end token; 0 for an empty one
@@ -45,7 +45,10 @@ class Hypotheses(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """Open hypotheses: `[B, W, T]`, `[B, W]` and `[B, W]`; -inf for an empty one."""
+    """Open hypotheses: `[B, W, T]`, `[B, W]` and `[B, W]`.
+
+    An empty one has the score -inf.
+    """
 
     ids: tf.Tensor
     last_ids: tf.Tensor
@@ -68,8 +71,7 @@ def beam_search(
 ) -> Hypotheses:
     """Searches in one loop of the graph, all examples side by side.
 
-    States stay on the devices of the initial states and of the step's results. Raises
-    ValueError if a number is out of its range.
+    States stay on the devices of the initial states and of the step's results.
 
     Args:
         step: the model: maps the tokens at a step to the log probabilities, at most 0,
@@ -84,6 +86,9 @@ def beam_search(
         num_hypotheses: N, at most W.
         length_penalty: GNMT's α.
         dtype: dtype of the log probabilities.
+
+    Raises:
+        ValueError: if a number is out of its range.
     """
     _check(width, num_hypotheses)
     penalties = tf.constant(length_penalties(length_penalty, max_length), dtype)
@@ -136,7 +141,11 @@ def beam_search(
 
 
 def length_penalties(alpha: float, max_length: int) -> np.ndarray:
-    """Returns lp(0), ..., lp(max_length), in float64; raises ValueError for a bad α."""
+    """Returns lp(0), ..., lp(max_length), in float64.
+
+    Raises:
+        ValueError: if α is out of range.
+    """
     if not 0 <= alpha < math.inf:
         raise UserValueError(
             "length_penalty: expected a finite number of at least 0, GNMT's α, got "
@@ -161,7 +170,10 @@ def _check(width: int, num_hypotheses: int) -> None:
 def _only_allowed(
     log_probs: tf.Tensor, must_end: tf.Tensor, eos_id: int, width: int
 ) -> tf.Tensor:
-    """Maps `[B·W, V]` to `[B, W, V]`; allows only the end token if `must_end`."""
+    """Maps `[B·W, V]` to `[B, W, V]`.
+
+    If `must_end`, only the end token is allowed.
+    """
     num_tokens = log_probs.shape[-1]
     log_probs = tf.reshape(log_probs, [-1, width, num_tokens])
     is_not_end = tf.not_equal(tf.range(num_tokens), eos_id)
@@ -172,7 +184,10 @@ def _only_allowed(
 def _best_extensions(
     beam: _Beam, log_probs: tf.Tensor, t: tf.Tensor
 ) -> tuple[tf.Tensor, _Beam]:
-    """Extends a beam by `[B, W, V]`; returns the W best and their parents `[B, W]`."""
+    """Extends a beam by `[B, W, V]`.
+
+    Returns the W best hypotheses and their parents `[B, W]`.
+    """
     _, width, num_tokens = log_probs.shape
     sums = beam.log_probs[:, :, tf.newaxis] + log_probs
     best, indices = tf.math.top_k(tf.reshape(sums, [-1, width * num_tokens]), width)
@@ -184,8 +199,11 @@ def _best_extensions(
 
 
 def _best_of(old: Hypotheses, new: Hypotheses) -> Hypotheses:
-    """Returns the N best of both; among equal ones the old, and then the first."""
-    both = [tf.concat(pair, 1) for pair in zip(old, new, strict=True)]
-    scores, indices = tf.math.top_k(both[-1], old.scores.shape[1])
-    others = [tf.gather(x, indices, axis=1, batch_dims=1) for x in both[:-1]]
-    return Hypotheses(*[*others, scores])
+    """Returns the N best of both.
+
+    Among equal ones, old ones come first, then lower indices.
+    """
+    joined = [tf.concat(pair, 1) for pair in zip(old, new, strict=True)]
+    scores, indices = tf.math.top_k(joined[-1], old.scores.shape[1])
+    gathered = [tf.gather(x, indices, axis=1, batch_dims=1) for x in joined[:-1]]
+    return Hypotheses(*[*gathered, scores])

@@ -42,7 +42,10 @@ class AuxiliaryClassifierLayer(BaseLayer):
         self.CreateChild("classifier", p.classifier)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Returns the outputs; in training label `[B]` and weight `[B]` follow them."""
+        """Returns the outputs.
+
+        In training label `[B]` and weight `[B]` follow them.
+        """
         p = self.params
         outputs, targets = args[: p.num_outputs], args[p.num_outputs :]
         if not self.do_eval:

@@ -48,7 +48,7 @@ class ClassificationImages:
             rows = np.flatnonzero(counts)[:num_missing]
             pixels = tf.gather(input_batch.image, rows).numpy()
             triples = zip(pixels, labels.tolist(), predicted.tolist(), strict=False)
-            self._images += [ClassifiedImage(*each) for each in triples]
+            self._images += [ClassifiedImage(*triple) for triple in triples]
 
     def Draw(self) -> dict[str, bytes]:
         """Returns the PNGs `images` and `confusion`, each if there is data for it."""
@@ -100,7 +100,10 @@ class Confusion:
         return np.array(sorted(chosen), int)
 
     def shares(self, classes: np.ndarray) -> np.ndarray:
-        """Returns `[K, K]` shares of all examples of each true class; 0 without any."""
+        """Returns `[K, K]` shares of the examples of each true class.
+
+        Shares of a class without examples are 0.
+        """
         sizes = np.maximum(self.counts.sum(1), 1)[classes, np.newaxis]
         return self.counts[np.ix_(classes, classes)] / sizes
 
@@ -136,7 +139,10 @@ def displayed(pixels: np.ndarray) -> np.ndarray:
 def draw_confusion(
     confusion: Confusion, classes: np.ndarray, names: Sequence[str]
 ) -> bytes:
-    """Returns a PNG of counts of classes, int `[K]`; larger shares are darker."""
+    """Returns a PNG of counts of classes, int `[K]`.
+
+    Larger shares are darker.
+    """
     size = len(classes) * _INCHES_PER_CLASS + _INCHES_OF_NAMES
     figure = _figure(size, size)
     panel = figure.subplots()

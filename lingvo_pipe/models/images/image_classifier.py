@@ -47,13 +47,13 @@ class ImageClassifier(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a head: for images ReLU and their mean; then fully connected."""
-        first, *others = as_args(passed_on)
+        """Returns a fully connected head, for images after ReLU and their mean."""
+        first, *extra_outputs = as_args(passed_on)
         rank = first.shape.rank if isinstance(first, tf.TensorSpec) else None
         if rank == 4:
             head = HeadLayer.Params().Set(keep_prob=1.0, num_in=first.shape[-1])
             return head.Set(num_classes=predictions.shape[-1])
-        if rank == 2 and not others:
+        if rank == 2 and not extra_outputs:
             head = FCLayer.Params().Set(input_dim=first.shape[-1])
             return head.Set(output_dim=predictions.shape[-1])
         return super().LocalHead(p, num_cells, passed_on, predictions)
@@ -89,7 +89,10 @@ class ImageClassifier(BaseTask):
         }
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
-        """Returns `loss` and `accuracy`; labels are smoothed in training only."""
+        """Returns `loss` and `accuracy`.
+
+        Labels are smoothed in training only.
+        """
         smoothing = 0.0 if self.do_eval else self.params.label_smoothing
         label, weight = targets.label, targets.weight
         return softmax_cross_entropy(predictions, label, weight, smoothing)

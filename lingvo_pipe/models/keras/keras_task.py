@@ -48,7 +48,10 @@ class KerasTask(BaseTask):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns params; `ParamsOf` also sets the pipeline's cells."""
+        """Returns params.
+
+        `ParamsOf` also sets the pipeline's cells.
+        """
         p = super().Params()
         p.Define(
             "loss",
@@ -89,11 +92,14 @@ class KerasTask(BaseTask):
     def ParamsOf(
         cls, model: Callable[..., keras.Model], /, **arguments: Any
     ) -> InstantiableParams:
-        """Returns params of a task with a model's cells; ValueError if it can't be cut.
+        """Returns params of a task with a model's cells.
 
         Args:
             model: function of a module that returns a Sequential or functional model.
             **arguments: its arguments, which have a text form.
+
+        Raises:
+            ValueError: if the model cannot be cut.
         """
         built, cells = built_model(model, arguments, None)
         p, cell = cls.Params(), KerasCell.Params().Set(model=model, arguments=arguments)
@@ -174,12 +180,12 @@ class KerasTask(BaseTask):
                 f"{self.params.loss!r} for {len(tree.flatten(outputs))} outputs. Name "
                 "one of keras.losses, or define ComputeLoss in a subclass."
             )
-        own = outputs
+        original_outputs = outputs
         outputs = tf.cast(outputs, tf.as_dtype(keras.config.floatx()))
         y = targets.targets
         if y.shape.rank == outputs.shape.rank - 1 and outputs.shape[-1] == 1:
             y = y[..., None]
-        found = NestedMap()
+        metrics = NestedMap()
         for name, function in self._values.items():
             raw = function(y, outputs)  # With a mask if it ignores a class.
             values = tf.cast(raw, outputs.dtype)
@@ -187,10 +193,10 @@ class KerasTask(BaseTask):
             weights = targets.weights
             weights = tf.ones(tf.shape(y)[:1]) if weights is None else weights
             weights = _repeated(weights, values)
-            for mask in present([get_mask(own), get_mask(raw)]):
+            for mask in present([get_mask(original_outputs), get_mask(raw)]):
                 weights *= _repeated(mask, values)
-            found[name] = weighted_means(weights, value=values).value
-        return found
+            metrics[name] = weighted_means(weights, value=values).value
+        return metrics
 
 
 def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
@@ -199,31 +205,31 @@ def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
             f"{path}_arguments['reduction']: expected no reduction: the loss is the "
             f"mean by the task's weights, got {arguments['reduction']!r}. Leave it out."
         )
-    found: Any = _named(keras.losses, loss, path) if isinstance(loss, str) else loss
-    is_class = inspect.isclass(found)
-    bound = functools.partial(found, **arguments)
+    resolved: Any = _named(keras.losses, loss, path) if isinstance(loss, str) else loss
+    is_class = inspect.isclass(resolved)
+    bound = functools.partial(resolved, **arguments)
     return bound().call if is_class else bound
 
 
 def _named(module: Any, name: Any, path: str) -> Any:
-    known: dict[str, Any] = {
+    choices: dict[str, Any] = {
         key: x
         for key, x in vars(module).items()
         if inspect.isfunction(x) and key not in ("get", "serialize", "deserialize")
     }
     if module is keras.losses:
-        known |= {key: x for key, x in vars(module).items() if inspect.isclass(x)}
+        choices |= {key: x for key, x in vars(module).items() if inspect.isclass(x)}
     else:
-        known |= {"accuracy": _accuracy, "acc": _accuracy}
+        choices |= {"accuracy": _accuracy, "acc": _accuracy}
     with contextlib.suppress(ValueError):  # If it is no abbreviation, such as mse.
-        known.setdefault(name, keras.losses.get(str(name)))
-    if name not in known:
+        choices.setdefault(name, keras.losses.get(str(name)))
+    if name not in choices:
         raise UserValueError(
-            f"{path}: expected a name of {module.__name__}, one of {sorted(known)}, "
+            f"{path}: expected a name of {module.__name__}, one of {sorted(choices)}, "
             f"got {name!r}. "
-            f"{did_you_mean(str(name), known).strip() or 'Choose one of these.'}"
+            f"{did_you_mean(str(name), choices).strip() or 'Choose one of these.'}"
         )
-    return known[name]
+    return choices[name]
 
 
 def _accuracy(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:

@@ -48,7 +48,10 @@ def beam_decode(
     """Returns the N best translations of each source, without the first tokens.
 
     The source is a stream `[B, S]`, static in S, one sentence a row; `first_ids` are
-    `[B]` int32. Raises ValueError if a param is out of its range.
+    `[B]` int32.
+
+    Raises:
+        ValueError: if a param is out of its range.
     """
     _check(p)
     num_source_tokens = source.ids.shape[1]
@@ -92,7 +95,10 @@ def _check(p: Params) -> None:
 
 
 def _max_lengths(p: Params, source: NestedMap) -> tf.Tensor:
-    """Returns `[B]` maximal lengths; the source's padding does not count."""
+    """Returns `[B]` maximal lengths.
+
+    The source's padding does not count.
+    """
     lengths = tf.math.count_nonzero(source.segment_ids, 1, dtype=tf.int32)
     of_source = tf.floor(p.max_length_ratio * tf.cast(lengths, tf.float64))
     return tf.cast(of_source, tf.int32) + p.max_extra_length

@@ -49,15 +49,20 @@ def placed_cells(
     """Returns the layers of a pipeline, including the prologue.
 
     Each is on its stage's device or, without `on_stages`, where TensorFlow puts it.
-    Weights of other stages are copied there once. Raises ValueError if a layer can't
-    run token by token, or a device can't run loops.
+    Weights of other stages are copied there once.
+
+    Raises:
+        ValueError: if a layer can't run token by token, or a device can't run loops.
     """
     stages = [0] * len(pipeline.before)
     stages += map(pipeline.stage_of_cell, range(len(pipeline.cells)))
     layers = [*pipeline.before, *pipeline.cells]
     thetas = [*theta.before, *theta.cells]
     devices = [pipeline.devices[stage] if on_stages else None for stage in stages]
-    return [_placed(*each) for each in zip(layers, thetas, devices, strict=True)]
+    return [
+        _placed(layer, weights, device)
+        for layer, weights, device in zip(layers, thetas, devices, strict=True)
+    ]
 
 
 def _placed(layer: BaseLayer, theta: NestedMap, device: str | None) -> PlacedCell:
@@ -104,8 +109,9 @@ def init_states(
     for i, cell in enumerate(cells):
         if cell.has_states:
             with tf.device(cell.device):
-                args = (cell.theta, state, batch_size, max_length)
-                states[i] = cell.layer.InitStates(*args)
+                states[i] = cell.layer.InitStates(
+                    cell.theta, state, batch_size, max_length
+                )
     return states
 
 
@@ -123,8 +129,9 @@ def extend_step(
     for i, cell in enumerate(cells):
         with tf.device(cell.device):
             if cell.has_states:
-                args = (cell.theta, outputs, states[i], time_step)
-                outputs, extended[i] = cell.layer.ExtendStep(*args)
+                outputs, extended[i] = cell.layer.ExtendStep(
+                    cell.theta, outputs, states[i], time_step
+                )
             elif cell.layer.params.stream == TARGET:
                 outputs = cell.layer.FProp(cell.theta, outputs)
     with tf.device(cells[-1].device):
@@ -139,6 +146,8 @@ def choose_rows(
     for i, cell in enumerate(cells):
         if cell.has_states:
             with tf.device(cell.device):
-                own = tf.nest.map_structure(lambda x: tf.gather(x, rows), states[i].own)
-                chosen[i] = NestedMap(states[i], own=own)
+                own_states = tf.nest.map_structure(
+                    lambda x: tf.gather(x, rows), states[i].own
+                )
+                chosen[i] = NestedMap(states[i], own=own_states)
     return chosen

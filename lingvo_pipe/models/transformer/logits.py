@@ -57,7 +57,10 @@ class LogitsLayer(BaseLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Cuts the vocabulary; the slices need the stream's labels."""
+        """Returns the class of slices of the vocabulary.
+
+        The slices need the stream's labels.
+        """
         return _LogitsSlice
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> tf.Tensor:
@@ -88,11 +91,11 @@ class LogitsLayer(BaseLayer):
 
 
 class _LogitsSlice(SliceLayer, LogitsLayer):
-    """Logits of some tokens; passes on sums over the vocabulary, never all logits.
+    """Logits of some tokens.
 
-    A NestedMap of `[B, T]` each: the maximum and the sum of exponentials below it, the
-    label's logit, the sum, and the token of the maximum; from the last slice on what
-    `token_metrics` needs.
+    Passes on sums over the vocabulary, never all logits. A NestedMap of `[B, T]` each:
+    the maximum and the sum of exponentials below it, the label's logit, the sum, and
+    the token of the maximum; from the last slice on what `token_metrics` needs.
     """
 
     UNITS = "num_tokens"

@@ -97,8 +97,10 @@ def plain_layer() -> InstantiableParams:
 def tied_embeddings(cell_tpl: Sequence[InstantiableParams]) -> dict[str, str]:
     """Returns a pipeline's `tied`: one table for all embeddings and the logits."""
     tables = {streams.StreamEmbeddingLayer: "embedding/w", LogitsLayer: "w"}
-    first, *others = [f"{p.name}/{tables[p.cls]}" for p in cell_tpl if p.cls in tables]
-    return dict.fromkeys(others, first)
+    first, *tied_paths = [
+        f"{p.name}/{tables[p.cls]}" for p in cell_tpl if p.cls in tables
+    ]
+    return dict.fromkeys(tied_paths, first)
 
 
 def _sized(

@@ -96,9 +96,12 @@ class StreamEmbeddingLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the embedding; the last slice has the positions and the dropout."""
-        whole = cls.SliceableParts(p)["embedding"]
-        tables = slices_of(whole, part_slices(num_slices, "embedding"))
+        """Cuts the embedding.
+
+        The last slice has the positions and the dropout.
+        """
+        embedding = cls.SliceableParts(p)["embedding"]
+        tables = slices_of(embedding, part_slices(num_slices, "embedding"))
         tpl = CopyFieldsTo(p, _StreamEmbeddingSlice.Params()).Set(name="")
         slices = [tpl.Copy().Set(table=table) for table in tables]
         slices[-1].is_last = True

@@ -32,7 +32,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class TransformerLayer(CompositeLayer):
-    """A map of the hidden states of one stream; see `streams`."""
+    """A map of the hidden states of one stream, as defined in `streams`."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -86,15 +86,18 @@ class TransformerLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the parts; a part that stays whole is a cell, too."""
+        """Cuts the parts.
+
+        A part that is not cut becomes one cell.
+        """
         tpl = CopyFieldsTo(p, TransformerSlice.Params(), ignore_unknown_keys=True)
         slices = []
         for name, part in cls.SliceableParts(p).items():
             pieces = slices_of(part, part_slices(num_slices, name))
             slices += [tpl.Copy().Set(name="", part=name, body=x) for x in pieces]
             slices[-1].ends_part = True
-        for each in slices[:-1]:
-            each.final_norm_tpl = None
+        for slice_params in slices[:-1]:
+            slice_params.final_norm_tpl = None
         slices[0].is_first = slices[-1].is_last = True
         return slices
 

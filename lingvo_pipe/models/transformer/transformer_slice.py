@@ -73,7 +73,10 @@ class TransformerSlice(BaseLayer):
             self.CreateChild("final_norm", p.final_norm_tpl.Copy().Set(dim=p.model_dim))
 
     def FProp(self, theta: NestedMap, state: NestedMap, *passed_on: Any) -> Any:
-        """Returns the state and what the next slice needs; the last only the state."""
+        """Returns the state and the values that the next slice needs.
+
+        The last slice returns only the state.
+        """
         p = self.params
         inputs = (state[p.stream].hidden,) if p.is_first else passed_on
         args = part_inputs(p, p.part, state)

@@ -75,7 +75,10 @@ class TranslationTask(BaseTask):
         eos_id: int,
         on_stages: bool = True,
     ) -> Hypotheses:
-        """Translates a batch's `source` `[B, S]`; see `beam_decode`, `placed_cells`."""
+        """Translates a batch's `source` `[B, S]`.
+
+        See `beam_decode` and `placed_cells`.
+        """
         cells = placed_cells(self.pipeline, theta.pipeline, on_stages)
         source = as_stream(input_batch.source)
         return beam_decode(self.params.decode, cells, source, first_ids, eos_id)
