@@ -97,10 +97,10 @@ class PipelineSteps:
         """
         num_steps = tf.shape(present(batches)[0])[0]
         cut, (inputs, targets) = self._cut(batches)
-        own_steps = first_step + tf.range(tf.cast(num_steps, tf.int64))
+        steps = first_step + tf.range(tf.cast(num_steps, tf.int64))
         arguments = RunArguments(
             thetas=theta["cells"],
-            step=tf.repeat(own_steps, cut.num_micro_batches),
+            step=tf.repeat(steps, cut.num_micro_batches),
             first_examples=tf.tile(cut.first_examples, [num_steps]),
             num_examples=(
                 tf.tile(cut.num_examples, [num_steps]) if cut.is_ragged else None

@@ -19,9 +19,9 @@ from lingvo_pipe.core.error_causes import likely_cause
 from lingvo_pipe.core.error_text import frames_text, plain_message
 from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.core.nests import map_present
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
+from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
-from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
+from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.schedules.slots import StashKind
@@ -49,6 +49,7 @@ def diagnose(
     devices: Sequence[str],
     traced: TracedLayers,
     arguments: LoopArguments,
+    weights: Sequence[Sequence[list[tf.Tensor]]],
     mini_batch: Mapping[str, Any],
     trains: bool,
 ) -> None:
@@ -66,14 +67,14 @@ def diagnose(
     not_finite.inspect("the mini-batch", _by_path("", mini_batch))
     placed = [
         (layer, device, layer_weights)
-        for stage, device, weights in zip(
-            stages, devices, arguments.weights, strict=True
-        )
-        for layer, layer_weights in zip(stage.layers, weights, strict=True)
+        for stage, device, stage_weights in zip(stages, devices, weights, strict=True)
+        for layer, layer_weights in zip(stage.layers, stage_weights, strict=True)
     ]
     layers = [
-        _Layer(traced, i, layer, device, weights, not_finite)
-        for i, (layer, device, weights) in enumerate(placed)
+        _Layer(traced, i, stage, device, layer_weights, not_finite)
+        for i, (stage, (_, device, layer_weights)) in enumerate(
+            zip(stages_of_one([layer for layer, *_ in placed]), placed, strict=True)
+        )
     ]
     for m in range(len(arguments.first_examples)):
         num = arguments.num_examples
@@ -129,19 +130,20 @@ class NotFinite:
 
 
 class _Layer:
-    """One layer, or the loss, that runs by itself."""
+    """One layer, or the loss, that runs by itself as a stage."""
 
     def __init__(
         self,
         traced: TracedLayers,
         index: int,
-        layer: PlacedLayer,
+        stage: Stage,
         device: str,
         weights: Sequence[tf.Tensor],
         not_finite: NotFinite,
     ):
         self._trace, self._label = traced.traces[index], traced.labels[index]
-        self._layer, self._stage = layer, Stage([layer], [False])
+        self._stage = stage
+        (self._layer,) = stage.layers
         self._device, self._not_finite = device, not_finite
         is_layer = index < len(traced.layers)
         variables = traced.layers[index].vars if is_layer else {}

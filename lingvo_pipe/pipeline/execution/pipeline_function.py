@@ -126,13 +126,13 @@ class PipelineFunction:
         if spec.loss_fn:
             weights[-1].append([])
         of_loops = self._fed_eagerly(arguments._replace(thetas=[]))
-        of_loops = of_loops._replace(weights=weights)
         mini_batch = {"input": arguments.inputs, "target": arguments.targets}
         diagnose(
             self._stages,
             spec.devices,
             self._traced,
             of_loops,
+            weights,
             mini_batch,
             spec.trains,
         )

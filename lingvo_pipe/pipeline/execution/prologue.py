@@ -31,7 +31,7 @@ from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
 )
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
 from lingvo_pipe.pipeline.loops.placed_layer import Values
-from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
+from lingvo_pipe.pipeline.loops.stage import StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.schedules.slots import StashKind
@@ -190,7 +190,7 @@ class PrologueFunction:
         self._outputs = as_args(self._traced.outputs)
         compiled = compilation(spec.jit_compile[0], spec.devices[0])
         placed = self._traced.placed_layers([compiled] * len(spec.layers))
-        self._stages = [Stage([layer], [False]) for layer in placed]
+        self._stages = stages_of_one(placed)
         self.num_bytes = sum(
             num_bytes([*p.weights, *p.casts, *f.accumulators, *p.residuals])
             for f in [layer.functions for layer in placed]

@@ -60,9 +60,10 @@ def emit_batch_shards(
 
 
 def join_batch_shards(shards: Sequence[LoopResults], spec: PipelineSpec) -> LoopResults:
-    """Joins the results of `emit_batch_shards`, except for the weights' gradients.
+    """Joins the results of `emit_batch_shards`.
 
-    The times are by device, replica by replica.
+    Several shards leave out the weights' gradients, which their owners sum, and notes,
+    which they do not have. The times are by device, replica by replica.
     """
     if len(shards) == 1:
         return shards[0]

@@ -87,7 +87,7 @@ class StageConstants(NamedTuple):
         step, first_examples, num_examples, loss_scale: see `LoopArguments`.
         inputs: the mini-batch's inputs that the stage uses, by micro-batch.
         output_gradients: gradients of the seeded values, by micro-batch.
-        of_update: with updates.
+        of_update: the constants of updates; None without updates.
     """
 
     weights: Pack | None
@@ -112,7 +112,7 @@ class StageState(NamedTuple):
             recomputation starts from.
         stashes: packed stashes that the schedule uses, by `StashKind.name`.
         sums: packed sums of all layers.
-        updated: the weights, with updates; or None.
+        updated: the weights and results of updates; None without updates.
     """
 
     gradients: Pack

@@ -1,8 +1,8 @@
 """Methods that are one node where they are called.
 
 Such a method is traced at its first call with arguments of certain shapes and dtypes,
-as a function. Each later call adds one node to the graph being built, or none if the
-function computes nothing.
+as a function. Each call adds one node to the graph being built, or none if the function
+computes nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def shared_by_kind(operation: _Method) -> _Method:
     """Makes an operation one node, with a function that identical stages share.
 
     Dicts among its arguments and results are values by number, and `wanted` are such
-    numbers. The function has the numbers of the first stage of the kind.
+    numbers; values of other stages are left out. The function has the numbers of the
+    first stage of the kind.
     """
 
     @functools.wraps(operation)
@@ -108,7 +109,7 @@ def _packed(concrete: Any) -> Callable[[Any], Any]:
 def _renumbered(structures: Iterable[Any], numbers: Mapping[int, int]) -> tuple:
     """Returns the structures, with the dicts' keys mapped, or dropped if not mapped."""
     return tuple(
-        {numbers[key]: x for key, x in structure.items() if key in numbers}
+        dict(sorted((numbers[k], x) for k, x in structure.items() if k in numbers))
         if isinstance(structure, dict)
         else structure
         for structure in structures

@@ -41,6 +41,7 @@ class PackedPhases:
 
     def __init__(self, phases: Phases):
         self.phases = phases
+        # Specs of the weights that have gradients.
         self._learned = list(itertools.compress(phases.weights, phases.has_gradient))
         self.accumulators = accumulator_specs(self._learned)
         self.weights = Packing(phases.cast_weights)

@@ -58,9 +58,10 @@ class LoopArguments(NamedTuple):
         weights: for each stage, for each of its layers, the packed weights.
         step, first_examples, num_examples, output_gradients, micro_batches_per_step:
             see `RunArguments`.
-        loss_scale: [] or None, the factor of auxiliary losses; `[M]` with updates.
+        batch: the mini-batch's inputs and targets; an index is a value's number.
+        loss_scale: [] or None, the factor of auxiliary losses; `[M]` with updates,
+            if there are such losses.
         divisors: `[N]` float64, divisors of each step's accumulators, with updates.
-        batch: the mini-batch's inputs and targets by number of the value.
     """
 
     tables: Sequence[FedTable]
@@ -75,7 +76,10 @@ class LoopArguments(NamedTuple):
     micro_batches_per_step: Any = None
 
     def map_stacked(self, function: Any) -> "LoopArguments":
-        """Returns the arguments, with `function` applied to the stacked ones."""
+        """Returns the arguments, with `function` applied to the stacked ones.
+
+        Without updates: with them, step and loss scale are stacked, too.
+        """
         stacked = {name: getattr(self, name) for name in _STACKED_IN_LOOPS}
         return self._replace(**map_present(function, stacked))
 
@@ -123,12 +127,14 @@ class RunResults(NamedTuple):
 
     Attributes:
         gradients: gradients of the mean loss, for each layer in theta's structure; None
-            for untrained weights, and everywhere without a backward pass.
+            for untrained weights, and everywhere without a backward pass; none with
+            updates.
         metrics: NestedMap(name=(mean, weight)) over the mini-batch; with updates
             stacked by step.
         accumulated: sums by the accumulators' paths; none with updates, because
             variables hold them.
-        outputs: outputs of the last layer, by micro-batch; None with a loss.
+        outputs: outputs of the last layer, by micro-batch; None with a loss or a
+            backward pass.
         input_gradients: gradients in the structure of the inputs, by micro-batch; None
             unless asked for.
         notes: with updates, the notes of each stage; see `StageResults`.

@@ -323,3 +323,9 @@ class Stage:
         ]
         weights = self.weights.unpack(inputs.weights)
         return list(zip(weights, map(present, contexts), strict=True))
+
+
+def stages_of_one(layers: Sequence[PlacedLayer]) -> list[Stage]:
+    """Returns a stage for each layer, without recomputation."""
+    kinds: dict[Any, Stage] = {}
+    return [Stage([layer], [False], kinds) for layer in layers]

@@ -32,7 +32,7 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
 )
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
-from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs
+from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
@@ -143,8 +143,8 @@ def _timed(
         )
         values, gradients = dict(values), dict(gradients)
         cells = [
-            _Cell.empty(layer, layer_weights, context)
-            for layer, layer_weights in zip(layers, weights, strict=True)
+            _Cell.empty(stage, layer_weights, context)
+            for stage, layer_weights in zip(stages_of_one(layers), weights, strict=True)
         ]
         forward = [_time_after([x for cell in cells for x in cell.state], device)]
         for cell in cells:
@@ -174,10 +174,9 @@ class _Cell:
 
     @classmethod
     def empty(
-        cls, layer: PlacedLayer, weights: list[tf.Tensor], context: CallContext
+        cls, stage: Stage, weights: list[tf.Tensor], context: CallContext
     ) -> _Cell:
         """Returns a cell before its first micro-batch."""
-        stage = Stage([layer], [False])
         stash = stage.empty_stash(StashKind.RESIDUALS, tf.constant(1))
         return cls(
             stage=stage,

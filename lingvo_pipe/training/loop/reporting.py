@@ -1,6 +1,6 @@
 """Reports on trained steps: metrics, progress, histograms and profiles."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.run.metrics_log import MetricsLog
@@ -18,7 +18,8 @@ class StepReports:
     metrics_log: MetricsLog
     spikes: LossSpikes
     profiler: StepProfiler | None
-    _shown: tuple[int, float] | None = None  # A step and its loss, for the progress.
+    # A step and its loss, for the progress.
+    _shown: tuple[int, float] | None = field(default=None, init=False)
 
     def add(self, step: int, metrics: dict[str, float]) -> None:
         """Reports on a trained step, unless it was skipped.

@@ -236,7 +236,7 @@ CHANGES: list[dict[str, Any]] = [
 ]
 # Not tested here: params of inputs bring the same examples, a resumed run takes no
 # initial values, and the toy decodes nothing. replicas_test.py tests several replicas,
-# step_loop_test.py several steps in a loop: the toy clips by a norm of all stages.
+# several_steps_test.py several steps in a loop: the toy clips by a norm of all stages.
 # slices_test.py tests slices, which change the last digits.
 NOT_TESTED = {
     "input.data_dir",
