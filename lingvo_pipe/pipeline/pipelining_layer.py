@@ -206,7 +206,7 @@ class PipeliningLayer(BaseLayer):
                 accumulated: sums in the structure of `accumulators`; None in an
                     evaluation.
                 times: for each device the times of its operations, replica by replica,
-                    and batch shards one after another; see `DeviceLoop.emit`.
+                    and batch shards one after another; see `LoopResults`.
         """
         schedule = self._layout.schedule_or(schedule, self.path)
         prologue, cut, arguments = self._prepare(theta, inputs, targets, trains=True)

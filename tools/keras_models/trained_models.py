@@ -101,7 +101,7 @@ def _takes(name: str, size: int) -> bool:
 
 
 def _trained(example: Example, params: dict[str, Any]) -> tuple[Any, float, float]:
-    """Returns variables after three steps; CPU seconds of the first, and of others."""
+    """Returns trained variables, and CPU seconds of the first and of later steps."""
     keras.utils.set_random_seed(1)
     model = example.make_model()
     start = _cpu_seconds()

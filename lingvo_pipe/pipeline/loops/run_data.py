@@ -15,6 +15,9 @@ from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.pipeline.loops.stash import Pack
 from lingvo_pipe.pipeline.schedules.table import FedTable
 
+# Stacked by micro-batch in the arguments of a run and of loops.
+_STACKED = ("output_gradients", "first_examples", "num_examples")
+
 
 class RunArguments(NamedTuple):
     """The arguments of a run.
@@ -44,10 +47,9 @@ class RunArguments(NamedTuple):
 
     def map_stacked(self, function: Any) -> "RunArguments":
         """Returns the arguments, with `function` applied to the stacked ones."""
-        stacked = {name: getattr(self, name) for name in _STACKED_ARGUMENTS}
-        if self.step is not None and self.step.shape.rank:
-            stacked["step"] = self.step
-        return self._replace(**map_present(function, stacked))
+        has_steps = self.step is not None and self.step.shape.rank
+        steps = ["step"] if has_steps else []
+        return _map_fields(function, self, [*_STACKED, "inputs", "targets", *steps])
 
 
 class LoopArguments(NamedTuple):
@@ -80,8 +82,7 @@ class LoopArguments(NamedTuple):
 
         Without updates: with them, step and loss scale are stacked, too.
         """
-        stacked = {name: getattr(self, name) for name in _STACKED_IN_LOOPS}
-        return self._replace(**map_present(function, stacked))
+        return _map_fields(function, self, [*_STACKED, "batch"])
 
 
 class StageResults(NamedTuple):
@@ -150,14 +151,10 @@ class RunResults(NamedTuple):
     times: Sequence[tf.Tensor]
 
 
-_STACKED_ARGUMENTS = (
-    "inputs",
-    "targets",
-    "output_gradients",
-    "first_examples",
-    "num_examples",
-)
-_STACKED_IN_LOOPS = ("batch", "output_gradients", "first_examples", "num_examples")
+def _map_fields(function: Any, arguments: Any, names: Sequence[str]) -> Any:
+    """Returns arguments, with `function` applied to the fields of these names."""
+    fields = {name: getattr(arguments, name) for name in names}
+    return arguments._replace(**map_present(function, fields))
 
 
 def table_spec(table: FedTable) -> FedTable:

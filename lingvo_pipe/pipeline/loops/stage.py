@@ -71,7 +71,7 @@ class Stage:
         recomputed: Sequence[bool],
         kinds: dict[Any, Stage] | None = None,
     ):
-        """Initializes the stage. Identical ones with the same `kinds` share graphs."""
+        """Initializes the stage. Identical ones with one `kinds` share functions."""
         self.layers = list(layers)
         self.recomputed = list(recomputed)
         phases = [layer.functions for layer in layers]

@@ -72,7 +72,7 @@ class TrainState:
             self.averages.Reset()
 
     def Times(self) -> list[np.ndarray]:
-        """Returns the times of operations in the last call, from `DeviceLoop.emit`."""
+        """Returns the times of operations in the last call, from `LoopResults`."""
         return [times.numpy() for times in self._times]
 
     def gradients_by_path(self, variables: Any, gradients: Any) -> dict[str, tf.Tensor]:

@@ -60,9 +60,9 @@ class StashingStage(Stage):
         traced = _traced()
         layers = traced.placed_layers([NOT_COMPILED] * (NUM_CELLS + 1))[first:end]
         super().__init__(layers, [i in recomputed for i in range(first, end)])
-        made = {value for layer in layers for value in layer.values.made}
+        outputs = {value for layer in layers for value in layer.values.made}
         self.specs = traced.specs
-        self.incoming = {v for layer in layers for v in layer.used} - made
+        self.incoming = {v for layer in layers for v in layer.used} - outputs
         residuals = [
             spec
             for layer, again in zip(layers, self.recomputed, strict=True)
@@ -128,7 +128,7 @@ def test_a_recomputation_leaves_out_the_stages_own_outputs(
             for kind in kinds
         ]
         stage.recompute(inputs, values, *stashes)
-    made, left_out = (
+    with_outputs, without = (
         {
             layer.functions
             for layer in stage.layers
@@ -138,8 +138,8 @@ def test_a_recomputation_leaves_out_the_stages_own_outputs(
         for makes in (True, False)
     )
     *others, last = [layer.functions for layer in stage.layers]
-    assert made == set(others)
-    assert left_out == {last}
+    assert with_outputs == set(others)
+    assert without == {last}
 
 
 def test_a_recomputation_starts_from_the_outputs_of_cells_before() -> None:
