@@ -3,7 +3,7 @@
 import numbers
 from typing import Any, TypeGuard
 
-from lingvo_pipe.core.errors import raise_problems
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 
 # TensorFlow and the progress bar count in 32 bits.
 MAX_COUNT = 2**31 - 1
@@ -45,6 +45,6 @@ def check_counts(
         is_large = is_count(value, minimum)
         if not is_large or value > MAX_COUNT:
             bounds = f"{minimum} and at most {MAX_COUNT}" if is_large else f"{minimum}"
-            text = f"{path}: expected an integer of at least {bounds}, got {value!r}"
-            problems.append(text)
+            expected = f"an integer of at least {bounds}"
+            problems.append(UserValueError(path=path, expected=expected, got=value))
     raise_problems(problems, hint)

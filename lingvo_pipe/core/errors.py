@@ -3,18 +3,40 @@
 Each is of one of Python's kinds, too.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from lingvo_pipe.core.near_names import did_you_mean
+
+_MAX_SHOWN = 200
+
+
+class Words(str):
+    """A description in the place of a value, which errors show without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+_NOTHING = Words()
 
 
 class UserError(Exception):
-    """An error that a user can fix, from its whole `message` or from fields.
+    """An error that a user can fix: "PATH: expected EXPECTED, got GOT. HINT".
 
     Args:
+        message: sentences in the place of "PATH: expected EXPECTED, got GOT.", where
+            no value is wrong.
         path: what is wrong, such as the path of a param: "task.pipeline.splits".
         expected: what is allowed there, such as "at most 8 stages (one per cell)".
-        got: what was given.
+        got: what was given: the value itself, or Words about it.
+        names: names that `got` may be a misspelling of.
         hint: what to do, as sentences.
+
+    Attributes:
+        problems: the errors that this one joins, if it joins several.
 
     A program that ends with it has its `exit_code`.
     """
@@ -27,17 +49,33 @@ class UserError(Exception):
         *,
         path: str = "",
         expected: str = "",
-        got: Any = None,
+        got: Any = _NOTHING,
+        names: Iterable[str] = (),
         hint: str = "",
     ) -> None:
-        self.path, self.expected, self.got, self.hint = path, expected, got, hint
-        if not message:
-            message = f"{path}: expected {expected}, got {got!r}."
-            message += f" {hint}" if hint else ""
-        super().__init__(message)
+        near = did_you_mean(got, names).strip() if isinstance(got, str) else ""
+        self.path, self.expected, self.got = path, expected, got
+        self.hint = " ".join(filter(None, [near, hint]))
+        self.problems: tuple[UserError, ...] = ()
+        super().__init__(
+            " ".join(filter(None, [message or self._sentence(), self.hint]))
+        )
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+    def within(self, path: str) -> UserError:
+        """Returns this error about something inside of `path`, "PATH.<this path>"."""
+        fields = {"expected": self.expected, "got": self.got, "hint": self.hint}
+        return type(self)(path=f"{path}.{self.path}", **fields)
+
+    def _sentence(self) -> str:
+        """Returns what is wrong, by the fields."""
+        subject = f"{self.path}: " if self.path else ""
+        if self.got is _NOTHING:
+            return f"{subject}expected {self.expected}."
+        comma = ";" if "," in self.expected else ","
+        return f"{subject}expected {self.expected}{comma} got {shown(self.got)}."
 
 
 class UserValueError(UserError, ValueError):
@@ -111,8 +149,27 @@ def exit_code_of(error: Exception) -> int:
     return error.exit_code if isinstance(error, UserError) else UserError.exit_code
 
 
-def raise_problems(problems: Sequence[str], hint: str = "") -> None:
+def raise_problems(problems: Sequence[UserError | str], hint: str = "") -> None:
     """Raises one UserValueError that lists all problems, if there are any."""
-    if problems:
-        end = f" {hint}" if hint else ""
-        raise UserValueError(f"{'; '.join(problems)}.{end}")
+    if not problems:
+        return
+    texts = [str(problem).removesuffix(".") for problem in problems]
+    error = UserValueError(f"{'; '.join(texts)}.", hint=hint)
+    error.problems = tuple(p for p in problems if isinstance(p, UserError))
+    if len(error.problems) == 1:
+        only = error.problems[0]
+        error.path, error.expected, error.got = only.path, only.expected, only.got
+    raise error
+
+
+def shown(value: Any) -> str:
+    """Returns a value as text for an error: Params as their class, long text cut."""
+    if isinstance(cls := getattr(value, "cls", None), type):
+        text = f"{cls.__name__}.Params()"
+    elif type(value) in (list, tuple):
+        items = ", ".join(map(shown, value))
+        text = f"[{items}]" if isinstance(value, list) else f"({items})"
+    else:
+        text = repr(value)
+    is_long = len(text) > _MAX_SHOWN and not isinstance(value, Words)
+    return f"{text[:_MAX_SHOWN]}..." if is_long else text

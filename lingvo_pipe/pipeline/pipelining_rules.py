@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
@@ -25,8 +24,6 @@ from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 MEASURED = "measured"
 # Params that may be auto in the trainer, whose planner resolves them.
 PLANNED = ("num_micro_batches", "schedule", "recompute")
-
-_MAX_SHOWN = 200
 
 
 def check_each_param(p: InstantiableParams, path: str) -> None:
@@ -40,10 +37,12 @@ def check_each_param(p: InstantiableParams, path: str) -> None:
     for name, rule in _RULES.items():
         value = p.Get(name)
         if not rule.predicate(value, p):
-            near = did_you_mean(value, rule.names) if isinstance(value, str) else ""
             raise UserValueError(
-                f"{path}.{name}: expected {rule.expected}, got {shown(value)}.{near} "
-                f"{rule.hint}"
+                path=f"{path}.{name}",
+                expected=rule.expected,
+                got=value,
+                names=rule.names,
+                hint=rule.hint,
             )
 
 
@@ -57,14 +56,17 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
     num_batch_shards: int = p.Get(name)
     if num_batch_shards % p.num_replicas:
         raise UserValueError(
-            f"{path}.num_batch_shards: expected a multiple of num_replicas, "
-            f"{p.num_replicas}, got {num_batch_shards}. Leave it None, or change one "
-            "of them."
+            path=f"{path}.num_batch_shards",
+            expected=f"a multiple of num_replicas, {p.num_replicas}",
+            got=num_batch_shards,
+            hint="Leave it None, or change one of them.",
         )
     if p.num_micro_batches % num_batch_shards:
         raise UserValueError(
-            f"{path}.num_micro_batches: expected a multiple of {name}, "
-            f"{num_batch_shards}, got {p.num_micro_batches}. Change one of them."
+            path=f"{path}.num_micro_batches",
+            expected=f"a multiple of {name}, {num_batch_shards}",
+            got=p.num_micro_batches,
+            hint="Change one of them.",
         )
     return num_batch_shards
 
@@ -101,18 +103,6 @@ def problems_of(name: str, path: str) -> Iterator[None]:
     except ValueError as error:
         text = str(error).removeprefix(f"{name}: ")
         raise UserValueError(f"{path}.{name}: {text}") from error
-
-
-def shown(value: Any) -> str:
-    """Returns a value as text for an error: Params as their class, long text cut."""
-    if isinstance(value, InstantiableParams):
-        text = f"{getattr(value.cls, '__name__', value.cls)}.Params()"
-    elif isinstance(value, (list, tuple)):
-        items = ", ".join(map(shown, value))
-        text = f"[{items}]" if isinstance(value, list) else f"({items})"
-    else:
-        text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 Predicate = Callable[[Any, InstantiableParams], bool]

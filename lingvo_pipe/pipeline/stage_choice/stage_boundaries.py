@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words, shown
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
@@ -14,7 +14,6 @@ from lingvo_pipe.pipeline.pipelining_rules import (
     MEASURED,
     count_batch_shards,
     problems_of,
-    shown,
 )
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.splitting.cell_costs import (
@@ -42,8 +41,10 @@ def count_stages(p: InstantiableParams, path: str) -> int:
     if is_auto(splits):
         if len(p.devices) % p.num_replicas:
             raise UserValueError(
-                f"{path}.devices: expected a multiple of num_replicas, "
-                f"{p.num_replicas}, got {len(p.devices)}. Change one of them."
+                path=f"{path}.devices",
+                expected=f"a multiple of num_replicas, {p.num_replicas}",
+                got=Words(f"{len(p.devices)} devices"),
+                hint="Change one of them.",
             )
         splits = len(p.devices) // p.num_replicas * p.stages_per_device
     with problems_of("splits", path):
@@ -175,33 +176,24 @@ def _log_measured(
 def _check_together(p: InstantiableParams, path: str) -> None:
     """Raises ValueError if params that depend on each other contradict each other."""
     auto, shapes = is_auto(p.splits), p.input_shapes
+    expected = {}
     if auto and p.devices is None:
-        problem = (
-            "devices: splits='auto' needs devices, one per stage, got None. Name them, "
-            "or set splits to the number of stages."
-        )
+        expected["devices"] = "a device for each stage of splits='auto'"
     elif p.cell_costs is not None and not auto:
-        problem = (
-            "cell_costs: expected None unless splits='auto', got "
-            f"{shown(p.cell_costs)} with splits={p.splits!r}. Change one of them."
-        )
+        expected["cell_costs"] = f"None unless splits='auto', with splits={p.splits!r}"
     elif p.input_dtypes is not None and len(p.input_dtypes) != len(shapes or []):
-        problem = (
-            "input_dtypes: expected None, or a dtype for each of input_shapes; "
-            f"got {shown(p.input_dtypes)} for {shown(shapes)}. Set both, or "
-            "leave both None."
-        )
+        expected["input_dtypes"] = f"None, or one for each of {shown(shapes)}"
     elif needs_inputs(p) and shapes is None:
-        problem = (
-            "input_shapes: splits='auto' without numbers as cell_costs, and "
-            "memory_limit, need the shapes of a micro-batch; got None. Set them."
+        expected["input_shapes"] = (
+            "shapes of a micro-batch, which splits='auto' without numbers as "
+            "cell_costs, and memory_limit, need"
         )
     elif shapes is not None and not auto and p.memory_limit is None:
-        problem = (
-            "input_shapes: expected None unless splits='auto' or memory_limit is set, "
-            f"got {shown(shapes)} with splits={p.splits!r}. Leave it None, or set one "
-            "of the two."
+        expected["input_shapes"] = "None unless splits='auto' or memory_limit is set"
+    for name, text in expected.items():
+        raise UserValueError(
+            path=f"{path}.{name}",
+            expected=text,
+            got=p.Get(name),
+            hint="Change one of them.",
         )
-    else:
-        return
-    raise UserValueError(f"{path}.{problem}")
