@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,29 @@ def pytest_collection_finish() -> None:
     devices = sys.modules.get("lingvo_pipe.pipeline.devices.stage_devices")
     if devices is not None:
         devices.initialize_devices(8)
+
+
+class _Garbage:
+    """A collection after each GB by which the process grows, for graphs are large."""
+
+    _GROWTH = 1 << 30
+
+    def __init__(self) -> None:
+        self._before = 0
+
+    def collect(self) -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        if pages * resource.getpagesize() > self._before + self._GROWTH:
+            gc.collect()
+            self._before = pages * resource.getpagesize()
+
+
+_garbage = _Garbage()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Frees what tests have left behind."""
+    _garbage.collect()
 
 
 @pytest.fixture(autouse=True, scope="session")

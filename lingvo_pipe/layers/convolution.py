@@ -6,7 +6,7 @@ multiplier. Images are `[B, H, W, I]`.
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -23,31 +23,34 @@ from lingvo_pipe.nested_map import NestedMap
 _PADDINGS = ("SAME", "VALID")
 
 
+_POOLED_AGAIN = "LingvoPipePooledAgain"
+
+
 def _max_pool(
     images: tf.Tensor, window: list[int], stride: list[int], padding: str
 ) -> tf.Tensor:
-    """Pools, with a gradient that pools again and stashes no output.
+    """Pools, in graphs with the gradient `_pooled_again`.
+
+    tf.custom_gradient would keep each graph as long as the process lives.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    with graph.gradient_override_map({"MaxPool": _POOLED_AGAIN}):
+        return tf.nn.max_pool2d(images, window, stride, padding)
+
+
+@tf.RegisterGradient(_POOLED_AGAIN)
+def _pooled_again(op: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
+    """Pools again for the gradient, and so stashes no output.
 
     On CPUs the gradient is eight times faster beside its pooling in one function: then
     it gets the maxima's positions from oneDNN.
     """
-
-    @tf.custom_gradient
-    def pool(x: tf.Tensor) -> Any:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            options = {"ksize": [1, *window, 1], "strides": [1, *stride, 1]}
-            again = tf.raw_ops.MaxPool(input=x, padding=padding, **options)
-            return tf.raw_ops.MaxPoolGrad(
-                orig_input=x,
-                orig_output=again,
-                grad=upstream,
-                padding=padding,
-                **options,
-            )
-
-        return tf.nn.max_pool2d(x, window, stride, padding), gradient
-
-    return pool(images)
+    names = ("ksize", "strides", "padding", "data_format")
+    options = {name: op.get_attr(name) for name in names}
+    again = tf.raw_ops.MaxPool(input=op.inputs[0], **options)
+    return tf.raw_ops.MaxPoolGrad(
+        orig_input=op.inputs[0], orig_output=again, grad=upstream, **options
+    )
 
 
 _POOLS = {"AVG": tf.nn.avg_pool2d, "MAX": _max_pool}

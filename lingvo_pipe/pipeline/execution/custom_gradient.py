@@ -5,7 +5,7 @@ r"""A custom gradient for a pipeline run that leaves every tensor on its device.
     inputs              --attach--> tie --'        ^
                                               raw outputs
 
-tf.custom_gradient around the whole run would copy all weights to one device. Here the
+A gradient around the whole run would copy all weights to one device. Here the
 weights of each device have an empty tensor, a tie, on their device, and the outputs
 depend on the ties, so a tape sees the connection. When the tape asks `release` for
 gradients, the pipeline runs backward once and finds all of them. Each `attach` then
@@ -21,6 +21,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present
 from lingvo_pipe.pipeline.devices.stage_devices import colocated_identity
+from lingvo_pipe.pipeline.execution.graph_gradient import custom_gradient
 from lingvo_pipe.pipeline.tracing.trace import differentiable, is_differentiable
 
 
@@ -48,7 +49,7 @@ def with_gradient(
                 _attach(tensors, functools.partial(source_gradients.__getitem__, i))
             )
 
-    @tf.custom_gradient
+    @custom_gradient
     def release(*args: tf.Tensor) -> Any:
         def grad(*output_gradients: tf.Tensor) -> list[Any]:
             seeds = []
@@ -75,7 +76,7 @@ def _final(
     """
     flat = present(gradients)
 
-    @tf.custom_gradient
+    @custom_gradient
     def final(*args: tf.Tensor) -> Any:
         return [colocated_identity(x) for x in args[: len(flat)]], _refuse_second
 
@@ -94,8 +95,8 @@ def _attach(
 ) -> tf.Tensor:
     """Returns an empty tensor whose gradient function calls `find`."""
 
-    @tf.custom_gradient
+    @custom_gradient
     def attach(*args: tf.Tensor) -> Any:
-        return tf.zeros([0]), lambda gradient: list(find())
+        return [tf.zeros([0])], lambda gradient: list(find())
 
-    return attach(*tensors) if tensors else tf.zeros([0])
+    return attach(*tensors)[0] if tensors else tf.zeros([0])
