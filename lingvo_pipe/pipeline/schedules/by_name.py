@@ -5,8 +5,7 @@ import os
 from collections.abc import Collection, Sequence
 
 from lingvo_pipe.core.checks import check_counts
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.pipeline.schedules.by_rule import (
     gpipe,
     interleaved,
@@ -80,10 +79,7 @@ def make_schedule(
         recompute,
         block_boundaries,
     )
-    try:
-        check(schedule)
-    except ValueError as error:
-        raise UserValueError(f"The schedule {name!r}: {error}") from error
+    check(schedule, name)
     return schedule
 
 
@@ -98,9 +94,8 @@ def unchecked_schedule(
     """Returns the schedule of `make_schedule` unchecked, for a search among many."""
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if is_file(name):
-        schedule = _from_file(
-            name, num_devices, num_devices * stages_per_device, num_micro_batches
-        )
+        num_stages = num_devices * stages_per_device
+        schedule = _from_file(name, num_devices, num_stages, num_micro_batches)
     elif name == "local":
         schedule = local(num_devices, num_micro_batches, block_boundaries)
     elif name in _ANY_STAGES_PER_DEVICE:
@@ -134,10 +129,10 @@ def _check_arguments(
     name: str, num_devices: int, num_micro_batches: int, stages_per_device: int
 ) -> None:
     if not is_file(name) and name not in SCHEDULE_NAMES:
+        names = ", ".join(map(repr, SCHEDULE_NAMES))
+        expected = f"{names} or a path ending in '.csv'"
         raise UserValueError(
-            f"Unknown schedule {name!r}. Expected "
-            f"{', '.join(map(repr, SCHEDULE_NAMES))} or a path ending in '.csv'."
-            f"{did_you_mean(str(name), SCHEDULE_NAMES)}"
+            path="schedule", expected=expected, got=name, names=SCHEDULE_NAMES
         )
     check_counts(
         num_devices=num_devices,
@@ -146,13 +141,17 @@ def _check_arguments(
     )
     if stages_per_device > 1 and name in (*_ONE_STAGE_PER_DEVICE, "local"):
         raise UserValueError(
-            f"The schedule {name!r} has one stage per device; got stages_per_device="
-            f"{stages_per_device}. For several use 'interleaved'."
+            path="stages_per_device",
+            expected=f"1, for the schedule {name!r}",
+            got=stages_per_device,
+            hint="For several stages per device use 'interleaved'.",
         )
     if stages_per_device != 2 and name in _TWO_STAGES_PER_DEVICE:
         raise UserValueError(
-            f"The schedule {name!r} has two stages per device; got stages_per_device="
-            f"{stages_per_device}. Set it to 2, and splits to an even number of stages."
+            path="stages_per_device",
+            expected=f"2, for the schedule {name!r}",
+            got=stages_per_device,
+            hint="Set splits to an even number of stages, too.",
         )
 
 
@@ -163,23 +162,17 @@ def _from_file(
         schedule = read_csv(path)
     except OSError as error:
         raise UserValueError(
-            f"Cannot read the schedule's file {os.fspath(path)!r}: {error.strerror}. "
-            f"Give the path of an existing file, absolute or from {os.getcwd()!r}."
+            f"Cannot read the schedule's file {os.fspath(path)!r}: {error.strerror}.",
+            path="schedule",
+            hint=f"Give an existing file's path, absolute or from {os.getcwd()!r}.",
         ) from error
+    sizes = schedule.num_devices, schedule.num_stages, schedule.num_micro_batches
     file_sizes, pipeline_sizes = (
-        f"{devices} devices, {stages} stages and {micro_batches} micro-batches"
-        for devices, stages, micro_batches in (
-            (schedule.num_devices, schedule.num_stages, schedule.num_micro_batches),
-            (num_devices, num_stages, num_micro_batches),
-        )
+        Words("{} devices, {} stages and {} micro-batches".format(*numbers))
+        for numbers in (sizes, (num_devices, num_stages, num_micro_batches))
     )
     if file_sizes != pipeline_sizes:
-        raise UserValueError(
-            f"The schedule {path!r} is for {file_sizes}, but the pipeline has "
-            f"{pipeline_sizes}. Change one of them."
-        )
+        raise UserValueError(path=path, expected=pipeline_sizes, got=file_sizes)
     if not schedule.has_backward:
-        raise UserValueError(
-            f"The schedule {path!r} has no backward passes to train with."
-        )
+        raise UserValueError(path=path, expected="backward passes to train with")
     return schedule

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, assign_slots, stash_use
 
@@ -86,8 +86,10 @@ def make_tables(schedule: Schedule) -> list[Table]:
     idle = [i for i, column in enumerate(schedule.columns) if not column]
     if idle:
         raise UserValueError(
-            "Each device of a pipeline must have operations; in this schedule devices "
-            f"{idle} have none. Leave them out."
+            path="schedule",
+            expected="operations for each device",
+            got=Words(f"none for devices {idle}"),
+            hint="Leave them out.",
         )
     slots = assign_slots(schedule)
     tables = []
