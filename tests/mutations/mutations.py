@@ -149,7 +149,7 @@ MUTATIONS = (
         "lingvo_pipe/pipeline/simulation/timeline.py",
         "return idle / total if total",
         "return idle / (total - idle) if total",
-        ("tests/pipeline/simulation/simulate_test.py",),
+        ("tests/pipeline/simulation/timeline_test.py",),
     ),
     Mutation(
         "accumulators left out of the peak memory",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import psutil
 
-from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.core.errors import UserConnectionError, Words
 from lingvo_pipe.pipeline.devices.cluster_spec import split_address
 
 ALL_FLAG = "--listen_on_all_addresses"
@@ -25,21 +25,23 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
         ConnectionError: if the host is not this machine, or others can't reach it.
     """
     host, _ = split_address(address)
-    expected = "A task must have an address of its own machine"
     try:
         entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise UserConnectionError(
-            f"{expected}; {host} of {address} is not known here ({error.strerror}). "
-            "Give the same address to all tasks."
+            path=address,
+            expected="a host that this machine knows",
+            got=Words(error.strerror),
+            hint="Give the same address to all tasks.",
         ) from error
     host_ips = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     local_ips = [ip for ip in host_ips if _is_own(ip)]
     if not local_ips:
         raise UserConnectionError(
-            f"{expected}; {host} of {address} is {', '.join(host_ips)}, and this "
-            "machine has no such address. Give the machine's own address, or pass "
-            f"{ALL_FLAG} if there is a proxy in between."
+            path=address,
+            expected="an address of the task's own machine",
+            got=Words(", ".join(host_ips)),
+            hint=f"If there is a proxy in between, pass {ALL_FLAG}.",
         )
     if not all(map(is_loopback, local_ips)) or _means_loopback(host):
         return local_ips
@@ -50,9 +52,10 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     if seen and len(seen) == len(others):  # All on this machine.
         return local_ips
     raise UserConnectionError(
-        f"A task must have an address that other machines reach; {host} of {address} "
-        f"is {', '.join(local_ips)} here. Give all tasks the address itself, such as "
-        "10.0.0.5."
+        path=address,
+        expected="an address that other machines reach",
+        got=Words(", ".join(local_ips)),
+        hint="Give all tasks the address itself, such as 10.0.0.5.",
     )
 
 
@@ -69,8 +72,9 @@ def check_port(task: str, address: str) -> None:
 def port_error(task: str, address: str, reason: str) -> ConnectionError:
     """Returns the error of a server that can't listen (see `check_port`)."""
     return UserConnectionError(
-        f"{task} cannot listen at {address}: {reason}. End the process that listens "
-        "there, or choose another port in --cluster, for all tasks."
+        f"{task} cannot listen at {address}: {reason}.",
+        hint="End the process that listens there, or choose another port in --cluster, "
+        "for all tasks.",
     )
 
 

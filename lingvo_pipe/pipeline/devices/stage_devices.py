@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserRuntimeError, UserValueError
+from lingvo_pipe.core.errors import UserRuntimeError, UserValueError, Words
 from lingvo_pipe.core.tensorflow_startup import quiet_startup
 from lingvo_pipe.pipeline.devices.cluster import (
     ReadyWorkers,
@@ -104,19 +104,22 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
         local = [name for name in _present([kind]) if name.worker is None]
         if len(local) < num_devices:
             raise UserValueError(
-                f"The stages need {num_devices} devices, but there are {len(local)} "
-                f"{kind}s. Call initialize_devices({num_devices}) first, or use fewer "
-                "stages."
+                path="devices",
+                expected=f"{num_devices} {kind}s for the stages",
+                got=len(local),
+                hint=f"Call initialize_devices({num_devices}) first, or use fewer "
+                "stages.",
             )
         return _full_names(local[:num_devices])
     if not isinstance(names, (list, tuple)):
-        raise UserValueError(
-            path="devices", expected="a list of names or None", got=names
-        )
+        expected = "a list of names or None"
+        raise UserValueError(path="devices", expected=expected, got=names)
     if len(names) != num_devices:
         raise UserValueError(
-            f"The stages need {num_devices} devices, but {len(names)} are named: "
-            f"{list(names)}. Change splits, stages_per_device or devices."
+            path="devices",
+            expected=f"{num_devices} names for the stages",
+            got=names,
+            hint="Change devices, splits or stages_per_device.",
         )
     parsed = device_names(names)
     _check_present(parsed)
@@ -190,24 +193,27 @@ def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
     num_workers = 0 if cluster is None else len(cluster.workers)
     remote = [name for name in names if name.worker is not None]
     if num_workers and not remote:
+        example = ",".join(f"{WORKER_JOB}:{i}/cpu:0" for i in range(num_workers))
         raise UserValueError(
-            "With workers, some of the named devices must be theirs; got "
-            f"{[name.short for name in names]}. For example: --devices={num_workers}, "
-            "or --devices="
-            + ",".join(f"{WORKER_JOB}:{task}/cpu:0" for task in range(num_workers))
+            path="devices",
+            expected="some devices of the workers",
+            got=[name.short for name in names],
+            hint=f"For example: --devices={num_workers}, or --devices={example}.",
         )
-    absent = [n.short for n in remote if (n.worker or 0) >= num_workers]
-    if absent:
+    if absent := [n.short for n in remote if (n.worker or 0) >= num_workers]:
         raise UserValueError(
-            f"The workers of {absent} do not exist: there are {num_workers}, counted "
-            "from 0. Give the addresses of all: --cluster="
-            "worker=host1:port1,host2:port2."
+            path="devices",
+            expected=f"devices of {num_workers} workers",
+            got=absent,
+            hint="Workers are counted from 0. Give the addresses of all: "
+            "--cluster=worker=host1:port1,host2:port2.",
         )
-    tpus = [name.short for name in remote if name.kind == "TPU"]
-    if tpus:
+    if tpus := [name.short for name in remote if name.kind == "TPU"]:
         raise UserValueError(
-            f"TPUs must be on the trainer's machine; {tpus} are workers'. Run the "
-            "trainer there."
+            path="devices",
+            expected="no TPUs of workers",
+            got=tpus,
+            hint="Run the trainer on their machine.",
         )
 
 
@@ -220,8 +226,9 @@ def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> 
     ]
     if absent:
         raise UserValueError(
-            f"Workers lack the named devices {' and '.join(absent)}. Use fewer "
-            "devices of that worker, or other devices."
+            path="devices",
+            expected="devices that the workers have",
+            got=Words(" and ".join(absent)),
         )
 
 
@@ -231,9 +238,10 @@ def _check_accelerators(names: Sequence[DeviceName]) -> None:
         absent = [n.short for n in names if n.kind == kind and n.index >= num_present]
         if absent:
             raise UserValueError(
-                f"This machine has {num_present} {kind}s, so there is no "
-                f"{', '.join(absent)}. Use fewer, or CPU devices: "
-                f"cpu:0..cpu:{len(names) - 1}."
+                path="devices",
+                expected=f"some of this machine's {num_present} {kind}s",
+                got=absent,
+                hint=f"Use fewer, or CPU devices: cpu:0..cpu:{len(names) - 1}.",
             )
 
 
@@ -242,10 +250,11 @@ def _check_present(names: Sequence[DeviceName]) -> None:
     absent = [name for name in names if name not in present]
     if absent:
         is_cpu = any(name.kind == "CPU" for name in absent)
-        hint = "call initialize_devices first for more CPU devices" if is_cpu else ""
         raise UserValueError(
-            f"The devices {[name.short for name in absent]} are not present. There are "
-            f"{[name.short for name in present]}; {hint or 'name some of these'}."
+            path="devices",
+            expected=f"some of {[name.short for name in present]}",
+            got=[name.short for name in absent],
+            hint="Call initialize_devices first for more CPU devices." * is_cpu,
         )
 
 
@@ -290,8 +299,10 @@ def _configure(local: Sequence[DeviceName]) -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
         raise UserRuntimeError(
-            "initialize_devices: expected a call before TensorFlow has run anything, "
-            "such as making a tensor or a layer with weights, got TensorFlow's devices "
-            "already in use. Move it to the top of the program, after the imports; in "
-            "a notebook, restart the kernel first."
+            path="initialize_devices",
+            expected="a call before TensorFlow has run anything, such as making a "
+            "tensor or a layer with weights",
+            got=Words("TensorFlow's devices already in use"),
+            hint="Move it to the top of the program, after the imports. In a notebook, "
+            "restart the kernel first.",
         ) from error
