@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.tools.local_cluster import supervisor
-from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
-from lingvo_pipe.tools.local_cluster.member import Member
+from lingvo_pipe.tools.local_cluster.member import Member, WorkerHeartbeat
 from lingvo_pipe.tools.local_cluster.supervisor import (
     MAX_RESTARTS,
     StoppedTime,

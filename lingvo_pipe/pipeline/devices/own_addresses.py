@@ -2,8 +2,10 @@
 
 import contextlib
 import ipaddress
+import random
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -13,6 +15,9 @@ from lingvo_pipe.pipeline.devices.cluster_spec import split_address
 
 ALL_FLAG = "--listen_on_all_addresses"
 _LOOPBACK = "lo"
+_SYSTEM_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT, _END_PORT = 10_000, 65_536
+_MAX_TRIES = 1_000
 
 
 def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
@@ -91,12 +96,35 @@ def is_loopback(ip: str) -> bool:
 
 
 def unused_ports(number: int) -> list[int]:
-    """Returns different ports of this machine at which nothing listens."""
+    """Returns different ports of this machine at which nothing listens.
+
+    If possible, they are outside the range that the system assigns to others.
+
+    Raises:
+        OSError: if there are too few.
+    """
+    try:
+        first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
+    except OSError:  # The system does not show its range.
+        first_system = _FIRST_PORT
+    candidates = [
+        port
+        for ports in (range(_FIRST_PORT, first_system), range(first_system, _END_PORT))
+        for port in random.sample(ports, min(_MAX_TRIES, len(ports)))
+    ]
+    unused: list[int] = []
     with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for listener in listeners:
-            listener.bind(("", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
+        for port in candidates:
+            listener = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                listener.bind(("", port))
+                unused.append(port)
+            if len(unused) == number:
+                return unused
+    raise OSError(
+        f"This machine needs {number} free ports between {_FIRST_PORT} and "
+        f"{_END_PORT}; {len(unused)} were found."
+    )
 
 
 def _is_own(ip: str) -> bool:

@@ -77,8 +77,10 @@ def _device_names(
 ) -> list[str]:
     if pipeline.devices is None:
         raise UserValueError(
-            f"{path}.devices: {' and '.join(sorted(names))}='auto' need devices, got "
-            "None. Set devices to what initialize_devices returns."
+            path=f"{path}.devices",
+            expected=f"devices for {' and '.join(sorted(names))}='auto'",
+            got=None,
+            hint="Set them to what initialize_devices returns.",
         )
     with problems_of("devices", path):
         return stage_devices(pipeline.devices, len(pipeline.devices))
@@ -122,8 +124,9 @@ def _batch_size(tensors: Sequence[tf.TensorSpec], path: str) -> int:
     sizes = {x.shape[0] for x in tensors}
     if len(sizes) != 1 or None in sizes:
         raise UserValueError(
-            f"{path}: expected samples with one known number of rows in dimension "
-            f"batch_dim, got {sorted(map(str, sizes))}. Change the samples."
+            path=f"{path}'s samples",
+            expected="one known number of rows in dimension batch_dim",
+            got=sorted(map(str, sizes)),
         )
     (size,) = sizes
     return int(size)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.signals import TerminationSignals
-from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
-from lingvo_pipe.tools.local_cluster.member import Member
+from lingvo_pipe.tools.local_cluster.member import Member, WorkerHeartbeat
 
 # Maximum number of restarts, of all processes together, without progress.
 MAX_RESTARTS = 10

@@ -15,6 +15,7 @@ from lingvo_pipe.pipeline.devices.own_addresses import (
     common_interface,
     interface_addresses,
     own_addresses,
+    unused_ports,
 )
 from tests.support.errors import fails
 
@@ -142,3 +143,17 @@ def test_all_addresses_are_on_the_common_interface(
 ) -> None:
     monkeypatch.setattr(module, "interface_addresses", lambda: KNOWN)
     assert common_interface(addresses) == name
+
+
+@pytest.mark.parametrize(
+    ("system_range", "end"), [("32768\t60999", 32768), ("9000\t65000", 65536)]
+)
+def test_unused_ports_are_different_and_outside_the_systems_range(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system_range: str, end: int
+) -> None:
+    path = tmp_path / "ip_local_port_range"
+    path.write_text(system_range)
+    monkeypatch.setattr(module, "_SYSTEM_PORTS", path)
+    found = unused_ports(20)
+    assert len(set(found)) == 20
+    assert all(10_000 <= port < end for port in found)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
@@ -28,6 +29,7 @@ from lingvo_pipe.training.task.pipeline_inputs import (
 from tests.planner.made_up_model import made_up_device
 from tests.registered_models.reduced_models import reduced_params
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 NAMES = ("num_micro_batches", "schedule", "recompute")
 AUTO: dict[str, Any] = dict.fromkeys(NAMES, "auto")
@@ -146,7 +148,7 @@ def test_slots_of_the_optimizer_count() -> None:
 @pytest.mark.parametrize("rows", [BATCH_SIZE + 1, None])
 def test_samples_have_one_number_of_rows(rows: int | None) -> None:
     x, y = tf.TensorSpec([BATCH_SIZE, DIM]), tf.TensorSpec([rows, DIM])
-    with pytest.raises(ValueError, match=rf"^pipe\b.*'{rows}'"):
+    with fails(path="pipe's samples", got=sorted([str(BATCH_SIZE), str(rows)])):
         resolve_pipeline(dense(), [x], y, squared_error)
 
 
@@ -154,12 +156,12 @@ def test_samples_have_one_number_of_rows(rows: int | None) -> None:
     ("values", "words"),
     [
         ({"devices": None}, r"^pipe\.devices\b.*None"),
-        ({"splits": 2}, r"^pipe\b.*splits\b.*\b2\b"),
+        ({"splits": 2}, r"^pipe\.splits\b.* 2\b"),
         ({"memory_limit": 100}, r"\bpipe\.memory_limit=100\b"),
         ({"before_tpl": [FCLayer.Params()]}, r"^pipe\.before_tpl\b.*\b1\b"),
     ],
 )
 def test_problems_name_the_layers_own_path(values: dict[str, Any], words: str) -> None:
     x = tf.ones([BATCH_SIZE, DIM])
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(UserValueError, match=words):
         resolve_pipeline(dense(**values), [x], x, squared_error)

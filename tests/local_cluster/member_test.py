@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lingvo_pipe.fault_tolerance.worker_status import Answer, WorkerQuestions
-from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
+from lingvo_pipe.tools.local_cluster.member import WorkerHeartbeat
 
 
 class Replies(WorkerQuestions):
