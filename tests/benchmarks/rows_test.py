@@ -56,30 +56,13 @@ def _row(rows: list[Row], configuration: Configuration) -> Row:
     return next(row for row in rows if row.configuration == configuration)
 
 
-def test_every_other_round_runs_backwards() -> None:
-    orders = [list(measured) for measured in _rounds(3)]
-    assert orders == [CONFIGURATIONS, CONFIGURATIONS[::-1], CONFIGURATIONS]
-
-
-def test_compared_configurations_run_together() -> None:
+def test_compared_configurations_run_together_on_a_core_per_device() -> None:
     together = []
+    cores: dict[int, set[tuple[int, ...]]] = {}
 
     def run(requests: Sequence[Request]) -> list[Report]:
         together.append([request.configuration for request in requests])
         assert len({request.num_steps for request in requests}) == 1
-        return [
-            Report(1.0, [1.0] * request.num_steps, None, 1.0, 0.0)
-            for request in requests
-        ]
-
-    measure_rounds(GROUPS, 2, 1, [0, 1], run, lambda text: None)
-    assert together == GROUPS + [group[::-1] for group in GROUPS[::-1]]
-
-
-def test_a_pipeline_gets_a_core_per_device() -> None:
-    cores: dict[int, set[tuple[int, ...]]] = {}
-
-    def run(requests: Sequence[Request]) -> list[Report]:
         for request in requests:
             num_devices = request.configuration.num_devices
             cores.setdefault(num_devices, set()).add(request.cores)
@@ -88,7 +71,8 @@ def test_a_pipeline_gets_a_core_per_device() -> None:
             for request in requests
         ]
 
-    measure_rounds(GROUPS, 1, 1, [3, 5, 7], run, lambda text: None)
+    measure_rounds(GROUPS, 2, 1, [3, 5, 7], run, lambda text: None)
+    assert together == GROUPS + [group[::-1] for group in GROUPS[::-1]]
     assert cores == {1: {(3,)}, 2: {(3, 5)}, 8: {(3, 5, 7)}, 16: {(3, 5, 7)}}
 
 

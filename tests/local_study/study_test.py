@@ -11,6 +11,7 @@ import pytest
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
 from tests.local_study.made_up_rows import made_up_row
 from tests.local_study.toy_study import CELLS, DIM, STEPS, toy_model
+from tests.support.errors import fails
 from tools.local_study.studied_model import StudiedModel
 from tools.local_study.study import (
     ResultsFile,
@@ -164,7 +165,7 @@ def test_moments_are_spread(number: int) -> None:
     assert max(moments) <= 4
 
 
-def test_rows_are_read_back(tmp_path: Path) -> None:
+def test_rows_are_read_back_or_replaced(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     rows = [made_up_row("greedy", 4), made_up_row("backpropagation", 4)]
     results = ResultsFile(path, _SETTINGS)
@@ -173,22 +174,10 @@ def test_rows_are_read_back(tmp_path: Path) -> None:
         results.add(row)
         again = ResultsFile(path, _SETTINGS).rows
         assert again == {row.key: row for row in rows[:number]}
-
-
-def test_a_row_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    results = ResultsFile(path, _SETTINGS)
-    results.add(made_up_row("greedy", 4))
     better = made_up_row("greedy", 4, last_loss=0.01)
     results.add(better)
-    assert list(ResultsFile(path, _SETTINGS).rows.values()) == [better]
-
-
-def test_other_settings_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    ResultsFile(path, _SETTINGS).add(made_up_row("greedy", 4))
-    message = r"/results\.json\b.*\bsteps=11\b.*\bsteps=10\b.*--out\b"
-    with pytest.raises(ValueError, match=message):
+    assert list(ResultsFile(path, _SETTINGS).rows.values()) == [better, rows[1]]
+    with fails(path=str(path), expected="rows with steps=11", got="steps=10"):
         ResultsFile(path, _SETTINGS | {"steps": 11})
 
 
@@ -196,5 +185,5 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 def test_other_files_are_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(content)
-    with pytest.raises(ValueError, match=r"/results\.json\b.*--out\b"):
+    with fails(path=str(path), expected="the file of a study"):
         ResultsFile(path, _SETTINGS)
