@@ -102,25 +102,14 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         local = [name for name in _present([kind]) if name.worker is None]
-        if len(local) < num_devices:
-            raise UserValueError(
-                path="devices",
-                expected=f"{num_devices} {kind}s for the stages",
-                got=len(local),
-                hint=f"Call initialize_devices({num_devices}) first, or use fewer "
-                "stages.",
-            )
+        is_enough = len(local) >= num_devices
+        hint = f"Call initialize_devices({num_devices}) first, or use fewer stages."
+        _check(is_enough, f"{num_devices} {kind}s for the stages", len(local), hint)
         return _full_names(local[:num_devices])
-    if not isinstance(names, (list, tuple)):
-        expected = "a list of names or None"
-        raise UserValueError(path="devices", expected=expected, got=names)
-    if len(names) != num_devices:
-        raise UserValueError(
-            path="devices",
-            expected=f"{num_devices} names for the stages",
-            got=names,
-            hint="Change devices, splits or stages_per_device.",
-        )
+    _check(isinstance(names, (list, tuple)), "a list of names or None", names)
+    hint = "Change devices, splits or stages_per_device."
+    expected = f"{num_devices} names for the stages"
+    _check(len(names) == num_devices, expected, names, hint)
     parsed = device_names(names)
     _check_present(parsed)
     return _full_names(parsed)
@@ -192,29 +181,22 @@ def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
 def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
     num_workers = 0 if cluster is None else len(cluster.workers)
     remote = [name for name in names if name.worker is not None]
-    if num_workers and not remote:
-        example = ",".join(f"{WORKER_JOB}:{i}/cpu:0" for i in range(num_workers))
-        raise UserValueError(
-            path="devices",
-            expected="some devices of the workers",
-            got=[name.short for name in names],
-            hint=f"For example: --devices={num_workers}, or --devices={example}.",
-        )
-    if absent := [n.short for n in remote if (n.worker or 0) >= num_workers]:
-        raise UserValueError(
-            path="devices",
-            expected=f"devices of {num_workers} workers",
-            got=absent,
-            hint="Workers are counted from 0. Give the addresses of all: "
-            "--cluster=worker=host1:port1,host2:port2.",
-        )
-    if tpus := [name.short for name in remote if name.kind == "TPU"]:
-        raise UserValueError(
-            path="devices",
-            expected="no TPUs of workers",
-            got=tpus,
-            hint="Run the trainer on their machine.",
-        )
+    example = ",".join(f"{WORKER_JOB}:{i}/cpu:0" for i in range(num_workers))
+    _check(
+        bool(remote) or not num_workers,
+        "some devices of the workers",
+        [name.short for name in names],
+        f"For example: --devices={num_workers}, or --devices={example}.",
+    )
+    absent = [n.short for n in remote if (n.worker or 0) >= num_workers]
+    _check(
+        not absent,
+        f"devices of {num_workers} workers, counted from 0",
+        absent,
+        "Give the addresses of all: --cluster=worker=host1:port1,host2:port2.",
+    )
+    tpus = [name.short for name in remote if name.kind == "TPU"]
+    _check(not tpus, "no TPUs of workers", tpus, "Run the trainer on their machine.")
 
 
 def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> None:
@@ -224,38 +206,30 @@ def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> 
         if name.worker is not None
         and name.index >= ready.workers[name.worker].counts()[name.kind]
     ]
-    if absent:
-        raise UserValueError(
-            path="devices",
-            expected="devices that the workers have",
-            got=Words(" and ".join(absent)),
-        )
+    _check(not absent, "devices that the workers have", Words(" and ".join(absent)))
 
 
 def _check_accelerators(names: Sequence[DeviceName]) -> None:
     for kind in ("GPU", "TPU"):
         num_present = len(tf.config.list_physical_devices(kind))
         absent = [n.short for n in names if n.kind == kind and n.index >= num_present]
-        if absent:
-            raise UserValueError(
-                path="devices",
-                expected=f"some of this machine's {num_present} {kind}s",
-                got=absent,
-                hint=f"Use fewer, or CPU devices: cpu:0..cpu:{len(names) - 1}.",
-            )
+        hint = f"Use fewer, or CPU devices: cpu:0..cpu:{len(names) - 1}."
+        expected = f"some of this machine's {num_present} {kind}s"
+        _check(not absent, expected, absent, hint)
 
 
 def _check_present(names: Sequence[DeviceName]) -> None:
     present = _present(KINDS)
     absent = [name for name in names if name not in present]
-    if absent:
-        is_cpu = any(name.kind == "CPU" for name in absent)
-        raise UserValueError(
-            path="devices",
-            expected=f"some of {[name.short for name in present]}",
-            got=[name.short for name in absent],
-            hint="Call initialize_devices first for more CPU devices." * is_cpu,
-        )
+    is_cpu = any(name.kind == "CPU" for name in absent)
+    hint = "Call initialize_devices first for more CPU devices." * is_cpu
+    expected = f"some of {[name.short for name in present]}"
+    _check(not absent, expected, [name.short for name in absent], hint)
+
+
+def _check(is_right: bool, expected: str, got: object, hint: str = "") -> None:
+    if not is_right:
+        raise UserValueError(path="devices", expected=expected, got=got, hint=hint)
 
 
 def _present(kinds: Sequence[str]) -> list[DeviceName]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -23,27 +23,28 @@ from lingvo_pipe.pipeline.schedules.split_backward import (
     zero_bubble_v,
 )
 
-_ONE_STAGE_PER_DEVICE = {
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "zero_bubble": zero_bubble,
+# The rule of each name, and its number of stages per device; None for any number.
+_RULES: dict[str, tuple[Callable[..., Schedule], int | None]] = {
+    "gpipe": (gpipe, 1),
+    "1f1b": (one_f_one_b, 1),
+    "zero_bubble": (zero_bubble, 1),
+    "local": (local, 1),
+    "interleaved": (interleaved, None),
+    "interleaved_zero_bubble": (interleaved_zero_bubble, None),
+    "zero_bubble_v": (zero_bubble_v, 2),
+    "dualpipe_v": (dualpipe_v, 2),
 }
-_ANY_STAGES_PER_DEVICE = {
-    "interleaved": interleaved,
-    "interleaved_zero_bubble": interleaved_zero_bubble,
+_STAGES_HINTS = {
+    1: "For several stages per device use 'interleaved'.",
+    2: "Set splits to an even number of stages, too.",
 }
-_TWO_STAGES_PER_DEVICE = {"zero_bubble_v": zero_bubble_v, "dualpipe_v": dualpipe_v}
-SCHEDULE_NAMES = (
-    *_ONE_STAGE_PER_DEVICE,
-    "local",
-    *_ANY_STAGES_PER_DEVICE,
-    *_TWO_STAGES_PER_DEVICE,
-)
-# They recompute nothing unless told to.
+SCHEDULE_NAMES = tuple(_RULES)
+# They recompute nothing by default.
 SPLIT_BACKWARD_NAMES = (
     "zero_bubble",
     "interleaved_zero_bubble",
-    *_TWO_STAGES_PER_DEVICE,
+    "zero_bubble_v",
+    "dualpipe_v",
 )
 
 
@@ -98,12 +99,10 @@ def unchecked_schedule(
         schedule = _from_file(name, num_devices, num_stages, num_micro_batches)
     elif name == "local":
         schedule = local(num_devices, num_micro_batches, block_boundaries)
-    elif name in _ANY_STAGES_PER_DEVICE:
-        make = _ANY_STAGES_PER_DEVICE[name]
-        schedule = make(num_devices, num_micro_batches, stages_per_device)
     else:
-        rules = _ONE_STAGE_PER_DEVICE | _TWO_STAGES_PER_DEVICE
-        schedule = rules[name](num_devices, num_micro_batches)
+        make, stages = _RULES[name]
+        more = [stages_per_device] if stages is None else []
+        schedule = make(num_devices, num_micro_batches, *more)
     if recompute is None:
         recomputes = recomputes_by_default(name)
     else:
@@ -139,19 +138,13 @@ def _check_arguments(
         num_micro_batches=num_micro_batches,
         stages_per_device=stages_per_device,
     )
-    if stages_per_device > 1 and name in (*_ONE_STAGE_PER_DEVICE, "local"):
+    _, stages = _RULES.get(name, (None, None))
+    if stages is not None and stages != stages_per_device:
         raise UserValueError(
             path="stages_per_device",
-            expected=f"1, for the schedule {name!r}",
+            expected=f"{stages}, for the schedule {name!r}",
             got=stages_per_device,
-            hint="For several stages per device use 'interleaved'.",
-        )
-    if stages_per_device != 2 and name in _TWO_STAGES_PER_DEVICE:
-        raise UserValueError(
-            path="stages_per_device",
-            expected=f"2, for the schedule {name!r}",
-            got=stages_per_device,
-            hint="Set splits to an even number of stages, too.",
+            hint=_STAGES_HINTS[stages],
         )
 
 

@@ -29,7 +29,7 @@ from lingvo_pipe.pipeline.devices.handshake import (
     differences,
     parse_description,
 )
-from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
+from lingvo_pipe.pipeline.devices.own_addresses import answers, unused_ports
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.devices.worker import start_worker
 from tests.support.errors import fails
@@ -66,12 +66,7 @@ def test_workers_answer_at_their_own_address_alone(cluster: Cluster) -> None:
     for own, address in zip(HOSTS, cluster.workers, strict=True):
         port = int(address.rpartition(":")[2])
         for host in ("127.0.0.1", *HOSTS, "::1"):
-            try:
-                with socket.create_connection((host, port), 0.2):
-                    answers = True
-            except OSError:
-                answers = False
-            assert answers == (host == own), f"{host}:{port}"
+            assert answers(host, port, 0.2) == (host == own), f"{host}:{port}"
 
 
 def test_workers_learn_that_their_trainer_has_ended(
@@ -252,12 +247,7 @@ def test_only_a_cluster_that_says_so_listens_on_all_addresses(
     (port,) = unused_ports(1)
     worker, _ = start_worker(Cluster((f"127.0.0.2:{port}",), None, is_open), 0)
     assert worker.target
-    try:
-        with socket.create_connection(("127.0.0.1", port), 0.5):
-            answers = True
-    except OSError:
-        answers = False
-    assert answers == is_open
+    assert answers("127.0.0.1", port, 0.5) == is_open
 
 
 WORKERS = ("a:1", "b:1")
