@@ -21,9 +21,9 @@ from lingvo_pipe.planner.measured import resolve_auto as resolve_auto_module
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts, Link
-from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.training.task.placement import place_stages
+from tests.planner.made_up_machine import replace_times
 from tests.planner.made_up_model import made_up_device
 from tests.registered_models.reduced_models import reduced_params
 from tests.support.cases import exhaustive
@@ -143,8 +143,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[SearchResult]:
         calibrated.append(list(names))
         return made_up_device(10**9)
 
-    monkeypatch.setattr(measured_models, "measured_seconds", seconds)
-    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())
+    replace_times(monkeypatch, seconds)
     monkeypatch.setattr(resolve_auto_module, "machine_device", device)
     monkeypatch.setattr(resolve_auto_module, "plan_measured", plan)
     return found

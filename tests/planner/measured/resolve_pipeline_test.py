@@ -16,16 +16,15 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
-from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.measured import resolve_auto as resolve_auto_module
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
 from lingvo_pipe.planner.measured.resolve_pipeline import resolve_pipeline
 from lingvo_pipe.planner.resources.device_model import DeviceModel
-from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.training.task.pipeline_inputs import (
     batch_placeholders,
     configure_inputs,
 )
+from tests.planner.made_up_machine import replace_times
 from tests.planner.made_up_model import made_up_device
 from tests.registered_models.reduced_models import reduced_params
 from tests.support.cases import exhaustive
@@ -49,8 +48,7 @@ def device(names: Sequence[str]) -> DeviceModel:
 @pytest.fixture(autouse=True)
 def not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measures no devices."""
-    monkeypatch.setattr(measured_models, "measured_seconds", seconds)
-    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())
+    replace_times(monkeypatch, seconds)
     monkeypatch.setattr(resolve_auto_module, "machine_device", device)
 
 
