@@ -27,8 +27,9 @@ def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:
         if argv[1:]:
-            expected = "flags alone, with --"
-            raise UserValueError(path="arguments", expected=expected, got=argv[1:])
+            raise UserValueError(
+                path="arguments", expected="flags alone, with --", got=argv[1:]
+            )
         yield
     except Exception as error:
         is_expected = isinstance(error, (ValueError, *expected))

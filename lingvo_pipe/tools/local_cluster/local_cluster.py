@@ -19,7 +19,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.fault_tolerance.restarts import progress_of
 from lingvo_pipe.fault_tolerance.worker_status import WorkerQuestions
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
-from lingvo_pipe.tools.local_cluster.member import Member, WorkerHeartbeat
+from lingvo_pipe.tools.local_cluster.member import Member, Worker
 from lingvo_pipe.tools.local_cluster.supervisor import Supervisor
 from lingvo_pipe.tools.programs import flag_parser
 
@@ -80,10 +80,10 @@ def _supervisor(
     timeout, workers = options.worker_timeout_seconds, []
     for i, address in enumerate(addresses):
         command = [*_TRAINER, "--job=worker", f"--task={i}", cluster]
-        worker = Member(f"worker:{i}", command, cores[i : i + 1] if has_enough else [])
-        heartbeat = WorkerHeartbeat(WorkerQuestions([address]), timeout)
-        heartbeat.watch()
-        workers.append((worker, heartbeat))
+        own_cores = cores[i : i + 1] if has_enough else []
+        questions = WorkerQuestions([address])
+        workers.append(Worker(f"worker:{i}", command, own_cores, questions, timeout))
+        workers[-1].watch()
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     logdir = os.path.join(folder, os.path.expanduser(options.logdir or ""))
     return Supervisor(

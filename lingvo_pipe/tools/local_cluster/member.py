@@ -1,4 +1,4 @@
-"""A process of the cluster: its start, output and end; a worker's heartbeat. Pure."""
+"""A process of the cluster: its start, output, answers and end. Pure."""
 
 import contextlib
 import subprocess
@@ -85,25 +85,26 @@ class Member:
                     target.flush()
 
 
-class WorkerHeartbeat:
-    """The heartbeat of a worker.
-
-    Once it is up, the worker must answer within `timeout` seconds.
-    """
+class Worker(Member):
+    """A worker, which once it is up must answer questions within `timeout` seconds."""
 
     def __init__(
         self,
+        name: str,
+        arguments: Sequence[str],
+        cores: Sequence[int],
         questions: WorkerQuestions,
         timeout: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(name, arguments, cores)
         self._questions, self._timeout, self._clock = questions, timeout, clock
-        self._process, self.was_up = 0, False
-        self.restarted()
+        self._num_starts, self.was_up = 0, False
 
-    def restarted(self) -> None:
-        """Records that the worker has been restarted."""
-        self._process += 1
+    def start(self) -> None:
+        """Starts the process, whose answers are awaited from now on."""
+        super().start()
+        self._num_starts += 1
         self._is_up = self._is_silent = False
         self._started = self._clock()
 
@@ -118,9 +119,9 @@ class WorkerHeartbeat:
 
         Ignores the answer of a process that has been restarted since.
         """
-        asked = self._process
+        asked = self._num_starts
         (answer,) = self._questions.ask(self._timeout)
-        if asked == self._process and not answer.is_gone:
+        if asked == self._num_starts and not answer.is_gone:
             self._is_silent = answer.identity is None
             if not self._is_silent:
                 self._is_up = self.was_up = True
