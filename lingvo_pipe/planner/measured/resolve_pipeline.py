@@ -55,7 +55,7 @@ def resolve_pipeline(
     names = extract_auto(pipeline, path)
     structure = tuple(inputs), targets
     batch_dim = pipeline.batch_dim
-    tensors = [_rows_first(_as_spec(x), batch_dim) for x in present(structure)]
+    tensors = [_rows_first(x, batch_dim) for x in present(structure)]
     batch_size = _batch_size(tensors, path)
     rows_first = NestedMap(tensors=tensors)
     task = _task_class(structure, loss_fn, batch_dim).Params()
@@ -116,10 +116,6 @@ def _task_class(
     return SampledTask
 
 
-def _as_spec(x: Any) -> tf.TensorSpec:
-    return x if isinstance(x, tf.TensorSpec) else spec_of(tf.convert_to_tensor(x))
-
-
 def _batch_size(tensors: Sequence[tf.TensorSpec], path: str) -> int:
     sizes = {x.shape[0] for x in tensors}
     if len(sizes) != 1 or None in sizes:
@@ -132,10 +128,11 @@ def _batch_size(tensors: Sequence[tf.TensorSpec], path: str) -> int:
     return int(size)
 
 
-def _rows_first(x: tf.TensorSpec, batch_dim: int) -> tf.TensorSpec:
-    shape = x.shape.as_list()
+def _rows_first(x: Any, batch_dim: int) -> tf.TensorSpec:
+    spec = x if isinstance(x, tf.TensorSpec) else spec_of(tf.convert_to_tensor(x))
+    shape = spec.shape.as_list()
     rows = shape.pop(row_dim(len(shape), batch_dim))
-    return tf.TensorSpec([rows, *shape], x.dtype)
+    return tf.TensorSpec([rows, *shape], spec.dtype)
 
 
 def _rows_back(x: tf.Tensor, batch_dim: int) -> tf.Tensor:
