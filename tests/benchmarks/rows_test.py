@@ -52,8 +52,7 @@ def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Ro
     )
 
 
-def _row(rows: list[Row], configuration: Configuration) -> Row:
-    return next(row for row in rows if row.configuration == configuration)
+ROWS = make_rows(_rounds(1))
 
 
 def test_compared_configurations_run_together_on_a_core_per_device() -> None:
@@ -188,8 +187,7 @@ def test_every_predicted_step_counts() -> None:
 
 
 def test_without_predictions_their_table_is_empty() -> None:
-    rows = make_rows(_rounds(1))
-    assert not format_predictions([row for row in rows if not row.prediction_error])
+    assert not format_predictions([row for row in ROWS if not row.prediction_error])
 
 
 def test_sent_bytes_stand_beside_bytes_by_shapes() -> None:
@@ -209,7 +207,7 @@ def test_the_first_step_alone_has_no_step_time() -> None:
 
 
 def test_the_bound_is_what_the_bubble_leaves() -> None:
-    for row in make_rows(_rounds(1)):
+    for row in ROWS:
         if row.speedup_bound is not None:
             num_micro_batches = row.configuration.num_micro_batches
             bubble = 1 / (num_micro_batches + 1)  # of two devices
@@ -219,7 +217,7 @@ def test_the_bound_is_what_the_bubble_leaves() -> None:
 
 
 def test_the_papers_expression_is_for_recomputed_gpipe() -> None:
-    for row in make_rows(_rounds(1)):
+    for row in ROWS:
         bytes_by_stage = row.to_dict()["paper_bytes_by_stage"]
         configuration = row.configuration
         policy = configuration.schedule, configuration.recompute, configuration.dtype
@@ -238,12 +236,12 @@ def test_more_stages_or_micro_batches_need_less_memory() -> None:
             if row["paper_bytes_by_stage"] and like.items() <= row.items()
         )
 
-    rows = [row.to_dict() for row in make_rows(_rounds(1))]
+    rows = [row.to_dict() for row in ROWS]
     assert paper_bytes(1, 8) > paper_bytes(2, 8) > paper_bytes(2, 16)
 
 
 def test_rows_are_json() -> None:
-    rows = [row.to_dict() for row in make_rows(_rounds(1))]
+    rows = [row.to_dict() for row in ROWS]
     assert len(json.loads(json.dumps(rows))) == len(CONFIGURATIONS)
 
 
