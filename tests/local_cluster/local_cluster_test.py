@@ -107,11 +107,7 @@ def wait_until_dead(pids: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("faults", "steps"),
-    [
-        (faults_at_once, 80),
-        exhaustive(three_faults, 300),
-        exhaustive(ten_faults, 1000),
-    ],
+    [(faults_at_once, 80), exhaustive(three_faults, 300), exhaustive(ten_faults, 1000)],
 )
 def test_faults_leave_no_trace(
     clusters: Clusters,

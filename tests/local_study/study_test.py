@@ -13,19 +13,11 @@ from tests.local_study.made_up_rows import made_up_row
 from tests.local_study.toy_study import CELLS, DIM, STEPS, toy_model
 from tests.support.errors import fails
 from tools.local_study.studied_model import StudiedModel
-from tools.local_study.study import (
-    ResultsFile,
-    TrainRow,
-    spread_moments,
-    study,
-)
+from tools.local_study.study import ResultsFile, TrainRow, spread_moments, study
 from tools.local_study.study_rows import Row, RowKey
 from tools.local_study.training import train_row
 
-_KEYS = [
-    *(RowKey(scheme, 6, 0) for scheme in SCHEMES),
-    RowKey("backpropagation", 4, 0),
-]
+_KEYS = [*(RowKey(scheme, 6, 0) for scheme in SCHEMES), RowKey("backpropagation", 4, 0)]
 _FLOAT = 4  # Bytes.
 _SETTINGS = {"model": "a.B", "steps": 10, "moments": [0, 9]}
 
@@ -59,17 +51,10 @@ def test_all_schemes_are_in_the_table(finished: tuple[Path, str, list[str]]) -> 
         assert f"| {key.scheme.ljust(15)} | {key.batch_size} " in report
     assert (out / "report.md").read_text() == report
     charts = {path.name for path in out.glob("*.png")}
-    assert charts == {
-        "cost_and_time.png",
-        "pareto.png",
-        "similarity.png",
-        "steps.png",
-    }
+    assert charts == {"cost_and_time.png", "pareto.png", "similarity.png", "steps.png"}
 
 
-def test_gradients_of_the_last_block_are_the_true_ones(
-    rows: dict[RowKey, Row],
-) -> None:
+def test_gradients_of_the_last_block_are_the_true_ones(rows: dict[RowKey, Row]) -> None:
     for key, row in rows.items():
         moments = [each.step for each in row.similarities]
         assert moments == ([] if key.scheme == "backpropagation" else [0, 4, 7])

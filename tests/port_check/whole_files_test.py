@@ -129,10 +129,7 @@ class Other(Layer):
     return tf.random.uniform([3])
 x = tf.random.uniform([3])
 """,
-        [
-            (6, "change", "tf.random.uniform", ""),
-            (7, "note", "tf.random.uniform", ""),
-        ],
+        [(6, "change", "tf.random.uniform", ""), (7, "note", "tf.random.uniform", "")],
     ),
     "layers with more in Lingvo": (
         """\

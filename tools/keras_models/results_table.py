@@ -33,10 +33,7 @@ _HUB = """\
 
 A small model of each of KerasHub's families, with all weights trained, and with LoRA.
 """
-_OUTCOMES = {
-    "same": "Same",
-    "warned": "Same at M = 1, and warned at M = 4",
-}
+_OUTCOMES = {"same": "Same", "warned": "Same at M = 1, and warned at M = 4"}
 
 
 class Result(NamedTuple):

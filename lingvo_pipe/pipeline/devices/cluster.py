@@ -26,16 +26,8 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_sources,
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
-from lingvo_pipe.pipeline.devices.device_kind import (
-    DeviceKind,
-    local_kind,
-    num_threads,
-)
-from lingvo_pipe.pipeline.devices.device_names import (
-    LOCAL_JOB,
-    WORKER_JOB,
-    device_name,
-)
+from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, local_kind, num_threads
+from lingvo_pipe.pipeline.devices.device_names import LOCAL_JOB, WORKER_JOB, device_name
 from lingvo_pipe.pipeline.devices.handshake import (
     ANSWER_SECONDS,
     FINISH_SECONDS,

@@ -120,9 +120,7 @@ def _open_worker() -> tuple[tf.distribute.Server, str]:
     return start_worker(cluster, 0)[0], f"127.0.0.1:{port}"
 
 
-def test_a_worker_that_is_busy_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_that_is_busy_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, address = _open_worker()
     monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)
     with _busy(worker.target) as end:
@@ -135,9 +133,7 @@ def test_a_worker_that_is_busy_is_waited_for(
         trainer_side._description("worker:0", address)
 
 
-def test_a_busy_worker_has_no_shutdown_notice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_busy_worker_has_no_shutdown_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, address = _open_worker()
     monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)
     notice = ShutdownNotice(worker.target)
@@ -198,9 +194,7 @@ def test_another_tensorflow_server_is_no_worker(
         find_workers(Cluster((address,)))
 
 
-def test_another_listener_is_no_worker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_another_listener_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)
     with socket.create_server(("localhost", 0)) as other:
         address = f"localhost:{other.getsockname()[1]}"
@@ -242,9 +236,7 @@ def test_a_worker_may_describe_itself_after_it_is_reached(
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_only_a_cluster_that_says_so_listens_on_all_addresses(
-    is_open: bool,
-) -> None:
+def test_only_a_cluster_that_says_so_listens_on_all_addresses(is_open: bool) -> None:
     (port,) = unused_ports(1)
     worker, _ = start_worker(Cluster((f"127.0.0.2:{port}",), None, is_open), 0)
     assert worker.target

@@ -9,12 +9,7 @@ import pytest
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, local
 from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.schedule import (
-    MAX_STEPS_AHEAD,
-    Kind,
-    Op,
-    Schedule,
-)
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.several_steps import several_steps
 from lingvo_pipe.pipeline.schedules.slots import assign_slots
 from lingvo_pipe.pipeline.schedules.table import make_tables

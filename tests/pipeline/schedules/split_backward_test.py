@@ -3,11 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.by_rule import (
-    interleaved,
-    one_f_one_b,
-    zero_bubble,
-)
+from lingvo_pipe.pipeline.schedules.by_rule import interleaved, one_f_one_b, zero_bubble
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.split_backward import (
     dualpipe_v,
