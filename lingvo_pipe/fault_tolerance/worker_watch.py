@@ -117,8 +117,9 @@ class WorkerWatch:
             if now - begin > self._patience:
                 raise UserClusterError(
                     f"Cannot reach {', '.join(absent)} within {self._patience:g} "
-                    "seconds. Start each with --job=worker --task=<its number> and the "
-                    "same --cluster, or raise --wait_for_workers_seconds."
+                    "seconds.",
+                    hint="Start each with --job=worker --task=<its number> and the "
+                    "same --cluster, or raise --wait_for_workers_seconds.",
                 )
             left = round(begin + self._patience - now)
             if now > next_line and left:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.error_text import user_message
+from lingvo_pipe.core.errors import UserValueError, Words
 
 
 def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -26,7 +27,9 @@ def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:
         if argv[1:]:
-            raise ValueError(f"Arguments must be flags, with --; got {argv[1:]}.")
+            raise UserValueError(
+                path="arguments", expected="flags alone, with --", got=argv[1:]
+            )
         yield
     except Exception as error:
         is_expected = isinstance(error, (ValueError, *expected))
@@ -49,7 +52,8 @@ def check_writable(path: Path, flag: str) -> None:
     except OSError as error:
         problem = error.strerror
     if problem:
-        raise ValueError(
-            f"{flag}: expected the path of a file in a writable folder, got {path} "
-            f"({problem}). Choose another."
+        raise UserValueError(
+            path=flag,
+            expected="the path of a file in a writable folder",
+            got=Words(f"{path} ({problem})"),
         )

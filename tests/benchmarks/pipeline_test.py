@@ -81,8 +81,8 @@ def test_measures(tmp_path: Path) -> None:
         (["--output=."], "--output.*directory"),
         (["--only=gpipe_"], r"--only.*'gpipe_'.*\n  lingvo_pipe L=4 K=1"),
         (["--only=gpipe 1f1b"], r"--only.*'gpipe 1f1b'"),
-        (["--torch_python=/bin/false"], r"--torch_python.* /bin/false\b"),
-        (["--torch_python=absent"], r"--torch_python.* absent\b"),
+        (["--torch_python=/bin/false"], "--torch_python.*'/bin/false'"),
+        (["--torch_python=absent"], "--torch_python.*'absent'"),
         (["quick"], r"\['quick'\]"),
     ],
 )

@@ -52,34 +52,16 @@ def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Ro
     )
 
 
-def _row(rows: list[Row], configuration: Configuration) -> Row:
-    return next(row for row in rows if row.configuration == configuration)
+ROWS = make_rows(_rounds(1))
 
 
-def test_every_other_round_runs_backwards() -> None:
-    orders = [list(measured) for measured in _rounds(3)]
-    assert orders == [CONFIGURATIONS, CONFIGURATIONS[::-1], CONFIGURATIONS]
-
-
-def test_compared_configurations_run_together() -> None:
+def test_compared_configurations_run_together_on_a_core_per_device() -> None:
     together = []
+    cores: dict[int, set[tuple[int, ...]]] = {}
 
     def run(requests: Sequence[Request]) -> list[Report]:
         together.append([request.configuration for request in requests])
         assert len({request.num_steps for request in requests}) == 1
-        return [
-            Report(1.0, [1.0] * request.num_steps, None, 1.0, 0.0)
-            for request in requests
-        ]
-
-    measure_rounds(GROUPS, 2, 1, [0, 1], run, lambda text: None)
-    assert together == GROUPS + [group[::-1] for group in GROUPS[::-1]]
-
-
-def test_a_pipeline_gets_a_core_per_device() -> None:
-    cores: dict[int, set[tuple[int, ...]]] = {}
-
-    def run(requests: Sequence[Request]) -> list[Report]:
         for request in requests:
             num_devices = request.configuration.num_devices
             cores.setdefault(num_devices, set()).add(request.cores)
@@ -88,7 +70,8 @@ def test_a_pipeline_gets_a_core_per_device() -> None:
             for request in requests
         ]
 
-    measure_rounds(GROUPS, 1, 1, [3, 5, 7], run, lambda text: None)
+    measure_rounds(GROUPS, 2, 1, [3, 5, 7], run, lambda text: None)
+    assert together == GROUPS + [group[::-1] for group in GROUPS[::-1]]
     assert cores == {1: {(3,)}, 2: {(3, 5)}, 8: {(3, 5, 7)}, 16: {(3, 5, 7)}}
 
 
@@ -204,8 +187,7 @@ def test_every_predicted_step_counts() -> None:
 
 
 def test_without_predictions_their_table_is_empty() -> None:
-    rows = make_rows(_rounds(1))
-    assert not format_predictions([row for row in rows if not row.prediction_error])
+    assert not format_predictions([row for row in ROWS if not row.prediction_error])
 
 
 def test_sent_bytes_stand_beside_bytes_by_shapes() -> None:
@@ -225,7 +207,7 @@ def test_the_first_step_alone_has_no_step_time() -> None:
 
 
 def test_the_bound_is_what_the_bubble_leaves() -> None:
-    for row in make_rows(_rounds(1)):
+    for row in ROWS:
         if row.speedup_bound is not None:
             num_micro_batches = row.configuration.num_micro_batches
             bubble = 1 / (num_micro_batches + 1)  # of two devices
@@ -235,7 +217,7 @@ def test_the_bound_is_what_the_bubble_leaves() -> None:
 
 
 def test_the_papers_expression_is_for_recomputed_gpipe() -> None:
-    for row in make_rows(_rounds(1)):
+    for row in ROWS:
         bytes_by_stage = row.to_dict()["paper_bytes_by_stage"]
         configuration = row.configuration
         policy = configuration.schedule, configuration.recompute, configuration.dtype
@@ -254,12 +236,12 @@ def test_more_stages_or_micro_batches_need_less_memory() -> None:
             if row["paper_bytes_by_stage"] and like.items() <= row.items()
         )
 
-    rows = [row.to_dict() for row in make_rows(_rounds(1))]
+    rows = [row.to_dict() for row in ROWS]
     assert paper_bytes(1, 8) > paper_bytes(2, 8) > paper_bytes(2, 16)
 
 
 def test_rows_are_json() -> None:
-    rows = [row.to_dict() for row in make_rows(_rounds(1))]
+    rows = [row.to_dict() for row in ROWS]
     assert len(json.loads(json.dumps(rows))) == len(CONFIGURATIONS)
 
 

@@ -19,11 +19,7 @@ from lingvo_pipe.tools.doctor.configuration import Configuration
 from tools.benchmarks import worker_process
 from tools.benchmarks.exchange import Report, Request, to_json
 from tools.benchmarks.standard_configurations import quick_configurations
-from tools.benchmarks.worker_process import (
-    ProcessGroup,
-    process_group,
-    run_workers,
-)
+from tools.benchmarks.worker_process import ProcessGroup, process_group, run_workers
 
 REPORT = Report(1.0, [1.0, 1.0], None, 0.5, 0.0)
 GROUP, *_ = quick_configurations(2)

@@ -11,7 +11,7 @@ SOURCE_ROOT = Path(__file__).resolve().parents[2]
 PATHS = [
     *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING")),
     *sorted((ROOT / "lingvo_pipe" / "docs").glob("*.md")),
-    *sorted((ROOT / "lingvo_pipe/tools").glob("*/README.md")),
+    *sorted((ROOT / "lingvo_pipe/tools").glob("*/*.md")),
     *sorted((ROOT / "tools").glob("*/README.md")),
 ]
 PAGES = {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
@@ -23,7 +24,6 @@ from lingvo_pipe.tools.doctor.byte_matrix import (
 from lingvo_pipe.tools.doctor.checks import Checks
 from lingvo_pipe.tools.doctor.configuration import Workload
 from lingvo_pipe.tools.doctor.report import report_text
-from lingvo_pipe.tools.local_cluster.local_cluster import free_ports
 from tests.support.command_line import CommandLine, Outcome
 from tools.benchmarks.worker_process import process_group
 
@@ -128,7 +128,7 @@ def test_the_command_finds_two_cpus_well(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_the_command_finds_two_workers_well(tmp_path: Path) -> None:
-    addresses = ",".join(f"localhost:{port}" for port in free_ports(2))
+    addresses = ",".join(f"localhost:{port}" for port in unused_ports(2))
     cluster = f"--cluster=worker={addresses}"
     worker = [sys.executable, "-m", "lingvo_pipe.trainer", cluster, "--job=worker"]
     with process_group("workers", [[*worker, f"--task={i}"] for i in (0, 1)]) as group:

@@ -130,7 +130,7 @@ def _fail_after_sigterm(worker: Worker) -> None:
 def test_a_worker_that_never_comes_is_an_error() -> None:
     logged: list[str] = []
     absent = r"\bworker:0\b.*\ba:1\D+2\b.*--wait_for_workers_seconds\b"
-    with pytest.raises(ConnectionError, match=absent):
+    with pytest.raises(UserClusterError, match=absent):
         _watch(Worker(GONE), logged, patience=2.0).begin()
     assert len(logged) == 1
     assert re.search(r"\bworker:0\b.*\ba:1\b", logged[0])
@@ -148,34 +148,55 @@ def test_an_error_before_the_watch_begins_is_raised() -> None:
         raise ValueError("x")
 
 
-@pytest.mark.parametrize(
-    ("answer", "change"), [(GONE, "gone"), (Answer(b"2"), "restarted")]
-)
-def test_the_loss_of_a_worker_restarts_the_process(answer: Answer, change: str) -> None:
-    worker, restarts = Worker(UP), FakeRestarts()
-    logged: list[str] = []
-    watch = _watch(worker, logged, restarts)
-    with pytest.raises(Ended):
-        _do(watch, _fails(worker, answer))
-    assert restarts.restarted.is_set()
-    assert restarts.client == 7
-    assert worker.to_forget == [6]
-    lost, then = logged
-    assert re.search(rf"^worker:0\b.*\ba:1\b.*\b{change}\b", lost)
-    assert "checkpoint" in then
-
-
-@pytest.mark.parametrize(
-    ("message", "reason"), [("Socket closed\nx", "Socket closed"), ("", "Unavailable")]
-)
-def test_a_failed_connection_restarts_the_process(message: str, reason: str) -> None:
-    worker = Worker(UP)
-    logged: list[str] = []
+def _broken(message: str) -> Exception:
     error = ConnectionError("A worker")
     error.__cause__ = tf.errors.UnavailableError(None, None, message)
-    with pytest.raises(Ended):
-        _do(_watch(worker, logged), _fails(worker, UP, error))
-    assert re.search(f": {reason}", logged[0])
+    return error
+
+
+@pytest.mark.parametrize(
+    ("restarts", "answer", "error", "code", "words"),
+    [
+        (FakeRestarts(), GONE, None, None, [r"^worker:0\b.*\ba:1\b.*\bgone\b"]),
+        (FakeRestarts(), Answer(b"2"), None, None, [r"^worker:0\b.*\brestarted\b"]),
+        (FakeRestarts(), UP, _broken("Socket closed\nx"), None, [": Socket closed"]),
+        (FakeRestarts(), UP, _broken(""), None, [": Unavailable"]),
+        # Restarts in a row are bounded, and may fail.
+        (
+            FakeRestarts(in_a_row=5),
+            GONE,
+            None,
+            UserClusterError.exit_code,
+            [r"^worker:0\b", r"^error: .*\b6\b.*\.save_interval_steps\b"],
+        ),
+        (
+            FakeRestarts(error=OSError("broken")),
+            GONE,
+            None,
+            1,
+            [r"^worker:0\b", "checkpoint", r"^error: .*: broken\b"],
+        ),
+    ],
+)
+def test_a_loss_restarts_the_process_or_ends_it(
+    restarts: FakeRestarts,
+    answer: Answer,
+    error: Exception | None,
+    code: int | None,
+    words: list[str],
+) -> None:
+    worker, logged = Worker(UP), list[str]()
+    with pytest.raises(Ended) as ended:
+        _do(_watch(worker, logged, restarts), _fails(worker, answer, error))
+    assert worker.to_forget == [6]
+    words = [*words, "checkpoint" if code is None else "^ended$"]
+    assert len(logged) == len(words)
+    assert all(map(re.search, words, logged))
+    if code is None:
+        assert ended.value.args == ()
+        assert restarts.client == 7
+    else:
+        assert ended.value.args == (code,)
 
 
 def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
@@ -187,18 +208,6 @@ def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
         worker.answer = SILENT
         assert restarts.restarted.wait(20)
     assert re.search(r"^worker:0\b.*\ba:1\D+1\b", logged[0])
-
-
-def test_restarts_in_a_row_are_bounded() -> None:
-    worker, restarts = Worker(UP), FakeRestarts(in_a_row=5)
-    logged: list[str] = []
-    watch = _watch(worker, logged, restarts)
-    with pytest.raises(Ended) as ended:
-        _do(watch, _fails(worker, GONE))
-    assert ended.value.args == (UserClusterError.exit_code,)
-    assert not restarts.restarted.is_set()
-    assert re.search(r"^error: .*\b6\b.*\.save_interval_steps\b", logged[-2])
-    assert logged[-1] == "ended"
 
 
 def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> None:
@@ -214,15 +223,6 @@ def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> Non
     assert ended.value.args == (143,)
     assert re.search(r"\bSIGTERM\b.*checkpoint", logged[-2])
     assert logged[-1] == "ended"
-
-
-def test_a_restart_that_fails_ends_the_process() -> None:
-    worker, logged = Worker(UP), list[str]()
-    watch = _watch(worker, logged, FakeRestarts(error=OSError("broken")))
-    with pytest.raises(Ended) as ended:
-        _do(watch, _fails(worker, GONE))
-    assert ended.value.args == (1,)
-    assert re.search(r"^error: .*: broken\b", logged[-2])
 
 
 def test_a_watch_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.tools.local_cluster import local_cluster
-from lingvo_pipe.tools.local_cluster.local_cluster import free_ports
 from tests.local_cluster.disturbed_run import Fault, RunningCluster
 from tests.support.cases import exhaustive
 from tests.support.command_line import (
@@ -109,11 +107,7 @@ def wait_until_dead(pids: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("faults", "steps"),
-    [
-        (faults_at_once, 80),
-        exhaustive(three_faults, 300),
-        exhaustive(ten_faults, 1000),
-    ],
+    [(faults_at_once, 80), exhaustive(three_faults, 300), exhaustive(ten_faults, 1000)],
 )
 def test_faults_leave_no_trace(
     clusters: Clusters,
@@ -175,17 +169,3 @@ def test_flags_of_clusters_are_refused(clusters: Clusters) -> None:
     assert cluster.wait() == 1
     assert re.search(r"^error: .*--cluster\b.*--task\b", cluster.output, re.M)
     assert not cluster.pids()
-
-
-@pytest.mark.parametrize(
-    ("system_range", "end"), [("32768\t60999", 32768), ("9000\t65000", 65536)]
-)
-def test_free_ports_are_different_and_outside_the_systems_range(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system_range: str, end: int
-) -> None:
-    path = tmp_path / "ip_local_port_range"
-    path.write_text(system_range)
-    monkeypatch.setattr(local_cluster, "_SYSTEM_PORTS", path)
-    found = free_ports(20)
-    assert len(set(found)) == 20
-    assert all(10_000 <= port < end for port in found)

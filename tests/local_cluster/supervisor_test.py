@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.tools.local_cluster import supervisor
-from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
-from lingvo_pipe.tools.local_cluster.member import Member
+from lingvo_pipe.tools.local_cluster.member import Worker
 from lingvo_pipe.tools.local_cluster.supervisor import (
     MAX_RESTARTS,
     StoppedTime,
@@ -23,16 +22,21 @@ from lingvo_pipe.tools.local_cluster.supervisor import (
 )
 
 
-class Script(Member):
+class Script(Worker):
     """A process with given states.
 
     Args:
         name: its name.
         codes: exit code at each look; the last one stays.
+        hangs: True if it hangs until it is started again.
+        was_up: True if it has answered before.
     """
 
-    def __init__(self, name: str, *codes: int | None) -> None:
+    def __init__(
+        self, name: str, *codes: int | None, hangs: bool = False, was_up: bool = True
+    ) -> None:
         self.name, self.codes = name, list(codes)
+        self.hangs, self.was_up = hangs, was_up
         self.did: list[str | int] = []
         self.is_dead = False
 
@@ -41,8 +45,12 @@ class Script(Member):
         return SimpleNamespace(pid=os.getpid(), send_signal=self.did.append)
 
     def start(self) -> None:
+        self.hangs &= not self.did
         self.did.append("start")
         self.is_dead = False
+
+    def is_hung(self) -> bool:
+        return self.hangs
 
     def exit_code(self) -> int | None:
         if self.is_dead:
@@ -58,24 +66,10 @@ class Script(Member):
         self.is_dead = True
 
 
-class Beat(WorkerHeartbeat):
-    """A heartbeat with a given state."""
-
-    def __init__(self, hangs: bool = False, was_up: bool = True) -> None:
-        self.hangs, self.was_up = hangs, was_up
-
-    def restarted(self) -> None:
-        self.hangs = False
-
-    def is_hung(self) -> bool:
-        return self.hangs
-
-
 def _run(
     monkeypatch: pytest.MonkeyPatch,
     trainer: Script,
     worker: Script,
-    beat: Beat | None = None,
     progress: Callable[[], str] = str,
     at_look: Callable[[int], None] = lambda look: None,
 ) -> tuple[int, list[str]]:
@@ -89,55 +83,71 @@ def _run(
         worker.next()
 
     monkeypatch.setattr(supervisor.time, "sleep", sleep)
-    pairs = [(worker, beat or Beat())]
-    return Supervisor(trainer, pairs, 3.0, progress, logged.append).run(), logged
+    watched = Supervisor(trainer, [worker], 3.0, progress, logged.append)
+    return watched.run(), logged
 
 
-@pytest.mark.parametrize(("code", "ours"), [(0, 0), (1, 1), (-15, 143)])
-def test_it_ends_as_the_trainer_does(
-    monkeypatch: pytest.MonkeyPatch, code: int, ours: int
-) -> None:
-    trainer, worker = Script("trainer", None, code), Script("worker:0", None)
-    assert _run(monkeypatch, trainer, worker)[0] == ours
-    assert trainer.did == worker.did == ["start", "end"]
-
-
-def test_killed_processes_are_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Script("trainer", None, -9, None, None, 0)
-    worker = Script("worker:0", None, None, 1, None)
-    code, logged = _run(monkeypatch, trainer, worker)
-    assert code == 0
-    assert trainer.did == worker.did == ["start", "end", "start", "end"]
-    assert re.search(r"^trainer\b.*\bSIGKILL\b", logged[0])
-    assert re.search(r"^worker:0\b.*\b1\b", logged[1])
-
-
-def test_a_worker_that_hangs_is_killed_and_restarted(
+@pytest.mark.parametrize(
+    ("trainer_codes", "worker_codes", "state", "code", "num_starts", "words"),
+    [
+        # It ends as the trainer does.
+        ([None, 0], [None], {}, 0, (1, 1), ["^The trainer"]),
+        ([None, 1], [None], {}, 1, (1, 1), ["^The trainer"]),
+        ([None, -15], [None], {}, 143, (1, 1), ["^The trainer"]),
+        # It restarts what is killed, or hangs.
+        (
+            [None, -9, None, None, 0],
+            [None, None, 1, None],
+            {},
+            0,
+            (2, 2),
+            [r"^trainer\b.*\bSIGKILL\b", r"^worker:0\b.*\b1\b"],
+        ),
+        (
+            [None, None, 0],
+            [None],
+            {"hangs": True},
+            0,
+            (1, 2),
+            [r"^worker:0\b.*\b3\b", "^worker:0"],
+        ),
+        # It gives up, and does not restart a worker that never came up; but one that
+        # was killed may still come up.
+        (
+            [None],
+            [1],
+            {},
+            1,
+            (1, 1 + MAX_RESTARTS),
+            [rf"^error: .*\bworker:0\D+1\D+{MAX_RESTARTS}\b"],
+        ),
+        (
+            [None],
+            [None, -9, None, 1],
+            {"was_up": False},
+            1,
+            (1, 2),
+            ["^worker:0", r"^error: .*\bworker:0\D+1\b"],
+        ),
+    ],
+)
+def test_it_ends_with_the_trainer_and_restarts_what_dies_or_hangs(
     monkeypatch: pytest.MonkeyPatch,
+    trainer_codes: list[int | None],
+    worker_codes: list[int | None],
+    state: dict[str, bool],
+    code: int,
+    num_starts: tuple[int, int],
+    words: list[str],
 ) -> None:
-    trainer, worker = Script("trainer", None, None, 0), Script("worker:0", None)
-    code, logged = _run(monkeypatch, trainer, worker, Beat(hangs=True))
-    assert code == 0
-    assert re.search(r"^worker:0\b.*\b3\b", logged[0])
-    assert worker.did == ["start", "end", "end", "start", "end"]
-
-
-def test_restarts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, worker = Script("trainer", None), Script("worker:0", 1)
-    code, logged = _run(monkeypatch, trainer, worker)
-    assert code == 1
-    assert worker.did.count("start") == 1 + MAX_RESTARTS
-    assert re.search(rf"^error: .*\bworker:0\D+1\D+{MAX_RESTARTS}\b", logged[-1])
-
-
-def test_a_worker_that_can_not_come_up_ends_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trainer, worker = Script("trainer", None), Script("worker:0", None, -9, None, 1)
-    code, logged = _run(monkeypatch, trainer, worker, Beat(was_up=False))
-    assert code == 1
-    assert worker.did.count("start") == 2  # A killed one may come up.
-    assert re.search(r"^error: .*\bworker:0\D+1\b", logged[-1])
+    trainer = Script("trainer", *trainer_codes)
+    members = trainer, Script("worker:0", *worker_codes, **state)
+    found, logged = _run(monkeypatch, *members)
+    assert found == code
+    assert tuple(member.did.count("start") for member in members) == num_starts
+    assert all(member.did[-1] == "end" for member in members)
+    shown = logged if words[-1].startswith("^error") else logged[: len(words)]
+    assert all(map(re.search, words, shown[-len(words) :]))
 
 
 def test_progress_allows_more_restarts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,12 +29,7 @@ F, A = 7.0, 2.0  # FLOPs of a layer, and of a head.
             lambda n: 3 * (2 * F + A),
             lambda n: 3 * (n - 1) * (2 * F + A),
         ),
-        (
-            "chunked",
-            2,
-            lambda n: 3 * (n * F / 2 + A),
-            lambda n: 3 * (n * F + 2 * A),
-        ),
+        ("chunked", 2, lambda n: 3 * (n * F / 2 + A), lambda n: 3 * (n * F + 2 * A)),
     ],
 )
 def test_equal_layers_with_a_head_each(scheme, chunks, time, cost, num_layers) -> None:

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from tools.local_study.costs import BlockCost
-from tools.local_study.study_rows import (
-    Boundary,
-    Record,
-    Row,
-    RowKey,
-    Similarity,
-)
+from tools.local_study.study_rows import Boundary, Record, Row, RowKey, Similarity
 
 
 def made_up_row(

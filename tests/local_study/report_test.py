@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.local_study.made_up_rows import made_up_row
 from tools.local_study.charts import draw_all
 from tools.local_study.report import format_report
@@ -16,6 +18,7 @@ _ROWS = [
     made_up_row("greedy", 4, last_loss=0.75),
     made_up_row("greedy", 8, last_loss=0.625),
 ]
+_REPORT = format_report("a.B", _ROWS)
 
 
 def _cells(report: str, *begin: str) -> list[str]:
@@ -25,38 +28,34 @@ def _cells(report: str, *begin: str) -> list[str]:
 
 
 def test_metrics_and_costs_are_shown() -> None:
-    report = format_report("a.B", _ROWS)
-    plain = _cells(report, "backpropagation", "4", "1")
+    plain = _cells(_REPORT, "backpropagation", "4", "1")
     assert plain[3:5] == ["0.2500", "0.8000"]
     assert plain[6] == plain[8] == "1.00"
-    greedy = _cells(report, "greedy", "4", "2")
+    greedy = _cells(_REPORT, "greedy", "4", "2")
     assert greedy[3] == "0.7500"
     assert greedy[6] == "1.10"  # (36 + 30) / 60
     assert greedy[8] == "0.61"  # (36 + 4 / 10) / 60, of which 4 come once
 
 
 def test_boundary_bytes_are_shown() -> None:
-    report = format_report("a.B", _ROWS)
-    assert re.search(r"\b4 examples\b", report)
-    assert _cells(report, "in", "4.0") == ["in", "4.0", "4.0", "0.0"]
+    assert re.search(r"\b4 examples\b", _REPORT)
+    assert _cells(_REPORT, "in", "4.0") == ["in", "4.0", "4.0", "0.0"]
 
 
 def test_the_frontier_is_shown() -> None:
-    report = format_report("a.B", _ROWS)
     # The first is of trained weights, and larger batches take as many steps to it.
-    assert _cells(report, "1.0000", "greedy")[2:4] == ["4", "5"]
+    assert _cells(_REPORT, "1.0000", "greedy")[2:4] == ["4", "5"]
     # The lowest that both reach is greedy's with batches of 8.
-    assert _cells(report, "0.6250", "greedy")[2:4] == ["8", "10"]
-    assert _cells(report, "0.6250", "backpropagation")[2:4] == ["4", "10"]
-    hard = format_report("a.B", _ROWS).split("## Cosine")[0]
+    assert _cells(_REPORT, "0.6250", "greedy")[2:4] == ["8", "10"]
+    assert _cells(_REPORT, "0.6250", "backpropagation")[2:4] == ["4", "10"]
+    hard = _REPORT.split("## Cosine")[0]
     assert _cells(hard, "0.3953", "greedy")[2] == "not reached"
 
 
 def test_layers_without_gradients_have_empty_cells() -> None:
-    report = format_report("a.B", _ROWS)
-    assert _cells(report, "in", "0.750") == ["in", "0.750", "0.750"]
-    assert _cells(report, "drop") == ["drop", "", ""]
-    assert _cells(report, "out") == ["out", "1.000", "1.000"]
+    assert _cells(_REPORT, "in", "0.750") == ["in", "0.750", "0.750"]
+    assert _cells(_REPORT, "drop") == ["drop", "", ""]
+    assert _cells(_REPORT, "out") == ["out", "1.000", "1.000"]
 
 
 def test_rows_of_several_seeds_are_averaged() -> None:
@@ -70,13 +69,11 @@ def test_rows_of_several_seeds_are_averaged() -> None:
     assert _cells(report, "greedy", "4")[3] == "0.7500 ± 0.3536"
 
 
-def test_charts_are_drawn(tmp_path: Path) -> None:
-    draw_all(_ROWS, tmp_path)
+@pytest.mark.parametrize("number", [1, len(_ROWS)])
+def test_charts_are_drawn(number: int, tmp_path: Path) -> None:
+    """Backpropagation alone has no similarity."""
+    draw_all(_ROWS[:number], tmp_path)
+    names = {"cost_and_time.png", "pareto.png", "similarity.png", "steps.png"}
     drawn = {path.name for path in tmp_path.iterdir()}
-    assert drawn == {"cost_and_time.png", "pareto.png", "similarity.png", "steps.png"}
+    assert drawn == names - ({"similarity.png"} if number == 1 else set())
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in tmp_path.iterdir())
-
-
-def test_backpropagation_alone_is_drawn(tmp_path: Path) -> None:
-    draw_all(_ROWS[:1], tmp_path)
-    assert not (tmp_path / "similarity.png").exists()

@@ -10,6 +10,7 @@ from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams, make_optimizer
 from lingvo_pipe.training.task.base_task import BaseTask
+from tests.support.errors import fails
 from tools.local_study.studied_model import train_for
 
 
@@ -60,13 +61,10 @@ def test_boundaries_are_scaled() -> None:
     assert p.train.lr_schedule.arguments["boundaries"] == [1, 5]
 
 
-def test_a_schedule_that_is_a_class_is_refused() -> None:
+def test_what_cannot_be_stretched_is_refused() -> None:
     p = _task().Copy()
     p.train.lr_schedule = schedule.CosineSchedule.Params().Set(total_steps=10)
-    with pytest.raises(ValueError, match=r"task\.train\.lr_schedule\b.*CosineSchedule"):
+    with fails(path="task.train.lr_schedule", got=p.train.lr_schedule):
         train_for(p, 10)
-
-
-def test_a_model_without_max_steps_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"task\.train\.max_steps\b.*None"):
+    with fails(path="task.train.max_steps", got=None):
         train_for(_task(max_steps=None), 10)

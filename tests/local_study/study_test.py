@@ -11,20 +11,13 @@ import pytest
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
 from tests.local_study.made_up_rows import made_up_row
 from tests.local_study.toy_study import CELLS, DIM, STEPS, toy_model
+from tests.support.errors import fails
 from tools.local_study.studied_model import StudiedModel
-from tools.local_study.study import (
-    ResultsFile,
-    TrainRow,
-    spread_moments,
-    study,
-)
+from tools.local_study.study import ResultsFile, TrainRow, spread_moments, study
 from tools.local_study.study_rows import Row, RowKey
 from tools.local_study.training import train_row
 
-_KEYS = [
-    *(RowKey(scheme, 6, 0) for scheme in SCHEMES),
-    RowKey("backpropagation", 4, 0),
-]
+_KEYS = [*(RowKey(scheme, 6, 0) for scheme in SCHEMES), RowKey("backpropagation", 4, 0)]
 _FLOAT = 4  # Bytes.
 _SETTINGS = {"model": "a.B", "steps": 10, "moments": [0, 9]}
 
@@ -58,17 +51,10 @@ def test_all_schemes_are_in_the_table(finished: tuple[Path, str, list[str]]) -> 
         assert f"| {key.scheme.ljust(15)} | {key.batch_size} " in report
     assert (out / "report.md").read_text() == report
     charts = {path.name for path in out.glob("*.png")}
-    assert charts == {
-        "cost_and_time.png",
-        "pareto.png",
-        "similarity.png",
-        "steps.png",
-    }
+    assert charts == {"cost_and_time.png", "pareto.png", "similarity.png", "steps.png"}
 
 
-def test_gradients_of_the_last_block_are_the_true_ones(
-    rows: dict[RowKey, Row],
-) -> None:
+def test_gradients_of_the_last_block_are_the_true_ones(rows: dict[RowKey, Row]) -> None:
     for key, row in rows.items():
         moments = [each.step for each in row.similarities]
         assert moments == ([] if key.scheme == "backpropagation" else [0, 4, 7])
@@ -164,7 +150,7 @@ def test_moments_are_spread(number: int) -> None:
     assert max(moments) <= 4
 
 
-def test_rows_are_read_back(tmp_path: Path) -> None:
+def test_rows_are_read_back_or_replaced(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     rows = [made_up_row("greedy", 4), made_up_row("backpropagation", 4)]
     results = ResultsFile(path, _SETTINGS)
@@ -173,22 +159,10 @@ def test_rows_are_read_back(tmp_path: Path) -> None:
         results.add(row)
         again = ResultsFile(path, _SETTINGS).rows
         assert again == {row.key: row for row in rows[:number]}
-
-
-def test_a_row_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    results = ResultsFile(path, _SETTINGS)
-    results.add(made_up_row("greedy", 4))
     better = made_up_row("greedy", 4, last_loss=0.01)
     results.add(better)
-    assert list(ResultsFile(path, _SETTINGS).rows.values()) == [better]
-
-
-def test_other_settings_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    ResultsFile(path, _SETTINGS).add(made_up_row("greedy", 4))
-    message = r"/results\.json\b.*\bsteps=11\b.*\bsteps=10\b.*--out\b"
-    with pytest.raises(ValueError, match=message):
+    assert list(ResultsFile(path, _SETTINGS).rows.values()) == [better, rows[1]]
+    with fails(path=str(path), expected="rows with steps=11", got="steps=10"):
         ResultsFile(path, _SETTINGS | {"steps": 11})
 
 
@@ -196,5 +170,5 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 def test_other_files_are_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(content)
-    with pytest.raises(ValueError, match=r"/results\.json\b.*--out\b"):
+    with fails(path=str(path), expected="the file of a study"):
         ResultsFile(path, _SETTINGS)

@@ -100,7 +100,7 @@ MUTATIONS = (
         "lingvo_pipe/pipeline/schedules/by_rule.py",
         "num_stages - 1 - stage",
         "num_stages - stage",
-        ("tests/pipeline/schedules/one_f_one_b_test.py",),
+        ("tests/pipeline/schedules/by_rule_test.py",),
     ),
     Mutation(
         "except_last off by one",
@@ -149,7 +149,7 @@ MUTATIONS = (
         "lingvo_pipe/pipeline/simulation/timeline.py",
         "return idle / total if total",
         "return idle / (total - idle) if total",
-        ("tests/pipeline/simulation/simulate_test.py",),
+        ("tests/pipeline/simulation/timeline_test.py",),
     ),
     Mutation(
         "accumulators left out of the peak memory",

@@ -215,7 +215,7 @@ WRONG: dict[str, list[Wrong]] = {
         *(
             Wrong(
                 2,
-                rf"'{name}'.*=2\b.*'interleaved'",
+                rf"stages_per_device\b.*'{name}'\D*\b2\b.*'interleaved'",
                 {"splits": 4, "schedule": name},
             )
             for name in ("gpipe", "1f1b", "zero_bubble")
@@ -231,14 +231,11 @@ WRONG: dict[str, list[Wrong]] = {
     "devices": [
         *_each(2, True, "cpu:0", [], {}, [0], [None]),
         Wrong(["cpu:0", "cpu:0"], r"\['cpu:0'\]", {"splits": 2}),
-        Wrong(["cpus:0"], r"\['cpus:0'\].* cpu:0\?"),
-        Wrong(["cpu:99"], r"\['cpu:99'\].*\['cpu:0', "),
-        Wrong(DEVICES, r"\b1\D*\b2\D*\['cpu:0', 'cpu:1'\]"),
+        Wrong(["cpus:0"], r"\['cpus:0'\].* 'cpu:0'\?"),
+        Wrong(["cpu:99"], r"\['cpu:0', .*\['cpu:99'\]"),
+        Wrong(DEVICES, r"\b1\D*\['cpu:0', 'cpu:1'\]"),
     ],
 }
-
-# Another sentence, after the problem.
-_HINT = re.compile("[.?] [A-Z]")
 
 
 def _defined() -> set[str]:
@@ -262,7 +259,6 @@ def test_a_wrong_value_is_refused(name: str, wrong: Wrong) -> None:
     message = str(caught.value)
     assert name in message.lower()
     assert re.search(r"\bpipe\b", message)
-    assert _HINT.search(message), message
     assert len(message) < 800
 
 

@@ -80,25 +80,23 @@ def test_problems_are_reported_in_a_line(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("flag", ["--schedule=1f1c", "--recompute=sometimes"])
-def test_an_unknown_name_is_refused_before_anything_is_traced(
-    flag: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--schedule=1f1c", r"--schedule\b.*'1f1c'"),
+        ("--recompute=sometimes", r"--recompute\b.*'sometimes'"),
+        ("--batch=0", r"--batch\b.*\b1\b.*'0'"),
+        ("--batch=1.5", r"--batch\b.*\b1\b.*'1\.5'"),
+        ("--num_stage=2", "--num_stage=2"),
+    ],
+)
+def test_an_invalid_flag_is_refused_before_anything_is_traced(
+    flag: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main(["--model=image.digits.AmoebaNetDigits", "--devices=2xTPUv3", flag])
-    name, value = flag.split("=")
     *_, line = capsys.readouterr().err.splitlines()
-    assert re.search(rf"error: .*{name}\b.*'{value}'", line)
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "abc", "1.5"])
-def test_an_invalid_number_of_rows_is_refused(
-    number: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main([TINY, "--devices=2xTPUv3", f"--batch={number}"])
-    *_, line = capsys.readouterr().err.splitlines()
-    assert re.search(rf"error: .*--batch\b.*\b1\b.*{re.escape(repr(number))}", line)
+    assert re.search(f"error: .*{words}", line)
 
 
 def test_a_plan_changes_params_that_contradict_it(
@@ -125,12 +123,6 @@ def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([TINY])
     assert "--devices" in capsys.readouterr().err
-
-
-def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([TINY, "--devices=2xTPUv3", "--num_stage=2"])
-    assert "--num_stage=2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])

@@ -87,7 +87,7 @@ def test_by_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("lm.giants.L13", r"--largest\b.*'lm\.giants\.L13'.*'lm\.giant\.L13'"),
         ("lm.gaint", r"--largest\b.*'lm\.gaint'.*'lm\.giant'"),
         ("nothing", r"--largest\b.*'nothing'.*--model_imports\b"),
-        ("lm.giant.L10", r" lm\.giant\.L10 "),
+        ("lm.giant.L10", r"--largest\b.*'lm\.giant\.L10'"),
     ],
 )
 def test_an_error_if_there_is_none(

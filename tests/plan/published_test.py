@@ -24,7 +24,7 @@ from tools.published.published import (
 )
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "lingvo_pipe/tools/plan/README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "lingvo_pipe/tools/plan/counting.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("index", [1, 2])
@@ -34,25 +34,25 @@ def test_the_memory_of_table_1(index: int) -> None:
     assert ours.parameters == pytest.approx(size.parameters, rel=0.01)
     assert ours.model_gib == pytest.approx(size.model_gib, rel=0.01)
     assert ours.total_gib == pytest.approx(size.total_gib, rel=0.15)
-    assert memory_row(size) in README
+    assert memory_row(size) in PAGE
 
 
 def test_the_throughput_of_table_2() -> None:
     row = TRANSFORMER_48
     ours = predict_throughput(row)
     assert ours == pytest.approx(row.published, rel=0.08)
-    assert throughput_row(row, ours) in README
+    assert throughput_row(row, ours) in PAGE
 
 
 def test_the_throughput_of_table_3() -> None:
     """On eight devices they agree only if layers may be cut in two."""
     row = TRANSFORMER_24
     assert predict_throughput(row)[:2] == pytest.approx(row.published[:2], rel=0.08)
-    assert throughput_row(row, predict_throughput(row)) in README
+    assert throughput_row(row, predict_throughput(row)) in PAGE
     halves = in_half_layers(row)
     assert halves == pytest.approx(row.published, rel=0.08)
     name = f"{row.name}, in half layers"
-    assert throughput_row(row._replace(name=name), halves) in README
+    assert throughput_row(row._replace(name=name), halves) in PAGE
 
 
 @pytest.mark.parametrize("number", [2, 8])
@@ -70,5 +70,5 @@ def test_the_largest_model(monkeypatch: pytest.MonkeyPatch) -> None:
     *_, one, eight = largest_layers_table()
     assert one.startswith("| 1 | 13 | 13 |")
     assert eight.startswith("| 8 | 103 | 111 |")
-    assert one in README
-    assert eight in README
+    assert one in PAGE
+    assert eight in PAGE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,6 +66,11 @@ class Machine:
 
 def installed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Replaces the real machine by this one; returns it."""
-    monkeypatch.setattr(measured_models, "measured_seconds", machine.time)
-    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())
+    replace_times(monkeypatch, machine.time)
     return machine
+
+
+def replace_times(monkeypatch: pytest.MonkeyPatch, seconds: Callable[..., Any]) -> None:
+    """Replaces the times of cells by those of a function, and runs no real steps."""
+    monkeypatch.setattr(measured_models, "measured_seconds", seconds)
+    monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())

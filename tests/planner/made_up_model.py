@@ -15,6 +15,7 @@ from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models
 from lingvo_pipe.planner.resources.candidate import Candidate, candidates
 from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 
 NUM_CELLS = 6
 BATCH_SIZE = 8
@@ -76,6 +77,17 @@ def made_up_models(device: DeviceModel, seed: int = 0) -> Models:
         return model, flops_time(model, device, "float32")
 
     return models
+
+
+def evaluated(
+    candidate: Candidate, device: DeviceModel, model: ModelCosts | None = None
+) -> Evaluation:
+    """Evaluates a candidate that fits, by default for the model, on devices."""
+    rows = BATCH_SIZE // candidate.num_micro_batches
+    costs, seconds = made_up_models(made_up_device(10**6))(rows)
+    found = evaluate(candidate, model or costs, seconds, device)
+    assert isinstance(found, Evaluation)
+    return found
 
 
 def every_candidate() -> list[Candidate]:

@@ -22,10 +22,11 @@ def check_turns(num_turns: int, num_steps: int, save_interval: int) -> None:
     kinds = {saves for *_, saves in _measured(num_turns, num_steps, save_interval)}
     if kinds != {True, False}:
         raise UserValueError(
-            "--blocks and --steps: expected steps with and without a save in all "
-            f"{save_interval} steps, not counting the first and last turn, and "
-            f"{_NUM_WARM} steps of each, got {(num_turns, num_steps)!r}. Raise "
-            "--blocks or --steps."
+            path="--blocks and --steps",
+            expected=f"steps with and without a save in all {save_interval} steps, not "
+            f"counting the first and last turn, and {_NUM_WARM} steps of each",
+            got=(num_turns, num_steps),
+            hint="Raise one of them.",
         )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from absl import app, flags
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.tools.doctor.configuration import Configuration
 from lingvo_pipe.tools.programs import check_writable, program
 from tools.benchmarks.rounds import measure_rounds
@@ -83,7 +84,10 @@ def main(argv: Sequence[str]) -> None:
             for reason, number in Counter(absent.values()).items()
         )
         if not groups:
-            raise ValueError(f"--only={FLAGS.only} leaves no row. {left_out}")
+            expected = "words that leave a row"
+            raise UserValueError(
+                path="--only", expected=expected, got=FLAGS.only, hint=left_out
+            )
     rounds = measure_rounds(
         groups,
         FLAGS.rounds,
@@ -127,9 +131,11 @@ def _selected() -> list[list[Configuration]]:
     selected = _chosen(groups, _is_selected)
     if not selected:
         names = "\n  ".join(c.name for group in groups for c in group)
-        raise ValueError(
-            "--only: expected words that a configuration's name has, got "
-            f"{FLAGS.only!r}. The names are:\n  {names}"
+        raise UserValueError(
+            path="--only",
+            expected="words that a configuration's name has",
+            got=FLAGS.only,
+            hint=f"The names are:\n  {names}",
         )
     return selected
 
@@ -157,11 +163,12 @@ def _torch_python() -> str | None:
     if not python:
         return sys.executable if can_run(sys.executable, IMPORTS_TORCH) else None
     if not can_run(python, IMPORTS_TORCH):
-        raise ValueError(
-            "--torch_python: expected a Python that can import "
-            f"torch 2.13 or later, numpy and lazy_loader, got {python}. "
-            "Install them there ('pip install torch numpy lazy-loader'), or leave the "
-            "flag out."
+        raise UserValueError(
+            path="--torch_python",
+            expected="a Python that can import torch 2.13 or later, numpy and "
+            "lazy_loader",
+            got=python,
+            hint="Run 'pip install torch numpy lazy-loader' there, or leave it out.",
         )
     return os.path.abspath(python) if os.path.dirname(python) else python
 

@@ -24,10 +24,7 @@ with importing_tensorflow():
     from lingvo_pipe.training.task.local_training import with_local_losses
     from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
     from lingvo_pipe.training.task.placement import place_stages
-    from tools.benchmarks.interleaved_steps import (
-        InterleavedSteps,
-        check_turns,
-    )
+    from tools.benchmarks.interleaved_steps import InterleavedSteps, check_turns
 
 FLAGS = flags.FLAGS
 

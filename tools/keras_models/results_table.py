@@ -9,9 +9,9 @@ import json
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tools.keras_models.hub_models import HUB_MODELS
-from tools.keras_models.result import Result
 
 RESULTS = Path(__file__).parent / "results.jsonl"
 _WIDTH = 92
@@ -33,10 +33,24 @@ _HUB = """\
 
 A small model of each of KerasHub's families, with all weights trained, and with LoRA.
 """
-_OUTCOMES = {
-    "same": "Same",
-    "warned": "Same at M = 1, and warned at M = 4",
-}
+_OUTCOMES = {"same": "Same", "warned": "Same at M = 1, and warned at M = 4"}
+
+
+class Result(NamedTuple):
+    """A comparison of training by pipelines and by plain Keras.
+
+    Attributes:
+        name: the model.
+        outcome: same; warned, if layers that mix examples are named at several
+            micro-batches; differs; or the text of a refusal.
+        first_step: CPU seconds of the first step by layout, building included.
+        step: CPU seconds of a step by layout.
+    """
+
+    name: str
+    outcome: str
+    first_step: dict[str, float]
+    step: dict[str, float]
 
 
 def read_results() -> list[Result]:

@@ -26,7 +26,7 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.testing.pipelined_equals_plain import TrainedModel, differences
 from tools.keras_models.hub_models import HUB_MODELS, hub_model
-from tools.keras_models.result import Result
+from tools.keras_models.results_table import Result
 
 B = 8
 CLOSE = 1e-3  # Of the largest number of an array; batch norms enlarge rounding.

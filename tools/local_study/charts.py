@@ -134,8 +134,8 @@ def _similarity(local: Sequence[study_rows.Average]) -> Figure:
 
 
 def _curve(average: study_rows.Average, metric: str) -> study_rows.Curve:
-    """Returns the test metric from the first step on, errors instead of accuracies."""
-    curve = average.test_curve(metric)[1:]
+    """Returns the metric after training began, errors instead of accuracies."""
+    curve = average.trained_curve(metric)
     return [(step, 1.0 - x) for step, x in curve] if metric == "accuracy" else curve
 
 

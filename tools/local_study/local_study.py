@@ -17,6 +17,7 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.tools.programs import program
 
@@ -74,9 +75,11 @@ def main(argv: Sequence[str]) -> None:
 def _keys() -> list[RowKey]:
     unknown = [scheme for scheme in FLAGS.schemes if scheme not in SCHEMES]
     if unknown or not FLAGS.schemes:
-        raise ValueError(
-            f"--schemes: expected some of {','.join(SCHEMES)}, got "
-            f"{','.join(FLAGS.schemes)!r}. Leave the flag out for all."
+        raise UserValueError(
+            path="--schemes",
+            expected=f"some of {','.join(SCHEMES)}",
+            got=",".join(FLAGS.schemes),
+            hint="Leave it out for all.",
         )
     sizes, seeds = _integers("batch_sizes", 1), _integers("seeds", 0)
     # Rows to compare are trained together, in case the study is interrupted.
@@ -89,9 +92,10 @@ def _keys() -> list[RowKey]:
 def _integers(flag: str, minimum: int) -> list[int]:
     texts = FLAGS[flag].value
     if not texts or not all(x.isdecimal() and int(x) >= minimum for x in texts):
-        raise ValueError(
-            f"--{flag}: expected integers of at least {minimum}, separated by commas; "
-            f"got {','.join(texts)!r}. For example --{flag}={minimum},{minimum + 1}."
+        raise UserValueError(
+            path=f"--{flag}",
+            expected=f"integers of at least {minimum}, separated by commas",
+            got=",".join(texts),
         )
     return [int(x) for x in texts]
 

@@ -22,7 +22,8 @@ def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reach
     for average in found:
         by_scheme.setdefault(average.scheme, []).append(average)
     curves = {
-        scheme: list(map(_curve, averages)) for scheme, averages in by_scheme.items()
+        scheme: [average.trained_curve("loss") for average in averages]
+        for scheme, averages in by_scheme.items()
     }
     return {
         target: {
@@ -71,12 +72,7 @@ def choose_targets(curves: Mapping[str, Sequence[Curve]]) -> list[float]:
 def _best(averages: Sequence[Average], target: float) -> list[Reached]:
     reached: dict[Point, Reached] = {}
     for average in averages:
-        if (step := first_step(_curve(average), target)) is not None:
+        if (step := first_step(average.trained_curve("loss"), target)) is not None:
             point = average.row.point(step)
             reached.setdefault(point, Reached(average.batch_size, step, point))
     return [reached[point] for point in frontier(reached)]
-
-
-def _curve(average: Average) -> Curve:
-    """Returns the test loss without the record before training, which costs nothing."""
-    return average.test_curve("loss")[1:]

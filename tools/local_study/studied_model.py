@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from lingvo_pipe.cli.model_request import ModelRequest
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.local_parallelism.blocks import Block, make_blocks
@@ -62,9 +63,11 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
     """
     train = task_params.train
     if train.max_steps is None:
-        raise ValueError(
-            "task.train.max_steps: expected the number of steps that the learning rate "
-            "is made for, got None. Set it by --model_params_override."
+        raise UserValueError(
+            path="task.train.max_steps",
+            expected="the number of steps that the learning rate is made for",
+            got=None,
+            hint="Set it by --model_params_override.",
         )
     factor = num_steps / train.max_steps
     train.max_steps = num_steps
@@ -82,9 +85,10 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
 def _stretch(schedule: Params, factor: float) -> None:
     """Scales the arguments that are in steps: `boundaries`, and names in `_steps`."""
     if isinstance(schedule, InstantiableParams):
-        raise ValueError(
-            "task.train.lr_schedule: expected ScheduleParams, whose steps can be "
-            f"scaled, got {schedule.cls.__name__}. Set one of those."
+        raise UserValueError(
+            path="task.train.lr_schedule",
+            expected="ScheduleParams, whose steps can be scaled",
+            got=schedule,
         )
     for name, value in schedule.arguments.items():
         if name == "boundaries":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.errors import UserValueError, Words
 from tools.local_study.charts import draw_all
 from tools.local_study.report import format_report
 from tools.local_study.studied_model import StudiedModel
@@ -84,11 +85,15 @@ class ResultsFile:
             saved, self.rows = _read(path)
             changed = [name for name in settings if saved.get(name) != settings[name]]
             if changed:
-                now = ", ".join(f"{name}={settings[name]}" for name in changed)
-                then = ", ".join(f"{name}={saved.get(name)}" for name in changed)
-                raise ValueError(
-                    f"{path}: expected rows with {now}, got {then}. "
-                    "Choose another --out, or the same flags."
+                now, then = (
+                    ", ".join(f"{name}={values.get(name)}" for name in changed)
+                    for values in (settings, saved)
+                )
+                raise UserValueError(
+                    path=str(path),
+                    expected=f"rows with {now}",
+                    got=Words(then),
+                    hint="Choose another --out, or the same flags.",
                 )
 
     def add(self, row: Row) -> None:
@@ -105,7 +110,9 @@ def _read(path: Path) -> tuple[Mapping[str, Any], dict[RowKey, Row]]:
         rows = map(Row.from_dict, content["rows"])
         return content["settings"], {row.key: row for row in rows}
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path}: expected the file of a study, got {error!r}. Choose another "
-            "--out."
+        raise UserValueError(
+            path=str(path),
+            expected="the file of a study",
+            got=error,
+            hint="Choose another --out.",
         ) from error

@@ -112,6 +112,10 @@ class Average(NamedTuple):
             for seeds in records
         ]
 
+    def trained_curve(self, metric: str) -> Curve:
+        """Returns `test_curve` without the record before training, which is free."""
+        return self.test_curve(metric)[1:]
+
     def train_curve(self) -> Curve:
         """Returns means of the loss in training over the steps up to each record."""
         records = zip(*(row.records for row in self.rows), strict=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
@@ -84,9 +85,11 @@ def train_row(
     for step in range(model.num_steps):
         batch = next(next_batches, None)
         if batch is None:
-            raise ValueError(
-                f"TrainBatches: expected {model.num_steps} batches, one per step; with "
-                f"{key.name} got {step}. Lower --steps."
+            raise UserValueError(
+                path=f"TrainBatches with {key.name}",
+                expected=f"{model.num_steps} batches, one per step",
+                got=step,
+                hint="Lower --steps.",
             )
         if step % record_every == 0:
             record(step)

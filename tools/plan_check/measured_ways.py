@@ -233,8 +233,9 @@ def _fitting_rows(
     if rows % least:
         near = max(rows // least, 1) * least
         raise UserValueError(
-            f"--batch: expected a multiple of {least}, the most micro-batches, got "
-            f"{rows}. {near} is near."
+            path="--batch",
+            expected=f"a multiple of {least}, the most micro-batches, such as {near}",
+            got=rows,
         )
     while not num_rows and 2 * rows <= batch_size and 2 * rows * second <= _SHORT:
         rows *= 2
@@ -251,7 +252,6 @@ def _fitting_rows(
     if needed > _MAX_MEMORY * available_memory():
         raise UserValueError(f"needs {bytes_text(needed)} for {rows} rows")
     if rows * second > _LONG:
-        raise UserValueError(
-            f"takes about {seconds_text(rows * second)} for {rows} rows"
-        )
+        about = seconds_text(rows * second)
+        raise UserValueError(f"takes about {about} for {rows} rows")
     return rows

@@ -19,22 +19,15 @@ from lingvo_pipe.core.errors import (
     UserClusterError,
     UserConnectionError,
     UserRuntimeError,
+    Words,
 )
 from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_note,
     answered_sources,
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
-from lingvo_pipe.pipeline.devices.device_kind import (
-    DeviceKind,
-    local_kind,
-    num_threads,
-)
-from lingvo_pipe.pipeline.devices.device_names import (
-    LOCAL_JOB,
-    WORKER_JOB,
-    device_name,
-)
+from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, local_kind, num_threads
+from lingvo_pipe.pipeline.devices.device_names import LOCAL_JOB, WORKER_JOB, device_name
 from lingvo_pipe.pipeline.devices.handshake import (
     ANSWER_SECONDS,
     FINISH_SECONDS,
@@ -93,7 +86,7 @@ class ReadyWorkers:
     def note(self, cluster: Cluster) -> str:
         """Returns a line for the user about the workers."""
         return "workers: " + "; ".join(
-            f"worker:{task} at {cluster.workers[task]} ({worker})"
+            f"{_name(task, cluster.workers[task])} ({worker})"
             for task, worker in enumerate(self.workers)
         )
 
@@ -112,9 +105,11 @@ def check_servers(workers: Sequence[str]) -> None:
             answer = connection.recv(_NUM_SHOWN)
         if answer and answer[_FRAME_TYPE] != _SETTINGS:
             raise UserConnectionError(
-                f"{WORKER_JOB}:{task} at {worker} is no TensorFlow server: its answer "
-                f"begins with {answer!r}. Give the worker's own port in --cluster, and "
-                "start it with --job=worker."
+                path=_name(task, worker),
+                expected="a TensorFlow server",
+                got=Words(f"an answer that begins with {answer!r}"),
+                hint="Give the worker's own port in --cluster, and start it with "
+                "--job=worker.",
             )
 
 
@@ -140,8 +135,10 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
         return
     if _connection.workers:
         raise UserRuntimeError(
-            "A process connects to one cluster only; it has connected to "
-            f"{_connection.workers}, now got {workers}. Start another process."
+            path="workers",
+            expected=f"those that this process is connected to, {_connection.workers}",
+            got=workers,
+            hint="Start another process.",
         )
     trainer = cluster.trainer or f"{ready.own_host}:0"
     addresses = [] if cluster.listens_on_all else own_addresses(trainer, workers)
@@ -202,7 +199,7 @@ def _reach(workers: Sequence[str]) -> str:
             if own_host is not None:
                 hosts[worker] = own_host
         absent = [
-            f"worker:{task} at {worker}"
+            _name(task, worker)
             for task, worker in enumerate(workers)
             if worker not in hosts
         ]
@@ -211,10 +208,10 @@ def _reach(workers: Sequence[str]) -> str:
             return min(hosts.values(), key=lambda host: is_loopback(host.strip("[]")))
         if time.monotonic() > deadline:
             raise UserClusterError(
-                f"Cannot reach {', '.join(absent)} within {_PATIENCE:.0f} seconds. "
-                "Start each with --job=worker --task=<its number> and the same "
+                f"Cannot reach {', '.join(absent)} within {_PATIENCE:.0f} seconds.",
+                hint="Start each with --job=worker --task=<its number> and the same "
                 "--cluster, before the trainer, on the machines that it names: if it "
-                "names a trainer, tasks answer only these."
+                "names a trainer, tasks answer only these.",
             )
         time.sleep(_POLL_SECONDS)
 
@@ -234,18 +231,20 @@ def _own_host(worker: str) -> str | None:
 
 def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
     descriptions = [
-        _description(f"worker:{task} at {address}", address)
+        _description(_name(task, address), address)
         for task, address in enumerate(workers)
     ]
     wrong = [
-        f"worker:{task} at {workers[task]} ({worker}): {'; '.join(different)}"
+        f"{_name(task, workers[task])} ({worker}): {'; '.join(different)}"
         for task, worker in enumerate(descriptions)
         if (different := differences(worker, task, workers, versions()))
     ]
     if wrong:
         raise UserConnectionError(
-            "All tasks must have the same versions and the same --cluster; "
-            f"{' and '.join(wrong)}. Restart the wrong ones."
+            path="workers",
+            expected="the versions and the --cluster of the trainer",
+            got=Words(" and ".join(wrong)),
+            hint="Restart the wrong ones.",
         )
     return tuple(descriptions)
 
@@ -265,19 +264,25 @@ def _description(name: str, address: str) -> WorkerDescription:
             if is_late and time.monotonic() < last and is_busy(address):
                 continue
             raise UserClusterError(
-                f"{name} does not answer as a worker within {ANSWER_SECONDS:.0f} "
-                "seconds. Another program listens there, or it hangs: restart it with "
-                "--job=worker."
+                path=name,
+                expected=f"a worker's answer within {ANSWER_SECONDS:.0f} seconds",
+                hint="Another program listens there, or it hangs: restart it with "
+                "--job=worker.",
             ) from error
         if description is not None:
             return description
         if time.monotonic() > deadline:
             raise UserConnectionError(
-                f"{name} is no worker of this version of lingvo_pipe, but another "
-                "TensorFlow server. Start it with --job=worker, in the trainer's "
-                "version."
+                path=name,
+                expected="a worker of this version of lingvo_pipe",
+                got=Words("another TensorFlow server"),
+                hint="Start it with --job=worker, in the trainer's version.",
             )
         time.sleep(_POLL_SECONDS)
+
+
+def _name(task: int, address: str) -> str:
+    return f"{WORKER_JOB}:{task} at {address}"
 
 
 def _incarnations(address: str) -> dict[str, int]:

@@ -56,10 +56,13 @@ def parse_cluster_spec(text: str) -> Cluster:
     for entry in text.strip().split("@"):
         job, _, addresses = entry.partition("=")
         if job not in (WORKER_JOB, TRAINER_JOB) or job in jobs:
-            hint = f"{did_you_mean(job, [WORKER_JOB, TRAINER_JOB])} {HELP}"
+            left = {WORKER_JOB, TRAINER_JOB} - set(jobs)
+            hint = f"{did_you_mean(job, left)} {HELP}"
             raise UserValueError(
-                f"--cluster: expected the job {WORKER_JOB!r}, and perhaps "
-                f"{TRAINER_JOB!r}, once, got {text!r}. {hint.strip()}"
+                path="--cluster",
+                expected=f"the job {WORKER_JOB!r}, and perhaps {TRAINER_JOB!r}, once",
+                got=text,
+                hint=hint.strip(),
             )
         jobs[job] = [address.strip() for address in addresses.split(",")]
     return checked_cluster(jobs, "--cluster", HELP)

@@ -32,10 +32,12 @@ def choose_devices(number: int, tasks: Sequence[TaskDevices]) -> list[DeviceName
     present = [task.num_gpus if has_gpus else task.num_cpus for task in tasks]
     if number > sum(present):
         names = ["trainer" if t.worker is None else f"worker:{t.worker}" for t in tasks]
+        of_tasks = ", ".join(map("{} {}".format, names, present))
         raise UserValueError(
-            f"Cannot use {number} devices: the cluster has {sum(present)} {kind}s: "
-            + ", ".join(f"{n} {num}" for n, num in zip(names, present, strict=True))
-            + f". Use {sum(present)} at most, or start more workers."
+            path="devices",
+            expected=f"at most the cluster's {sum(present)} {kind}s: {of_tasks}",
+            got=number,
+            hint="Use fewer, or start more workers.",
         )
     places = [(t, i) for t, num in enumerate(present) for i in range(num)]
     if not has_gpus:

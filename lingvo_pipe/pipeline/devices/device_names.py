@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import near_names
+from lingvo_pipe.core.near_names import near_names, suggest
 
 LOCAL_JOB = "localhost"
 WORKER_JOB = "worker"
@@ -25,9 +25,9 @@ _LONG = (
 _FORMS = [re.compile(form, re.IGNORECASE) for form in (_SHORT, _LONG)]
 # Devices of a process. More CPU devices would take gigabytes.
 _MAX_DEVICES = 4096
-_HELP = (
-    "Give a number of devices, or names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, for "
-    "worker tasks, worker:0/gpu:0,worker:1/gpu:0."
+_EXAMPLES = (
+    "a number of devices, or names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, for worker "
+    "tasks, worker:0/gpu:0,worker:1/gpu:0"
 )
 
 
@@ -67,28 +67,29 @@ def device_name(text: str) -> DeviceName:
     return device_names([text])[0]
 
 
-def device_names(texts: Sequence[str]) -> list[DeviceName]:
-    """Parses names of different devices.
+def device_names(texts: Sequence[str], path: str = "devices") -> list[DeviceName]:
+    """Parses names of different devices, given at `path`.
 
     Raises:
         ValueError: if names are not valid or occur twice. The error names all of them.
     """
     parsed = [_parse(text) for text in texts]
     wrong = [text for text, name in zip(texts, parsed, strict=True) if name is None]
-    if wrong or not texts:
-        raise UserValueError(f"Unknown devices: {wrong}.{_near(wrong)} {_HELP}")
     names = [name for name in parsed if name is not None]
-    if beyond := [name.short for name in names if name.index >= _MAX_DEVICES]:
-        raise UserValueError(
-            f"Devices {beyond}: expected numbers below {_MAX_DEVICES}. {_HELP}"
-        )
+    beyond = [name.short for name in names if name.index >= _MAX_DEVICES]
     twice = sorted({name.short for name in names if names.count(name) > 1})
-    if twice:
-        raise UserValueError(f"Devices {twice} are named twice. {_HELP}")
+    for is_right, expected, got in (
+        (texts and not wrong, _EXAMPLES, wrong),
+        (not beyond, f"numbers below {_MAX_DEVICES}", beyond),
+        (not twice, "each device once", twice),
+    ):
+        if not is_right:
+            hint = suggest(_near(wrong)).strip()
+            raise UserValueError(path=path, expected=expected, got=got, hint=hint)
     return names
 
 
-def parse_devices(text: str) -> int | list[str]:
+def parse_devices(text: str, path: str = "--devices") -> int | list[str]:
     """Parses a number of devices, or names separated by commas to full names.
 
     Raises:
@@ -96,19 +97,19 @@ def parse_devices(text: str) -> int | list[str]:
     """
     entries = [entry.strip() for entry in text.split(",")]
     if len(entries) == 1 and re.fullmatch(r"-?\d{1,20}", entries[0], re.ASCII):
-        return checked_number(int(entries[0]))
-    return [name.full for name in device_names(entries)]
+        return checked_number(int(entries[0]), path)
+    return [name.full for name in device_names(entries, path)]
 
 
-def checked_number(number: int) -> int:
-    """Returns a number of devices.
+def checked_number(number: int, path: str = "devices") -> int:
+    """Returns a number of devices, given at `path`.
 
     Raises:
         ValueError: if the number is out of range.
     """
     if not 1 <= number <= _MAX_DEVICES:
-        limit = "at least 1 device" if number < 1 else f"at most {_MAX_DEVICES} devices"
-        raise UserValueError(f"Expected {limit}, got {number}. {_HELP}")
+        expected = f"1 to {_MAX_DEVICES} devices"
+        raise UserValueError(path=path, expected=expected, got=number)
     return number
 
 
@@ -127,12 +128,12 @@ def _parse(text: str) -> DeviceName | None:
     return None
 
 
-def _near(wrong: Iterable[str]) -> str:
-    """Returns valid names near the wrong ones, with the same numbers, as a question."""
+def _near(wrong: Iterable[str]) -> list[str]:
+    """Returns valid names near the wrong ones, with the same numbers."""
     meant: list[str] = []
     for text in wrong:
         *tasks, index = re.findall(r"\d+", text) or ["0"]
         task = f"{WORKER_JOB}:{tasks[0]}/" if tasks else ""
         valid_names = [f"{task}{kind.lower()}:{index}" for kind in KINDS]
         meant += near_names(text, valid_names)[:1]
-    return f" Did you mean {', '.join(meant)}?" if meant else ""
+    return meant

@@ -15,11 +15,7 @@ from dataclasses import asdict, dataclass, fields
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.device_kind import (
-    NUM_THREADS,
-    DeviceKind,
-    local_kind,
-)
+from lingvo_pipe.pipeline.devices.device_kind import NUM_THREADS, DeviceKind, local_kind
 from lingvo_pipe.pipeline.devices.device_names import (
     KINDS,
     WORKER_JOB,

@@ -273,7 +273,7 @@ def _restriction_error(
     port: int, addresses: Sequence[str], reason: str
 ) -> ConnectionError:
     return UserConnectionError(
-        f"Cannot restrict port {port} to {', '.join(addresses)}: {reason}. Anyone who "
-        f"reaches this port can execute code. Pass {ALL_FLAG} only on a trusted "
-        "network."
+        f"Cannot restrict port {port} to {', '.join(addresses)}: {reason}.",
+        hint=f"Anyone who reaches this port can execute code. Pass {ALL_FLAG} only on "
+        "a trusted network.",
     )

@@ -2,17 +2,22 @@
 
 import contextlib
 import ipaddress
+import random
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
-from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.core.errors import UserConnectionError, Words
 from lingvo_pipe.pipeline.devices.cluster_spec import split_address
 
 ALL_FLAG = "--listen_on_all_addresses"
 _LOOPBACK = "lo"
+_SYSTEM_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT, _END_PORT = 10_000, 65_536
+_MAX_TRIES = 1_000
 
 
 def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
@@ -25,21 +30,23 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
         ConnectionError: if the host is not this machine, or others can't reach it.
     """
     host, _ = split_address(address)
-    expected = "A task must have an address of its own machine"
     try:
         entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise UserConnectionError(
-            f"{expected}; {host} of {address} is not known here ({error.strerror}). "
-            "Give the same address to all tasks."
+            path=address,
+            expected="a host that this machine knows",
+            got=Words(error.strerror),
+            hint="Give the same address to all tasks.",
         ) from error
     host_ips = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     local_ips = [ip for ip in host_ips if _is_own(ip)]
     if not local_ips:
         raise UserConnectionError(
-            f"{expected}; {host} of {address} is {', '.join(host_ips)}, and this "
-            "machine has no such address. Give the machine's own address, or pass "
-            f"{ALL_FLAG} if there is a proxy in between."
+            path=address,
+            expected="an address of the task's own machine",
+            got=Words(", ".join(host_ips)),
+            hint=f"If there is a proxy in between, pass {ALL_FLAG}.",
         )
     if not all(map(is_loopback, local_ips)) or _means_loopback(host):
         return local_ips
@@ -50,9 +57,10 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     if seen and len(seen) == len(others):  # All on this machine.
         return local_ips
     raise UserConnectionError(
-        f"A task must have an address that other machines reach; {host} of {address} "
-        f"is {', '.join(local_ips)} here. Give all tasks the address itself, such as "
-        "10.0.0.5."
+        path=address,
+        expected="an address that other machines reach",
+        got=Words(", ".join(local_ips)),
+        hint="Give all tasks the address itself, such as 10.0.0.5.",
     )
 
 
@@ -69,8 +77,9 @@ def check_port(task: str, address: str) -> None:
 def port_error(task: str, address: str, reason: str) -> ConnectionError:
     """Returns the error of a server that can't listen (see `check_port`)."""
     return UserConnectionError(
-        f"{task} cannot listen at {address}: {reason}. End the process that listens "
-        "there, or choose another port in --cluster, for all tasks."
+        f"{task} cannot listen at {address}: {reason}.",
+        hint="End the process that listens there, or choose another port in --cluster, "
+        "for all tasks.",
     )
 
 
@@ -87,12 +96,35 @@ def is_loopback(ip: str) -> bool:
 
 
 def unused_ports(number: int) -> list[int]:
-    """Returns different ports of this machine at which nothing listens."""
+    """Returns different ports of this machine at which nothing listens.
+
+    If possible, they are outside the range that the system assigns to others.
+
+    Raises:
+        OSError: if there are too few.
+    """
+    try:
+        first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
+    except OSError:  # The system does not show its range.
+        first_system = _FIRST_PORT
+    candidates = [
+        port
+        for ports in (range(_FIRST_PORT, first_system), range(first_system, _END_PORT))
+        for port in random.sample(ports, min(_MAX_TRIES, len(ports)))
+    ]
+    unused: list[int] = []
     with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for listener in listeners:
-            listener.bind(("", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
+        for port in candidates:
+            listener = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                listener.bind(("", port))
+                unused.append(port)
+            if len(unused) == number:
+                return unused
+    raise OSError(
+        f"This machine needs {number} free ports between {_FIRST_PORT} and "
+        f"{_END_PORT}; {len(unused)} were found."
+    )
 
 
 def _is_own(ip: str) -> bool:

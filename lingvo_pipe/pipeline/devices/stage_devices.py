@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserRuntimeError, UserValueError
+from lingvo_pipe.core.errors import UserRuntimeError, UserValueError, Words
 from lingvo_pipe.core.tensorflow_startup import quiet_startup
 from lingvo_pipe.pipeline.devices.cluster import (
     ReadyWorkers,
@@ -102,22 +102,14 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         local = [name for name in _present([kind]) if name.worker is None]
-        if len(local) < num_devices:
-            raise UserValueError(
-                f"The stages need {num_devices} devices, but there are {len(local)} "
-                f"{kind}s. Call initialize_devices({num_devices}) first, or use fewer "
-                "stages."
-            )
+        is_enough = len(local) >= num_devices
+        hint = f"Call initialize_devices({num_devices}) first, or use fewer stages."
+        _check(is_enough, f"{num_devices} {kind}s for the stages", len(local), hint)
         return _full_names(local[:num_devices])
-    if not isinstance(names, (list, tuple)):
-        raise UserValueError(
-            path="devices", expected="a list of names or None", got=names
-        )
-    if len(names) != num_devices:
-        raise UserValueError(
-            f"The stages need {num_devices} devices, but {len(names)} are named: "
-            f"{list(names)}. Change splits, stages_per_device or devices."
-        )
+    _check(isinstance(names, (list, tuple)), "a list of names or None", names)
+    hint = "Change devices, splits or stages_per_device."
+    expected = f"{num_devices} names for the stages"
+    _check(len(names) == num_devices, expected, names, hint)
     parsed = device_names(names)
     _check_present(parsed)
     return _full_names(parsed)
@@ -189,26 +181,22 @@ def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
 def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
     num_workers = 0 if cluster is None else len(cluster.workers)
     remote = [name for name in names if name.worker is not None]
-    if num_workers and not remote:
-        raise UserValueError(
-            "With workers, some of the named devices must be theirs; got "
-            f"{[name.short for name in names]}. For example: --devices={num_workers}, "
-            "or --devices="
-            + ",".join(f"{WORKER_JOB}:{task}/cpu:0" for task in range(num_workers))
-        )
+    example = ",".join(f"{WORKER_JOB}:{i}/cpu:0" for i in range(num_workers))
+    _check(
+        bool(remote) or not num_workers,
+        "some devices of the workers",
+        [name.short for name in names],
+        f"For example: --devices={num_workers}, or --devices={example}.",
+    )
     absent = [n.short for n in remote if (n.worker or 0) >= num_workers]
-    if absent:
-        raise UserValueError(
-            f"The workers of {absent} do not exist: there are {num_workers}, counted "
-            "from 0. Give the addresses of all: --cluster="
-            "worker=host1:port1,host2:port2."
-        )
+    _check(
+        not absent,
+        f"devices of {num_workers} workers, counted from 0",
+        absent,
+        "Give the addresses of all: --cluster=worker=host1:port1,host2:port2.",
+    )
     tpus = [name.short for name in remote if name.kind == "TPU"]
-    if tpus:
-        raise UserValueError(
-            f"TPUs must be on the trainer's machine; {tpus} are workers'. Run the "
-            "trainer there."
-        )
+    _check(not tpus, "no TPUs of workers", tpus, "Run the trainer on their machine.")
 
 
 def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> None:
@@ -218,35 +206,30 @@ def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> 
         if name.worker is not None
         and name.index >= ready.workers[name.worker].counts()[name.kind]
     ]
-    if absent:
-        raise UserValueError(
-            f"Workers lack the named devices {' and '.join(absent)}. Use fewer "
-            "devices of that worker, or other devices."
-        )
+    _check(not absent, "devices that the workers have", Words(" and ".join(absent)))
 
 
 def _check_accelerators(names: Sequence[DeviceName]) -> None:
     for kind in ("GPU", "TPU"):
         num_present = len(tf.config.list_physical_devices(kind))
         absent = [n.short for n in names if n.kind == kind and n.index >= num_present]
-        if absent:
-            raise UserValueError(
-                f"This machine has {num_present} {kind}s, so there is no "
-                f"{', '.join(absent)}. Use fewer, or CPU devices: "
-                f"cpu:0..cpu:{len(names) - 1}."
-            )
+        hint = f"Use fewer, or CPU devices: cpu:0..cpu:{len(names) - 1}."
+        expected = f"some of this machine's {num_present} {kind}s"
+        _check(not absent, expected, absent, hint)
 
 
 def _check_present(names: Sequence[DeviceName]) -> None:
     present = _present(KINDS)
     absent = [name for name in names if name not in present]
-    if absent:
-        is_cpu = any(name.kind == "CPU" for name in absent)
-        hint = "call initialize_devices first for more CPU devices" if is_cpu else ""
-        raise UserValueError(
-            f"The devices {[name.short for name in absent]} are not present. There are "
-            f"{[name.short for name in present]}; {hint or 'name some of these'}."
-        )
+    is_cpu = any(name.kind == "CPU" for name in absent)
+    hint = "Call initialize_devices first for more CPU devices." * is_cpu
+    expected = f"some of {[name.short for name in present]}"
+    _check(not absent, expected, [name.short for name in absent], hint)
+
+
+def _check(is_right: bool, expected: str, got: object, hint: str = "") -> None:
+    if not is_right:
+        raise UserValueError(path="devices", expected=expected, got=got, hint=hint)
 
 
 def _present(kinds: Sequence[str]) -> list[DeviceName]:
@@ -290,8 +273,10 @@ def _configure(local: Sequence[DeviceName]) -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
         raise UserRuntimeError(
-            "initialize_devices: expected a call before TensorFlow has run anything, "
-            "such as making a tensor or a layer with weights, got TensorFlow's devices "
-            "already in use. Move it to the top of the program, after the imports; in "
-            "a notebook, restart the kernel first."
+            path="initialize_devices",
+            expected="a call before TensorFlow has run anything, such as making a "
+            "tensor or a layer with weights",
+            got=Words("TensorFlow's devices already in use"),
+            hint="Move it to the top of the program, after the imports. In a notebook, "
+            "restart the kernel first.",
         ) from error

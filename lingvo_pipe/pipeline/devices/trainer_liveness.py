@@ -42,8 +42,8 @@ def wait_for_trainers_end(
     if signals.last_signal_name is not None:
         return f"Stopped by {signals.last_signal_name}."
     raise UserClusterError(
-        f"No trainer started at {trainer} within {patience + _START_SECONDS:.0f} s. "
-        "Workers need one: see the output of its task."
+        f"No trainer started at {trainer} within {patience + _START_SECONDS:.0f} s.",
+        hint="Workers need one: see the output of its task.",
     )
 
 

@@ -2,11 +2,10 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from lingvo_pipe.core.checks import check_counts
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.pipeline.schedules.by_rule import (
     gpipe,
     interleaved,
@@ -24,27 +23,28 @@ from lingvo_pipe.pipeline.schedules.split_backward import (
     zero_bubble_v,
 )
 
-_ONE_STAGE_PER_DEVICE = {
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "zero_bubble": zero_bubble,
+# The rule of each name, and its number of stages per device; None for any number.
+_RULES: dict[str, tuple[Callable[..., Schedule], int | None]] = {
+    "gpipe": (gpipe, 1),
+    "1f1b": (one_f_one_b, 1),
+    "zero_bubble": (zero_bubble, 1),
+    "local": (local, 1),
+    "interleaved": (interleaved, None),
+    "interleaved_zero_bubble": (interleaved_zero_bubble, None),
+    "zero_bubble_v": (zero_bubble_v, 2),
+    "dualpipe_v": (dualpipe_v, 2),
 }
-_ANY_STAGES_PER_DEVICE = {
-    "interleaved": interleaved,
-    "interleaved_zero_bubble": interleaved_zero_bubble,
+_STAGES_HINTS = {
+    1: "For several stages per device use 'interleaved'.",
+    2: "Set splits to an even number of stages, too.",
 }
-_TWO_STAGES_PER_DEVICE = {"zero_bubble_v": zero_bubble_v, "dualpipe_v": dualpipe_v}
-SCHEDULE_NAMES = (
-    *_ONE_STAGE_PER_DEVICE,
-    "local",
-    *_ANY_STAGES_PER_DEVICE,
-    *_TWO_STAGES_PER_DEVICE,
-)
-# They recompute nothing unless told to.
+SCHEDULE_NAMES = tuple(_RULES)
+# They recompute nothing by default.
 SPLIT_BACKWARD_NAMES = (
     "zero_bubble",
     "interleaved_zero_bubble",
-    *_TWO_STAGES_PER_DEVICE,
+    "zero_bubble_v",
+    "dualpipe_v",
 )
 
 
@@ -80,10 +80,7 @@ def make_schedule(
         recompute,
         block_boundaries,
     )
-    try:
-        check(schedule)
-    except ValueError as error:
-        raise UserValueError(f"The schedule {name!r}: {error}") from error
+    check(schedule, name)
     return schedule
 
 
@@ -98,17 +95,14 @@ def unchecked_schedule(
     """Returns the schedule of `make_schedule` unchecked, for a search among many."""
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if is_file(name):
-        schedule = _from_file(
-            name, num_devices, num_devices * stages_per_device, num_micro_batches
-        )
+        num_stages = num_devices * stages_per_device
+        schedule = _from_file(name, num_devices, num_stages, num_micro_batches)
     elif name == "local":
         schedule = local(num_devices, num_micro_batches, block_boundaries)
-    elif name in _ANY_STAGES_PER_DEVICE:
-        make = _ANY_STAGES_PER_DEVICE[name]
-        schedule = make(num_devices, num_micro_batches, stages_per_device)
     else:
-        rules = _ONE_STAGE_PER_DEVICE | _TWO_STAGES_PER_DEVICE
-        schedule = rules[name](num_devices, num_micro_batches)
+        make, stages = _RULES[name]
+        more = [stages_per_device] if stages is None else []
+        schedule = make(num_devices, num_micro_batches, *more)
     if recompute is None:
         recomputes = recomputes_by_default(name)
     else:
@@ -134,25 +128,23 @@ def _check_arguments(
     name: str, num_devices: int, num_micro_batches: int, stages_per_device: int
 ) -> None:
     if not is_file(name) and name not in SCHEDULE_NAMES:
+        names = ", ".join(map(repr, SCHEDULE_NAMES))
+        expected = f"{names} or a path ending in '.csv'"
         raise UserValueError(
-            f"Unknown schedule {name!r}. Expected "
-            f"{', '.join(map(repr, SCHEDULE_NAMES))} or a path ending in '.csv'."
-            f"{did_you_mean(str(name), SCHEDULE_NAMES)}"
+            path="schedule", expected=expected, got=name, names=SCHEDULE_NAMES
         )
     check_counts(
         num_devices=num_devices,
         num_micro_batches=num_micro_batches,
         stages_per_device=stages_per_device,
     )
-    if stages_per_device > 1 and name in (*_ONE_STAGE_PER_DEVICE, "local"):
+    _, stages = _RULES.get(name, (None, None))
+    if stages is not None and stages != stages_per_device:
         raise UserValueError(
-            f"The schedule {name!r} has one stage per device; got stages_per_device="
-            f"{stages_per_device}. For several use 'interleaved'."
-        )
-    if stages_per_device != 2 and name in _TWO_STAGES_PER_DEVICE:
-        raise UserValueError(
-            f"The schedule {name!r} has two stages per device; got stages_per_device="
-            f"{stages_per_device}. Set it to 2, and splits to an even number of stages."
+            path="stages_per_device",
+            expected=f"{stages}, for the schedule {name!r}",
+            got=stages_per_device,
+            hint=_STAGES_HINTS[stages],
         )
 
 
@@ -163,23 +155,17 @@ def _from_file(
         schedule = read_csv(path)
     except OSError as error:
         raise UserValueError(
-            f"Cannot read the schedule's file {os.fspath(path)!r}: {error.strerror}. "
-            f"Give the path of an existing file, absolute or from {os.getcwd()!r}."
+            f"Cannot read the schedule's file {os.fspath(path)!r}: {error.strerror}.",
+            path="schedule",
+            hint=f"Give an existing file's path, absolute or from {os.getcwd()!r}.",
         ) from error
+    sizes = schedule.num_devices, schedule.num_stages, schedule.num_micro_batches
     file_sizes, pipeline_sizes = (
-        f"{devices} devices, {stages} stages and {micro_batches} micro-batches"
-        for devices, stages, micro_batches in (
-            (schedule.num_devices, schedule.num_stages, schedule.num_micro_batches),
-            (num_devices, num_stages, num_micro_batches),
-        )
+        Words("{} devices, {} stages and {} micro-batches".format(*numbers))
+        for numbers in (sizes, (num_devices, num_stages, num_micro_batches))
     )
     if file_sizes != pipeline_sizes:
-        raise UserValueError(
-            f"The schedule {path!r} is for {file_sizes}, but the pipeline has "
-            f"{pipeline_sizes}. Change one of them."
-        )
+        raise UserValueError(path=path, expected=pipeline_sizes, got=file_sizes)
     if not schedule.has_backward:
-        raise UserValueError(
-            f"The schedule {path!r} has no backward passes to train with."
-        )
+        raise UserValueError(path=path, expected="backward passes to train with")
     return schedule

@@ -24,16 +24,15 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 _MAX_NAMED = 10
 
 
-def check(schedule: Schedule) -> None:
-    """Raises ValueError if a schedule can't run.
+def check(schedule: Schedule, path: str = "schedule") -> None:
+    """Raises ValueError if the schedule at `path` can't run.
 
     The error names the device and operation of each problem of the first kind found.
     """
     for find_problems in (_misplaced, _miscounted, _out_of_order, _stuck):
-        problems = find_problems(schedule)
-        if problems:
+        if problems := find_problems(schedule):
             summary = join_problems(problems)
-            raise UserValueError(f"This schedule can't be run: {summary}")
+            raise UserValueError(f"{path} cannot run: {summary}", path=path)
 
 
 def join_problems(problems: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ import os
 import re
 from pathlib import Path
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.pipeline.schedules.check import join_problems
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
@@ -34,7 +34,8 @@ def read_csv(path: str | os.PathLike[str]) -> Schedule:
     try:
         return parse_csv(Path(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
-        raise UserValueError(f"{os.fspath(path)} is not a schedule: {error}") from error
+        file = os.fspath(path)
+        raise UserValueError(f"{file} is not a schedule: {error}", path=file) from error
 
 
 def write_csv(schedule: Schedule, path: str | os.PathLike[str]) -> None:
@@ -68,7 +69,9 @@ def parse_csv(text: str) -> Schedule:
     if problems:
         raise UserValueError(join_problems(problems))
     if not columns:
-        raise UserValueError("it has no operations; write one line per device.")
+        raise UserValueError(
+            expected="operations, one line per device", got=Words("none")
+        )
     ops = list(itertools.chain.from_iterable(columns))
     return Schedule(
         num_stages=1 + max(op.stage for op in ops),

@@ -13,7 +13,6 @@ holds only the stage's inputs between the forward pass and the RECOMPUTE.
 from collections.abc import Iterator
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 POLICIES = ("always", "except_last", "never")
@@ -34,14 +33,15 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
         ValueError: if the policy is unknown, or the schedule has RECOMPUTE operations.
     """
     if policy not in POLICIES:
+        expected = f"one of {', '.join(map(repr, POLICIES))}"
         raise UserValueError(
-            f"recompute: expected one of {', '.join(map(repr, POLICIES))}, got "
-            f"{policy!r}. {did_you_mean(str(policy), POLICIES).strip()}"
+            path="recompute", expected=expected, got=policy, names=POLICIES
         )
     if Kind.RECOMPUTE in schedule.kinds:
         raise UserValueError(
-            f"Cannot apply recompute={policy!r}: this schedule has RECOMPUTE operations"
-            " of its own. Leave recompute unset, or remove them from the schedule."
+            path="recompute",
+            expected="None, because the schedule has RECOMPUTE operations of its own",
+            got=policy,
         )
     if policy == "never":
         return schedule

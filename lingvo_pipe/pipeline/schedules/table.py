@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, assign_slots, stash_use
 
 
@@ -86,13 +86,19 @@ def make_tables(schedule: Schedule) -> list[Table]:
     idle = [i for i, column in enumerate(schedule.columns) if not column]
     if idle:
         raise UserValueError(
-            "Each device of a pipeline must have operations; in this schedule devices "
-            f"{idle} have none. Leave them out."
+            path="schedule",
+            expected="operations for each device",
+            got=Words(f"none for devices {idle}"),
+            hint="Leave them out.",
         )
     slots = assign_slots(schedule)
     tables = []
     for column, slot_pairs in zip(schedule.columns, slots.columns, strict=True):
-        by_operation = [_branch(schedule, op) for op in column]
+        written = [stash_use(schedule, op).write for op in column]
+        by_operation = [
+            Branch(op.stage, op.kind, stash, schedule.waits_for_next(op))
+            for op, stash in zip(column, written, strict=True)
+        ]
         branches = sorted(set(by_operation), key=_sort_key)
         stashes = [
             (stage, stash)
@@ -109,11 +115,6 @@ def make_tables(schedule: Schedule) -> list[Table]:
             Table(tuple(branches), tuple(stashes), tuple(rows), tuple(num_slots))
         )
     return tables
-
-
-def _branch(schedule: Schedule, op: Op) -> Branch:
-    written, waits = stash_use(schedule, op).write, schedule.waits_for_next(op)
-    return Branch(op.stage, op.kind, written, waits)
 
 
 def _sort_key(branch: Branch) -> tuple[int, str, str, bool]:

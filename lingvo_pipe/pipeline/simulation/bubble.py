@@ -129,8 +129,8 @@ def compare(predicted: Timeline, measured: Timeline) -> str:
     """
     if predicted.schedule != measured.schedule:
         raise UserValueError(
-            "Only timelines of one schedule can be compared; the predicted and the "
-            "measured one differ in the operations of devices, or in their order."
+            path="measured",
+            expected="the operations of the predicted timeline, in their order",
         )
     splits = [_seconds_by_name(timeline) for timeline in (predicted, measured)]
     bubbles = predicted.bubble_fraction, measured.bubble_fraction

@@ -47,15 +47,11 @@ class _Simulation:
         has_ended = True  # Other operations may start only after one has ended.
         while True:
             for device in range(num_devices) if has_ended else ():
-                self._find_next(device)
+                if device not in self._next and (op := self._progress.next_op(device)):
+                    self._next[device], self._left[device] = op, op.seconds
             if not self._next:
                 return self._progress.timeline()
             has_ended = self._advance()
-
-    def _find_next(self, device: int) -> None:
-        """Finds when an idle device starts its next operation, if that is known yet."""
-        if device not in self._next and (timed := self._progress.next_op(device)):
-            self._next[device], self._left[device] = timed, timed.seconds
 
     def _advance(self) -> bool:
         """Runs until an operation starts or ends, and returns whether one has ended."""

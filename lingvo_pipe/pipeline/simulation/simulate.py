@@ -39,8 +39,9 @@ class Progress:
         check(schedule)
         if len(costs.stages) != schedule.num_stages:
             raise UserValueError(
-                f"costs: expected the costs of {schedule.num_stages} stages, as in the "
-                f"schedule, got {len(costs.stages)!r}."
+                path="costs",
+                expected=f"{schedule.num_stages} stages, as in the schedule",
+                got=len(costs.stages),
             )
         self._schedule, self._costs = schedule, costs
         self._devices = schedule.device_of_stage()

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from lingvo_pipe.core.errors import raise_problems
+from lingvo_pipe.core.errors import UserValueError, Words, raise_problems
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
@@ -72,15 +72,16 @@ class Timeline:
             free = 0.0
             for op, wait_start, start, end in column:
                 if not free <= wait_start <= start <= end:
-                    problems.append(
-                        f"device {device} is free at {free:g} s, but the {op} has "
-                        f"{wait_start:g}, {start:g} and {end:g} s"
+                    problem = UserValueError(
+                        path=f"device {device}",
+                        expected=f"ascending times of the {op}, from {free:g} s on",
+                        got=Words(f"{wait_start:g}, {start:g} and {end:g} s"),
                     )
+                    problems.append(problem)
                 free = end
         raise_problems(
             problems,
-            "On each device an operation's times must ascend: the previous operation's "
-            "end, wait_start, start, end.",
+            "An operation's times are the previous one's end, wait_start, start, end.",
         )
         return cls(tuple(map(tuple, columns)), block_boundaries)
 

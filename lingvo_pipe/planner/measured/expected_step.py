@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
-from lingvo_pipe.planner.costs.traced_model import ModelTracer
-from lingvo_pipe.planner.measured.measured_contention import measured_slowdown
+from lingvo_pipe.planner.costs.traced_model import ModelTracer, TracedModel
 from lingvo_pipe.planner.measured.measured_models import MeasuredModels
 from lingvo_pipe.planner.measured.stored_calibration import machine_device
 from lingvo_pipe.planner.resources.candidate import Candidate
@@ -58,32 +64,49 @@ def expected_step(
     return PlannedStep(evaluation.timeline, evaluation.bytes_by_device)
 
 
+def measured_slowdown(
+    traced: TracedModel, devices: Sequence[str], seconds: Sequence[CellSeconds]
+) -> float:
+    """Returns the time of cells with contention over `seconds` without, at least 1.
+
+    The devices share the machine's memory, its caches, the clock rate that its
+    processor can hold, and the host that launches their operations.
+    """
+    if len(devices) == 1:
+        return 1.0
+    measure = functools.partial(measured_seconds, traced.layers, traced.specs)
+    with ThreadPoolExecutor(len(devices)) as pool:
+        contended = median(map(_total, pool.map(measure, devices)))
+    names = map(device_name, devices)
+    here = [name for name in names if name.kind == "CPU" and name.worker is None]
+    devices_per_core = len(here) / len(os.sched_getaffinity(0))
+    return max(contended / _total(seconds), devices_per_core, 1.0)
+
+
+def _total(cells: Sequence[CellSeconds]) -> float:
+    return sum(cell.forward + cell.backward for cell in cells)
+
+
 def _check(p: Params, batch_size: int) -> None:
-    checks = [
-        (
-            "recompute",
+    is_cut_evenly = p.micro_batch_size is None
+    rules = {
+        "recompute": (
+            not isinstance(p.recompute, (list, tuple)),
             f"one of {', '.join(POLICIES)}",
-            isinstance(p.recompute, (list, tuple)),
         ),
-        ("micro_batch_size", "None", p.micro_batch_size is not None),
-        (
-            "num_micro_batches",
+        "micro_batch_size": (is_cut_evenly, "None"),
+        "num_micro_batches": (
+            not is_cut_evenly or batch_size % p.num_micro_batches == 0,
             f"a divisor of {batch_size} rows",
-            p.micro_batch_size is None and batch_size % p.num_micro_batches,
         ),
-        (
-            "num_batch_shards",
+        "num_batch_shards": (
+            p.num_batch_shards in (None, p.num_replicas),
             "as many as replicas",
-            p.num_batch_shards not in (None, p.num_replicas),
         ),
-    ]
+    }
     problems = [
-        f"task.pipeline.{name}: expected {expected}, got {p.Get(name)!r}"
-        for name, expected, is_wrong in checks
-        if is_wrong
+        UserValueError(path=f"task.pipeline.{name}", expected=expected, got=p.Get(name))
+        for name, (is_right, expected) in rules.items()
+        if not is_right
     ]
-    if problems:
-        raise UserValueError(
-            f"It predicts no step with these. {'; '.join(problems)}. The simulation "
-            "from steps before does."
-        )
+    raise_problems(problems, "The simulation from steps before predicts such steps.")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.core.quantities import bytes_text, seconds_text
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.nested_map import NestedMap
@@ -51,11 +51,8 @@ def extract_auto(pipeline: InstantiableParams, path: str = _PATH) -> set[str]:
     names = {name for name in PLANNED if pipeline.Get(name) == AUTO}
     if not names:
         return names  # The params may be frozen.
-    if problems := _problems(pipeline):
-        raise UserValueError(
-            f"{path}: with {', '.join(sorted(names))} auto, {'; '.join(problems)}. "
-            "Change these params, or set numbers and names instead of auto."
-        )
+    auto = ", ".join(sorted(names))
+    raise_problems(_problems(pipeline, path), f"Or set {auto}, which are auto.")
     number = pipeline.num_replicas if is_count(pipeline.num_replicas) else 1
     defaults = {"num_micro_batches": number, "schedule": "gpipe", "recompute": None}
     pipeline.Set(**{name: defaults[name] for name in names})
@@ -129,22 +126,25 @@ def resolve_auto(
     return ResolvedPlan(line, PlannedStep(best.timeline, best.bytes_by_device))
 
 
-def _problems(pipeline: InstantiableParams) -> list[str]:
-    """Returns a phrase for each param that the planner cannot work with."""
-    shards = None, pipeline.num_replicas
-    rules: dict[str, tuple[Sequence[Any], str]] = {
-        "schedule": ((AUTO, *SCHEDULES), ""),
-        "recompute": ((AUTO, None, *POLICIES), ""),
-        "stages_per_device": ((1,), "because the schedule determines it, "),
-        "num_batch_shards": (shards, "because each replica gets one batch shard, "),
-        "micro_batch_size": ((None,), "because micro-batches get equal sizes, "),
+def _problems(p: InstantiableParams, path: str) -> list[UserValueError]:
+    """Returns an error for each param that the planner cannot work with."""
+
+    def one_of(*values: Any) -> str:
+        return " or ".join(map(repr, values))
+
+    schedules, policies = (AUTO, *SCHEDULES), (AUTO, None, *POLICIES)
+    shards = None, p.num_replicas
+    rules = {
+        "splits": (is_auto(p.splits), "'auto'"),
+        "slices": (not is_auto(p.slices), "None or the numbers of slices"),
+        "schedule": (p.schedule in schedules, one_of(*schedules)),
+        "recompute": (p.recompute in policies, one_of(*policies)),
+        "stages_per_device": (p.stages_per_device == 1, "1: the schedule sets it"),
+        "num_batch_shards": (p.num_batch_shards in shards, one_of(*shards)),
+        "micro_batch_size": (p.micro_batch_size is None, "None, for equal sizes"),
     }
-    splits = pipeline.splits
-    problems = [] if is_auto(splits) else [f"splits must be auto too, got {splits}"]
-    if is_auto(pipeline.slices):
-        problems.append("slices must be None or list the slices, got 'auto'")
-    return problems + [
-        f"{name} must be {' or '.join(map(str, allowed))}, {reason}got {value}"
-        for name, (allowed, reason) in rules.items()
-        if (value := pipeline.Get(name)) not in allowed
+    return [
+        UserValueError(path=f"{path}.{name}", expected=expected, got=p.Get(name))
+        for name, (is_right, expected) in rules.items()
+        if not is_right
     ]

@@ -55,7 +55,7 @@ def resolve_pipeline(
     names = extract_auto(pipeline, path)
     structure = tuple(inputs), targets
     batch_dim = pipeline.batch_dim
-    tensors = [_rows_first(_as_spec(x), batch_dim) for x in present(structure)]
+    tensors = [_rows_first(x, batch_dim) for x in present(structure)]
     batch_size = _batch_size(tensors, path)
     rows_first = NestedMap(tensors=tensors)
     task = _task_class(structure, loss_fn, batch_dim).Params()
@@ -77,8 +77,10 @@ def _device_names(
 ) -> list[str]:
     if pipeline.devices is None:
         raise UserValueError(
-            f"{path}.devices: {' and '.join(sorted(names))}='auto' need devices, got "
-            "None. Set devices to what initialize_devices returns."
+            path=f"{path}.devices",
+            expected=f"devices for {' and '.join(sorted(names))}='auto'",
+            got=None,
+            hint="Set them to what initialize_devices returns.",
         )
     with problems_of("devices", path):
         return stage_devices(pipeline.devices, len(pipeline.devices))
@@ -114,25 +116,23 @@ def _task_class(
     return SampledTask
 
 
-def _as_spec(x: Any) -> tf.TensorSpec:
-    return x if isinstance(x, tf.TensorSpec) else spec_of(tf.convert_to_tensor(x))
-
-
 def _batch_size(tensors: Sequence[tf.TensorSpec], path: str) -> int:
     sizes = {x.shape[0] for x in tensors}
     if len(sizes) != 1 or None in sizes:
         raise UserValueError(
-            f"{path}: expected samples with one known number of rows in dimension "
-            f"batch_dim, got {sorted(map(str, sizes))}. Change the samples."
+            path=f"{path}'s samples",
+            expected="one known number of rows in dimension batch_dim",
+            got=sorted(map(str, sizes)),
         )
     (size,) = sizes
     return int(size)
 
 
-def _rows_first(x: tf.TensorSpec, batch_dim: int) -> tf.TensorSpec:
-    shape = x.shape.as_list()
+def _rows_first(x: Any, batch_dim: int) -> tf.TensorSpec:
+    spec = x if isinstance(x, tf.TensorSpec) else spec_of(tf.convert_to_tensor(x))
+    shape = spec.shape.as_list()
     rows = shape.pop(row_dim(len(shape), batch_dim))
-    return tf.TensorSpec([rows, *shape], x.dtype)
+    return tf.TensorSpec([rows, *shape], spec.dtype)
 
 
 def _rows_back(x: tf.Tensor, batch_dim: int) -> tf.Tensor:

@@ -77,10 +77,8 @@ class DeviceModel:
             UserValueError: if the speed for this dtype is not known.
         """
         if dtype not in self.flops:
-            raise UserValueError(
-                f"fprop_dtype on {self.name}: expected {' or '.join(self.flops)}, got "
-                f"{dtype!r}. Choose another device or fprop_dtype."
-            )
+            expected = f"{' or '.join(self.flops)} on {self.name}"
+            raise UserValueError(path="fprop_dtype", expected=expected, got=dtype)
         return self.flops[dtype] * self.efficiency
 
     @property

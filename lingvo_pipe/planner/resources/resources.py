@@ -102,8 +102,8 @@ class Constraints:
         ]
         raise UserValueError(
             f"No way to run the model has {constraints}: "
-            f"{'; '.join(fixes) or 'leave several of them out'}. "
-            f"The rules: {'; '.join([*_RULES, *rules])}."
+            f"{'; '.join(fixes) or 'leave several of them out'}.",
+            hint=f"The rules: {'; '.join([*_RULES, *rules])}.",
         )
 
     @property

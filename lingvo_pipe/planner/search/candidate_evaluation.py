@@ -24,12 +24,7 @@ from lingvo_pipe.planner.costs.flops_time_model import stage_seconds, update_sec
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
-from lingvo_pipe.planner.resources.hosts import (
-    Link,
-    Placement,
-    placements,
-    stage_links,
-)
+from lingvo_pipe.planner.resources.hosts import Link, Placement, placements, stage_links
 
 
 @dataclasses.dataclass(frozen=True)

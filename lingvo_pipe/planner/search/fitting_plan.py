@@ -63,8 +63,8 @@ def plan(
     raise NothingFits(
         f"The model does not fit: {offer} {bytes_text(usable)} per device for it, and "
         f"the smallest way on {resources} needs {needed_text(smallest)}, {missing} "
-        f"more: {smallest.candidate}. "
-        f"{_Setting(models, resources, constraints).suggest_changes()}"
+        f"more: {smallest.candidate}.",
+        hint=_Setting(models, resources, constraints).suggest_changes(),
     )
 
 

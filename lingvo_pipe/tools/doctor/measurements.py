@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.devices.device_kind import (
     CPU_INFO,
     DRIVER,
@@ -97,7 +98,7 @@ def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
     _optimize_graphs(False)
     plain, *pipelined = losses.values()
     if any(abs(loss - plain) > _LOSS_TOLERANCE * plain for loss in pipelined):
-        raise ValueError(f"the losses differ: {losses}")
+        raise UserValueError(path="loss", expected="equal ones", got=losses)
     medians = {name: median(times[1:]) for name, times in seconds.items()}
     base, *_ = medians.values()
     return [

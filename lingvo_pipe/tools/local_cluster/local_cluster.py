@@ -10,10 +10,7 @@ saves its step and ends. A second Ctrl-C ends all at once.
 """
 
 import argparse
-import contextlib
 import os
-import random
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,24 +18,21 @@ from pathlib import Path
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.fault_tolerance.restarts import progress_of
 from lingvo_pipe.fault_tolerance.worker_status import WorkerQuestions
-from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
-from lingvo_pipe.tools.local_cluster.member import Member
+from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
+from lingvo_pipe.tools.local_cluster.member import Member, Worker
 from lingvo_pipe.tools.local_cluster.supervisor import Supervisor
 from lingvo_pipe.tools.programs import flag_parser
 
 _ROOT = Path(__file__).absolute().parents[3]
 _TRAINER = ("-m", "lingvo_pipe.trainer")
 _HOST = "127.0.0.1"
-_SYSTEM_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_FIRST_PORT, _END_PORT = 10_000, 65_536
-_MAX_TRIES = 1_000
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a cluster, and returns the exit code."""
     try:
         options, flags = _flags(arguments)
-        ports = free_ports(options.workers)
+        ports = unused_ports(options.workers)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -67,8 +61,9 @@ def _flags(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if refused or options.job == "worker":
         wrong = [f"--{name}" for name in refused] or ["--job=worker"]
         raise UserValueError(
-            "A local cluster starts its own workers, so it takes no "
-            f"{' and no '.join(wrong)}. Leave it out, or use lingvo_pipe train."
+            path=" and ".join(wrong),
+            expected="nothing, because a local cluster starts its own workers",
+            hint="Use lingvo_pipe train for another cluster.",
         )
     if options.devices is None:
         devices = ",".join(f"worker:{i}/cpu:0" for i in range(options.workers))
@@ -85,10 +80,10 @@ def _supervisor(
     timeout, workers = options.worker_timeout_seconds, []
     for i, address in enumerate(addresses):
         command = [*_TRAINER, "--job=worker", f"--task={i}", cluster]
-        worker = Member(f"worker:{i}", command, cores[i : i + 1] if has_enough else [])
-        heartbeat = WorkerHeartbeat(WorkerQuestions([address]), timeout)
-        heartbeat.watch()
-        workers.append((worker, heartbeat))
+        own_cores = cores[i : i + 1] if has_enough else []
+        questions = WorkerQuestions([address])
+        workers.append(Worker(f"worker:{i}", command, own_cores, questions, timeout))
+        workers[-1].watch()
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     logdir = os.path.join(folder, os.path.expanduser(options.logdir or ""))
     return Supervisor(
@@ -97,33 +92,6 @@ def _supervisor(
         timeout,
         progress=lambda: progress_of(options.job, logdir),
         log=lambda line: print(f"local_cluster: {line}", flush=True),
-    )
-
-
-def free_ports(number: int) -> list[int]:
-    """Returns free ports, if possible outside the range that the system assigns.
-
-    Raises:
-        OSError: there are too few.
-    """
-    first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
-    candidates = [
-        port
-        for ports in (range(_FIRST_PORT, first_system), range(first_system, _END_PORT))
-        for port in random.sample(ports, min(_MAX_TRIES, len(ports)))
-    ]
-    free: list[int] = []
-    with contextlib.ExitStack() as stack:
-        for port in candidates:
-            listener = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                listener.bind(("", port))
-                free.append(port)
-            if len(free) == number:
-                return free
-    raise OSError(
-        f"This machine needs {number} free ports between {_FIRST_PORT} and "
-        f"{_END_PORT}; {len(free)} were found."
     )
 
 

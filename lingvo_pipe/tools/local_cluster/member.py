@@ -1,16 +1,21 @@
-"""A process of the cluster: its start, its output and its end. Pure."""
+"""A process of the cluster: its start, output, answers and end. Pure."""
 
 import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from lingvo_pipe.fault_tolerance.worker_status import WorkerQuestions
 from lingvo_pipe.tools.bound_process import bound_python
 
 # Seconds to wait for a process's last lines; another may have inherited its output.
 _FORWARD_SECONDS = 5.0
+_MAX_PERIOD = 1.0  # Seconds between two questions to a worker.
+# Maximum seconds until a started worker answers on a busy machine.
+_START_SECONDS = 120.0
 
 
 class Member:
@@ -78,3 +83,55 @@ class Member:
                 with contextlib.suppress(OSError):
                     target.write(f"{self.name} | {line.rstrip()}\n")
                     target.flush()
+
+
+class Worker(Member):
+    """A worker, which once it is up must answer questions within `timeout` seconds."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        cores: Sequence[int],
+        questions: WorkerQuestions,
+        timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(name, arguments, cores)
+        self._questions, self._timeout, self._clock = questions, timeout, clock
+        self._num_starts, self.was_up = 0, False
+
+    def start(self) -> None:
+        """Starts the process, whose answers are awaited from now on."""
+        super().start()
+        self._num_starts += 1
+        self._is_up = self._is_silent = False
+        self._started = self._clock()
+
+    def is_hung(self) -> bool:
+        """Returns True if the worker no longer answers, or has never answered."""
+        if self._is_up:
+            return self._is_silent
+        return self._clock() - self._started > max(_START_SECONDS, self._timeout)
+
+    def ask(self) -> None:
+        """Asks once, and waits for the answer.
+
+        Ignores the answer of a process that has been restarted since.
+        """
+        asked = self._num_starts
+        (answer,) = self._questions.ask(self._timeout)
+        if asked == self._num_starts and not answer.is_gone:
+            self._is_silent = answer.identity is None
+            if not self._is_silent:
+                self._is_up = self.was_up = True
+
+    def watch(self) -> None:
+        """Starts a thread that asks repeatedly."""
+
+        def repeat() -> None:
+            while True:
+                self.ask()
+                time.sleep(min(_MAX_PERIOD, self._timeout / 4))
+
+        threading.Thread(target=repeat, daemon=True).start()

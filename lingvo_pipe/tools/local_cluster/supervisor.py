@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.signals import TerminationSignals
-from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
-from lingvo_pipe.tools.local_cluster.member import Member
+from lingvo_pipe.tools.local_cluster.member import Member, Worker
 
 # Maximum number of restarts, of all processes together, without progress.
 MAX_RESTARTS = 10
@@ -30,14 +29,14 @@ class Supervisor:
     def __init__(
         self,
         trainer: Member,
-        workers: Sequence[tuple[Member, WorkerHeartbeat]],
+        workers: Sequence[Worker],
         timeout: float,
         progress: Callable[[], str],
         log: Callable[[str], None],
     ) -> None:
         self._trainer, self._workers = trainer, workers
         self._timeout, self._progress, self._log = timeout, progress, log
-        self._members = [*(worker for worker, _ in workers), trainer]
+        self._members = [*workers, trainer]
         self._stopped = {member.name: StoppedTime() for member in self._members}
         self._restarts, self._reached = 0, progress()
         self._has_logged_end = False
@@ -81,12 +80,12 @@ class Supervisor:
                     "signal ends all processes at once."
                 )
             return None
-        for worker, heartbeat in self._workers:
-            if worker.exit_code() is None and heartbeat.is_hung():
+        for worker in self._workers:
+            if worker.exit_code() is None and worker.is_hung():
                 self._kill(worker, f"has not answered for {self._timeout:g} seconds")
-        for worker, heartbeat in self._workers:
+        for worker in self._workers:
             code = worker.exit_code() or 0
-            if code > 0 and not heartbeat.was_up:  # Such as without its port.
+            if code > 0 and not worker.was_up:  # Such as without its port.
                 worker.end()  # Forwards its last lines.
                 self._log(
                     f"error: {worker.name} has ended, {_how(code)}, before it "
@@ -118,9 +117,6 @@ class Supervisor:
             self._log(f"{end}: restarting it.")
             member.end()  # Forwards its last lines.
             member.start()
-        for worker, heartbeat in self._workers:
-            if worker in dead:
-                heartbeat.restarted()
         return None
 
     def _on_signal(self, received: signal.Signals) -> None:

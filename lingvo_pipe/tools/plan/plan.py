@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.error_text import user_message
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
@@ -71,9 +72,10 @@ def _plan(options: argparse.Namespace) -> None:
     image = None if options.picture is None else _image_path(options.picture)
     request, network = parse_devices(options.devices), options.network_gbits
     if network is not None and request.devices_per_host is None:
-        raise ValueError(
-            f"--network_gbits: expected several hosts in --devices, such as 2x8xV100, "
-            f"got {options.devices}. Leave it out, or name the hosts."
+        raise UserValueError(
+            path="--devices",
+            expected="several hosts for --network_gbits, such as 2x8xV100",
+            got=options.devices,
         )
     devices = find_devices(*request, network)
     model_registry.ImportModels(options.model_imports)
@@ -118,10 +120,8 @@ def _image_path(text: str) -> Path:
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     path = Path(folder, os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:
-        raise ValueError(
-            f"--picture: expected a path that ends in {', '.join(_IMAGE_SUFFIXES)}, "
-            f"got {path}. Choose another."
-        )
+        expected = f"a path that ends in {', '.join(_IMAGE_SUFFIXES)}"
+        raise UserValueError(path="--picture", expected=expected, got=str(path))
     check_writable(path, "--picture")
     return path
 

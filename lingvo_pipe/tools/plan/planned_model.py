@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 import model_registry
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
@@ -71,10 +71,12 @@ class PlannedModel:
     def __init__(self, name: str, override: str = "", batch_size: int | None = None):
         changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", override)
         if planned := [f"task.pipeline.{name}" for name in changed if name in _PLANNED]:
-            raise ValueError(
-                "--model_params_override: expected no params that are planned, got "
-                f"{', '.join(planned)}. Leave them out; --num_replicas, --num_stages, "
-                "--num_micro_batches, --schedule and --recompute set some of them."
+            raise UserValueError(
+                path="--model_params_override",
+                expected="no params that are planned",
+                got=Words(", ".join(planned)),
+                hint="--num_replicas, --num_stages, --num_micro_batches, --schedule "
+                "and --recompute set some of them.",
             )
         params = model_registry.GetParams(name, "Train")
         params.FromText(override, separator=";")
@@ -166,9 +168,12 @@ def models_with_prefix(prefix: str, flag: str, hint: str) -> list[str]:
         for name in all_names
         for n in range(1, name.count(".") + 2)
     }
-    raise ValueError(
-        f"{flag}: expected a prefix of names of registered models, such as lm.giant, "
-        f"got {prefix!r}.{did_you_mean(prefix, sorted(prefixes))} {hint}"
+    raise UserValueError(
+        path=flag,
+        expected="a prefix of names of registered models, such as lm.giant",
+        got=prefix,
+        names=sorted(prefixes),
+        hint=hint,
     )
 
 
@@ -201,7 +206,10 @@ def largest_that_fits(
         except NothingFits as error:
             log(f"  {error}")
         except ValueError as error:
-            raise ValueError(f"Cannot plan {model.name}: {error}") from error
-    raise ValueError(
-        f"--largest: no model of {family} fits, see above. Take more or larger devices."
+            raise UserValueError(f"Cannot plan {model.name}: {error}") from error
+    raise UserValueError(
+        path="--largest",
+        expected="a model that fits",
+        got=family,
+        hint="See above. Take more or larger devices.",
     )

@@ -8,6 +8,7 @@ from lingvo_pipe.pipeline.devices.cluster_spec import (
     parse_cluster_spec,
     split_address,
 )
+from tests.support.errors import fails
 
 
 @pytest.mark.parametrize(
@@ -34,28 +35,27 @@ def test_addresses_are_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "pattern"),
+    ("text", "got"),
     [
-        ("a:1,b:1", "--cluster.*'worker'.*'trainer'.*'a:1,b:1'"),
-        ("worker=a:1@worker=b:1", "--cluster.*'worker=a:1@worker=b:1'"),
-        ("trainer=a:1", r"--cluster.*\['trainer'\]"),
-        ("trainer=c:1,d:1@worker=a:1", r"--cluster.*\['c:1', 'd:1'\]"),
-        ("trainer=a:1@worker=a:1", r"--cluster.*\['a:1'\]"),
-        ("workers=a:1", "'workers=a:1'.*'worker'.*worker=host1:port1"),
-        ("worker=a:1@ps=b:1", "--cluster.*'trainer'.*'worker=a:1@ps=b:1'"),
-        ("worker=a,b:x,c:1", r"--cluster.*host:port.*\['a', 'b:x'\]"),
-        ("worker=a:0,b:65536", r"--cluster.*host:port.*\['a:0', 'b:65536'\]"),
-        ("worker=", r"--cluster.*host:port.*\[''\]"),
-        ("worker=a:1,b:1,a:1", r"--cluster.*\['a:1'\]"),
+        ("a:1,b:1", None),
+        ("worker=a:1@worker=b:1", None),
+        ("workers=a:1", None),
+        ("trainer=a:1", ["trainer"]),
+        ("trainer=c:1,d:1@worker=a:1", ["c:1", "d:1"]),
+        ("worker=a,b:x,c:1,d:0,e:65536", ["a", "b:x", "d:0", "e:65536"]),
+        ("worker=", [""]),
+        ("trainer=a:1@worker=a:1", ["a:1"]),
     ],
 )
-def test_other_text_is_refused(text: str, pattern: str) -> None:
-    with pytest.raises(ValueError, match=pattern):
+def test_other_text_is_refused(text: str, got: object) -> None:
+    with fails(path="--cluster", got=text if got is None else got) as error:
         parse_cluster_spec(text)
+    assert "worker=host1:port1" in error.value.hint
+    assert ("mean 'worker'?" in error.value.hint) == (text == "workers=a:1")
 
 
 def test_a_task_is_a_worker_of_the_cluster() -> None:
     assert checked_task(1, ["a:1", "b:1"]) == 1
     for task in (-1, 2):
-        with pytest.raises(ValueError, match=rf"--task.*\b2\b.*\b0\.\.1\D* {task}\b"):
+        with fails(path="--task", got=task):
             checked_task(task, ["a:1", "b:1"])

@@ -55,9 +55,7 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="module", params=[FEW_RUNS, exhaustive(RUNS)], ids=len)
-def results(
-    request: pytest.FixtureRequest,
-) -> Iterator[tuple[list[str], list[str]]]:
+def results(request: pytest.FixtureRequest) -> Iterator[tuple[list[str], list[str]]]:
     """Yields hashes of all variables after each run, and the trainer's addresses."""
     *ports, own_port = unused_ports(len(HOSTS) + 1)
     workers = tuple(f"{h}:{p}" for h, p in zip(HOSTS, ports, strict=True))

@@ -45,11 +45,7 @@ GPU = {"type": "GPU", "model": "NVIDIA H100 (9, 0)", "settings": ""}
                 "instruction sets: avx2 before, avx512f now",
             ],
         ),
-        (
-            [CPU],
-            [CPU | {"caches": "48K 32K"}],
-            ["caches: 32K 48K before, 48K 32K now"],
-        ),
+        ([CPU], [CPU | {"caches": "48K 32K"}], ["caches: 32K 48K before, 48K 32K now"]),
         (
             [GPU],
             [GPU | {"model": "NVIDIA A100 (8, 0)"}],

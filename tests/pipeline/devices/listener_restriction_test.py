@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from lingvo_pipe.core.errors import UserConnectionError
 from lingvo_pipe.pipeline.devices import listener_restriction
 from lingvo_pipe.pipeline.devices.listener_restriction import (
     Instruction,
@@ -28,7 +29,7 @@ from lingvo_pipe.pipeline.devices.listener_restriction import (
     restrict_listeners,
     restricting_early,
 )
-from lingvo_pipe.pipeline.devices.own_addresses import interface_addresses
+from lingvo_pipe.pipeline.devices.own_addresses import answers, interface_addresses
 from tests.support.cases import exhaustive
 
 NOBODY = 65534
@@ -45,14 +46,6 @@ def _may_filter() -> bool:
 
 
 MAY_FILTER = _may_filter()
-
-
-def _reaches(ip: str, port: int) -> bool:
-    try:
-        with socket.create_connection((ip, port), 0.2):
-            return True
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -76,13 +69,11 @@ def test_sockets_answer_where_they_may(
             for _ in range(2):
                 # Without the capability, all of an interface answers.
                 is_let_in = ip in addresses or not MAY_FILTER
-                assert _reaches(ip, port) == is_let_in
+                assert answers(ip, port, 0.2) == is_let_in
 
 
 def test_data_for_a_restricted_socket_arrives() -> None:
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        listener.listen()
+    with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
         restrict_listeners(port, ["127.0.0.2"])
         with socket.create_connection(("127.0.0.2", port)) as there:
@@ -122,29 +113,33 @@ def test_a_restriction_without_effect_is_an_error(
         listener.bind(("", 0))
         port = listener.getsockname()[1]
         named = rf"\b{port}\b.*\b127\.0\.0\.2\b.*{{}}.*--listen_on_all_addresses"
-        with pytest.raises(ConnectionError, match=named.format(r"\bsocket\b")):
+        with pytest.raises(UserConnectionError, match=named.format(r"\bsocket\b")):
             restrict_listeners(port, ["127.0.0.2"])
         listener.listen()
         # As if the system accepted the option and did nothing.
         monkeypatch.setattr(listener_restriction, "attach_filter", lambda *unused: None)
         still = named.format(r"\b127\.0\.0\.1\b")
-        with pytest.raises(ConnectionError, match=still):
+        with pytest.raises(UserConnectionError, match=still):
             restrict_listeners(port, ["127.0.0.2"])
         monkeypatch.setattr(listener_restriction, "attach_filter", _refuse)
         bound = []
         monkeypatch.setattr(
             listener_restriction, "_bind_to", lambda *x: bound.append(x[1])
         )
-        outside = [x.ip for x in interface_addresses() if x.interface != "lo"]
-        outside = [ip for ip in outside if ":" not in ip]
-        if outside:
+        if outside := _outside():
             still = named.format(f"({'|'.join(map(re.escape, outside))})")
-            with pytest.raises(ConnectionError, match=still):
+            with pytest.raises(UserConnectionError, match=still):
                 restrict_listeners(port, ["127.0.0.2"])
             assert bound == ["lo"]
         unpermitted = named.format(r"\b192\.0\.2\.77\b.*\bCAP_NET_ADMIN\b")
-        with pytest.raises(ConnectionError, match=unpermitted):
+        with pytest.raises(UserConnectionError, match=unpermitted):
             restrict_listeners(port, ["127.0.0.2", "192.0.2.77"])
+
+
+def _outside() -> list[str]:
+    """Returns this machine's addresses of version 4 that are not loopback."""
+    ips = [x.ip for x in interface_addresses() if x.interface != "lo"]
+    return [ip for ip in ips if ":" not in ip]
 
 
 def _refuse(*unused: object) -> None:
@@ -198,10 +193,10 @@ def test_an_ordinary_users_port_answers_only_by_its_interface() -> None:
                 port = listener.getsockname()[1]
                 for _ in range(2):  # A second restriction does no harm.
                     restrict_listeners(port, [own])
-                assert _reaches(own, port)
+                assert answers(own, port, 0.2)
                 for other in known:
                     if other.interface != interface and not other.ip.startswith("fe80"):
-                        assert not _reaches(other.ip, port), (own, other)
+                        assert not answers(other.ip, port, 0.2), (own, other)
 
     assert _unprivileged(check) == ""
 
@@ -242,10 +237,8 @@ def test_a_port_is_restricted_while_its_server_still_starts() -> None:
 
 def _is_open(port: int) -> bool:
     """Returns True if a port answers where one restricted to 127.0.0.2 does not."""
-    outside = [x.ip for x in interface_addresses() if x.interface != "lo"]
-    outside = [ip for ip in outside if ":" not in ip]
-    probes = ["127.0.0.1"] if MAY_FILTER else outside
-    return any(_reaches(ip, port) for ip in probes)
+    probes = ["127.0.0.1"] if MAY_FILTER else _outside()
+    return any(answers(ip, port, 0.2) for ip in probes)
 
 
 def test_errors_of_the_block_are_raised_and_its_search_ends() -> None:
@@ -261,7 +254,7 @@ def test_no_copies_of_sockets_stay_open(monkeypatch: pytest.MonkeyPatch) -> None
         restrict_listeners(port, ["127.0.0.1"])
         unfound = rf"\b{port}\b.*\b127\.0\.0\.1\b.*\bsocket\b"
         monkeypatch.setattr(listener_restriction, "attach_filter", _refuse)
-        with pytest.raises(ConnectionError):
+        with pytest.raises(UserConnectionError):
             restrict_listeners(port, ["192.0.2.77"])
 
         def fail(*unused: object, **more: object) -> socket.socket:
@@ -269,11 +262,11 @@ def test_no_copies_of_sockets_stay_open(monkeypatch: pytest.MonkeyPatch) -> None
 
         with monkeypatch.context() as patch:
             patch.setattr(listener_restriction.socket, "socket", fail)
-            with pytest.raises(ConnectionError, match=unfound):
+            with pytest.raises(UserConnectionError, match=unfound):
                 restrict_listeners(port, ["127.0.0.1"])
         with monkeypatch.context() as patch:
             patch.setattr(listener_restriction, "_is_tcp_at", fail)
-            with pytest.raises(ConnectionError, match=unfound):
+            with pytest.raises(UserConnectionError, match=unfound):
                 restrict_listeners(port, ["127.0.0.1"])
         assert os.listdir("/proc/self/fd") == before
 
@@ -344,4 +337,4 @@ def test_the_kernel_takes_a_filter_of_a_large_cluster() -> None:
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
         assert restrict_listeners(port, ["127.0.0.1"], [*sources, "127.0.0.1"])
-        assert _reaches("127.0.0.1", port)
+        assert answers("127.0.0.1", port, 0.2)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 import sys
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.own_addresses import answers
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipeline_steps import PipelineSteps
 from tests.pipeline.example_layers import (
@@ -54,18 +54,11 @@ def _descend(layers: Any, all_gradients: Any, *unused: Any) -> list[Any]:
     return []
 
 
-def _answers(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), 0.5):
-            return True
-    except OSError:
-        return False
-
-
 if __name__ == "__main__":
     workers, runs, own = map(json.loads, sys.argv[1:])
     named = dict.fromkeys(name for devices, *_ in runs for name in devices)
     initialize_devices(list(named), Cluster(tuple(workers), own))
     port = int(own.rpartition(":")[2])
-    hosts = [f"127.0.0.{i}" for i in range(1, 6) if _answers(f"127.0.0.{i}", port)]
+    hosts = [f"127.0.0.{i}" for i in range(1, 6)]
+    hosts = [host for host in hosts if answers(host, port, 0.5)]
     print(json.dumps([[_train(*run) for run in runs], hosts]))

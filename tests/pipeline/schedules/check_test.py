@@ -6,6 +6,7 @@ from collections import deque
 
 import pytest
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, zero_bubble
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -15,81 +16,79 @@ from tests.pipeline.schedules.every_schedule import every_schedule
 F, R, B, W, _ = Kind
 
 
-def test_a_misplaced_operation_is_named() -> None:
-    schedule = Schedule(2, 1, ((Op(F, 0, 0), Op(B, 0, 0), Op(B, 0, 1)), (Op(F, 0, 1),)))
-    with pytest.raises(ValueError, match=rf"device 1\b.*{Op(F, 0, 1)}.*device 0\b"):
-        check(schedule)
+def _one_device(*column: Op, number: int = 1) -> Schedule:
+    """Returns a schedule of one stage and this number of micro-batches."""
+    return Schedule(1, number, (column,))
 
 
-def test_a_stage_belongs_to_the_device_with_most_of_its_operations() -> None:
-    """Not to the device where it comes up first."""
-    first, second = gpipe(2, 4).columns
-    slipped = Op(F, 1, 1)
-    rest = tuple(op for op in second if op != slipped)
-    alone = rf"^\D*device 0\D*{slipped}\D*stage 1\D*device 1\W*$"
-    with pytest.raises(ValueError, match=alone):
-        check(Schedule(2, 4, ((slipped, *first), rest)))
+_FEW = gpipe(2, 4)
+_SLIPPED = Op(F, 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("op", "of_which"), [(Op(F, 0, 7), "stage"), (Op(F, 9, 0), "micro-batch")]
-)
-def test_operations_out_of_range_are_named(op: Op, of_which: str) -> None:
-    with pytest.raises(ValueError, match=rf"{op}\D*\b{of_which}\D* 0\.\.0\b"):
-        check(Schedule(1, 1, ((Op(F, 0, 0), Op(B, 0, 0), op),)))
-
-
-def test_every_missing_and_every_doubled_operation_is_named() -> None:
-    column = (Op(F, 0, 0), Op(F, 0, 0), Op(B, 0, 0))
-    numbers = ((Op(F, 0, 0), 2), (Op(F, 1, 0), 0), (Op(B, 1, 0), 0))
-    named = ".*".join(rf"{op}\D*\b{number}\b" for op, number in numbers)
-    with pytest.raises(ValueError, match=named):
-        check(Schedule(1, 2, (column,)))
-
-
-def test_many_problems_are_counted() -> None:
-    with pytest.raises(ValueError, match=r"\b13\b\D*$"):
-        check(Schedule(2, 12, ((Op(F, 0, 0),), ())))
-
-
-@pytest.mark.parametrize("kind", [R, W], ids=str)
-def test_recomputations_and_weight_gradients_need_backward_passes(kind: Kind) -> None:
-    with pytest.raises(ValueError, match=rf"{Op(B, 0, 0)}\D*\b0\b"):
-        check(Schedule(1, 1, ((Op(F, 0, 0), Op(kind, 0, 0)),)))
-
-
-def test_all_weight_gradients_are_separate_or_none() -> None:
-    (column,) = zero_bubble(1, 3).columns
-    with pytest.raises(ValueError, match=rf"{Op(W, 2, 0)}\D*\b0\b"):
-        check(Schedule(1, 3, (column[:-1],)))
-
-
-def test_a_second_recomputation_is_refused() -> None:
-    column = (Op(F, 0, 0), Op(R, 0, 0), Op(R, 0, 0), Op(B, 0, 0))
-    with pytest.raises(ValueError, match=rf"{Op(R, 0, 0)}\D*\b2\b"):
-        check(Schedule(1, 1, (column,)))
-
-
-@pytest.mark.parametrize(
-    ("column", "waiting", "awaited"),
+    ("schedule", "named"),
     [
-        ((Op(R, 0, 0), Op(F, 0, 0), Op(B, 0, 0)), R, F),
-        ((Op(F, 0, 0), Op(B, 0, 0), Op(R, 0, 0)), B, R),
+        (
+            Schedule(2, 1, ((Op(F, 0, 0), Op(B, 0, 0), Op(B, 0, 1)), (Op(F, 0, 1),))),
+            rf"device 1\b.*{Op(F, 0, 1)}.*device 0\b",
+        ),
+        # The stage belongs to the device with most of its operations.
+        (
+            Schedule(
+                2,
+                4,
+                (
+                    (_SLIPPED, *_FEW.columns[0]),
+                    tuple(op for op in _FEW.columns[1] if op != _SLIPPED),
+                ),
+            ),
+            rf"^\D*device 0\D*{_SLIPPED}\D*stage 1\D*device 1\W*$",
+        ),
+        (
+            _one_device(Op(F, 0, 0), Op(B, 0, 0), Op(F, 0, 7)),
+            rf"{Op(F, 0, 7)}\D*\bstage\D* 0\.\.0\b",
+        ),
+        (
+            _one_device(Op(F, 0, 0), Op(B, 0, 0), Op(F, 9, 0)),
+            rf"{Op(F, 9, 0)}\D*\bmicro-batch\D* 0\.\.0\b",
+        ),
+        # Every missing and every doubled operation is named, and many are counted.
+        (
+            _one_device(Op(F, 0, 0), Op(F, 0, 0), Op(B, 0, 0), number=2),
+            rf"{Op(F, 0, 0)}\D*\b2\b.*{Op(F, 1, 0)}\D*\b0\b.*{Op(B, 1, 0)}\D*\b0\b",
+        ),
+        (Schedule(2, 12, ((Op(F, 0, 0),), ())), r"\b13\b\D*$"),
+        # Recomputations and weight gradients need backward passes.
+        (_one_device(Op(F, 0, 0), Op(R, 0, 0)), rf"{Op(B, 0, 0)}\D*\b0\b"),
+        (_one_device(Op(F, 0, 0), Op(W, 0, 0)), rf"{Op(B, 0, 0)}\D*\b0\b"),
+        # All weight gradients are separate, or none.
+        (
+            Schedule(1, 3, (zero_bubble(1, 3).columns[0][:-1],)),
+            rf"{Op(W, 2, 0)}\D*\b0\b",
+        ),
+        (
+            _one_device(Op(F, 0, 0), Op(R, 0, 0), Op(R, 0, 0), Op(B, 0, 0)),
+            rf"{Op(R, 0, 0)}\D*\b2\b",
+        ),
+        # A recomputation stands between forward and backward.
+        (
+            _one_device(Op(R, 0, 0), Op(F, 0, 0), Op(B, 0, 0)),
+            rf"device 0\D*{Op(R, 0, 0)}\D*{Op(F, 0, 0)}",
+        ),
+        (
+            _one_device(Op(F, 0, 0), Op(B, 0, 0), Op(R, 0, 0)),
+            rf"device 0\D*{Op(B, 0, 0)}\D*{Op(R, 0, 0)}",
+        ),
+        # Micro-batches are in order.
+        (
+            _one_device(Op(F, 0, 0), Op(F, 1, 0), Op(B, 1, 0), Op(B, 0, 0), number=2),
+            rf"device 0\D*{Op(B, 0, 0)}\D*\b1\b",
+        ),
     ],
-    ids=["before_forward", "after_backward"],
 )
-def test_a_recomputation_stands_between_forward_and_backward(
-    column: tuple[Op, ...], waiting: Kind, awaited: Kind
-) -> None:
-    named = rf"device 0\D*{Op(waiting, 0, 0)}\D*{Op(awaited, 0, 0)}"
-    with pytest.raises(ValueError, match=named):
-        check(Schedule(1, 1, (column,)))
-
-
-def test_micro_batches_out_of_order_are_refused() -> None:
-    column = (Op(F, 0, 0), Op(F, 1, 0), Op(B, 1, 0), Op(B, 0, 0))
-    with pytest.raises(ValueError, match=rf"device 0\D*{Op(B, 0, 0)}\D*\b1\b"):
-        check(Schedule(1, 2, (column,)))
+def test_what_cannot_run_is_named(schedule: Schedule, named: str) -> None:
+    with pytest.raises(UserValueError, match=named):
+        check(schedule)
 
 
 def test_a_deadlock_is_explained() -> None:

@@ -11,6 +11,7 @@ from lingvo_pipe.pipeline.schedules.csv_file import (
 )
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from tests.pipeline.schedules.every_schedule import every_schedule
+from tests.support.errors import fails
 
 F, R, B, W, _ = Kind
 TWO_DEVICES = Schedule(
@@ -53,7 +54,7 @@ def test_files_of_spreadsheets_are_read(text: str, tmp_path: Path) -> None:
 def test_every_cell_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "bad.csv"
     file.write_text("F0.0,F1\n\n,X0.1,F0.1,f0.0,F-1.0\n")
-    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}") as error:
+    with fails(path=str(file)) as error:
         read_csv(file)
     text = str(error.value)
     assert re.search(r"line 1, cell 2: 'F1'.*'F0\.1'", text)
@@ -70,14 +71,14 @@ def test_many_problems_are_counted() -> None:
     assert "cell 11" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", ",,\n , "])
+@pytest.mark.parametrize("text", ["", ",,\n , "])
 def test_nothing_is_no_schedule(text: str) -> None:
-    with pytest.raises(ValueError, match=r"\boperations\b"):
+    with fails(got="none"):
         parse_csv(text)
 
 
 def test_bytes_that_are_no_text_are_no_schedule(tmp_path: Path) -> None:
     file = tmp_path / "bytes.csv"
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}"):
+    with fails(path=str(file)):
         read_csv(file)

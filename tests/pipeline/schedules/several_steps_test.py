@@ -6,14 +6,10 @@ import itertools
 
 import pytest
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, local
 from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.schedule import (
-    MAX_STEPS_AHEAD,
-    Kind,
-    Op,
-    Schedule,
-)
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.several_steps import several_steps
 from lingvo_pipe.pipeline.schedules.slots import assign_slots
 from lingvo_pipe.pipeline.schedules.table import make_tables
@@ -105,15 +101,10 @@ def test_an_update_out_of_place_is_refused() -> None:
     late = [op for op in rest if op.micro_batch > 1]
     late[-1:] = [update, late[-1]]
     begin = [op for op in rest if op.micro_batch < 2]
-    with pytest.raises(
-        ValueError, match=rf"device 0\b.*{Op(Kind.FORWARD, 2, 0)}.*{update}"
-    ):
-        check(Schedule(1, 4, ((*begin, *late),)))
-    early = Schedule(1, 4, ((update, *rest),))
-    with pytest.raises(
-        ValueError, match=rf"device 0\b.*{update}.*{Op(Kind.BACKWARD, 1, 0)}"
-    ):
-        check(early)
-    twice = Schedule(1, 4, ((*column, update),))
-    with pytest.raises(ValueError, match=rf"{update}\D*\b2\b"):
-        check(twice)
+    for columns, named in [
+        ((*begin, *late), rf"device 0\b.*{Op(Kind.FORWARD, 2, 0)}.*{update}"),
+        ((update, *rest), rf"device 0\b.*{update}.*{Op(Kind.BACKWARD, 1, 0)}"),
+        ((*column, update), rf"{update}\D*\b2\b"),
+    ]:
+        with pytest.raises(UserValueError, match=named):
+            check(Schedule(1, 4, (columns,)))

@@ -3,11 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.by_rule import (
-    interleaved,
-    one_f_one_b,
-    zero_bubble,
-)
+from lingvo_pipe.pipeline.schedules.by_rule import interleaved, one_f_one_b, zero_bubble
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.split_backward import (
     dualpipe_v,
@@ -75,9 +71,3 @@ def test_few_micro_batches_are_the_beginning_of_more() -> None:
     assert few.columns == tuple(
         tuple(op for op in column if op.micro_batch < 3) for column in more.columns
     )
-
-
-@pytest.mark.parametrize("make", [zero_bubble_v, dualpipe_v, _two_interleaved])
-def test_sizes_below_one_are_refused(make: Callable[[int, int], Schedule]) -> None:
-    with pytest.raises(ValueError, match=r"\bnum_devices\b.*\bnum_micro_batches\b"):
-        make(0, 0)

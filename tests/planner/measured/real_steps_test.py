@@ -115,8 +115,7 @@ def test_a_step_that_does_not_fit_recomputes_or_is_left_out(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [FloatingPointError(), tf.errors.InvalidArgumentError(None, None, "index")],
+    "error", [FloatingPointError(), tf.errors.InvalidArgumentError(None, None, "index")]
 )
 def test_a_step_that_takes_no_synthetic_batch_is_left_out(
     error: Exception, monkeypatch: pytest.MonkeyPatch

@@ -1,26 +1,33 @@
-"""Contention slows devices down by how many compute at a time."""
+"""Steps take longer by contention; parts of passes take as long as their products."""
 
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 
+from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.contention import busy_shares
+from lingvo_pipe.planner.costs.traced_model import ModelTracer
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
 from lingvo_pipe.planner.resources.resources import Resources
-from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
-from tests.planner.made_up_model import made_up_device, made_up_models
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
+from tests.planner.made_up_model import (
+    evaluated,
+    made_up_device,
+    made_up_model,
+    made_up_models,
+)
+from tests.registered_models.reduced_models import reduced_params
 
 ALONE = made_up_device(10**6)
 
 
-def evaluated(num_replicas: int, num_devices: int, device: DeviceModel) -> Evaluation:
+def spread(num_replicas: int, num_devices: int, device: DeviceModel) -> Evaluation:
     candidate = Candidate(num_replicas, num_devices, 1, 8, "1f1b", "never")
-    found = evaluate(candidate, *made_up_models(ALONE)(1), device)
-    assert isinstance(found, Evaluation)
-    return found
+    return evaluated(candidate, device)
 
 
 def with_contention(*values: float) -> DeviceModel:
@@ -34,8 +41,8 @@ def test_each_busy_device_adds_equal_slowdown(
     num_replicas: int, num_devices: int, most: int
 ) -> None:
     """Beyond the measured number of devices it stays constant."""
-    alone = evaluated(num_replicas, num_devices, ALONE).timeline
-    busy = evaluated(num_replicas, num_devices, with_contention(most, 3.0)).timeline
+    alone = spread(num_replicas, num_devices, ALONE).timeline
+    busy = spread(num_replicas, num_devices, with_contention(most, 3.0)).timeline
     devices = range(num_devices)
     before, after = (sum(map(x.busy_seconds, devices)) for x in (alone, busy))
     others = (n * num_replicas - 1 for n in range(1, num_devices + 1))
@@ -52,13 +59,88 @@ def test_each_busy_device_adds_equal_slowdown(
 def test_each_device_adds_equal_seconds_to_the_rest(
     num_replicas: int, num_devices: int, more: float
 ) -> None:
-    alone = evaluated(num_replicas, num_devices, ALONE)
-    spread = evaluated(num_replicas, num_devices, with_contention(5, 1.0, 2.0, 6.0))
-    assert spread.timeline == alone.timeline
-    assert spread.step_seconds == pytest.approx(alone.step_seconds + more)
+    alone = spread(num_replicas, num_devices, ALONE)
+    many = spread(num_replicas, num_devices, with_contention(5, 1.0, 2.0, 6.0))
+    assert many.timeline == alone.timeline
+    assert many.step_seconds == pytest.approx(alone.step_seconds + more)
 
 
 def test_resources_take_measured_contention() -> None:
     contention = Contention(4, 2.0)
     resources = Resources(ALONE, 4, 8).with_contention(contention)
     assert resources.device.contention == contention
+
+
+HALVES = [0.5] * 6
+
+
+def with_shares(
+    schedule: str,
+    shares: list[float],
+    output_shares: list[float] | None = None,
+    recompute: str = "never",
+) -> Evaluation:
+    model = dataclasses.replace(
+        made_up_model(1), weight_shares=shares, output_shares=output_shares or []
+    )
+    return evaluated(Candidate(1, 3, 1, 8, schedule, recompute), ALONE, model)
+
+
+def busy(found: Evaluation, kind: Kind, stage: int) -> float:
+    ops = [timed for _, timed in found.timeline.ops()]
+    return sum(x.seconds for x in ops if (x.op.kind, x.op.stage) == (kind, stage))
+
+
+def test_each_half_has_its_cells_shares() -> None:
+    rng = random.Random(0)
+    shares = [rng.random() for _ in range(6)]
+    found = with_shares("zero_bubble", shares)
+    _, seconds = made_up_models(ALONE)(1)
+    start = 0
+    for stage, end in enumerate(found.boundaries):
+        cells = zip(seconds[start:end], shares[start:end], strict=True)
+        late = sum(cell.backward * share for cell, share in cells)
+        whole = sum(cell.backward for cell in seconds[start:end])
+        assert busy(found, Kind.WEIGHT_GRADIENT, stage) == pytest.approx(8 * late)
+        assert busy(found, Kind.BACKWARD, stage) == pytest.approx(8 * (whole - late))
+        start = end
+
+
+def test_a_recomputation_leaves_out_what_only_the_stages_outputs_need() -> None:
+    shares = [0.1, 0.2, 0.3, 0.4, 0.5, 0.0]
+    found = with_shares("gpipe", HALVES, shares, "always")
+    _, seconds = made_up_models(ALONE)(1)
+    start = 0
+    for stage, end in enumerate(found.boundaries):
+        whole = sum(cell.forward for cell in seconds[start:end])
+        recomputed = whole - shares[end - 1] * seconds[end - 1].forward
+        assert busy(found, Kind.RECOMPUTE, stage) == pytest.approx(8 * recomputed)
+        start = end
+
+
+def test_layers_that_xla_compiles_leave_nothing_out() -> None:
+    model = dataclasses.replace(made_up_model(1), in_place=True)
+    assert sum(made_up_model(1).left_out) > 0
+    assert sum(model.left_out) == 0
+
+
+def test_they_matter_only_where_the_pass_is_split() -> None:
+    shares = [1.0, 0.5, 0.3, 0.3, 0.0, 0.5]
+    ways = [with_shares("1f1b", x).step_seconds for x in (shares, HALVES, [])]
+    assert ways[0] == ways[1] == ways[2]
+    split = [with_shares("zero_bubble", x).step_seconds for x in (shares, HALVES, [])]
+    assert split[1] == pytest.approx(split[2], rel=1e-12)
+    assert split[0] != pytest.approx(split[1])
+
+
+def test_shares_of_a_transformer() -> None:
+    """Tokens have no gradient, and products of attention have no weights."""
+    params = reduced_params("lm.text.TransformerTiny")
+    tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
+    costs = tracer.trace(2, counts_flops=False).costs
+    first, *layers, last = costs.weight_shares
+    assert first == 1
+    assert all(0.3 < share < 0.5 for share in layers), layers
+    assert last == pytest.approx(0.5, abs=0.2)
+    # The final norm needs the layers' last product, and the loss the logits.
+    assert costs.output_shares == [0, *[0] * len(layers), 0]

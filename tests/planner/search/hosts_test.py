@@ -20,7 +20,6 @@ from lingvo_pipe.planner.resources.hosts import Hosts, Link, Placement, stage_li
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
 from lingvo_pipe.planner.search.candidate_evaluation import (
     Evaluation,
-    evaluate,
     evaluate_boundaries,
     step_costs,
 )
@@ -29,6 +28,7 @@ from lingvo_pipe.planner.search.plan_report import run_flags
 from tests.planner.made_up_model import (
     BATCH_SIZE,
     NUM_DEVICES,
+    evaluated,
     every_candidate,
     made_up_device,
     made_up_model,
@@ -42,15 +42,6 @@ SLOW = Link(2e4, 1e-3)
 
 def on_hosts(per_host: int, link: Link, bandwidth: float = math.inf) -> DeviceModel:
     return dataclasses.replace(DEVICE, hosts=Hosts(per_host, link, bandwidth))
-
-
-def evaluated(candidate: Candidate, device: DeviceModel) -> Evaluation:
-    models = made_up_models(DEVICE)
-    found = evaluate(
-        candidate, *models(BATCH_SIZE // candidate.num_micro_batches), device
-    )
-    assert isinstance(found, Evaluation)
-    return found
 
 
 def planned(device: DeviceModel) -> Evaluation:

@@ -13,6 +13,7 @@ from lingvo_pipe.core.errors import (
     UserClusterError,
     UserConnectionError,
     UserValueError,
+    Words,
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import (
     TRAINER_JOB,
@@ -81,7 +82,9 @@ def from_slurm() -> SchedulersCluster:
         is_absent = isinstance(error, KeyError)
         reason = f"{error.args[0]} is not set" if is_absent else error
         raise UserValueError(
-            f"--cluster=slurm is for the tasks of srun; {reason}. {_SLURM_HINT}"
+            f"--cluster=slurm is for the tasks of srun; {reason}.",
+            path="--cluster",
+            hint=_SLURM_HINT,
         ) from error
     jobs = {
         job: [address.partition("@")[2] for address in tasks]
@@ -92,9 +95,10 @@ def from_slurm() -> SchedulersCluster:
     node = os.environ.get("SLURMD_NODENAME")
     if node not in (None, split_address(address)[0]):
         raise UserValueError(
-            "Tasks of Slurm must be laid out block by block, since their addresses are "
-            f"counted so; {task_type} {task_index} should be at {address}, but runs on "
-            f"{node}. Run srun --distribution=block."
+            path=f"Slurm's {task_type} {task_index}",
+            expected=f"{address}, since tasks' addresses are counted block by block",
+            got=Words(node),
+            hint="Run srun --distribution=block.",
         )
     return SchedulersCluster("Slurm", jobs, task_type, task_index, _SLURM_HINT, True)
 
@@ -140,7 +144,8 @@ def _running_pods(labels: str) -> dict[str, str]:
             if time.monotonic() > deadline:
                 raise UserClusterError(
                     f"Not all pods labeled {labels} run after {_PODS_SECONDS:.0f} "
-                    f"seconds: {error}. See kubectl get pods -l {labels}."
+                    f"seconds: {error}.",
+                    hint=f"See kubectl get pods -l {labels}.",
                 ) from error
         time.sleep(_POLL_SECONDS)
 
@@ -173,13 +178,14 @@ class _Pods:
             self._namespace = _NAMESPACE.read_text(encoding="utf-8").strip()
         except ImportError as error:
             raise UserConnectionError(
-                "--cluster=kubernetes needs the package kubernetes. Run pip install "
-                f"kubernetes. {_INSTEAD}"
+                "--cluster=kubernetes needs the package kubernetes.",
+                hint=f"Run pip install kubernetes. {_INSTEAD}",
             ) from error
         except Exception as error:  # ConfigException, whose module may be missing.
             raise UserConnectionError(
                 "--cluster=kubernetes is for pods with a service account; "
-                f"{str(error).rstrip('.')}. {_INSTEAD}"
+                f"{str(error).rstrip('.')}.",
+                hint=_INSTEAD,
             ) from error
         self._api = client.CoreV1Api()
 
@@ -197,8 +203,9 @@ class _Pods:
             kind = UserConnectionError if is_refused else UserClusterError
             raise kind(
                 "--cluster=kubernetes cannot list the pods of the namespace "
-                f"{self._namespace}: {reason}. Bind a Role with get and list of pods "
-                f"to the service account. {_INSTEAD}"
+                f"{self._namespace}: {reason}.",
+                hint="Bind a Role with get and list of pods to the service account. "
+                f"{_INSTEAD}",
             ) from error
         for pod in pods.items:
             pod.metadata.name = _PodName(pod.metadata.name)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.pipeline.devices.cluster_spec import (
     HELP,
@@ -77,10 +76,9 @@ def find_membership(
     if scheduler in SCHEDULERS and (scheduler == "kubernetes" or not labels):
         return membership(_ask(scheduler, labels), job, task)
     if "=" not in scheduler:
-        hint = f"{did_you_mean(scheduler, SCHEDULERS)} {HELP}"
+        expected = f"the job 'worker', or one of {', '.join(SCHEDULERS)}"
         raise UserValueError(
-            f"--cluster: expected the job 'worker', or one of {', '.join(SCHEDULERS)}, "
-            f"got {flag!r}. {hint.strip()}"
+            path="--cluster", expected=expected, got=flag, names=SCHEDULERS, hint=HELP
         )
     job = job or TRAINER_JOB
     return Membership(job, task, as_client(parse_cluster_spec(flag), job))
@@ -90,7 +88,8 @@ def _ask(scheduler: str, labels: str) -> SchedulersCluster:
     if scheduler == "tf_config":
         text = os.environ.get(VARIABLE)
         if not text:
-            raise UserValueError(f"--cluster=tf_config: TF_CONFIG is not set. {HINT}")
+            expected = "a cluster, for --cluster=tf_config"
+            raise UserValueError(path=VARIABLE, expected=expected, got=text, hint=HINT)
         check_tf_config(text)
     with importing_tensorflow():
         from lingvo_pipe.pipeline.devices.scheduler_environment import cluster_resolvers
@@ -150,8 +149,10 @@ def _check_flags(
     def check(flag: str, got: object, expected: object, allowed: tuple) -> None:
         if got not in allowed:
             raise UserValueError(
-                f"{flag}: expected the value of {source}, {expected}, got {got!r}. "
-                f"Leave {flag} out, or give --cluster=worker=... to override {source}."
+                path=flag,
+                expected=f"the value of {source}, {expected}",
+                got=got,
+                hint=f"Leave it out, or override {source} by --cluster=worker=...",
             )
 
     check("--job", job, its_job, (None, its_job, *_SUBSTITUTES.get(its_job, ())))

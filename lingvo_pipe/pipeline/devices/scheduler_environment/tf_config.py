@@ -1,10 +1,10 @@
 """Checks of TF_CONFIG, a scheduler's cluster that TensorFlow does not check. Pure."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.devices.cluster_spec import TRAINER_JOB
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 
@@ -24,7 +24,8 @@ def check_tf_config(text: str) -> None:
     try:
         config = json.loads(text)
     except ValueError as error:
-        raise UserValueError(f"TF_CONFIG is not JSON: {error}. {HINT}") from error
+        message = f"TF_CONFIG is not JSON: {error}."
+        raise UserValueError(message, path=VARIABLE, hint=HINT) from error
     is_cluster = isinstance(config, dict) and isinstance(config.get("cluster"), dict)
     _check(is_cluster, "", "a JSON object with a cluster", text)
     jobs, task = config["cluster"], config.get("task", {})
@@ -37,33 +38,31 @@ def check_tf_config(text: str) -> None:
 
 
 def _check(
-    is_right: bool, path: str, expected: str, got: object, near: str = ""
+    is_right: bool, path: str, expected: str, got: object, names: Sequence[str] = ()
 ) -> None:
     if not is_right:
-        hint = f"{near} {HINT}".strip()
         path = f"{VARIABLE}{path}"
-        raise UserValueError(path=path, expected=expected, got=got, hint=hint)
+        raise UserValueError(
+            path=path, expected=expected, got=got, names=names, hint=HINT
+        )
 
 
 def _check_jobs(jobs: dict[str, Any]) -> None:
     no_ps = "no job ps, since weights are on the devices of their stages"
     _check("ps" not in jobs, ".cluster", no_ps, sorted(jobs))
-    unknown = sorted(set(jobs) - set(TYPES))
-    near = did_you_mean(unknown[0], TYPES) if unknown else ""
-    _check(not unknown, ".cluster", f"the jobs {', '.join(TYPES)}", unknown, near)
     for job, addresses in jobs.items():
+        _check(job in TYPES, ".cluster", f"the jobs {', '.join(TYPES)}", job, TYPES)
         is_list = isinstance(addresses, list) and all(
             isinstance(address, str) for address in addresses
         )
         _check(is_list, f".cluster[{job!r}]", "a list of addresses", addresses)
     trainers = [job for job in TRAINER_TYPES if jobs.get(job)]
-    _check(len(trainers) <= 1, ".cluster", "one trainer", " and ".join(trainers))
+    _check(len(trainers) <= 1, ".cluster", "one trainer", trainers)
 
 
 def _check_task(task: dict[str, Any], jobs: dict[str, Any]) -> None:
     kind, index = task.get("type"), task.get("index", 0)
-    near = did_you_mean(str(kind), TYPES)
-    _check(kind in TYPES, ".task.type", f"one of {', '.join(TYPES)}", kind, near)
+    _check(kind in TYPES, ".task.type", f"one of {', '.join(TYPES)}", kind, TYPES)
     is_number = not isinstance(index, bool) and str(index).isdecimal()
     _check(is_number, ".task.index", "0, 1, ...", index)
     # A trainer or evaluator may use a cluster without being one of its tasks.

@@ -12,6 +12,7 @@ from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
     Membership,
     membership,
 )
+from tests.support.errors import fails
 
 WORKERS = ("a:1", "b:1")
 ALONE = Cluster(WORKERS)
@@ -50,40 +51,33 @@ def test_the_scheduler_gives_job_task_and_cluster(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "pattern"),
+    ("arguments", "path", "got"),
     [
-        (("worker", 1, "trainer"), r"--job\b.*\bX\b.*\bworker\b.*\btrainer\b"),
-        (
-            ("chief", 0, "worker"),
-            r"--job\b.*\bX\b.*\btrainer\b.*\bworker\b.*--cluster\b",
-        ),
-        (("evaluator", 0, "trainer"), r"--job\b.*\bX\b.*\bevaler\b.*\btrainer\b"),
-        (("worker", 1, None, 0), r"--task\b.*\bX\b.* 1\b.* 0\b"),
-        (("chief", 0, None, 0), r"--task\b.*\bX\b.*\btrainer\b.* 0\b"),
+        (("worker", 1, "trainer"), "--job", "trainer"),
+        (("chief", 0, "worker"), "--job", "worker"),
+        (("evaluator", 0, "trainer"), "--job", "trainer"),
+        (("worker", 1, None, 0), "--task", 0),
+        (("chief", 0, None, 0), "--task", 0),
     ],
 )
 def test_contradicting_flags_are_refused(
-    arguments: tuple[Any, ...], pattern: str
+    arguments: tuple[Any, ...], path: str, got: object
 ) -> None:
-    with pytest.raises(ValueError, match=pattern):
+    with fails(path=path, got=got) as error:
         _membership(*arguments)
+    assert "X" in error.value.expected
 
 
 @pytest.mark.parametrize(
-    ("jobs", "pattern"),
+    ("jobs", "got"),
     [
-        ({}, r"\bX\b.*'worker'.*Do\."),
-        ({"chief": ["c:1"]}, r"\bX\b.*\['trainer'\].*Do\."),
-        (
-            {"chief": ["c:1", "d:1"], "worker": ["a:1"]},
-            r"\bX\b.*\['c:1', 'd:1'\].*Do\.",
-        ),
-        ({"worker": ["a"]}, r"\bX\b.*host:port.*\['a'\].*Do\."),
-        ({"chief": ["a:1"], "worker": ["a:1"]}, r"\bX\b.*\['a:1'\].*Do\."),
+        ({}, []),
+        ({"chief": ["c:1"]}, ["trainer"]),
+        ({"chief": ["c:1", "d:1"], "worker": ["a:1"]}, ["c:1", "d:1"]),
     ],
 )
-def test_other_clusters_are_refused(jobs: Any, pattern: str) -> None:
-    with pytest.raises(ValueError, match=pattern):
+def test_other_clusters_are_refused(jobs: Any, got: object) -> None:
+    with fails(path="X", got=got, hint="Do."):
         membership(SchedulersCluster("X", jobs, None, None, "Do."))
 
 

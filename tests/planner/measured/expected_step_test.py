@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
-from lingvo_pipe.planner.measured import measured_contention as measured
-from lingvo_pipe.planner.measured.measured_contention import measured_slowdown
+from lingvo_pipe.planner.measured import expected_step as measured
+from lingvo_pipe.planner.measured.expected_step import measured_slowdown
 
 TRACED: Any = SimpleNamespace(layers=[], specs={})
 ALONE = [CellSeconds(0.25, 0.75)]

@@ -1,11 +1,11 @@
-"""A heartbeat tells a worker that hangs from one that starts, answers or is gone."""
+"""A worker that hangs is told from one that starts, answers or is gone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from lingvo_pipe.fault_tolerance.worker_status import Answer, WorkerQuestions
-from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
+from lingvo_pipe.tools.local_cluster.member import Worker
 
 
 class Replies(WorkerQuestions):
@@ -22,33 +22,35 @@ class Replies(WorkerQuestions):
 
 def test_a_worker_hangs_if_it_stops_to_answer_or_never_answers() -> None:
     now, replies = [0.0], Replies()
-    heartbeat = WorkerHeartbeat(replies, 3.0, lambda: now[0])
+    worker = Worker("w", ["-c", ""], [], replies, 3.0, lambda: now[0])
+    worker.start()
 
     def is_hung(answer: Answer) -> bool:
         replies.answer = answer
-        heartbeat.ask()
-        return heartbeat.is_hung()
+        worker.ask()
+        return worker.is_hung()
 
     assert not is_hung(Answer())  # It starts.
-    was_up = heartbeat.was_up
+    was_up = worker.was_up
     assert not was_up
     assert not is_hung(Answer(b"1"))
     assert is_hung(Answer())
     assert not is_hung(Answer(b"1"))
     now[0] = 1000.0
     assert not is_hung(Answer(is_gone=True))  # Its exit code tells.
-    heartbeat.restarted()
+    worker.start()
     assert not is_hung(Answer(is_gone=True))
-    assert heartbeat.was_up
+    assert worker.was_up
     now[0] = 2000.0
     assert is_hung(Answer(is_gone=True))
 
 
 def test_an_answer_of_an_earlier_process_does_not_count() -> None:
     replies = Replies()
-    heartbeat = WorkerHeartbeat(replies, 3.0)
+    worker = Worker("w", ["-c", ""], [], replies, 3.0)
+    worker.start()
     replies.answer = Answer(b"1")
-    heartbeat.ask()
-    replies.answer, replies.meanwhile = Answer(), heartbeat.restarted
-    heartbeat.ask()
-    assert not heartbeat.is_hung()
+    worker.ask()
+    replies.answer, replies.meanwhile = Answer(), worker.start
+    worker.ask()
+    assert not worker.is_hung()

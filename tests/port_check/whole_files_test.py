@@ -1,0 +1,188 @@
+"""The check of a whole file names what will not port, or does less, by its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingvo_pipe.tools.port_check.source_check import check_source
+
+LAYER = """\
+import lingvo.compat as tf
+from lingvo.core import base_layer, base_model, builder, schedule
+class Layer(base_layer.BaseLayer):
+"""
+TASK = LAYER.replace("Layer(base_layer.BaseLayer)", "Task(base_model.BaseTask)")
+SCHEDULE = LAYER.replace("Layer(base_layer.BaseLayer)", "Rate(schedule.BaseSchedule)")
+BUILDER = LAYER.replace("Layer(base_layer.BaseLayer)", "Builder(builder.Base)")
+DECODE_ARGUMENTS = "self, theta, input_batch, first_ids, eos_id, on_stages"
+# A file, and of each finding its line, kind, what is there and a part of the remedy.
+Finding = tuple[int, str, str, str]
+CASES: dict[str, tuple[str, list[Finding]]] = {
+    "methods of the file are known": (
+        f"""{LAYER}
+  def __init__(self, params):
+    super().__init__(params)
+    self.CreateChild('Inner', params.inner)
+  def Helper(self, x):
+    return self.Inner(x)
+class Second(Layer):
+  def FProp(self, theta, x):
+    return self.Helper(x) + self.Other(x)
+""",
+        [(12, "change", "self.Other", "")],
+    ),
+    "other classes are left alone": (
+        "class A(object):\n  def f(self):\n    return self.Other()\n",
+        [],
+    ),
+    "files that are ported": (
+        """\
+import lingvo_pipe.base_layer as base_layer
+class Layer(base_layer.BaseLayer):
+  def FProp(self, theta, x):
+    return self.GetStep()
+""",
+        [(4, "change", "self.GetStep", "")],
+    ),
+    "steps of updates": (
+        f"{LAYER}  def PostTrainingStepUpdate(self, global_step): pass\n",
+        [(4, "change", "PostTrainingStepUpdate", "GetGlobalStep")],
+    ),
+    "updates without a step": (
+        f"{LAYER}  def PostTrainingStepUpdate(self): pass\n",
+        [],
+    ),
+    "steps of schedules": (
+        f"{SCHEDULE}  def Value(self, current_step): pass\n",
+        [(4, "change", "Value", "GetGlobalStep")],
+    ),
+    "optional steps of schedules": (
+        f"{SCHEDULE}  def Value(self, step=None): pass\n",
+        [(4, "change", "Value", "GetGlobalStep")],
+    ),
+    "schedules without a step": (f"{SCHEDULE}  def Value(self): pass\n", []),
+    "schedules by FProp": (
+        f"{SCHEDULE}  def FProp(self, theta, current_step): return 1.0\n",
+        [(4, "change", "FProp", "Value(self)")],
+    ),
+    "params that Lingvo alone has": (
+        f"""{LAYER}
+  @classmethod
+  def Params(cls):
+    p = super().Params()
+    p.Define("dim", 0, "D.")
+    return p
+class Second(Layer):
+  pass
+Second.Params().Set(dim=1, defined_elsewhere=2, vn=3)
+""",
+        [(12, "change", "Second.Params", "'vn'")],
+    ),
+    "an old decorator": (
+        f"{LAYER}  @base_layer.initializer\n  def __init__(self, p): pass\n",
+        [(4, "change", "base_layer.initializer", "Delete")],
+    ),
+    "a scope of the name": (
+        f"{LAYER}  def FProp(self, theta, x):\n    tf.name_scope(self.params.name)\n",
+        [(5, "note", "tf.name_scope(self.params.name)", "Leave it out")],
+    ),
+    "arguments of the base": (
+        f"""{TASK}
+  def ComputePredictions(self, theta, batch, more=1):
+    return batch
+  def ComputeLoss(self, theta, predictions, batch):
+    return predictions
+""",
+        [(7, "change", "ComputeLoss", "predictions")],
+    ),
+    "methods that nothing calls": (
+        f"""{TASK}
+  def Inference(self):
+    super()._CreateChildrenVariables()
+""",
+        [
+            (5, "change", "Inference", ""),
+            (6, "change", "super()._CreateChildrenVariables", "Delete"),
+        ],
+    ),
+    "a task that decodes by its protocol": (
+        f"{TASK}  def Decode({DECODE_ARGUMENTS}): pass\n",
+        [],
+    ),
+    "a task that decodes as Lingvo's": (
+        f"{TASK}  def Decode(self, batch): pass\n",
+        [(4, "change", "Decode", "eos_id")],
+    ),
+    "a layer's method named as a task's": (
+        f"""{LAYER}
+  def Decode(self, x):
+    return x
+class Other(Layer):
+  def Decode(self, x):
+    return super().Decode(x)
+""",
+        [],
+    ),
+    "random numbers of inputs and of layers": (
+        f"""{LAYER}
+  def Noise(self):
+    return tf.random.uniform([3])
+x = tf.random.uniform([3])
+""",
+        [(6, "change", "tf.random.uniform", ""), (7, "note", "tf.random.uniform", "")],
+    ),
+    "layers with more in Lingvo": (
+        """\
+from lingvo.core import layers
+from lingvo.core.layers import Conv2DLayer
+p = layers.FCLayer.Params().Set(input_dim=1), layers.DropoutLayer.Params()
+""",
+        [(2, "note", "Conv2DLayer", ""), (3, "note", "FCLayer", "")],
+    ),
+    "layers of lingvo_pipe": (
+        """\
+from lingvo_pipe import layers
+from lingvo_pipe.layers import Conv2DLayer
+p = layers.FCLayer.Params().Set(input_dim=1), layers.DropoutLayer.Params()
+""",
+        [],
+    ),
+    "a pipeline of one stage": (
+        "from lingvo.core import gpipe\ngpipe.PipeliningLayer.Params().Set(name='x')",
+        [(2, "note", "gpipe.PipeliningLayer.Params", "splits")],
+    ),
+    "a pipeline of two stages": (
+        "from lingvo.core import gpipe\ngpipe.PipeliningLayer.Params().Set(splits=2)",
+        [],
+    ),
+    "lambdas of builders": (
+        f"""{BUILDER}
+  def Block(self, name):
+    return self._Fn(name, abs), self._Fn(name, abs, fn_out=lambda x: x)
+""",
+        [(6, "change", "a lambda in self._Fn", "Name a function")],
+    ),
+    "methods of builders": (
+        """\
+import lingvo.core.builder
+class Builder(lingvo.core.builder.Base):
+  def Block(self, name):
+    return self._Seq(name, self._Id('id'), self._BNN('bn', 3), self.Block('x'))
+  def Other(self):
+    return self._Dropout('dropout', keepprob=0.5)
+""",
+        [
+            (4, "change", "self._BNN", "'_BN'"),
+            (6, "change", "self._Dropout", "'keep_prob'"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "expected"), CASES.values(), ids=CASES)
+def test_findings(source: str, expected: list[Finding]) -> None:
+    report = [found for found in check_source(source) if found.kind != "import"]
+    found = [(each.line, each.kind, each.what) for each in report]
+    assert found == [each[:3] for each in expected]
+    for each, (*_, remedy) in zip(report, expected, strict=True):
+        assert remedy in each.instead
