@@ -169,6 +169,7 @@ class RunDirectory:
         while not os.path.lexists(existing):
             existing = existing.parent
         try:
+            self.path.exists()  # Raises for a name that is too long.
             with tempfile.TemporaryFile(dir=existing):
                 pass
         except OSError as error:

@@ -38,7 +38,7 @@ def check_vocabulary(directory: Path, input_generator: Any) -> None:
     if trained.split()[0] != text.split()[0]:
         raise UserValueError(
             path="input.vocab_file",
-            expected=f"the vocabulary of training, {trained.strip()} in {file}",
+            expected=f"{trained.strip()}, the vocab_file of training by {file}",
             got=Words(text.strip()),
         )
 

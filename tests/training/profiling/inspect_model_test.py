@@ -59,20 +59,6 @@ def test_state_is_shown_and_not_counted():
     assert re.search(r"cells_0 +BatchNormLayer +\[8, 6\] +[\d,]+ +12\n", text)
 
 
-@pytest.mark.parametrize(("splits", "micro_batches"), [(1, 4), (2, 4), (3, 8), (3, 2)])
-def test_the_bubble_of_even_stages_is_that_of_the_formula(splits, micro_batches):
-    lines = described(
-        splits,
-        *[dense(6, 6)] * 3 * splits,
-        num_micro_batches=micro_batches,
-        recompute="never",
-    ).splitlines()
-    shares = [line for line in lines if f", {1 / splits:.1%} of the flops, " in line]
-    assert len(shares) == splits
-    bubble = (splits - 1) / (micro_batches + splits - 1)
-    assert re.match(rf"bubble: {bubble:.1%} .*\bgpipe\b", lines[-1])
-
-
 @pytest.mark.parametrize(
     ("recompute", "idle", "total"),
     # Stages of 1 and 3 units forward, twice that backward: from 0 to 1 the first

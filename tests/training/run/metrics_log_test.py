@@ -227,7 +227,7 @@ def test_unusable_names_are_rejected(tmp_path, split, metrics, path, got):
 
 @pytest.mark.parametrize(
     "values",
-    [NORMAL, tf.cast(NORMAL, tf.bfloat16).numpy(), np.arange(31), [1, 2, 2, 2, 9]],
+    [NORMAL, NORMAL.astype(tf.bfloat16.as_numpy_dtype), np.arange(31), [1, 2, 2, 2, 9]],
 )
 def test_buckets_count_as_numpy_does(values):
     counts, edges = np.histogram(np.asarray(values, np.float64), bins=30)
