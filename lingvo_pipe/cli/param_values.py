@@ -13,6 +13,8 @@ from lingvo_pipe.hyperparams.fields import Fields
 from lingvo_pipe.hyperparams.frozen_values import as_plain, same_value
 from lingvo_pipe.hyperparams.traversal import children
 
+_MAX_INTEGER = 2**64 - 1  # Seeds have up to 64 bits.
+_MAX_FLOAT = float(tf.float32.max)
 # Errors of Python about values; user errors are among them.
 _VALUE_ERRORS = (
     ArithmeticError,
@@ -60,7 +62,7 @@ def _problems(path: str, value: Any, default: Any) -> Iterator[UserValueError]:
     number = as_plain(value)
     if not is_number(number) or same_value(value, default):
         return
-    maximum = 2**64 - 1 if is_integer(number) else tf.float32.max  # Seeds have 64 bits.
+    maximum = _MAX_INTEGER if is_integer(number) else _MAX_FLOAT
     if not abs(number) <= maximum:
         expected = f"a finite number of at most {maximum:.3g}"
         yield UserValueError(path=path, expected=expected, got=value)

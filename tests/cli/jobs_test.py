@@ -103,7 +103,7 @@ class _Model(SingleTaskModelParams):
 
     def Task(self) -> InstantiableParams:
         p = self.TASK.Params()
-        p.pipeline.cell_tpl = [self.LAYER]
+        p.pipeline.cell_tpl = [self.LAYER.Copy()]
         return p
 
 
