@@ -2,13 +2,13 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from lingvo_pipe.core.errors import UserDamageError, UserValueError
+from lingvo_pipe.core.regular_file import damaged
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.hyperparams.literals import read_plain
-from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
+from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -93,32 +93,18 @@ def extract_from_run(
 def _set_from_run(
     pipeline: InstantiableParams, names: Iterable[str], directory: RunDirectory
 ) -> None:
-    text = directory.read_params() or ""
-    entries = entries_by_path(text)
-    problems = []
+    entries = entries_by_path(directory.read_params() or "")
     for name in names:
-        path = f"{_PIPELINE}.{name}"
+        entry = entries.get(f"{_PIPELINE}.{name}")
         try:
-            pipeline.Set(**{name: _read(entries, path, _TYPES[name])})
+            if entry is None:
+                raise ValueError("no value")
+            value = read_plain(entry.text)
+            items = value if isinstance(value, (list, tuple)) else [0]
+            if type(value) not in _TYPES[name] or not {*map(type, items)} <= {int, str}:
+                raise ValueError(entry.text)
         except ValueError as error:
-            problems.append(f"{path}: {error}")
-    if problems:
-        raise UserDamageError(
-            f"{directory.params_path}: expected the text that the trainer wrote; "
-            f"{'; '.join(problems)}. Put back a copy, or use another --logdir."
-        )
-
-
-def _read(entries: Mapping[str, Entry], path: str, types: tuple[type, ...]) -> Any:
-    """Returns a param's value.
-
-    The items of a list are numbers or strings.
-    """
-    if path not in entries:
-        raise UserValueError("expected a value, got none")
-    value = read_plain(entries[path].text)
-    items = value if isinstance(value, (list, tuple)) else [0]
-    if type(value) not in types or not {*map(type, items)} <= {int, str}:
-        names = ", ".join(kind.__name__ for kind in types)
-        raise UserValueError(f"expected a value of type {names}, got {value!r}")
-    return value
+            kinds = ", ".join(kind.__name__ for kind in _TYPES[name])
+            expected = f"{_PIPELINE}.{name} of type {kinds}"
+            raise damaged(directory.params_path, expected, error) from error
+        pipeline.Set(**{name: value})

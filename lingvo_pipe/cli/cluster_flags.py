@@ -39,8 +39,9 @@ def resolve_membership() -> Membership:
     if FLAGS.listen_on_all_addresses:
         if member.cluster is None:
             raise UserValueError(
-                "--listen_on_all_addresses is for tasks of a cluster; this process is "
-                "in none. Leave it out, or give --cluster."
+                path="--listen_on_all_addresses",
+                expected="a task of a cluster",
+                hint="Leave it out, or give --cluster.",
             )
         cluster = dataclasses.replace(member.cluster, listens_on_all=True)
         member = dataclasses.replace(member, cluster=cluster)
@@ -55,12 +56,13 @@ def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
         ValueError: if its flags are given without workers.
     """
     if member.cluster is None:
-        names = [f"--{name}" for name in _WATCH_FLAGS if FLAGS[name].present]
-        if names:
-            raise UserValueError(
-                f"{' and '.join(names)} are for jobs on workers; this job has none. "
-                "Leave them out, or give --cluster."
-            )
+        for name in _WATCH_FLAGS:
+            if FLAGS[name].present:
+                raise UserValueError(
+                    path=f"--{name}",
+                    expected="a job on workers",
+                    hint="Leave it out, or give --cluster.",
+                )
         return None
     from lingvo_pipe.fault_tolerance.worker_status import LostWorkers, WorkerQuestions
     from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_number

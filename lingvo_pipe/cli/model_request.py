@@ -12,7 +12,7 @@ import model_registry
 from lingvo_pipe.cli.auto_params import extract_from_run
 from lingvo_pipe.cli.param_values import check_values
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.devices.cluster import workers_note
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
@@ -53,8 +53,9 @@ class ModelRequest:
         for name, value in {"data_dir": data_dir, "dataset": self.dataset}.items():
             if value is not None and name not in model.input:
                 raise UserValueError(
-                    f"--{name} sets input.{name}, which the input of {self.name}, "
-                    f"{model.input.cls.__name__}, does not have. Leave the flag out."
+                    path=f"--{name}",
+                    expected=f"an input with {name} for {self.name}",
+                    got=Words(model.input.cls.__name__),
                 )
         if data_dir is not None:
             model.input.data_dir = data_dir
@@ -95,8 +96,9 @@ def check_batch(model: Params) -> None:
     size = model.input.batch_size if "batch_size" in model.input else None
     if is_count(number) and is_count(size) and size < number:
         raise UserValueError(
-            f"task.pipeline.num_micro_batches: expected at most input.batch_size, "
-            f"{size}, got {number}. Change one of them."
+            path="task.pipeline.num_micro_batches",
+            expected=f"at most input.batch_size, {size}",
+            got=number,
         )
 
 

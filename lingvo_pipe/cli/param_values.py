@@ -42,19 +42,21 @@ def naming_override(override: str) -> Iterator[None]:
         if not override or user_message(error):
             raise
         raise UserValueError(
-            f"--model_params_override: a value of {override!r} may be wrong. Correct "
-            f"it, or see --traceback. {error_text(error)}"
+            path="--model_params_override",
+            expected="values that a model can be built with",
+            got=override,
+            hint=f"--traceback shows where this failed: {error_text(error)}",
         ) from error
 
 
-def _problems(path: str, value: Any, default: Any) -> Iterator[str]:
+def _problems(path: str, value: Any, default: Any) -> Iterator[UserValueError]:
     if isinstance(value, Fields):
         for name, field in value._fields.items():
             inner = f"{path}.{name}".removeprefix(".")
             yield from _problems(inner, field.value, field.default)
         return
     if isinstance(default, Fields):
-        yield f"{path}: expected a group of params, got {value!r}"
+        yield UserValueError(path=path, expected="a group of params", got=value)
     for step, child in children(value) or ():
         yield from _problems(path + step, child, None)
     number = as_plain(value)
@@ -62,5 +64,5 @@ def _problems(path: str, value: Any, default: Any) -> Iterator[str]:
         return
     maximum = _MAX_INTEGER if is_integer(number) else _MAX_FLOAT
     if not abs(number) <= maximum:
-        limit = "64 bits" if is_integer(number) else "32 bits"
-        yield f"{path}: expected a finite number of {limit}, got {value!r}"
+        expected = f"a finite number of at most {maximum:.3g}"
+        yield UserValueError(path=path, expected=expected, got=value)

@@ -1,8 +1,8 @@
 """The job that trains a model."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -29,7 +29,6 @@ from lingvo_pipe.training.run.run_vocabulary import (
     check_num_tokens,
     check_one_vocabulary,
 )
-from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.image_checks import labels_explained
 from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.local_training import with_local_losses
@@ -48,27 +47,11 @@ def train_model(
     See `train`.
     """
     with naming_override(request.override):
-        job = _build(request, logdir, profile_step, allowed_changes, allow_foreign)
-    with labels_explained(job.train_input, job.test_input):
-        train(
-            **vars(job),
-            profile_step=profile_step,
-            allowed_changes=allowed_changes,
-            building=naming_override(request.override),
+        inputs, run = _build(
+            request, logdir, profile_step, allowed_changes, allow_foreign
         )
-
-
-@dataclass(frozen=True)
-class _TrainJob:
-    """Arguments of `train`."""
-
-    task: BaseTask
-    train_input: Any
-    test_input: Any
-    directory: RunDirectory
-    params_text: str
-    log: Callable[[str], None]
-    planned: PlannedStep | None
+    with labels_explained(*inputs):
+        run(building=naming_override(request.override))
 
 
 def _build(
@@ -77,7 +60,8 @@ def _build(
     profile_step: int | None,
     allowed_changes: Sequence[str],
     allow_foreign: bool,
-) -> _TrainJob:
+) -> tuple[tuple[Any, Any], Callable[..., dict[str, float]]]:
+    """Returns the inputs for training and test, and `train` but for `building`."""
     model, test_model = request.params("Train"), request.params("Test")
     check_batch(model)
     path = os.path.expanduser(logdir)
@@ -107,8 +91,19 @@ def _build(
         planned = planned_for_profile(
             model, task.pipeline, train_input, log, auto.planned
         )
-    text = model.ToText()
-    return _TrainJob(task, train_input, test_input, directory, text, log, planned)
+    run = functools.partial(
+        train,
+        task,
+        train_input,
+        test_input,
+        directory,
+        model.ToText(),
+        log,
+        profile_step,
+        allowed_changes,
+        planned,
+    )
+    return (train_input, test_input), run
 
 
 def planned_for_profile(

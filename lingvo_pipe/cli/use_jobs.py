@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from lingvo_pipe.cli.model_request import ModelRequest, log_after, place_model
 from lingvo_pipe.cli.param_values import naming_override
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.serving.export import export_model
 from lingvo_pipe.training.decode.decoder_run import check_decode_input, decode
@@ -39,10 +39,7 @@ class RunUse:
     allow_foreign: bool = False  # See `RunDirectory`.
 
     def directory(self, model_name: str) -> RunDirectory:
-        """Returns the run's directory.
-
-        See `open_run`.
-        """
+        """Returns the run's directory, as `open_run` does."""
         logdir = os.path.expanduser(self.logdir)
         return open_run(logdir, model_name, self.follow_seconds, self.allow_foreign)
 
@@ -102,10 +99,8 @@ def translate_file(
     """
     output = None if output_file == STANDARD else Path(output_file).expanduser()
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise UserValueError(
-            "--output_file: expected a file in a folder that exists, got "
-            f"{output_file}. Make the folder, or choose another file."
-        )
+        expected = "a file in a folder that exists"
+        raise UserValueError(path="--output_file", expected=expected, got=output_file)
     lines = _read_lines(input_file)
     log_to = sys.stdout if output else sys.stderr
     prepared = _prepare(request, use, check_sentence_input, log_to)
@@ -134,9 +129,9 @@ def _read_lines(file: str) -> list[str]:
             content = Path(file).expanduser().read_bytes()
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserValueError(
-            f"--input_file: expected a file of lines in UTF-8, got {file}: {error}."
-        ) from error
+        got = Words(f"{file}: {error}")
+        expected = "a file of lines in UTF-8"
+        raise UserValueError(path="--input_file", expected=expected, got=got) from error
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines if lines[-1] else lines[:-1]
 

@@ -17,7 +17,12 @@ import tensorflow as tf
 from absl import logging
 
 import model_registry
-from lingvo_pipe.core.errors import UserLookupError, UserTypeError, UserValueError
+from lingvo_pipe.core.errors import (
+    UserLookupError,
+    UserTypeError,
+    UserValueError,
+    Words,
+)
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.serving.export import predictions
@@ -161,9 +166,9 @@ class TrainedModel:
             outputs = predictions(self.task, NestedMap(image=images))
             if _PROBABILITIES not in outputs:
                 raise UserTypeError(
-                    f"{self.name}: classify needs {_PROBABILITIES} among the task's "
-                    f"ServingOutputs, got {', '.join(outputs)}. Use an "
-                    "ImageClassifier, or return them too."
+                    path="classify",
+                    expected=f"{_PROBABILITIES} among ServingOutputs of {self.name}",
+                    got=list(outputs),
                 )
             return outputs[_PROBABILITIES]
 
@@ -177,18 +182,17 @@ class TrainedModel:
             return None
 
     def _wrong_kind(self, method: str) -> UserTypeError:
-        is_image = isinstance(self._data, protocols.ImageInput)
-        supported_method = (
-            "classify" if is_image else "translate" if self._translates else None
-        )
-        hint = (
-            f"Use {supported_method}."
-            if supported_method
-            else "Export it by --job=exporter."
-        )
+        hint = "Export it by --job=exporter."
+        if isinstance(self._data, protocols.ImageInput):
+            hint = "Use classify."
+        elif self._translates:
+            hint = "Use translate."
+        task, data = type(self.task).__name__, type(self._data).__name__
         return UserTypeError(
-            f"{method}: {self.name} is a {type(self.task).__name__} with a "
-            f"{type(self._data).__name__}, which does not {method}. {hint}"
+            path=method,
+            expected=f"a model that can {method}",
+            got=Words(f"{self.name}, a {task} with a {data}"),
+            hint=hint,
         )
 
 
@@ -212,8 +216,9 @@ def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:
         content = tf.io.read_file(str(image)) if is_path else tf.constant(image)
         return data.EvalImage(content)
     except (ValueError, tf.errors.OpError) as error:
-        got_text = f"got the file {image}" if is_path else "got an array"
+        content_text = f"the file {image}" if is_path else "an array"
         raise UserValueError(
-            f"images: expected images like the data set's; {got_text} as number "
-            f"{number}: {getattr(error, 'message', error)}"
+            path=f"images[{number}]",
+            expected="an image like the data set's",
+            got=Words(f"{content_text}: {getattr(error, 'message', error)}"),
         ) from error

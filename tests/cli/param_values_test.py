@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ import pytest
 
 import model_registry
 from lingvo_pipe.cli.param_values import check_values, naming_override
-from lingvo_pipe.core.errors import UserError, UserKeyError
+from lingvo_pipe.core.errors import UserKeyError
 from lingvo_pipe.hyperparams import Params
+from tests.support.errors import fails
 
 
 def _model(**values: Any) -> Params:
@@ -31,27 +31,24 @@ def _model(**values: Any) -> Params:
     ("path", "value"),
     [
         ("task.rate", math.nan),
-        ("task.rate", -math.inf),
         ("task.rate", np.float64(1e39)),
         ("task.limit", -math.inf),
         ("seed", 2**64),
-        ("seed", -(2**65)),
-        ("items[0]", math.nan),
-        ("items[1]['a']", 10**30),
+        ("items[1]['a']", -(10**30)),
         ("task", None),
         ("task", 3),
     ],
 )
 def test_impossible_values_are_refused(path: str, value: Any) -> None:
-    model = _model(**{path: value})
-    named = rf"^{re.escape(path)}: .*{re.escape(repr(value))}"
-    with pytest.raises(ValueError, match=named):
-        check_values(model)
+    with fails(path=path) as info:
+        check_values(_model(**{path: value}))
+    assert repr(info.value.got) == repr(value)
 
 
 def test_all_of_them_are_named() -> None:
-    with pytest.raises(ValueError, match=r"task\.rate: .*seed: "):
+    with fails() as info:
         check_values(_model(**{"task.rate": math.nan, "seed": 2**70}))
+    assert [problem.path for problem in info.value.problems] == ["task.rate", "seed"]
 
 
 @pytest.mark.parametrize(
@@ -76,10 +73,11 @@ def test_registered_models_have_possible_values(name: str) -> None:
 
 def test_an_override_is_named_in_an_error_that_names_no_param() -> None:
     with (
-        pytest.raises(UserError, match=r"'a : None'.*--traceback.*TypeError: .*None"),
+        fails(path="--model_params_override", got="a : None") as info,
         naming_override("a : None"),
     ):
         len(None)  # type: ignore[arg-type]
+    assert "TypeError: " in info.value.hint
     with pytest.raises(TypeError), naming_override(""):
         len(None)  # type: ignore[arg-type]
     with pytest.raises(UserKeyError, match="^'b'$"), naming_override("a : None"):

@@ -119,10 +119,6 @@ CAMPAIGNS = {
         for seed in range(number)
     },
 }
-_each_campaign = pytest.mark.parametrize(
-    "name",
-    [name if name == "few" else exhaustive(name) for name in CAMPAIGNS],
-)
 
 
 class Runs:
@@ -134,7 +130,6 @@ class Runs:
         write_small_model(folder)
         shutil.copy(Path(__file__).with_name("translating_models.py"), folder / "mine")
         write_data(folder)
-        self.kills = functools.cache(self._kills)
         self.whole = functools.cache(self._whole)
 
     def _whole(self, name: str) -> Path:
@@ -147,7 +142,7 @@ class Runs:
         """Returns the directory of a campaign's run."""
         return self.folder / f"killed_{name}"
 
-    def _kills(self, name: str) -> list[Kill]:
+    def kills(self, name: str) -> list[Kill]:
         """Trains a campaign's model through kills; returns these."""
         campaign = CAMPAIGNS[name]
         model = MODELS[campaign.model]
@@ -191,31 +186,19 @@ def said(runs: Runs) -> list[str]:
     return _train_through_a_stop(runs.command_line, runs.folder / "stopped")
 
 
-@_each_campaign
-def test_runs_were_killed_at_moments_of_most_kinds(runs: Runs, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name if name == "few" else exhaustive(name) for name in CAMPAIGNS]
+)
+def test_a_killed_run_ends_like_an_undisturbed_one(runs: Runs, name: str) -> None:
     kills = runs.kills(name)
     assert Counter(kill.wanted for kill in kills) == CAMPAIGNS[name].kills
     # A kill may come too late, when the moment is over.
     hit = {kill.wanted for kill in kills if kill.is_hit}
     assert len(hit) >= (1 if name == "few" else len(Moment) - 1), kills
-
-
-@_each_campaign
-def test_the_variables_are_those_of_a_run_that_was_not_killed(
-    runs: Runs, name: str
-) -> None:
-    assert runs.kills(name)
-    steps = MODELS[CAMPAIGNS[name].model].steps
-    whole = saved_variables(runs.whole(CAMPAIGNS[name].model), steps)
-    assert saved_variables(runs.killed(name), steps) == whole
-
-
-@_each_campaign
-def test_metrics_are_those_of_a_run_that_was_not_killed(runs: Runs, name: str) -> None:
-    assert runs.kills(name)
-    model = MODELS[CAMPAIGNS[name].model]
-    text = (runs.killed(name) / "metrics.jsonl").read_text()
-    whole = runs.whole(CAMPAIGNS[name].model)
+    model, whole = MODELS[CAMPAIGNS[name].model], runs.whole(CAMPAIGNS[name].model)
+    killed = runs.killed(name)
+    assert saved_variables(killed, model.steps) == saved_variables(whole, model.steps)
+    text = (killed / "metrics.jsonl").read_text()
     assert text == (whole / "metrics.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     trained = [line["step"] for line in lines if line["split"] == "train"]

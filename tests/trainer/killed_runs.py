@@ -45,12 +45,10 @@ class Kill:
     Attributes:
         wanted: the moment that was waited for.
         is_hit: whether it lasted until the kill.
-        step: of the last step reported; 0: none was.
     """
 
     wanted: Moment
     is_hit: bool
-    step: int
 
 
 class KilledRun:
@@ -112,7 +110,7 @@ class KilledRun:
         if code != _KILLED:
             assert code == 0, self._said()
             return None
-        return Kill(moment, self._is(moment, before), self._last()[0])
+        return Kill(moment, self._is(moment, before))
 
     def _start(self) -> ForkedProcess:
         way = self._random.choice(self._ways)

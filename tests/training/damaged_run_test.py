@@ -17,7 +17,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
 from lingvo_pipe.training.run.metrics_log import read_metrics
-from tests.support.cases import exhaustive
+from tests.support.errors import fails
 from tests.training.injected_faults import empty, flip, remove, truncate
 from tests.training.toy_run import (
     STEPS,
@@ -65,11 +65,7 @@ def assert_same_end(whole: Path, logdir: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "damage"),
-    [
-        (kind, damage) if (place + i) % 2 else exhaustive(kind, damage)
-        for place, kind in enumerate(KINDS)
-        for i, damage in enumerate([flip, remove, truncate, empty])
-    ],
+    [(KINDS[0], remove), (KINDS[0], empty), (KINDS[1], flip), (KINDS[1], remove)],
 )
 def test_a_run_resumes_from_the_checkpoint_before(
     whole: Path, logdir: Path, kind: str, damage: Callable[[Path], None]
@@ -98,24 +94,24 @@ def test_a_run_with_only_damaged_checkpoints_is_not_changed(logdir: Path) -> Non
     for step in range(1, STEPS + 1):
         flip(_file(logdir, step, KINDS[step % 2]))
     before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"\b3\b.*step 3: .*step 2: .*step 1: \S"):
+    with fails(UserDamageError, path=str(logdir / "checkpoints")) as info:
         resume(logdir)
+    assert re.search(r"step 3: .*step 2: .*step 1: \S", info.value.got)
     del before[logdir / "lock"]
     assert before == {path: path.read_bytes() for path in before}
 
 
-@pytest.mark.parametrize("lost", ["an index", "all"])
+@pytest.mark.parametrize("lost", [KINDS, KINDS[1:]])
 def test_a_run_whose_checkpoints_are_missing_is_not_changed(
-    logdir: Path, lost: str
+    logdir: Path, lost: tuple[str, ...]
 ) -> None:
     """It started again from the first step, and exit code 0."""
     for step in range(1, STEPS + 1):
-        for kind in KINDS if lost == "all" else KINDS[1:]:
+        for kind in lost:
             _file(logdir, step, kind).unlink()
     before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
-    with pytest.raises(UserDamageError) as error:
+    with fails(UserDamageError, expected=f"the checkpoint ckpt-{STEPS:08d}"):
         resume(logdir)
-    assert f"{STEPS:08d}" in error.value.expected
     del before[logdir / "lock"]
     assert before == {path: path.read_bytes() for path in before}
 

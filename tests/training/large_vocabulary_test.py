@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
@@ -71,7 +72,7 @@ def test_four_devices_of_a_quarter_of_the_memory_train_it() -> None:
     (needed,) = _peak_bytes(whole)
     limited = {"memory_limit": needed / 4, "splits": "auto"}
     limited |= _of_micro_batches(whole)
-    with pytest.raises(ValueError, match=r"task/pipeline\.memory_limit"):
+    with pytest.raises(UserValueError, match=r"task/pipeline\.memory_limit"):
         _params(4, **limited).Instantiate()
     sliced = _params(4, slices="auto", **limited).Instantiate()
     assert sliced.pipeline.num_stages == 4

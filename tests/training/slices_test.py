@@ -24,6 +24,7 @@ from tests.models.transformer.small_models import (
     translation_task,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 TABLES = [f"cells[{i}]" for i in (0, 2, 4)]
 SLICES = {**dict.fromkeys(TABLES, 2), "cells[1].feed_forward": 3, "cells[3]": 2}
@@ -82,11 +83,8 @@ def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
     [
         (4, "1f1b", "always"),
         (4, "zero_bubble_v", "never"),
-        exhaustive(2, "dualpipe_v", "never"),
         exhaustive(4, "interleaved", "always"),
-        exhaustive(8, "interleaved_zero_bubble", "never"),
         exhaustive(3, "gpipe", "except_last"),
-        exhaustive(8, "1f1b", "always"),
         exhaustive(2, "zero_bubble", "never"),
         exhaustive([1, 2, 5, 14, 16], "gpipe", "never"),
     ],
@@ -168,9 +166,12 @@ def test_updates_by_whole_weights_are_refused(name: str) -> None:
         clip_gradient_norm_to_value=None,
         clip_gradient_single_norm_to_value=1.0,
     )
-    named = rf"optimizer.*'{name}'.*clip_gradient_single_norm_to_value.*slices"
-    with pytest.raises(ValueError, match=named):
+    with fails() as info:
         TrainStep(p.Instantiate())
+    assert [problem.path for problem in info.value.problems] == [
+        "task.train.optimizer.name",
+        "task.train.clip_gradient_single_norm_to_value",
+    ]
 
 
 def test_expressions_match_paths_without_slices() -> None:

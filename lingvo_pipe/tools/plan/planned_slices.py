@@ -38,7 +38,7 @@ def find_slices(
     if problems := problems_with_pieces(task_params.train):
         raise NothingFits(
             "Layers in slices might fit, but slices train pieces of weights: "
-            f"{problems}."
+            + " ".join(map(str, problems))
         )
     tracer, models = whole
     allowed = allowed_candidates(resources, constraints, tracer.num_cells)

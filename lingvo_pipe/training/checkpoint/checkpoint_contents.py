@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.training.optim.keras_optimizer import LEARNING_RATE_NAME
 
@@ -35,21 +35,22 @@ def check_names(
     reader: tf.train.CheckpointReader,
     variables: Mapping[str, tf.Variable],
 ) -> None:
-    """Checks that a checkpoint has exactly these variables.
-
-    Raises:
-        ValueError: if it does not, with near names.
-    """
+    """Raises ValueError, with near names, unless a checkpoint has these variables."""
     stored = stored_variables(reader)
     unexpected = stored.keys() - variables.keys() - {LEARNING_RATE_NAME}
     problems = mismatches(variables, stored, unexpected)
     problems += _lines("unexpected", unexpected, lambda name: f"{name}, {stored[name]}")
+    raise_mismatches(checkpoint, problems, "use another --logdir")
+
+
+def raise_mismatches(checkpoint: str, problems: Sequence[str], remedy: str) -> None:
+    """Raises ValueError about the variables in a checkpoint, if there are problems."""
     if problems:
         raise UserValueError(
-            f"{checkpoint}: expected exactly the variables of the model, got\n"
-            + "\n".join(problems)
-            + "\nRestore it with the params it was saved with, those in params.txt, or "
-            "use another --logdir."
+            path=checkpoint,
+            expected="the variables of the model",
+            got=Words("\n".join(["", *problems])),
+            hint=f"Use the params it was saved with, those in params.txt, or {remedy}.",
         )
 
 

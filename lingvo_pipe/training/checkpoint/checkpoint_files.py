@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserDamageError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError, Words
 from lingvo_pipe.core.regular_file import naming, read_text
 
 # Raised by TensorFlow for files that are damaged, cut short or gone.
@@ -52,10 +52,25 @@ def is_checkpoint(prefix: Path) -> bool:
     return Path(f"{prefix}.index").is_file()
 
 
-def checkpoints_folder(path: Path) -> Path | None:
-    """Returns the folder with a run's checkpoints, itself or below, or None."""
-    folders = (path / "checkpoints", path)
-    return next((folder for folder in folders if steps_in(folder)), None)
+def prefixes_at(path: Path, param: str, hint: str = "") -> list[Path]:
+    """Returns the prefixes of a run's checkpoints by step, or of the one at `path`.
+
+    Raises:
+        ValueError: if there is none, about `param`.
+    """
+    if is_checkpoint(path):
+        return [path]
+    for folder in (path / "checkpoints", path):
+        if steps := steps_in(folder):
+            return [folder / stem_of(step) for step in steps]
+    problem = "holds no checkpoints" if path.is_dir() else "does not exist"
+    raise UserValueError(
+        path=param,
+        expected="a checkpoint, such as RUN/checkpoints/ckpt-00000600, or the "
+        "directory of a run",
+        got=Words(f"{path}, which {problem}"),
+        hint=hint,
+    )
 
 
 class ReadCheckpoint(NamedTuple):
@@ -95,27 +110,23 @@ def read_newest(
             continue
         return ReadCheckpoint(steps[-1], prefix, reader, frozenset(reasons))
     if reasons:
-        raise UserDamageError(
-            f"{directory}: expected a readable checkpoint, got {len(reasons)} damaged: "
-            + "; ".join(f"step {step}: {why}" for step, why in reasons.items())
-            + f". {hint}"
-        )
-    if lost:
-        raise UserDamageError(
-            path=str(directory),
-            expected=f"the checkpoint {stem_of(lost[-1])}",
-            got=None,
-            hint=hint,
-        )
-    return None
+        damaged = "; ".join(f"step {step}: {why}" for step, why in reasons.items())
+        expected, got = "a readable checkpoint", f"only damaged ones: {damaged}"
+    elif lost:
+        expected, got = f"the checkpoint {stem_of(lost[-1])}", "none"
+    else:
+        return None
+    raise UserDamageError(
+        path=str(directory), expected=expected, got=Words(got), hint=hint
+    )
 
 
-def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
+def read_through(prefix: str) -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
     Raises:
         ValueError: if it is damaged, or its name says another step than it holds. The
-            text begins with `title`.
+            text is the reason alone.
         OSError: if the system refuses to read it.
     """
     try:
@@ -134,7 +145,7 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
         for number in _REFUSED:
             if os.strerror(number) in str(error):
                 raise OSError(number, os.strerror(number), prefix) from error
-        raise UserDamageError(title + " ".join(str(error).split())) from error
+        raise UserDamageError(" ".join(str(error).split())) from error
     return reader
 
 

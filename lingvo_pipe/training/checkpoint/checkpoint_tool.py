@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
@@ -71,38 +71,23 @@ def verify_checkpoints(path: Path) -> bool:
 
 def compare_checkpoints(first: Path, second: Path) -> bool:
     """Prints the variables whose bytes differ between two checkpoints."""
+    from lingvo_pipe.training.checkpoint import checkpoint_files as files
     from lingvo_pipe.training.checkpoint.checkpoint_contents import differences
-    from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
 
-    prefixes = [_prefixes(path)[-1] for path in (first, second)]
+    prefixes = [files.prefixes_at(path, "PATH")[-1] for path in (first, second)]
     readers = []
     for prefix in prefixes:
         try:
-            readers.append(read_through(str(prefix)))
+            readers.append(files.read_through(str(prefix)))
         except ValueError as error:
-            raise UserValueError(
-                f"Cannot compare {prefix}: it is damaged: {error}. Give another "
-                "checkpoint."
-            ) from error
+            got = Words(f"{prefix}, which is damaged: {error}")
+            expected = "checkpoints to compare"
+            raise UserValueError(path="PATH", expected=expected, got=got) from error
     text_by_name = differences(*readers)
     for name, text in text_by_name.items():
         print(f"{name}: {text}")
     print(f"{prefixes[0]} and {prefixes[1]}: {len(text_by_name)} variables differ")
     return not text_by_name
-
-
-def _prefixes(path: Path) -> list[Path]:
-    from lingvo_pipe.training.checkpoint import checkpoint_files as files
-
-    if files.is_checkpoint(path):
-        return [path]
-    if folder := files.checkpoints_folder(path):
-        return [folder / files.stem_of(step) for step in files.steps_in(folder)]
-    problem = "holds no checkpoints" if path.is_dir() else "does not exist"
-    raise UserValueError(
-        "PATH: expected a checkpoint, such as RUN/checkpoints/ckpt-00000600, or the "
-        f"directory of a run; {path} {problem}."
-    )
 
 
 def _read_all(
@@ -111,7 +96,7 @@ def _read_all(
     """Yields prefix, reader and damage of each checkpoint, unless just deleted."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
 
-    for prefix in _prefixes(path):
+    for prefix in files.prefixes_at(path, "PATH"):
         try:
             yield prefix, files.read_through(str(prefix)), ""
         except ValueError as error:

@@ -90,9 +90,10 @@ class Checkpointer:
         saved = [s for s in self.saved_steps() if s not in self._unreadable]
         if saved and step < saved[-1]:
             raise UserValueError(
-                f"step: expected at least {saved[-1]}, the step of the newest "
-                f"checkpoint in {self._directory}, got {step}. Restore it first, or "
-                "use another --logdir."
+                path="step",
+                expected=f"at least {saved[-1]}, the newest in {self._directory}",
+                got=step,
+                hint="Restore that checkpoint first, or use another --logdir.",
             )
         if saved and step == saved[-1]:
             return

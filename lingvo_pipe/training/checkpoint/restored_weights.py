@@ -7,9 +7,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.training.checkpoint import checkpoint_contents
+from lingvo_pipe.core.errors import UserDamageError, UserValueError, Words
+from lingvo_pipe.training.checkpoint.checkpoint_contents import (
+    mismatches,
+    raise_mismatches,
+    stored_variables,
+)
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     read_newest,
     read_through,
@@ -35,13 +38,8 @@ def restore_weights(
             model's variables. Nothing is changed then.
     """
     prefix, reader = _read(directory, checkpoint, log)
-    stored = checkpoint_contents.stored_variables(reader)
-    if problems := checkpoint_contents.mismatches(variables, stored):
-        raise UserValueError(
-            f"{prefix}: expected the variables of the model, got\n"
-            + "\n".join(problems)
-            + "\nUse the params it was saved with, those in params.txt."
-        )
+    problems = mismatches(variables, stored_variables(reader))
+    raise_mismatches(prefix, problems, "the --logdir of another run")
     assign_weights(variables, {path: path for path in variables}, reader)
     return int(reader.get_tensor("global_step"))
 
@@ -70,15 +68,23 @@ def _read(
         newest = read_newest(directory, log, "Name an earlier one by --checkpoint.")
         if newest is None:
             raise UserValueError(
-                f"{directory}: expected checkpoints of a trained model, found none. "
-                "Train first, or give the --logdir of a run."
+                path=str(directory),
+                expected="checkpoints of a trained model",
+                got=Words("none"),
+                hint="Train first, or give the --logdir of a run.",
             )
         return newest.prefix, newest.reader
     saved = [stem_of(step) for step in steps_in(directory)]
     if checkpoint not in saved:
         raise UserValueError(
-            f"--checkpoint: there is no {checkpoint!r} in {directory}."
-            f"{did_you_mean(checkpoint, saved)} It holds {', '.join(saved) or 'none'}."
+            path="--checkpoint",
+            expected=f"one in {directory}, {', '.join(saved) or 'which has none'}",
+            got=checkpoint,
+            names=saved,
         )
     prefix = str(directory / checkpoint)
-    return prefix, read_through(prefix, f"Checkpoint {prefix} is damaged: ")
+    try:
+        return prefix, read_through(prefix)
+    except UserDamageError as error:
+        expected, got = "an undamaged checkpoint", Words(error)
+        raise UserDamageError(path=prefix, expected=expected, got=got) from error

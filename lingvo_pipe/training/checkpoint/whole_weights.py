@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.core.slicing import (
     Piece,
@@ -95,46 +95,44 @@ def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
             continue
         if piece is None or piece.whole != sum(v.shape[piece.axis] for v in variables):
             raise UserValueError(
-                "Checkpoints name variables by the model without slices; expected one "
-                f"{joined_name}, got {names}. Give the layers other names."
+                path=joined_name,
+                expected="one variable, since checkpoints have names without slices",
+                got=names,
+                hint="Give the layers other names.",
             )
         joined[joined_name] = JoinedVariable(variables, piece)
     return joined
 
 
-def problems_with_pieces(p: Params) -> str:
-    """Returns why a learner's update of a weight in pieces would differ, or "".
-
-    `p` is `task.train`.
-    """
+def problems_with_pieces(p: Params) -> list[UserValueError]:
+    """Returns why updates by `task.train` of a weight in pieces would differ."""
     problems = []
     if p.optimizer.name not in _ELEMENTWISE:
         problems.append(
-            f"task.train.optimizer: expected one of {sorted(_ELEMENTWISE)}, got "
-            f"{p.optimizer.name!r}, whose updates depend on whole weights"
+            UserValueError(
+                path="task.train.optimizer.name",
+                expected=f"one of {sorted(_ELEMENTWISE)}, whose updates do not depend "
+                "on whole weights",
+                got=p.optimizer.name,
+            )
         )
     if p.clip_gradient_single_norm_to_value:
         problems.append(
-            "task.train.clip_gradient_single_norm_to_value: expected None, got "
-            f"{p.clip_gradient_single_norm_to_value}; norms of pieces are smaller. Use "
-            "clip_gradient_norm_to_value"
+            UserValueError(
+                path="task.train.clip_gradient_single_norm_to_value",
+                expected="None, since norms of pieces are smaller",
+                got=p.clip_gradient_single_norm_to_value,
+                hint="Use clip_gradient_norm_to_value.",
+            )
         )
-    return "; ".join(problems)
+    return problems
 
 
 def check_elementwise(p: Params, layer: Any) -> None:
-    """Checks that a learner updates pieces of a layer's weights like whole weights.
-
-    `p` is `task.train`.
-
-    Raises:
-        ValueError: if the update would differ.
-    """
-    if pieces_by_path(layer) and (problems := problems_with_pieces(p)):
-        raise UserValueError(
-            f"{problems}. Or set task.pipeline.slices to None, because slices train "
-            "pieces of weights."
-        )
+    """Raises ValueError unless `task.train` updates a layer's pieces like wholes."""
+    if pieces_by_path(layer):
+        hint = "Or set task.pipeline.slices to None: slices train pieces of weights."
+        raise_problems(problems_with_pieces(p), hint)
 
 
 def _slot_prefix(path: str) -> str:

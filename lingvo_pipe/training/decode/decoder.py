@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.core.errors import UserNumberError, UserValueError, Words
 from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
@@ -89,8 +89,9 @@ def decode_method(task: BaseTask) -> Decode:
     """
     if not isinstance(task, DecodingTask):
         raise UserValueError(
-            "Decoding needs a task with a method Decode, got "
-            f"{type(task).__name__}. Use a TranslationTask, or add the method."
+            path="task",
+            expected="one with a method Decode, such as a TranslationTask",
+            got=Words(type(task).__name__),
         )
     return lambda *arguments: task.Decode(task.Values(), *arguments)
 
@@ -112,15 +113,13 @@ def decoded_texts(
 
 
 def check_finite(source: str, score: float) -> None:
-    """Checks the best score of a sentence.
-
-    Raises:
-        FloatingPointError: if it is not finite.
-    """
+    """Raises FloatingPointError unless the best score of a sentence is finite."""
     if not np.isfinite(score):
         raise UserNumberError(
-            f"The score of {source[:60]!r} is {score}, not finite. Check the "
-            "checkpoint's weights, or decode with an earlier checkpoint."
+            path="score",
+            expected=f"a finite one for {source[:60]!r}",
+            got=float(score),
+            hint="Check the checkpoint's weights, or decode with an earlier one.",
         )
 
 

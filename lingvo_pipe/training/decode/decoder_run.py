@@ -19,7 +19,7 @@ from typing import Any
 import tqdm
 
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.decode.decoder import Decoder, Hypothesis, Translation
 from lingvo_pipe.training.decode.translation_scores import (
@@ -44,8 +44,9 @@ def check_decode_input(input_generator: Any) -> DecodeInput:
     """
     if not isinstance(input_generator, DecodeInput):
         raise UserValueError(
-            "Decoding needs an input with DecodeBatches and a vocabulary, got "
-            f"{type(input_generator).__name__}. Use a TranslationInput, or add both."
+            path="input",
+            expected="DecodeBatches and a vocabulary, as a TranslationInput has",
+            got=Words(type(input_generator).__name__),
         )
     input_generator.DecodeBatches()
     return input_generator
@@ -77,10 +78,7 @@ def decode(
         bar = tqdm.tqdm(decoded, unit=" sentences", disable=None, leave=False)
         translations = sorted(bar, key=lambda translation: translation.position)
         if not translations:
-            raise UserValueError(
-                f"Decoding needs at least 1 sentence; {split} has none. Check the "
-                "input."
-            )
+            raise UserValueError(path=split, expected="at least 1 sentence", got=0)
         log(write_report(directory.decoder_path, step, split, translations))
         report_end(directory, log)
 

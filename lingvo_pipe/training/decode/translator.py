@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from lingvo_pipe.core.errors import UserTypeError, UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.training.decode import decoder
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import SentenceInput
@@ -22,9 +21,10 @@ def check_sentence_input(input_generator: Any) -> SentenceInput:
     """
     if not isinstance(input_generator, SentenceInput):
         raise UserValueError(
-            "Translating sentences needs an input with SentenceBatch, NumTokens, "
-            f"TargetLanguages and a vocabulary, got {type(input_generator).__name__}. "
-            "Use a TranslationInput, or add them."
+            path="input",
+            expected="SentenceBatch, NumTokens, TargetLanguages and a vocabulary, as a "
+            "TranslationInput has",
+            got=Words(type(input_generator).__name__),
         )
     return input_generator
 
@@ -78,11 +78,11 @@ class Translator:
         if language is None and len(languages) < 2:
             return languages[0] if languages else ""
         if language is None or language not in languages:
-            near = did_you_mean(language, languages) if language else ""
             raise UserValueError(
-                "target_language: expected a language that the model translates to, "
-                f"{', '.join(languages) or 'None, as it has one direction'}; got "
-                f"{language!r}.{near}"
+                path="target_language",
+                expected=", ".join(languages) or "None, as there is one direction",
+                got=language,
+                names=languages,
             )
         return language
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
@@ -59,14 +59,14 @@ class Evaluation:
             if images is not None:
                 images.Add(batch, self._predictions(batch))
         if not weights:
-            raise UserValueError(
-                "An evaluation needs at least 1 batch, got none. Check the input."
-            )
+            expected = "at least 1 batch for an evaluation"
+            raise UserValueError(path="EvalBatches", expected=expected, got=0)
         if not weights["loss"]:
             empty = sorted(name for name, weight in weights.items() if not weight)
             raise UserValueError(
-                f"An evaluation needs examples of positive weight; the total weight of "
-                f"{empty} is 0. Check the weights in the input's batches."
+                path="EvalBatches",
+                expected="examples of positive weight",
+                got=Words(f"a total weight of 0 for {empty}"),
             )
         self.warnings = [
             f"warning: {name} is not finite in {count} of {num_batches} batches"

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of, steps_in
 from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
 from lingvo_pipe.training.checkpoint.whole_weights import whole_variables
-from lingvo_pipe.training.run.best_evaluation import read_best_step
-from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.best_evaluation import read_best
+from lingvo_pipe.training.run.run_directory import RunDirectory, check_params_present
 from lingvo_pipe.training.task.base_task import BaseTask
 
 BEST = "best"
@@ -32,9 +32,12 @@ def open_run(
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
     while not os.path.exists(params):
         if time.monotonic() >= end:
+            check_params_present(Path(logdir))
             raise UserValueError(
-                f"--logdir: expected the directory of a trained run, got {logdir}. "
-                "Train first, with the same --logdir."
+                path="--logdir",
+                expected="the directory of a trained run",
+                got=str(logdir),
+                hint="Train first, with the same --logdir.",
             )
         time.sleep(_POLL_SECONDS)
     return RunDirectory(logdir, model_name, allow_foreign)
@@ -59,14 +62,15 @@ def weights_in_turn(
     variables, path = whole_variables(task), directory.checkpoints_path
     if follow_seconds is None:
         if checkpoint == BEST:
-            best = read_best_step(directory.best_path)
-            if best is None:
+            best = read_best(directory.best_path)
+            if not best:
                 raise UserValueError(
-                    f"--checkpoint={BEST}: the run in {directory.path} has no best "
-                    "evaluation. Set task.eval.best_metric for training, or pass a "
-                    "checkpoint's name."
+                    path="--checkpoint",
+                    expected=f"a name, since {directory.path} has no best evaluation",
+                    got=BEST,
+                    hint="Or set task.eval.best_metric for training.",
                 )
-            checkpoint = stem_of(best)
+            checkpoint = stem_of(best["step"])
         yield restore_weights(variables, path, checkpoint, log)
         return
     used = None
@@ -78,8 +82,10 @@ def weights_in_turn(
         used = step
     if used is None:
         raise UserValueError(
-            f"No checkpoint appeared in {path} within {follow_seconds:g} seconds. "
-            "Check that the trainer runs, or raise --follow_seconds."
+            path=str(path),
+            expected=f"a checkpoint within {follow_seconds:g} seconds",
+            got=Words("none"),
+            hint="Check that the trainer runs, or raise --follow_seconds.",
         )
     last = directory.last_step()
     if last is None or used < last:

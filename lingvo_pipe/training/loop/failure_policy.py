@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.core.errors import UserNumberError, UserValueError, Words
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -59,21 +59,19 @@ class FailurePolicy:
                 self._skipped_steps.add_finite()
         except FloatingPointError as error:
             if not self._skipped_steps.may_skip():
-                raise UserNumberError(f"{error} {self._hint()}") from error
+                raise UserNumberError(str(error), hint=self._hint()) from error
             self._step.Skip()
             self._log(f"Skipped a step. {error}")
             yield {}
 
     def check_variables(self, step: int) -> None:
-        """Checks the variables to be saved.
-
-        Raises:
-            FloatingPointError: if one is not finite.
-        """
+        """Raises FloatingPointError if a variable to be saved is not finite."""
         if names := self._non_finite.names():
             raise UserNumberError(
-                f"Variables must stay finite; after step {step} {len(names)} are not, "
-                f"the first of them {names[0]}. {self._hint()}"
+                path=names[0],
+                expected=f"finite variables after step {step}",
+                got=Words(f"{len(names)} that are not"),
+                hint=self._hint(),
             )
 
     def skip_batches(self, start: int, spike: LossSpikeError) -> None:
@@ -86,10 +84,11 @@ class FailurePolicy:
         if self.skipped_batches.num_after(start) >= max_rollbacks:
             raise UserNumberError(
                 f"The loss has a spike: {spike}. The run rolled back to step {start} "
-                f"{max_rollbacks} times, the maximum in task.train.max_rollbacks. "
-                "Raise task.train.loss_spike_factor or max_rollbacks, or lower "
+                f"{max_rollbacks} times, the maximum in task.train.max_rollbacks.",
+                path="task.train.max_rollbacks",
+                hint="Raise task.train.loss_spike_factor or max_rollbacks, or lower "
                 "task.train.learning_rate with "
-                "--allow_params_change=task.train.learning_rate, and rerun."
+                "--allow_params_change=task.train.learning_rate, and rerun.",
             ) from spike
         self.skipped_batches.skip(start, spike.step)
         self._log(f"Rolled back to step {start}: {spike}. Skipping the batches since.")
@@ -100,13 +99,15 @@ class FailurePolicy:
             for batch in group:
                 check_weights(batch, may_be_infinite=True)
         except UserValueError as error:
-            return UserValueError(f"{error} The run is saved after step {step}.")
+            saved = f"The run is saved after step {step}."
+            return UserValueError(str(error), path=error.path, hint=saved)
         if group:
             return None
         return UserValueError(
-            "TrainBatches: expected a batch for each of "
-            f"{self._params.max_steps} steps; they end after step {step}, which is "
-            "saved. Repeat the data, or lower --max_steps."
+            path="TrainBatches",
+            expected=f"a batch for each of {self._params.max_steps} steps",
+            got=Words(f"{step}, after which the run is saved"),
+            hint="Repeat the data, or lower --max_steps.",
         )
 
     def _hint(self) -> str:

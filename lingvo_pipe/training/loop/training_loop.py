@@ -7,14 +7,13 @@ from typing import Any
 
 import tqdm
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.loop.training_run import TrainingRun
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import check_profile_step
 from lingvo_pipe.training.run.changed_params import check_changes
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.stability.loss_spikes import check_spike_params
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.task_params import check_loop_params
 
@@ -59,7 +58,6 @@ def train(
             often than the params allow. The last checkpoint stays.
     """
     check_loop_params(task.params)
-    check_spike_params(task.params.train)
     if profile_step is not None:
         check_profile_step(profile_step, task.params.train.max_steps)
     changes: list[str] = []
@@ -74,9 +72,10 @@ def train(
         directory.lock()
         if directory.read_params() != before:
             raise UserValueError(
-                f"{directory.path}: expected one trainer at a time; another started "
-                "this run while this one was being built. Rerun to resume that run, or "
-                "choose another --logdir."
+                path=str(directory.path),
+                expected="one trainer at a time",
+                got=Words("another, which started this run meanwhile"),
+                hint="Rerun to resume that run, or choose another --logdir.",
             )
         run.start(params_text, changes)
         return run.train(profile_step, planned)

@@ -103,9 +103,11 @@ class TrainingRun:
         self._max_steps = p.max_steps
         if self._start > self._max_steps:
             raise UserValueError(
-                f"task.train.max_steps: expected at least {self._start}, the step of "
-                f"the newest checkpoint in {directory.path}, got {self._max_steps}. "
-                "Raise --max_steps or use another --logdir."
+                path="task.train.max_steps",
+                expected=f"at least {self._start}, the newest checkpoint's step in "
+                f"{directory.path}",
+                got=self._max_steps,
+                hint="Raise --max_steps or use another --logdir.",
             )
         if self._is_resumed:
             self._record.check(self._start)

@@ -11,6 +11,15 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.batch_norm import averaging_rate
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
+from lingvo_pipe.training.optim.param_rules import Rule, check_params
+
+_RULES = {
+    "ema_decay": Rule(
+        lambda x: isinstance(x, (int, float)) and 0 <= x < 1,
+        "a number in [0, 1)",
+        "Use 0 for no averages; 0.999 to 0.9999 is common.",
+    )
+}
 
 
 def define_averaging_params(p: Params) -> None:
@@ -42,13 +51,8 @@ def make_averages(
     Raises:
         ValueError: unless the decay is in [0, 1) and ema_decay_moving_vars is given.
     """
-    decay = p.ema_decay
-    if not isinstance(decay, (int, float)) or not 0 <= decay < 1:
-        raise UserValueError(
-            f"task.train.ema_decay: expected a number in [0, 1), got {decay!r}. Use 0 "
-            "for no averages; 0.999 to 0.9999 is common."
-        )
-    if not decay:
+    check_params(p, "task.train", _RULES)
+    if not p.ema_decay:
         return None
     moving = {
         path: variable
@@ -57,14 +61,15 @@ def make_averages(
     }
     if moving and p.ema_decay_moving_vars not in (True, False):
         raise UserValueError(
-            "task.train.ema_decay_moving_vars: expected True or False, since "
-            f"{len(moving)} variables such as {next(iter(moving))} are not trained, "
-            f"got {p.ema_decay_moving_vars!r}. True averages them like weights, False "
-            "evaluates with their values."
+            path="task.train.ema_decay_moving_vars",
+            expected=f"True or False, since {len(moving)} variables such as "
+            f"{next(iter(moving))} are not trained",
+            got=p.ema_decay_moving_vars,
+            hint="True averages them like weights, False evaluates with their values.",
         )
     averaged = {**trained, **(moving if p.ema_decay_moving_vars else {})}
     return ExponentialMovingAverage(
-        float(decay), {path: averaged[path] for path in every if path in averaged}
+        float(p.ema_decay), {path: averaged[path] for path in every if path in averaged}
     )
 
 

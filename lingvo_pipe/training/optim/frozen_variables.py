@@ -12,10 +12,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.core.slicing import whole_path
+
+_PATH = "task.train"
 
 
 def define_freezing_params(p: Params) -> None:
@@ -44,14 +46,15 @@ def without_frozen(
     """
     paths, trained = list(variables), set(variables)
     if (pattern := p.bprop_variable_filter) is not None:
-        trained &= set(paths_with(pattern, paths, "bprop_variable_filter"))
+        trained &= set(paths_with(pattern, paths, f"{_PATH}.bprop_variable_filter"))
     if (pattern := p.bprop_variable_exclusion) is not None:
-        trained -= set(paths_with(pattern, paths, "bprop_variable_exclusion"))
+        trained -= set(paths_with(pattern, paths, f"{_PATH}.bprop_variable_exclusion"))
     if not trained:
         raise UserValueError(
-            "task.train: expected at least 1 variable to train; bprop_variable_filter "
-            f"{p.bprop_variable_filter!r} and bprop_variable_exclusion "
-            f"{p.bprop_variable_exclusion!r} leave none of {len(paths)}. Freeze fewer."
+            path=_PATH,
+            expected=f"bprop_variable_filter {p.bprop_variable_filter!r} and "
+            f"bprop_variable_exclusion {p.bprop_variable_exclusion!r} to leave some of "
+            f"{len(paths)} variables to train",
         )
     return {path: variable for path, variable in variables.items() if path in trained}
 
@@ -61,7 +64,8 @@ def paths_with(
 ) -> list[str]:
     """Returns the paths that contain a match of the regular expression in a param.
 
-    If `at_start`, only matches at the start of a path count.
+    `param` is the param's path. If `at_start`, only matches at the start of a path
+    count.
 
     Raises:
         ValueError: if the expression is invalid, or matches no path.
@@ -70,7 +74,9 @@ def paths_with(
         compiled = re.compile(pattern)
     except (re.error, TypeError) as error:
         raise UserValueError(
-            f"{param}: expected a regular expression, got {pattern!r} ({error})."
+            path=param,
+            expected="a regular expression",
+            got=Words(f"{pattern!r} ({error})"),
         ) from error
     matches = compiled.match if at_start else compiled.search
     chosen = [path for path in paths if matches(whole_path(path))]
@@ -79,8 +85,9 @@ def paths_with(
         words = [word for word in re.findall(r"\w{2,}", pattern) if word not in names]
         near = "".join(did_you_mean(word, names) for word in words)
         raise UserValueError(
-            f"{param}: expected a match in at least 1 variable's path; {pattern!r} "
-            f"matches none of {len(paths)}, such as {list(paths[:3])}.{near} "
-            "Correct the expression or leave it out."
+            path=param,
+            expected="a match in at least 1 variable's path",
+            got=Words(f"{pattern!r}, which matches none of {len(paths)}"),
+            hint=f"Paths are such as {list(paths[:3])}.{near}",
         )
     return chosen

@@ -13,8 +13,7 @@ from typing import Any
 
 import keras
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.pipeline.execution.updating_in_place import updating_in_place
 from lingvo_pipe.schedule import BaseSchedule
@@ -24,10 +23,7 @@ from lingvo_pipe.training.optim.learning_rate import (
     LinearWarmup,
     Scaled,
 )
-from lingvo_pipe.training.optim.optimizers import (
-    Adafactor,
-    RMSpropFromOnes,
-)
+from lingvo_pipe.training.optim.optimizers import Adafactor, RMSpropFromOnes
 
 # Names of an optimizer's own variables begin with this.
 LEARNER_NAME = "learner"
@@ -103,8 +99,7 @@ def make_rate(
         return Scaled(learning_rate, schedule.Instantiate())
     module = keras.optimizers.schedules
     classes = _classes(module, module.LearningRateSchedule)
-    own_schedules = Floor, InverseSquareRoot, LinearWarmup
-    classes |= {cls.__name__: cls for cls in own_schedules}
+    classes |= {cls.__name__: cls for cls in (Floor, InverseSquareRoot, LinearWarmup)}
     return _make(classes, schedule, {"initial_learning_rate": learning_rate}, path)
 
 
@@ -139,19 +134,20 @@ def _make(
         raise UserValueError(path=path, expected=f"{kind}Params(name, ...)", got=p)
     if p.name not in classes:
         raise UserValueError(
-            f"{path}: there is no {p.name!r}.{did_you_mean(p.name, classes)} "
-            f"Choose one of {sorted(classes)}."
+            path=f"{path}.name",
+            expected=f"one of {sorted(classes)}",
+            got=p.name,
+            names=classes,
         )
     accepted = set(inspect.signature(classes[p.name]).parameters)
     accepted -= {"kwargs", "name", *fixed_arguments, *_PARAM_FOR}
     if unknown := sorted(set(p.arguments) - accepted):
-        params_to_set = sorted(
-            {_PARAM_FOR[name] for name in unknown if name in _PARAM_FOR}
-        )
+        replacing = sorted({_PARAM_FOR[name] for name in unknown if name in _PARAM_FOR})
         raise UserValueError(
-            f"{path}: {p.name} does not take {unknown} as arguments. It takes "
-            f"{sorted(accepted)}."
-            + "".join(f" Set task.train.{name} instead." for name in params_to_set)
+            path=f"{path}.arguments",
+            expected=f"arguments of {p.name}, {sorted(accepted)}",
+            got=unknown,
+            hint=" ".join(f"Set task.train.{name} instead." for name in replacing),
         )
     arguments = dict(p.Copy().arguments)
     if (inner := arguments.get("schedule")) is not None:
@@ -162,5 +158,7 @@ def _make(
         return classes[p.name](**fixed_arguments, **arguments)
     except (TypeError, ValueError) as error:
         raise UserValueError(
-            f"{path}: {p.name} does not accept {arguments}: {error}"
+            path=f"{path}.arguments",
+            expected=f"arguments that {p.name} accepts",
+            got=Words(f"{arguments}: {error}"),
         ) from error

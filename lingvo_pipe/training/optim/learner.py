@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.schedule import BaseSchedule, DevBasedSchedule
 from lingvo_pipe.training.optim.gradient_clipping import (
@@ -23,6 +23,7 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     make_optimizer,
     make_rate,
 )
+from lingvo_pipe.training.optim.param_rules import Rule, check_params
 from lingvo_pipe.training.optim.weight_decay import (
     add_l2_gradients,
     define_weight_decay_params,
@@ -33,6 +34,23 @@ _UNNAMED = re.compile(r"^(variable)_\d+$")
 _CLIPPINGS = {
     "clip_gradient_norm_to_value": clip_by_global_norm,
     "clip_gradient_single_norm_to_value": clip_by_each_norm,
+}
+
+
+def _is_positive(value: Any) -> bool:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and value > 0
+
+
+_RULES = {
+    "learning_rate": Rule(_is_positive, "a positive number"),
+    **dict.fromkeys(
+        _CLIPPINGS,
+        Rule(
+            lambda x: not x or _is_positive(x),
+            "a positive number, or 0 or None for no clipping",
+        ),
+    ),
 }
 
 
@@ -84,24 +102,27 @@ class Learner:
         all_paths: Sequence[str] | None = None,
         undecayed: Collection[str] = (),
     ):
-        rate = p.learning_rate
-        if not _is_positive(rate):
+        check_params(p, "task.train", _RULES)
+        if all(map(p.Get, _CLIPPINGS)):
             raise UserValueError(
-                path="task.train.learning_rate", expected="a positive number", got=rate
+                path="task.train",
+                expected=f"at most one of {' and '.join(_CLIPPINGS)}",
+                got="both",
+                hint="Set one of them to 0.",
             )
-        _check_clipping(p)
         self._params = p
         self._variables = dict(variables)
         decayed = l2_weights(p, list(all_paths or variables), undecayed)
         self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
-        self._rate = make_rate(rate, p.lr_schedule)
+        self._rate = make_rate(p.learning_rate, p.lr_schedule)
         self._optimizer = make_optimizer(p.optimizer, self._rate)
         try:
             self._optimizer.build(list(variables.values()))
         except (AttributeError, ValueError) as error:
             raise UserValueError(
-                "task.train.optimizer: expected one for plain TensorFlow variables; "
-                f"{p.optimizer.name} rejects them: {error} Choose another."
+                path="task.train.optimizer",
+                expected="one for plain TensorFlow variables",
+                got=Words(f"{p.optimizer.name}, which rejects them: {error}"),
             ) from error
 
     @property
@@ -183,23 +204,3 @@ def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
             state[f"{path}+{number}" if number else path] = variable
             seen[path] += 1
     return state
-
-
-def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and value > 0
-
-
-def _check_clipping(p: Params) -> None:
-    clippings = [name for name in _CLIPPINGS if p.Get(name)]
-    for name in clippings:
-        if not _is_positive(p.Get(name)):
-            raise UserValueError(
-                f"task.train.{name}: expected a positive number, or 0 or None for no "
-                f"clipping, got {p.Get(name)!r}."
-            )
-    if len(clippings) > 1:
-        raise UserValueError(
-            f"task.train: expected at most one of {' and '.join(clippings)}. Set one "
-            "of them to 0."
-        )

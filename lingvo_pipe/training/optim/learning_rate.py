@@ -68,8 +68,7 @@ class LinearWarmup(_LearningRateSchedule):
     schedule: _Schedule | None = None
 
     def __post_init__(self) -> None:
-        hint = "Leave out LinearWarmup instead."
-        _check_positive("warmup_steps", self.warmup_steps, hint)
+        _check_positive("warmup_steps", self.warmup_steps)
 
     def __call__(self, step: Any) -> tf.Tensor:
         step = tf.cast(step, tf.float32)
@@ -92,8 +91,7 @@ class InverseSquareRoot(_LearningRateSchedule):
     constant_steps: float
 
     def __post_init__(self) -> None:
-        hint = "With 1 the rate falls from the first step."
-        _check_positive("constant_steps", self.constant_steps, hint)
+        _check_positive("constant_steps", self.constant_steps)
 
     def __call__(self, step: Any) -> tf.Tensor:
         steps = tf.cast(self.constant_steps, tf.float32)
@@ -115,8 +113,7 @@ class Floor(_LearningRateSchedule):
     def __post_init__(self) -> None:
         if not is_number(self.fraction) or not 0 <= self.fraction <= 1:
             raise UserValueError(
-                "fraction: expected a number in [0, 1], which multiplies the initial "
-                f"rate, got {self.fraction!r}."
+                path="fraction", expected="a number in [0, 1]", got=self.fraction
             )
 
     def __call__(self, step: Any) -> tf.Tensor:
@@ -134,8 +131,6 @@ class Scaled(_LearningRateSchedule):
         return self.initial_learning_rate * self.schedule.ValueAt(step)
 
 
-def _check_positive(name: str, value: Any, hint: str) -> None:
+def _check_positive(name: str, value: Any) -> None:
     if not is_number(value) or not 0 < value < math.inf:
-        raise UserValueError(
-            path=name, expected="a positive number", got=value, hint=hint
-        )
+        raise UserValueError(path=name, expected="a positive number", got=value)

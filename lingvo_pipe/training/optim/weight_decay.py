@@ -18,8 +18,28 @@ from lingvo_pipe.core.checks import is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.training.optim.frozen_variables import paths_with
+from lingvo_pipe.training.optim.param_rules import Rule, check_params, optional
 
 _SCALES = "l2_regularizer_scales"
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < math.inf
+
+
+def _are_scales(value: Any) -> bool:
+    is_list = is_sequence(value) and all(is_sequence(pair, 2) for pair in value)
+    return is_list and all(_is_weight(scale) for _, scale in value)
+
+
+_RULES = {
+    "l2_regularizer_weight": optional(Rule(_is_weight, "a number of at least 0")),
+    _SCALES: Rule(
+        _are_scales,
+        "a list of pairs (regular expression, scale)",
+        "A scale of 0 is for weights that do not decay.",
+    ),
+}
 
 
 def define_weight_decay_params(p: Params) -> None:
@@ -49,23 +69,17 @@ def l2_weights(
         ValueError: if the weight or a scale is not a number of at least 0, an
             expression matches no path, or scales are given without a weight.
     """
+    check_params(p, "task.train", _RULES)
     weight, scales = p.l2_regularizer_weight, p.l2_regularizer_scales
-    if not is_sequence(scales) or not all(is_sequence(pair, 2) for pair in scales):
-        expected = "a list of pairs (regular expression, scale)"
-        raise UserValueError(path=_SCALES, expected=expected, got=scales)
-    for _, scale in scales:
-        _check_not_negative(_SCALES, scale)
+    param = f"task.train.{_SCALES}"
     if weight is None:
         if scales:
-            raise UserValueError(
-                f"{_SCALES}: expected none, since l2_regularizer_weight is None; got "
-                f"{scales}. Set the weight, or leave out the scales."
-            )
+            expected = "none, since l2_regularizer_weight is None"
+            raise UserValueError(path=param, expected=expected, got=scales)
         return {}
-    _check_not_negative("l2_regularizer_weight", weight)
     by_path = dict.fromkeys(paths, weight)
     for pattern, scale in reversed(scales):  # The first expression counts.
-        by_path |= dict.fromkeys(paths_with(pattern, paths, _SCALES), weight * scale)
+        by_path |= dict.fromkeys(paths_with(pattern, paths, param), weight * scale)
     return {path: x for path, x in by_path.items() if x and path not in without}
 
 
@@ -81,11 +95,3 @@ def add_l2_gradients(
         with tf.device(variable.device):
             added[path] = gradients[path] + weight * variable.read_value()
     return added
-
-
-def _check_not_negative(path: str, number: Any) -> None:
-    if not isinstance(number, (int, float)) or not 0 <= number < math.inf:
-        raise UserValueError(
-            f"{path}: expected numbers of at least 0, got {number!r}. Use 0 for "
-            "weights that do not decay."
-        )

@@ -45,8 +45,8 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
     )
     if timeline.schedule != schedule:
         raise UserValueError(
-            "A device's measured times contradict the schedule's order. Was its clock "
-            "set meanwhile?"
+            "A device's measured times contradict the schedule's order.",
+            hint="Was its clock set meanwhile?",
         )
     return timeline
 

@@ -25,16 +25,13 @@ _MAX_USED = 5
 
 
 def check_profile_step(step: int, max_steps: int) -> None:
-    """Checks the step to profile.
-
-    Raises:
-        ValueError: if no run to `max_steps` can profile it.
-    """
+    """Raises ValueError if no run to `max_steps` can profile the step."""
     if not _MIN_BEFORE < step <= max_steps:
         raise UserValueError(
-            f"--profile_step: expected a step from {_MIN_BEFORE + 1} to max_steps, "
-            f"{max_steps}, since the first step of a run warms up and the prediction "
-            f"needs the next; got {step}. Change --profile_step or --max_steps."
+            path="--profile_step",
+            expected=f"a step from {_MIN_BEFORE + 1} to max_steps, {max_steps}, since "
+            "the first step of a run warms up and the prediction needs the next",
+            got=step,
         )
 
 

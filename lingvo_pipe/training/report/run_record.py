@@ -23,7 +23,7 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import (
     steps_in,
 )
 from lingvo_pipe.training.report.series import Series, series_by_metric
-from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.metrics_log import FILE_NAME, read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 _NUM_SAMPLES = 10
@@ -43,6 +43,9 @@ class Scores(NamedTuple):
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
     """Returns all metrics by name, but no language pairs, on most splits first."""
+    metrics_path = directory.path / FILE_NAME
+    if any(steps_in(directory.checkpoints_path)) and not metrics_path.exists():
+        raise regular_file.damaged(metrics_path, "the run's metrics", "no file")
     series: dict[str, list[Series]] = {}
     for path, origin in (
         (directory.path, ""),

@@ -8,21 +8,19 @@ without improvement        0      0      1      2      3  -> stops if patience i
 import contextlib
 import json
 import math
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.checks import check_counts, is_count, is_number
+from lingvo_pipe.core.checks import is_count, is_number
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.regular_file import damaged, read_json, read_text
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.optim.param_rules import Rule, count, optional
 
 SPLIT = "test"
 
-_INFINITE = -math.inf, math.inf
 _HINT = "The trainer's command, run again, rebuilds it from metrics.jsonl."
 
 
@@ -42,11 +40,21 @@ def define_best_params(p: Params) -> None:
     )
 
 
+BEST_RULES = {
+    "best_metric": optional(
+        Rule(
+            lambda name: isinstance(name, str) and bool(name.removeprefix("-")),
+            "a metric's name, with - before it if smaller is better",
+        )
+    ),
+    "patience": optional(count()),
+}
+
+
 class BestEvaluation:
     """The best evaluation by one metric, at `step`, which is None without any."""
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
-        check_best_params(p)
         self._metric = p.best_metric or ""
         self._name = self._metric.removeprefix("-")
         self._sign = -1 if self._metric.startswith("-") else 1
@@ -79,16 +87,13 @@ class BestEvaluation:
         return f"best {SPLIT} {self._name} {value:.4f} at step {self.step}"
 
     def check_metrics(self, names: Collection[str]) -> None:
-        """Checks that an evaluation has the metric.
-
-        Raises:
-            ValueError: if it does not.
-        """
+        """Raises ValueError unless an evaluation's metrics include this one."""
         if self._name and self._name not in names:
             raise UserValueError(
-                "task.eval.best_metric: expected a metric of evaluations, got "
-                f"{self._name!r}.{did_you_mean(self._name, names)} There are "
-                f"{', '.join(sorted(names))}."
+                path="task.eval.best_metric",
+                expected=f"a metric of evaluations: {', '.join(sorted(names))}",
+                got=self._name,
+                names=names,
             )
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
@@ -122,15 +127,6 @@ def write_best(path: Path, text: str | None) -> None:
     write_atomically(path, text)
 
 
-def read_best_step(path: Path) -> int | None:
-    """Returns the step of the best evaluation, or None.
-
-    Raises:
-        ValueError: if the file is damaged.
-    """
-    return read_best(path).get("step")
-
-
 def read_best(path: Path) -> dict[str, Any]:
     """Returns the best step and metric, or {}.
 
@@ -141,32 +137,6 @@ def read_best(path: Path) -> dict[str, Any]:
     if record is None:
         return {}
     is_record = isinstance(record, dict) and is_count(record.get("step"), 0)
-    if not is_record or not all(
-        is_number(value) and (value in _INFINITE or abs(value) <= sys.float_info.max)
-        for value in record.values()
-    ):
+    if not is_record or not all(map(is_number, record.values())):
         raise damaged(path, "step and value of the best evaluation", record, _HINT)
     return dict(record)
-
-
-def check_best_params(p: Params) -> None:
-    """Checks the params of the best evaluation.
-
-    Raises:
-        ValueError: if one has a wrong value.
-    """
-    name, patience = p.best_metric, p.patience
-    if name is not None and not (isinstance(name, str) and name.removeprefix("-")):
-        raise UserValueError(
-            "task.eval.best_metric: expected a metric's name, with - before it if "
-            f"smaller is better, such as 'accuracy' or '-loss', got {name!r}."
-        )
-    if patience is None:
-        return
-    check_counts({"task.eval.patience": patience}, hint="None does not stop training.")
-    for param in ("best_metric", "interval_steps"):
-        if p.Get(param) is None:
-            raise UserValueError(
-                f"task.eval.patience: {patience} needs a metric, and evaluations while "
-                f"training. Set task.eval.{param}."
-            )

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
@@ -50,23 +49,18 @@ _PARENT_DEPTH = 3
 
 
 def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
-    """Checks that allowed paths are in the texts.
-
-    Raises:
-        ValueError: if one is in no text, with near names.
-    """
+    """Raises ValueError, with near names, if an allowed path is in no text."""
     paths = {path for text in texts for path in entries_by_path(text or "")}
     known_paths = {path.split("[")[0] for path in paths} | paths
     known_paths |= {path.rpartition(".")[0] for path in known_paths}
-    wrong = [
-        f"there is no {name!r}.{did_you_mean(name, known_paths)}"
-        for name in allowed
-        if not any(_is_below(path, [name]) for path in known_paths)
-    ]
-    if wrong:
-        raise UserValueError(
-            f"--allow_params_change: expected paths of params; {' '.join(wrong)}"
-        )
+    flag, expected = "--allow_params_change", "paths of params"
+    raise_problems(
+        [
+            UserValueError(path=flag, expected=expected, got=name, names=known_paths)
+            for name in allowed
+            if not any(_is_below(path, [name]) for path in known_paths)
+        ]
+    )
 
 
 def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
@@ -127,8 +121,10 @@ def _check(
     if len(changed) > _MAX_SHOWN:
         shown.append(f"  and {len(changed) - _MAX_SHOWN} more")
     raise UserValueError(
-        "\n".join([problem, *shown]) + f"\n{hint}, or accept the change by "
-        f"--allow_params_change={','.join(_names(changed))}."
+        "\n".join([problem, *shown, ""]),
+        path=changed[0],
+        hint=f"{hint}, or accept the change by "
+        f"--allow_params_change={','.join(_names(changed))}.",
     )
 
 

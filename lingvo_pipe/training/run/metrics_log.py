@@ -83,10 +83,8 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     ) -> None:
         """Writes a step's scalars of a split such as `train`, for readers at once."""
         if not re.fullmatch(r"\w[\w.-]*", split):
-            raise UserValueError(
-                "split: expected letters, digits, '_', '-' and '.', a letter or digit "
-                f"first, got {split!r}."
-            )
+            expected = "letters, digits, '_', '-' and '.', a letter or digit first"
+            raise UserValueError(path="split", expected=expected, got=split)
         if taken := sorted(set(metrics) & set(_KEYS)):
             raise UserValueError(
                 path="metrics", expected="other names than step and split", got=taken
@@ -234,8 +232,10 @@ def _parse(line: str, position: str) -> dict[str, Any]:
         return {"step": step, "split": split, **metrics}
     except regular_file.MALFORMED as error:
         raise UserDamageError(
-            f"{position}: expected a JSON object of step, split and numbers, got "
-            f"{line[:60]!r}. Correct or remove the line."
+            path=position,
+            expected="a JSON object of step, split and numbers",
+            got=line[:60],
+            hint="Correct or remove the line.",
         ) from error
 
 

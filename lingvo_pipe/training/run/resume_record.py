@@ -12,7 +12,7 @@ from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.checks import is_count, is_sequence
-from lingvo_pipe.core.errors import UserDamageError
+from lingvo_pipe.core.errors import UserDamageError, Words
 from lingvo_pipe.core.regular_file import damaged, open_file, read_json, read_text
 from lingvo_pipe.training.run.metrics_log import FILE_NAME, lines_until
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -46,11 +46,7 @@ class ResumeRecord:
             self._write(text.encode())
 
     def check(self, step: int) -> None:
-        """Checks that files are unchanged since the last checkpoint, of `step`.
-
-        Raises:
-            ValueError: if they have changed.
-        """
+        """Raises ValueError if files have changed since the last checkpoint, `step`."""
         record = self._read()
         if record is None:
             return
@@ -58,11 +54,11 @@ class ResumeRecord:
         *lines, _ = (read_text(self._metrics_path) or "").split("\n")
         text = "".join(f"{x}\n" for x in lines[:expected])
         if hashlib.sha256(text.encode()).hexdigest() != record["sha256"]:
-            got = "other ones" if len(lines) >= expected else str(len(lines))
             raise UserDamageError(
-                f"{self._metrics_path}: expected the {expected} lines that it had at "
-                f"the last checkpoint, got {got}. The best evaluation and the patience "
-                f"follow from them. {self._hint}"
+                path=str(self._metrics_path),
+                expected=f"the {expected} lines that it had at the last checkpoint",
+                got=Words("other ones" if len(lines) >= expected else len(lines)),
+                hint=f"The best evaluation follows from them. {self._hint}",
             )
         recorded = list(map(tuple, record["skipped_batches"]))
         self._skipped.check_recorded(recorded, step, self._hint)

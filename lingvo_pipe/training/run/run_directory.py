@@ -21,7 +21,6 @@
 with other files but without it is refused.
 """
 
-import contextlib
 import fcntl
 import os
 import re
@@ -34,12 +33,10 @@ from typing import IO, Any
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
-from lingvo_pipe.core.errors import UserDamageError, UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
-# As long as any path below the directory.
-_LONGEST_NAME = "x" * 100
 _FOLDERS = "checkpoints", "profile", "evaler", "export", "decoder", "train", "test"
 _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
@@ -99,8 +96,10 @@ class RunDirectory:
             holder = holder or "another process"
             file.close()
             raise UserValueError(
-                f"{self.path}: expected one trainer at a time; it is in use by "
-                f"{holder}. Wait until it ends, stop it, or choose another --logdir."
+                path=str(self.path),
+                expected="one trainer at a time",
+                got=Words(f"a second one beside {holder}"),
+                hint="Wait until it ends, stop it, or choose another --logdir.",
             ) from error
         if os.fstat(file.fileno()).st_nlink == 1:  # No other file is written.
             file.truncate(0)
@@ -109,11 +108,7 @@ class RunDirectory:
         self._lock = file
 
     def check_present(self) -> None:
-        """Checks that the locked directory is still in place.
-
-        Raises:
-            ValueError: if it was removed or replaced.
-        """
+        """Raises ValueError if the locked directory was removed or replaced."""
         if self._lock is not None:
             regular_file.check_present(self._lock, self.path / LOCK_NAME)
 
@@ -148,10 +143,8 @@ class RunDirectory:
         try:
             entries_by_path(text)
         except ValueError as error:
-            raise UserDamageError(
-                f"{self.params_path} is damaged: {error} Put back a copy, or use "
-                "another --logdir."
-            ) from error
+            path = self.params_path
+            raise regular_file.damaged(path, "params", error) from error
         return text
 
     def last_step(self) -> int | None:
@@ -176,34 +169,36 @@ class RunDirectory:
         while not os.path.lexists(existing):
             existing = existing.parent
         try:
-            with contextlib.suppress(FileNotFoundError):
-                os.lstat(self.path / _LONGEST_NAME)  # The path may be too long.
+            self.path.exists()  # Raises for a name that is too long.
             with tempfile.TemporaryFile(dir=existing):
                 pass
         except OSError as error:
             raise UserValueError(
-                f"--logdir: expected a writable directory, got {self.path} "
-                f"({error.strerror}). Choose another --logdir."
+                path="--logdir",
+                expected="a writable directory",
+                got=Words(f"{self.path} ({error.strerror})"),
             ) from error
 
     def _check_model(self) -> None:
         if not self.path.exists():
             return
         if not self.params_path.exists():
+            check_params_present(self.path)
             trainer_paths = {scratch_path(self.params_path), self.path / LOCK_NAME}
             if set(self.path.iterdir()) - trainer_paths:
                 raise UserValueError(
-                    "--logdir: expected an empty or new directory, or an earlier "
-                    f"run's, got {self.path}, which holds files but no params.txt. "
-                    "Choose another --logdir."
+                    path="--logdir",
+                    expected="an empty or new directory, or an earlier run's",
+                    got=Words(f"{self.path}, which has files but no params.txt"),
                 )
             return
         model_name = read_model_name(self.params_path)
         if model_name != self.model_name:
             raise UserValueError(
-                f"--logdir: expected a run of {self.model_name}, got {self.path}, one "
-                f"of {model_name}. Choose another --logdir, or pass "
-                f"--model={model_name}."
+                path="--logdir",
+                expected=f"a run of {self.model_name}",
+                got=Words(f"{self.path}, one of {model_name}"),
+                hint=f"Choose another --logdir, or pass --model={model_name}.",
             )
 
 
@@ -215,11 +210,16 @@ def read_model_name(params_path: Path) -> str:
     """
     header = _HEADER.match(regular_file.read_text(params_path) or "")
     if header is None:
-        raise UserDamageError(
-            f"--logdir: expected a first line '# model: NAME' in {params_path}, found "
-            "none. Choose another --logdir."
-        )
+        expected = "a first line '# model: NAME'"
+        raise regular_file.damaged(params_path, expected, "none")
     return header[1]
+
+
+def check_params_present(logdir: Path) -> None:
+    """Raises ValueError if a directory with checkpoints has no `params.txt`."""
+    params_path = logdir / "params.txt"
+    if (logdir / "checkpoints").is_dir() and not params_path.exists():
+        raise regular_file.damaged(params_path, "the run's params", "no file")
 
 
 def _check_own(path: Path) -> None:
@@ -239,7 +239,9 @@ def _check_own(path: Path) -> None:
         else:
             continue
         raise UserValueError(
-            f"--logdir: expected only files of this user, got {entry}, {problem}. "
-            "Choose another --logdir, or accept it by --allow_foreign_logdir, or "
-            "allow_foreign=True in Python, if you trust whoever put it there."
+            path="--logdir",
+            expected="only files of this user",
+            got=Words(f"{entry}, {problem}"),
+            hint="If you trust whoever put it there, accept it by "
+            "--allow_foreign_logdir, or allow_foreign=True in Python.",
         )

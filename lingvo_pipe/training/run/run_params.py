@@ -1,9 +1,9 @@
 """The params of a run's model, from its registered name and from `params.txt`."""
 
 import contextlib
+import functools
 
 import model_registry
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.literals import RAW_QUOTED, Literal, read_plain
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
@@ -49,8 +49,7 @@ def _is_plain(entry: Entry) -> bool:
     """Returns whether reading an entry imports nothing."""
     if entry.kind in _SYMBOLS:
         return False
-    # A text within a dict may be read as the class of a record.
-    read_word = _check_word_of_dict if entry.text.startswith("{") else _check_word
+    read_word = functools.partial(_read_word, is_in_dict=entry.text.startswith("{"))
     try:
         # By the parser that reads entries, since others read some texts otherwise.
         if entry.text.startswith(("[", "(", "{")):
@@ -62,22 +61,14 @@ def _is_plain(entry: Entry) -> bool:
     return True
 
 
-def _check_word(text: str) -> str:
-    """Returns a word's content.
+def _read_word(text: str, is_in_dict: bool) -> str:
+    """Returns a word's content, or raises ValueError if it may name a module.
 
-    Raises:
-        ValueError: if it may name a class or a function.
+    Even a quoted text may do so in a dict, where it may be the class of a record.
     """
-    if RAW_QUOTED.fullmatch(text):
-        return str(read_plain(text.replace("\n", "\\n")))
-    if "/" in text or "(" in text:
-        raise UserValueError(f"{text!r} may name a module to import")
-    return text
-
-
-def _check_word_of_dict(text: str) -> str:
-    """Returns a word's content, like `_check_word`, and allows no slash in quotes."""
-    word = _check_word(text)
-    if "/" in word:
-        raise UserValueError(f"{word!r} may name a module to import")
+    is_quoted = RAW_QUOTED.fullmatch(text)
+    word = str(read_plain(text.replace("\n", "\\n"))) if is_quoted else text
+    may_name = "/" in word or "(" in word
+    if may_name and not is_quoted or is_in_dict and "/" in word:
+        raise ValueError(word)
     return word

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.regular_file import damaged, read_text
 from lingvo_pipe.hyperparams import Params
 
@@ -29,11 +29,7 @@ def write_vocabulary(directory: Path, input_generator: Any) -> None:
 
 
 def check_vocabulary(directory: Path, input_generator: Any) -> None:
-    """Checks that an input has the vocabulary that a run was trained with.
-
-    Raises:
-        ValueError: if the run was trained with another vocabulary.
-    """
+    """Raises ValueError unless a run was trained with an input's vocabulary."""
     text, file = _text(input_generator), directory / _FILE
     if text is None or (trained := read_text(file)) is None:
         return
@@ -41,43 +37,33 @@ def check_vocabulary(directory: Path, input_generator: Any) -> None:
         raise damaged(file, "a vocabulary's fingerprint and its path", trained)
     if trained.split()[0] != text.split()[0]:
         raise UserValueError(
-            f"{file}: expected the vocabulary of training, {trained.strip()}, but "
-            f"vocab_file is {text.strip()}. Use the file of training, or another "
-            "--logdir."
+            path="input.vocab_file",
+            expected=f"{trained.strip()}, the vocab_file of training by {file}",
+            got=Words(text.strip()),
         )
 
 
 def check_one_vocabulary(train_input: Any, test_input: Any) -> None:
-    """Checks that training and test have one vocabulary.
-
-    Raises:
-        ValueError: if they have different ones.
-    """
-    texts = [_text(train_input), _text(test_input)]
-    train_fingerprint, test_fingerprint = (text and text.split()[0] for text in texts)
-    if train_fingerprint != test_fingerprint:
-        trained, tested = ((text or "none").strip() for text in texts)
-        raise UserValueError(
-            f"vocab_file: expected one vocabulary, got {trained} for training and "
-            f"{tested} for the test. Use one file for both."
-        )
+    """Raises ValueError unless training and test have one vocabulary."""
+    trained, tested = (_text(x) or "none" for x in (train_input, test_input))
+    if trained.split()[0] != tested.split()[0]:
+        got = f"{trained.strip()} for training and {tested.strip()} for the test"
+        expected = "one vocabulary"
+        raise UserValueError(path="input.vocab_file", expected=expected, got=Words(got))
 
 
 def check_num_tokens(layers: Iterable[Params], input_generator: Any) -> None:
-    """Checks that layers have a row for each token of the vocabulary.
-
-    Raises:
-        ValueError: if a layer's `num_tokens` is smaller than the vocabulary.
-    """
+    """Raises ValueError if a layer's `num_tokens` is smaller than the vocabulary."""
     vocabulary = getattr(input_generator, "vocabulary", None)
     if vocabulary is None:
         return
     for p in layers:
         if "num_tokens" in p and p.num_tokens < vocabulary.size:
             raise UserValueError(
-                f"num_tokens: layer {p.name} has {p.num_tokens:,}, but the vocabulary "
-                f"{vocabulary.path} has {vocabulary.size:,}. Set it in all layers, or "
-                "use another vocab_file."
+                path=f"{p.name}.num_tokens",
+                expected=f"at least {vocabulary.size}, as {vocabulary.path} has",
+                got=p.num_tokens,
+                hint="Set it in all layers, or use another vocab_file.",
             )
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
-from lingvo_pipe.core.checks import check_counts, is_number
-from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.core.checks import is_number
+from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.optim.param_rules import Rule, count, optional
 
 _NUM_RECENT = 20
 _MIN_RECENT = 5
@@ -34,20 +35,12 @@ def define_spike_params(p: Params) -> None:
     )
 
 
-def check_spike_params(p: Params) -> None:
-    """Checks the params of loss spikes.
-
-    Raises:
-        ValueError: if one has a wrong value.
-    """
-    factor = p.loss_spike_factor
-    if factor is not None and not (is_number(factor) and factor > 1):
-        raise UserValueError(
-            "task.train.loss_spike_factor: expected a number above 1, or None to "
-            f"ignore spikes, got {factor!r}."
-        )
-    hint = "With 0 the first spike of the loss ends the run."
-    check_counts({"task.train.max_rollbacks": p.max_rollbacks}, minimum=0, hint=hint)
+SPIKE_RULES = {
+    "loss_spike_factor": optional(
+        Rule(lambda x: is_number(x) and x > 1, "a number above 1")
+    ),
+    "max_rollbacks": count(0, "With 0 the first spike of the loss ends the run."),
+}
 
 
 class LossSpikeError(UserNumberError):
@@ -70,11 +63,7 @@ class LossSpikes:
         self._recent: deque[float] = deque(losses, maxlen=_NUM_RECENT)
 
     def check(self, step: int, loss: float) -> None:
-        """Checks a step's loss.
-
-        Raises:
-            LossSpikeError: if it is a spike.
-        """
+        """Raises LossSpikeError if a step's loss is a spike."""
         if self._factor is None or len(self._recent) < _MIN_RECENT:
             return
         usual = median(self._recent)

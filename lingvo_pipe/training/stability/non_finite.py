@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.optim.param_rules import count
 
 
 def define_skipping_params(p: Params) -> None:
@@ -19,13 +19,18 @@ def define_skipping_params(p: Params) -> None:
     )
 
 
+SKIPPING_RULES = {
+    "max_skipped_steps": count(
+        0, "With 0 the first step that is not finite ends the run."
+    )
+}
+
+
 class SkippedSteps:
     """A count of consecutive skipped steps, which checkpoints hold."""
 
     def __init__(self, p: Params):
-        self._max, path = p.max_skipped_steps, "task.train.max_skipped_steps"
-        hint = "With 0 the first step that is not finite ends the run."
-        check_counts({path: self._max}, minimum=0, hint=hint)
+        self._max = p.max_skipped_steps
         with tf.device("/CPU:0"):
             self._num = tf.Variable(0, dtype=tf.int64, trainable=False)
 

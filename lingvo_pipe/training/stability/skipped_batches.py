@@ -33,18 +33,15 @@ class SkippedBatches:
     def check_recorded(
         self, recorded: Sequence[tuple[int, int]], step: int, hint: str
     ) -> None:
-        """Checks that entries are `recorded`, or a later roll-back's.
-
-        Raises:
-            ValueError: if they are not.
-        """
+        """Raises ValueError unless entries are `recorded`, or a later roll-back's."""
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]
         if any(after != step for after, _ in added) or (dropped and not added):
             raise UserDamageError(
-                f"{self._path}: expected the entries that it had at the last "
-                f"checkpoint, {list(recorded)}, got {self.entries}. The run's batches "
-                f"follow from them. {hint}"
+                path=str(self._path),
+                expected=f"{list(recorded)}, as at the last checkpoint",
+                got=self.entries,
+                hint=f"The run's batches follow from these. {hint}",
             )
 
     def skip(self, after_step: int, last_step: int) -> None:
@@ -86,9 +83,7 @@ def _read(path: Path) -> list[tuple[int, int]]:
         entries = [(r["after_step"], r["num_batches"]) for r in records]
     except (TypeError, LookupError):
         entries = [(-1, 0)]
-    is_possible = all(
-        is_count(s, 0) and is_count(n) and s + n < 2**62 for s, n in entries
-    )
+    is_possible = all(is_count(s, 0) and is_count(n) for s, n in entries)
     if not is_possible or entries != sorted(entries, key=lambda entry: entry[0]):
         expected = "a list of after_step, ascending, and num_batches, at least 1"
         raise damaged(path, expected, records)

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -154,30 +154,29 @@ class SeveralSteps(TrainState):
 
 
 def _check_stages_are_independent(task: BaseTask) -> None:
-    """Checks that each stage can update its weights by itself."""
-    p, problems = task.params.train, []
-    if p.clip_gradient_norm_to_value:
-        problems.append(
-            "clip_gradient_norm_to_value needs the gradients of all stages; set "
-            "clip_gradient_single_norm_to_value instead"
-        )
-    if p.max_skipped_steps:
-        problems.append(
-            "max_skipped_steps cannot undo updates that other stages have made; set "
-            "it to 0"
-        )
+    """Raises ValueError unless each stage can update its weights by itself."""
+    p = task.params.train
+    rules = {
+        "clip_gradient_norm_to_value": "0, since it needs the gradients of all stages; "
+        "set clip_gradient_single_norm_to_value instead",
+        "max_skipped_steps": "0, since stages cannot undo each other's updates",
+    }
+    problems = [
+        UserValueError(path=f"task.train.{name}", expected=expected, got=p.Get(name))
+        for name, expected in rules.items()
+        if p.Get(name)
+    ]
     if type(task).ComputeGradients is not BaseTask.ComputeGradients:
-        problems.append(
-            f"{type(task).__name__}.ComputeGradients computes a single step; remove it"
-        )
+        path = f"{type(task).__name__}.ComputeGradients"
+        expected = "none, since it computes a single step"
+        problems.append(UserValueError(path=path, expected=expected))
     for layer in (task, task.pipeline):
         if type(layer).PostTrainingStepUpdate is not BaseLayer.PostTrainingStepUpdate:
-            problems.append(
-                f"{type(layer).__name__}.PostTrainingStepUpdate needs all stages; "
-                "move it into a cell"
-            )
-    if problems:
-        raise UserValueError(
-            "task.train.steps_per_loop: above 1, each stage updates its own weights. "
-            f"{'; '.join(problems)}. Or set steps_per_loop to 1."
-        )
+            path = f"{type(layer).__name__}.PostTrainingStepUpdate"
+            expected = "none, since it needs all stages; move it into a cell"
+            problems.append(UserValueError(path=path, expected=expected))
+    raise_problems(
+        problems,
+        "With task.train.steps_per_loop above 1 each stage updates its own weights. "
+        "Set it to 1 otherwise.",
+    )

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.core.errors import UserNumberError, UserValueError, Words
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.layer_tree import unregularized_paths
 from lingvo_pipe.nested_map import NestedMap
@@ -145,9 +145,10 @@ def _learners_by_stage(
     }
     if odd := sorted(n for n in names if not n.startswith(f"{LEARNER_NAME}/")):
         raise UserValueError(
-            "task.train.optimizer: expected an optimizer whose variables have names, "
-            "because with task.train.steps_per_loop above 1 each stage updates its own "
-            f"weights; got {', '.join(odd)}. Choose another as task.train.optimizer, "
-            "or set task.train.steps_per_loop to 1."
+            path="task.train.optimizer",
+            expected="one whose variables have names, because with steps_per_loop "
+            "above 1 each stage updates its own weights",
+            got=Words(", ".join(odd)),
+            hint="Choose another, or set task.train.steps_per_loop to 1.",
         )
     return learners

@@ -31,8 +31,10 @@ def with_own_metrics(
     step_metrics = {LEARNING_RATE: (rate, weight), GRADIENT_NORM: (norm, weight)}
     if taken := sorted(step_metrics.keys() & metrics.keys()):
         raise UserValueError(
-            f"{' and '.join(map(repr, taken))}: each step reports metrics of these "
-            "names, so a task must not. Rename the task's in ComputeLoss."
+            path="ComputeLoss",
+            expected=f"metrics other than {' and '.join(step_metrics)}, which each "
+            "step reports",
+            got=taken,
         )
     return on_this_host(NestedMap(metrics, **step_metrics))
 

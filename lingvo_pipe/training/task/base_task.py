@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -62,18 +62,16 @@ class BaseTask(BaseLayer):
         """
         shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
         raise UserValueError(
-            f"task.local.head: {cls.__name__} has no head of its own for outputs of "
-            f"shape {shapes} after {num_cells} cells. Set task.local.head to params of "
-            "a layer, or define LocalHead in the task's class."
+            path="task.local.head",
+            expected=f"params of a layer for outputs of shape {shapes} after "
+            f"{num_cells} cells, since {cls.__name__} has no head of its own",
+            got=p.local.head,
+            hint="Or define LocalHead in the task's class.",
         )
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Checks an input before the task is built.
-
-        Raises:
-            ValueError: if it does not fit.
-        """
+        """Raises ValueError if an input does not fit, before the task is built."""
 
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """Returns the first layer's positional inputs from a batch."""
@@ -137,11 +135,7 @@ class BaseTask(BaseLayer):
         return tf.nest.map_structure(_read, self.vars)
 
     def CheckAllInPipeline(self) -> None:
-        """Checks that all state of the task is in its pipeline.
-
-        Raises:
-            ValueError: if some is outside.
-        """
+        """Raises ValueError unless all state of the task is in its pipeline."""
         inside = set(self.pipeline.Descendants())
         outside = [
             f"{layer.path}/{name}"
@@ -151,9 +145,10 @@ class BaseTask(BaseLayer):
         ]
         if outside:
             raise UserValueError(
-                f"{self.path}: expected all variables and accumulators in layers of "
-                f"the pipeline; {outside} are outside and would not be trained. Put "
-                "them into a layer of task.pipeline.cell_tpl."
+                path=self.path,
+                expected="all variables and accumulators in layers of the pipeline",
+                got=Words(f"{outside} outside, which would not be trained"),
+                hint="Put them into a layer of task.pipeline.cell_tpl.",
             )
 
     def TrainedVariables(self) -> dict[str, tf.Variable]:

@@ -30,31 +30,30 @@ class Size(NamedTuple):
 
 
 def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
-    """Checks that a model takes an input's images, and has an output for each class.
+    """Raises ValueError unless a model takes an input's images and all its classes.
 
     Images are `[B, H, W, C]`. `taken` is C of the model's first layer, and `given` the
-    number of its outputs, if known.
-
-    Raises:
-        ValueError: if C differs, or N is above `given`.
+    number of its outputs, at least N, if known.
     """
     spec: Any = getattr(data, "element_spec", {})
     image = spec.get("image")
     is_image = image is not None and image.shape.rank == 4
     if taken and is_image and image.shape[-1] != taken.value:
         raise UserValueError(
-            f"{'input.channels' if 'channels' in data.params else 'input'}: expected "
-            f"{taken.value}, the channels that {taken.path} takes, got "
-            f"{image.shape[-1]!r}. Set input.channels to {taken.value} to convert the "
-            "images, or change the model's first layer."
+            path="input.channels" if "channels" in data.params else "input",
+            expected=f"{taken.value}, the channels that {taken.path} takes",
+            got=image.shape[-1],
+            hint=f"Set input.channels to {taken.value} to convert the images, or "
+            "change the model's first layer.",
         )
     names: Sequence[str] = getattr(data, "class_names", ()) if given else ()
     if given and len(names) > given.value:
         raise UserValueError(
-            f"{given.path}: expected an output for each of the {len(names)} classes of "
-            f"the input, got {given.value!r}. The last class is {names[-1]!r}, of "
-            f"label {len(names) - 1}. Give the model more outputs, or set input.labels "
-            "to fewer classes."
+            path=given.path,
+            expected=f"an output for each of the {len(names)} classes of the input, "
+            f"the last of which is {names[-1]!r}",
+            got=given.value,
+            hint="Give the model more outputs, or set input.labels to fewer classes.",
         )
 
 
@@ -89,8 +88,10 @@ def labels_explained(*inputs: Any) -> Iterator[None]:
         where, label, number = match.groups()
         owners = " or ".join(dict.fromkeys(x.params.cls.__name__ for x in inputs))
         raise UserValueError(
-            f"input: expected labels from 0 to {int(number) - 1}, since the model has "
-            f"{number} outputs, in the batches of {owners}, got {int(label)!r}. "
-            f"{where}. Correct the labels there, or give the model's last layer more "
-            "outputs."
+            path="input",
+            expected=f"labels from 0 to {int(number) - 1}, since the model has "
+            f"{number} outputs, in the batches of {owners}",
+            got=int(label),
+            hint=f"{where}. Correct the labels there, or give the model's last layer "
+            "more outputs.",
         ) from error

@@ -45,20 +45,21 @@ def with_local_losses(
         )
     if local.head is not None and not isinstance(local.head, InstantiableParams):
         raise UserValueError(
-            "task.local.head: expected params of a layer, or None for the task's own "
-            f"head, got {local.head!r}. Set it in the model's Task, as "
-            "HeadLayer.Params()."
+            path="task.local.head",
+            expected="params of a layer, or None for the task's own head",
+            got=local.head,
         )
     try:
         blocks = make_blocks(local.scheme, len(p.pipeline.cell_tpl), local.chunks)
     except ValueError as error:
-        raise UserValueError(f"task.local: {error}") from error
+        raise UserValueError(f"task.local.{error}", path="task.local") from error
     if len(blocks) == 1:
         if local.head is not None:
             raise UserValueError(
-                "task.local.head: expected None, since with task.local.scheme="
-                f"{local.scheme!r} the only block has the model's loss. Leave it out, "
-                "or choose a scheme with several blocks."
+                path="task.local.head",
+                expected=f"None, since with task.local.scheme={local.scheme!r} the "
+                "only block has the model's loss",
+                got=local.head,
             )
         return p
     specs = _passed_on(p, input_generator)

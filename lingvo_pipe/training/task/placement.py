@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.model_size import num_parameters
 from lingvo_pipe.pipeline import pipelining_rules
@@ -53,8 +53,9 @@ def place_stages(
         return Placement(named)
     if num_stages is None:
         raise UserValueError(
-            f"{_PATH}.splits='auto' needs the number of devices. Pass --devices=4, for "
-            "example, or their names."
+            path="--devices",
+            expected=f"a number of devices, or their names, with {_PATH}.splits='auto'",
+            got=None,
         )
     num_devices = max(num_stages // pipeline.stages_per_device, 1)
     return Placement(num_devices * pipeline.num_replicas)
@@ -65,9 +66,11 @@ def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
         names = device_names(named)
     if flag != len(names) if isinstance(flag, int) else device_names(flag) != names:
         raise UserValueError(
-            f"--devices: got {_text(flag)}; expected the devices of {_PATH}.devices, "
-            f"{_text(named)}. Leave --devices out, or override the params by "
-            f"--model_params_override='{_PATH}.devices : None'."
+            path="--devices",
+            expected=f"the devices of {_PATH}.devices, {_text(named)}",
+            got=Words(_text(flag)),
+            hint="Leave --devices out, or override the params by "
+            f"--model_params_override='{_PATH}.devices : None'.",
         )
 
 
@@ -79,8 +82,10 @@ def _set_splits(
     number = flag if isinstance(flag, int) else len(flag)
     if number % num_replicas:
         raise UserValueError(
-            f"--devices: expected a multiple of {_PATH}.num_replicas, {num_replicas}, "
-            f"since replicas are of equal size; got {_text(flag)}. Change one of them."
+            path="--devices",
+            expected=f"a multiple of {_PATH}.num_replicas, {num_replicas}, since "
+            "replicas are of equal size",
+            got=Words(_text(flag)),
         )
     number = number // num_replicas * pipeline.stages_per_device
     if not isinstance(splits, (list, tuple)) and not is_auto(pipeline.slices):
@@ -94,10 +99,11 @@ def _set_splits(
         if num_replicas > 1:
             stages += f" for each of {num_replicas} replicas"
         raise UserValueError(
-            f"--devices: got {_text(flag)}, for {stages}; expected "
-            f"devices for the {num_stages} of {_PATH}.splits, {list(splits)}. Leave "
-            "--devices out, or choose other stages by "
-            f"--model_params_override='{_PATH}.splits (int) : {number}'."
+            path="--devices",
+            expected=f"devices for the {num_stages} of {_PATH}.splits, {list(splits)}",
+            got=Words(f"{_text(flag)}, for {stages}"),
+            hint="Leave --devices out, or choose other stages by "
+            f"--model_params_override='{_PATH}.splits (int) : {number}'.",
         )
     pipeline.splits = number
     return (
@@ -110,9 +116,10 @@ def _num_cells(pipeline: InstantiableParams) -> int:
     """Returns the number of cells, slices included, unless they are chosen later."""
     if is_auto(pipeline.slices) and not is_auto(pipeline.splits):
         raise UserValueError(
-            f"{_PATH}.slices: 'auto' chooses the number of cells, and needs "
-            f"{_PATH}.splits='auto', got {pipeline.splits!r}. Set splits, or list the "
-            "slices."
+            path=f"{_PATH}.splits",
+            expected=f"'auto', since {_PATH}.slices='auto' chooses the number of cells",
+            got=pipeline.splits,
+            hint="Or list the slices.",
         )
     return len(with_slices(pipeline, _PATH).cell_tpl)
 

@@ -39,8 +39,9 @@ class SingleTaskModelParams:
         task = self.Task()
         if not isinstance(task, Params):
             raise UserValueError(
-                f"{type(self).__name__}.Task: expected params of a task as its result, "
-                f"got {task!r}. Does it end without a `return`?"
+                path=f"{type(self).__name__}.Task",
+                expected="params of a task as its result",
+                got=task,
             )
         if not task.name:
             task.name = "task"

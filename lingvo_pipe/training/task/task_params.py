@@ -1,6 +1,5 @@
 """Params of a task's training, evaluation and local losses, and their checks."""
 
-from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
@@ -10,14 +9,33 @@ from lingvo_pipe.training.optim.exponential_moving_average import (
 )
 from lingvo_pipe.training.optim.frozen_variables import define_freezing_params
 from lingvo_pipe.training.optim.learner import define_learner_params
-from lingvo_pipe.training.run import best_evaluation
-from lingvo_pipe.training.stability.loss_spikes import define_spike_params
-from lingvo_pipe.training.stability.non_finite import define_skipping_params
+from lingvo_pipe.training.optim.param_rules import (
+    SWITCH,
+    check_params,
+    count,
+    optional,
+)
+from lingvo_pipe.training.run.best_evaluation import BEST_RULES, define_best_params
+from lingvo_pipe.training.stability.loss_spikes import SPIKE_RULES, define_spike_params
+from lingvo_pipe.training.stability.non_finite import (
+    SKIPPING_RULES,
+    define_skipping_params,
+)
 from lingvo_pipe.training.warm_start.init_from_checkpoint import (
     define_initialization_params,
 )
 
 BACKPROPAGATION = SCHEMES[0]
+
+_COUNTS = ("max_steps", "steps_per_loop", "save_interval_steps", "keep_checkpoints")
+_TRAIN_RULES = {
+    **dict.fromkeys((*_COUNTS, "report_interval_steps"), count()),
+    "histogram_interval_steps": optional(count()),
+    "init_from_checkpoint_ema": SWITCH,
+    **SPIKE_RULES,
+    **SKIPPING_RULES,
+}
+_EVAL_RULES = {"interval_steps": optional(count()), "images": SWITCH, **BEST_RULES}
 
 
 def train_params() -> Params:
@@ -57,7 +75,7 @@ def eval_params() -> Params:
         None,
         "Steps between evaluations while training; if None, only at the end.",
     )
-    best_evaluation.define_best_params(p)
+    define_best_params(p)
     p.Define(
         "images",
         True,
@@ -94,26 +112,18 @@ def local_params() -> Params:
 
 
 def check_loop_params(p: Params) -> None:
-    """Checks the numbers, intervals and switches of training and evaluation.
-
-    Raises:
-        ValueError: if one has a wrong value.
-    """
-    names = ["max_steps", "steps_per_loop", "save_interval_steps"]
-    names += ["report_interval_steps", "keep_checkpoints"]
-    optional = ["train.histogram_interval_steps", "eval.interval_steps"]
-    names = [f"train.{name}" for name in names]
-    names += [name for name in optional if p.Get(name) is not None]
-    numbers = {f"task.{name}": p.Get(name) for name in names}
-    check_counts(
-        numbers, hint="Set these in the model's Task or by --model_params_override."
-    )
-    for name in ("eval.images", "train.init_from_checkpoint_ema"):
-        if not isinstance(p.Get(name), bool):
-            raise UserValueError(
-                path=f"task.{name}", expected="True or False", got=p.Get(name)
-            )
-    best_evaluation.check_best_params(p.eval)
+    """Raises ValueError about wrong values in the groups `train` and `eval`."""
+    check_params(p.train, "task.train", _TRAIN_RULES)
+    check_params(p.eval, "task.eval", _EVAL_RULES)
+    needed = ("best_metric", "interval_steps")
+    missing = [f"task.eval.{name}" for name in needed if p.eval.Get(name) is None]
+    if missing and p.eval.patience is not None:
+        raise UserValueError(
+            path="task.eval.patience",
+            expected=f"None, since {missing[0]} is",
+            got=p.eval.patience,
+            hint=f"Or set {missing[0]}.",
+        )
 
 
 def plain_task(task_params: InstantiableParams) -> InstantiableParams:
@@ -142,15 +152,12 @@ def whole_task(task_params: InstantiableParams) -> InstantiableParams:
 
 
 def check_plain(p: InstantiableParams, path: str) -> None:
-    """Checks that a task's params ask for no local losses.
-
-    Raises:
-        ValueError: if they do.
-    """
+    """Raises ValueError if a task's params ask for local losses, which need heads."""
     if p.local.scheme != BACKPROPAGATION:
         raise UserValueError(
-            f"{path}: the task has no heads yet for local.scheme={p.local.scheme!r}, "
-            "and would be trained by backpropagation. Instantiate "
-            "with_local_losses(task_params, input_generator), or without training "
-            "plain_task(task_params)."
+            path=f"{path}.local.scheme",
+            expected=f"{BACKPROPAGATION!r} in a task without heads",
+            got=p.local.scheme,
+            hint="Instantiate with_local_losses(task_params, input_generator), or "
+            "without training plain_task(task_params).",
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserDamageError, UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError, Words
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import (
@@ -97,16 +97,22 @@ class _Source:
 
 
 def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
+    path = Path(rules.checkpoint).expanduser()
+    hint = "task.train.init_from_checkpoint_override replaces the checkpoint of rules."
+    prefix = str(checkpoint_files.prefixes_at(path, PARAM, hint)[-1])
     try:
-        prefix, reader = _read(Path(rules.checkpoint).expanduser(), log)
+        if prefix == str(path):
+            reader = checkpoint_files.read_through(prefix)
+        elif newest := checkpoint_files.read_newest(Path(prefix).parent, log, hint):
+            prefix, reader = newest.prefix, newest.reader
     except UserDamageError as error:  # Of the other run.
-        raise UserValueError(str(error)) from error
+        expected, got = "an undamaged checkpoint", Words(f"{prefix}: {error}")
+        raise UserValueError(path=PARAM, expected=expected, got=got) from error
     stored = stored_variables(reader)
     if "global_step" not in stored:
-        raise UserValueError(
-            f"{PARAM}: expected a checkpoint of lingvo_pipe; {prefix} is another "
-            f"program's, with {sorted(stored)[:3]}."
-        )
+        got = Words(f"{prefix}, which is another program's: {sorted(stored)[:3]}")
+        expected = "a checkpoint of lingvo_pipe"
+        raise UserValueError(path=PARAM, expected=expected, got=got)
     return _Source(rules, prefix, reader, stored)
 
 
@@ -118,32 +124,12 @@ def _check(source: _Source, variables: Mapping[str, tf.Variable]) -> None:
         problems = mismatches(taken, source.stored, source.weights, names)
         layer = min(wrong).rpartition("/")[0]
         raise UserValueError(
-            f"{PARAM}: expected variables of the same shape and dtype in "
-            f"{source.prefix}, got\n"
-            + "\n".join(problems)
-            + "\nCorrect the formats, or exclude variables by an expression in the "
-            f"second list, such as {re.escape(layer) + '/'!r}."
+            path=PARAM,
+            expected=f"variables of the same shape and dtype in {source.prefix}",
+            got=Words("\n".join(["", *problems])),
+            hint="Correct the formats, or exclude variables by an expression in the "
+            f"second list, such as {re.escape(layer) + '/'!r}.",
         )
-
-
-def _read(
-    path: Path, log: Callable[[str], None]
-) -> tuple[str, tf.train.CheckpointReader]:
-    if checkpoint_files.is_checkpoint(path):
-        title = f"{PARAM}: checkpoint {path} is damaged: "
-        return str(path), checkpoint_files.read_through(str(path), title)
-    folder = checkpoint_files.checkpoints_folder(path)
-    newest = folder and checkpoint_files.read_newest(
-        folder, log, f"Name another in {PARAM}."
-    )
-    if newest:
-        return newest.prefix, newest.reader
-    problem = "holds no checkpoints" if path.is_dir() else "does not exist"
-    raise UserValueError(
-        f"{PARAM}: expected a checkpoint, such as RUN/checkpoints/ckpt-00000600, or "
-        f"the directory of a run, for its newest; {path} {problem}. "
-        "task.train.init_from_checkpoint_override replaces the checkpoint of all rules."
-    )
 
 
 def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lingvo_pipe.core.checks import is_sequence
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.optim.frozen_variables import paths_with
 
 PARAM = "task.train.init_from_checkpoint_rules"
@@ -45,14 +45,16 @@ def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
     )
     if several := [path for path, count in counts.items() if count > 1]:
         raise UserValueError(
-            f"{PARAM}: expected 1 checkpoint for each variable, got more for "
-            f"{len(several)}, such as {several[0]}. Exclude them from all but one."
+            path=PARAM,
+            expected="1 checkpoint for each variable",
+            got=Words(f"more for {len(several)}, such as {several[0]}"),
+            hint="Exclude them from all but one.",
         )
     return resolved
 
 
 def with_checkpoint(rules: Any, checkpoint: str) -> dict[str, Any]:
-    """Returns rules with another checkpoint.
+    """Returns rules with another checkpoint in the place of their only one.
 
     Raises:
         ValueError: unless the rules name exactly one checkpoint.
@@ -61,9 +63,9 @@ def with_checkpoint(rules: Any, checkpoint: str) -> dict[str, Any]:
         raise _malformed(rules)
     if len(rules) != 1:
         raise UserValueError(
-            "task.train.init_from_checkpoint_override: expected 1 checkpoint in "
-            f"{PARAM} to replace by {checkpoint!r}, got {len(rules)}, {list(rules)}. "
-            "Name it in the rules."
+            path=PARAM,
+            expected="1 checkpoint, for init_from_checkpoint_override to replace",
+            got=list(rules),
         )
     (lists,) = rules.values()
     return {checkpoint: lists}
@@ -95,8 +97,9 @@ def _name(pattern: str, name_format: str, path: str) -> str:
         return name_format % groups
     except (TypeError, ValueError) as error:
         raise UserValueError(
-            f"{PARAM}: expected one %s for each group of an expression; {pattern!r} "
-            f"has {len(groups)}, and its format is {name_format!r} ({error})."
+            path=PARAM,
+            expected=f"one %s for each group of {pattern!r}, {len(groups)}",
+            got=Words(f"{name_format!r} ({error})"),
         ) from error
 
 

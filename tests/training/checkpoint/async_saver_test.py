@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from tests.support.errors import fails
 
 Variables: TypeAlias = dict[str, tf.Variable]
 
@@ -67,22 +68,16 @@ def test_states_are_saved_in_order(tmp_path: Path, variables: Variables) -> None
     assert variables["a/b"].numpy().tolist() == [3.0, 3.0]
 
 
-def test_the_next_save_raises_the_error(tmp_path: Path, variables: Variables) -> None:
+@pytest.mark.parametrize("call", [lambda saver: saver.save(6), AsyncSaver.close])
+def test_the_next_call_raises_the_error(
+    tmp_path: Path, variables: Variables, call: Callable[[AsyncSaver], None]
+) -> None:
     saver = AsyncSaver(Checkpointer(tmp_path, variables), pytest.fail)
     saver.save(5)
     saver.save(4)
-    with pytest.raises(ValueError, match=rf"\bstep\b.*\b5\b.*{tmp_path}.*\b4\b"):
-        saver.save(6)
+    with fails(path="step", got=4):
+        call(saver)
     saver.close()
-
-
-def test_closing_raises_the_error(tmp_path: Path, variables: Variables) -> None:
-    (tmp_path / "run").mkdir()
-    saver = AsyncSaver(Checkpointer(tmp_path / "run", variables), pytest.fail)
-    saver.save(5)
-    saver.save(4)
-    with pytest.raises(ValueError, match=rf"\bstep\b.*\b5\b.*{tmp_path}.*\b4\b"):
-        saver.close()
 
 
 def test_a_failure_of_training_comes_first_and_loses_nothing(
@@ -115,8 +110,8 @@ def test_if_training_failed_too_the_error_is_logged(
 
     with pytest.raises(KeyError, match="training"):
         fail()
-    assert len(logged) == 1
-    assert re.search(rf"\bstep\b.*\b5\b.*{tmp_path}\b.*\b4\b", logged[0])
+    (line,) = logged
+    assert "step: expected at least 5" in line
 
 
 def test_a_new_pinned_checkpoint_exists_before_the_old_is_deleted(

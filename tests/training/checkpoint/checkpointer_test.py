@@ -1,19 +1,18 @@
 """Checkpoints survive round trips, damage and kills; other models' are rejected."""
 
-import contextlib
 import itertools
-import multiprocessing
 import os
 import pathlib
 import re
 import shutil
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from tests.support.errors import fails
 from tests.training.injected_faults import KilledError, empty, flip, remove, truncate
 
 NAMES = ("task/stem/conv/w", "task/stem.0/b", "learner/moment.Size", "skipped_steps")
@@ -87,7 +86,7 @@ def test_keeps_the_last_checkpoints(tmp_path, keep):
 
 
 def test_keep_must_be_positive(tmp_path):
-    with pytest.raises(ValueError, match=r"\bkeep\b.*\b1\b.*\b0\b"):
+    with fails(path="keep", got=0):
         Checkpointer(tmp_path, {}, keep=0)
 
 
@@ -100,7 +99,7 @@ def test_a_saved_step_is_not_saved_again(saved):
 
 
 def test_saving_before_later_checkpoints_is_rejected(saved):
-    with pytest.raises(ValueError, match=rf"\bstep\b.*\b2\b.*{saved}\b.*\b1\b"):
+    with fails(path="step", got=1):
         Checkpointer(saved, make_variables()).save(1)
 
 
@@ -154,8 +153,9 @@ def test_only_damaged_checkpoints_are_an_error(saved):
     for path in saved.glob("ckpt-*.index"):
         truncate(path)
     variables = make_variables(7)
-    with pytest.raises(ValueError, match=rf"{saved}\b.*\b2\b.*step 2: .*step 1: \S"):
+    with fails(UserDamageError, path=str(saved)) as info:
         Checkpointer(saved, variables, log=lambda line: None).restore()
+    assert re.search(r"step 2: .*step 1: \S", info.value.got)
     assert values_of(variables) == {7}
 
 
@@ -163,7 +163,7 @@ def test_a_checkpoint_of_another_model_is_rejected_whole(saved):
     variables = make_variables(7)
     variables["task/stem/conv/v"] = variables.pop("task/stem/conv/w")
     variables["task/stem.0/b"] = tf.Variable(tf.fill([6], 7.0))
-    with pytest.raises(ValueError, match=f"{saved}/ckpt-00000002") as caught:
+    with fails(path=f"{saved}/ckpt-00000002") as info:
         Checkpointer(saved, variables).restore()
     expected = [
         r"  missing \(1\):$",
@@ -173,19 +173,18 @@ def test_a_checkpoint_of_another_model_is_rejected_whole(saved):
         r"  unexpected \(1\):$",
         r"    task/stem/conv/w, float32 \[3, 4\]$",
     ]
-    for line, pattern in zip(
-        str(caught.value).splitlines()[1:-1], expected, strict=True
-    ):
+    for line, pattern in zip(info.value.got.splitlines()[1:], expected, strict=True):
         assert re.match(pattern, line)
     assert values_of(variables) == {7}
 
 
 def test_only_the_first_of_many_problems_are_shown(tmp_path):
     Checkpointer(tmp_path, {f"w{i}": tf.Variable(0.0) for i in range(500)}).save(1)
-    with pytest.raises(ValueError, match=r"unexpected \(500\):") as caught:
+    with fails() as info:
         Checkpointer(tmp_path, {}).restore()
-    assert re.search(r"\n\D+ 492\b", str(caught.value))
-    assert "w499" not in str(caught.value)
+    assert "unexpected (500):" in info.value.got
+    assert "and 492 more" in info.value.got
+    assert "w499" not in info.value.got
 
 
 def test_a_checkpoint_is_on_disk_before_it_counts(tmp_path, monkeypatch):
@@ -255,45 +254,6 @@ def test_a_kill_between_any_two_file_operations_loses_nothing(tmp_path, keep):
     assert countdown >= 6  # mkdir, data, index, rmdir, two deleted files, state.
 
 
-BIG = {f"w{i}": [20_000] for i in range(10)}
-
-
-def save_until_killed(directory, pipe):
-    """Restores, then saves step after step and sends each step's number."""
-    variables = {name: tf.Variable(tf.zeros(shape)) for name, shape in BIG.items()}
-    checkpointer = Checkpointer(directory, variables, keep=2)
-    restored = checkpointer.restore() or 0
-    pipe.send((restored, values_of(variables)))
-    for step in itertools.count(restored + 1):
-        assign(variables, step)
-        checkpointer.save(step)
-        pipe.send((step, {step}))
-
-
-def test_a_kill_at_any_moment_loses_nothing_saved(tmp_path):
-    # The server imports TensorFlow once; each child is a fork of it.
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["tensorflow"])
-    last_sent = 0
-    for seconds in (0.061, 0.087, 0.123, 0.173, 0.211):
-        receiver, sender = server.Pipe(duplex=False)
-        child = server.Process(target=save_until_killed, args=(tmp_path, sender))
-        child.start()
-        sender.close()
-        restored, values = receiver.recv()
-        assert values == {restored}
-        # It may have saved one step that it could not send.
-        assert last_sent <= restored <= last_sent + 1
-        last_sent, _ = receiver.recv()  # However slow the machine, something is saved.
-        time.sleep(seconds)
-        child.kill()
-        child.join()
-        with contextlib.suppress(EOFError):
-            while True:
-                last_sent, _ = receiver.recv()
-        assert last_sent > restored
-
-
 @pytest.mark.parametrize("put", [shutil.copy, shutil.move])
 def test_a_checkpoint_of_another_step_is_passed_over(tmp_path, put):
     variables = {"w": tf.Variable(0.0), "global_step": tf.Variable(0, dtype=tf.int64)}
@@ -316,6 +276,6 @@ def test_a_lone_checkpoint_of_another_step_is_refused_and_stays(tmp_path):
     checkpointer.save(0)
     for path in tmp_path.glob("ckpt-00000000.*"):
         path.rename(str(path).replace("000.", "003."))
-    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b3\b.*\b0\b"):
+    with fails(UserDamageError, path=str(tmp_path)):
         Checkpointer(tmp_path, variables).restore()
     assert checkpointer.saved_steps() == [3]

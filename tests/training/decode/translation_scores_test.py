@@ -39,11 +39,6 @@ def test_each_pair_has_the_score_of_its_sentences() -> None:
     )
 
 
-def test_perfect_translations_score_a_hundred() -> None:
-    (scores,) = scores_by_languages([translation(each, each) for each in REFERENCES])
-    assert (scores.bleu, scores.chrf) == pytest.approx((100.0, 100.0))
-
-
 def test_the_table_has_means_and_signatures() -> None:
     scores = [
         TranslationScores("de-en", 1200, 20.0, 40.5, "tok:13a", "nc:6"),
@@ -65,12 +60,10 @@ def test_the_table_has_means_and_signatures() -> None:
     ("language", "tokenizer"),
     [
         ("en", "13a"),
-        ("ko", "13a"),
         ("zh", "zh"),
         ("zh_Hant", "zh"),
         ("zh-CN", "zh"),
         ("ja", "char"),
-        ("th", "char"),
     ],
 )
 def test_words_are_those_of_the_target_language(language: str, tokenizer: str) -> None:

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserNumberError, UserValueError
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
-from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
-from lingvo_pipe.training.eval.evaluation import Evaluation
-from lingvo_pipe.training.loop.batches import InputPosition
 from lingvo_pipe.training.run.metrics_log import read_metrics
-from lingvo_pipe.training.stability.non_finite import SkippedSteps
-from lingvo_pipe.training.step.train_step import TrainStep
+from tests.support.errors import fails
 from tests.training.injected_faults import before_calls
 from tests.training.toy_run import (
     STEPS,
@@ -34,7 +31,7 @@ DATA = Input(*map(batch, range(6)))
 
 def test_a_loss_that_is_not_finite_ends_training(tmp_path):
     data = Input(batch(0), batch(1), batch(2, scale=np.nan))
-    with pytest.raises(FloatingPointError, match=r"step 3\b.*\bnan\b.*learning_rate"):
+    with pytest.raises(UserNumberError, match=r"step 3\b.*\bnan\b"):
         run(make_task(), data, tmp_path)
     assert saved_steps(tmp_path) == [1, 2]
     # With good data the run resumes.
@@ -47,20 +44,21 @@ def test_a_loss_that_is_not_finite_ends_training(tmp_path):
 
 def test_variables_that_are_not_finite_are_not_saved(tmp_path):
     data = Input(*[batch(step, scale=1e3) for step in range(STEPS)])
-    with pytest.raises(FloatingPointError, match=r"step 1\b.*task/pipeline/cells_"):
+    with fails(UserNumberError) as info:
         run(make_task(learning_rate=1e38), data, tmp_path)
+    assert info.value.path.startswith("task/pipeline/cells_")
     assert saved_steps(tmp_path) == []
 
 
 def test_batches_that_end_too_soon_are_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"TrainBatches.*\b3\b.*\b2\b"):
+    with fails(path="TrainBatches", got="2, after which the run is saved"):
         run(make_task(), Input(batch(0), batch(1)), tmp_path)
     assert saved_steps(tmp_path) == [1, 2]
 
 
 def test_wrong_shapes_are_found_before_anything_is_written(tmp_path):
     small = NestedMap({name: value[:1] for name, value in batch(0).items()})
-    with pytest.raises(ValueError, match=r"task/pipeline.*\b1\b.*\b2\b"):
+    with pytest.raises(UserValueError, match=r"task/pipeline"):
         run(make_task(), Input(small), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -87,33 +85,6 @@ def test_what_is_reported_is_on_disk_before_a_checkpoint_is_saved(
     assert found == [(n, True) for n in range(1, STEPS + 1)]
 
 
-def test_evaluation_is_the_mean_over_examples_without_padding():
-    task = make_task()
-    batches = [batch(0), batch(1), batch(2, num_padding=3)]
-    got = Evaluation(task)(Input(*batches).EvalBatches())
-
-    first, second = (cell.vars for cell in task.pipeline.cells)
-    images = np.concatenate([b.image for b in batches])
-    labels = np.concatenate([b.label for b in batches])
-    is_real = np.concatenate([b.weight for b in batches]) > 0
-    hidden = np.maximum(images @ first.w.numpy() + first.b.numpy(), 0)
-    logits = hidden @ second.w.numpy() + second.b.numpy()
-    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    losses = -log_probs[np.arange(len(labels)), labels]
-    assert got == pytest.approx(
-        {
-            "loss": losses[is_real].mean(),
-            "accuracy": (logits.argmax(-1) == labels)[is_real].mean(),
-        },
-        rel=1e-5,
-    )
-
-
-def test_evaluation_without_batches_is_rejected():
-    with pytest.raises(ValueError, match=r"evaluation.*\b1 batch"):
-        Evaluation(make_task())([])
-
-
 def published_task(max_steps=6, **train_params):
     p = published_params()
     p.train.Set(max_steps=max_steps, **train_params)
@@ -129,18 +100,6 @@ def test_a_resumed_run_ends_in_the_same_bytes(tmp_path):
     assert any("ema" in name for name in expected)
     assert saved_bytes(tmp_path / "parts", 6) == expected
     assert parts == whole
-
-    # The averages were evaluated.
-    task = published_task()
-    step = TrainStep(task)
-    state = {
-        **step.State(),
-        **InputPosition(DATA).state(),
-        **SkippedSteps(task.params.train).state(),
-    }
-    assert Checkpointer(tmp_path / "whole/checkpoints", state).restore() == 6
-    assert Evaluation(task, step.EvalValues)([batch(9)]) == whole
-    assert Evaluation(task)([batch(9)]) != whole
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +153,7 @@ def test_a_started_run_does_not_need_its_source(tmp_path, source):
         tmp_path / "whole",
     )
     killed = published_task(max_steps=1, init_from_checkpoint_rules=rules)
-    with pytest.raises(ValueError, match=r"TrainBatches.*\b1\b.*\b0\b"):
+    with fails(path="TrainBatches", got="0, after which the run is saved"):
         run(killed, Ended(DATA), tmp_path / "parts")
     assert saved_steps(tmp_path / "parts") == [0]
     shutil.rmtree(source)
@@ -208,17 +167,9 @@ def test_a_started_run_does_not_need_its_source(tmp_path, source):
 def test_a_wrong_source_is_found_before_anything_is_written(tmp_path, source):
     p = published_params(num_classes=3)
     p.train.init_from_checkpoint_rules = own_names(source)
-    with pytest.raises(
-        ValueError, match=r"/out/w,.* float32 \[5, 3\],.* float32 \[5, 2\]"
-    ):
+    with fails(path="task.train.init_from_checkpoint_rules"):
         run(p.Instantiate(), DATA, tmp_path / "new")
     assert not (tmp_path / "new").exists()
-
-
-def test_a_source_without_rules_is_rejected(tmp_path, source):
-    task = published_task(init_from_checkpoint_override=str(source))
-    with pytest.raises(ValueError, match=rf"_override.*_rules.*'{source}'.*\b0\b"):
-        run(task, DATA, tmp_path / "new")
 
 
 def test_frozen_parameters_are_counted_separately(tmp_path):

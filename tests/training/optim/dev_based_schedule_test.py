@@ -4,6 +4,7 @@ import pytest
 
 from lingvo_pipe.schedule import DevBasedSchedule
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from tests.support.errors import fails
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
 
 STEPS = 6
@@ -36,7 +37,7 @@ def test_a_loss_that_is_not_a_number_is_no_improvement():
 
 
 def test_earlier_evaluations_must_have_the_metric():
-    with pytest.raises(ValueError, match=r"lr_schedule\.metric.*'accuracy'"):
+    with fails(path="task.train.lr_schedule.metric", got="accuracy"):
         factors([(2, 3.0)], metric="accuracy")
 
 
@@ -78,12 +79,13 @@ def test_a_resumed_run_has_the_same_rates(tmp_path):
 
 
 def test_evaluations_must_be_there(tmp_path):
-    with pytest.raises(ValueError, match=r"task\.eval\.interval_steps"):
+    with fails(path="task.eval.interval_steps"):
         run(task(interval_steps=None), DATA, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
 def test_evaluations_must_have_the_metric():
     schedule = DevBasedSchedule.Params().Set(metric="-los").Instantiate()
-    with pytest.raises(ValueError, match=r"lr_schedule\.metric.*'loss'"):
+    with fails() as info:
         schedule.CheckEvaluations(2, ["loss", "accuracy"])
+    assert str(info.value).startswith("task.train.lr_schedule.metric: ")

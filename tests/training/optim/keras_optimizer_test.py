@@ -11,8 +11,7 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     make_optimizer,
 )
 from lingvo_pipe.training.optim.optimizers import RMSpropFromOnes
-
-SGD = OptimizerParams("SGD")
+from tests.support.errors import fails
 
 
 def test_params_reach_keras():
@@ -32,52 +31,36 @@ def test_ours_are_found_by_name():
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "schedule", "message"),
+    ("optimizer", "got", "hint"),
     [
-        (OptimizerParams("Adagrd"), None, "'Adagrd'.*'Adagrad'"),
-        (OptimizerParams("Optimizer"), None, "'Optimizer'.*'MultiOptimizer'"),
-        (OptimizerParams("serialize"), None, "'serialize'.*'Adadelta'"),
-        (
-            OptimizerParams("SGD", momentom=1),
-            None,
-            r"\bSGD\b.*\['momentom'\].*'momentum'",
-        ),
-        (
-            OptimizerParams("SGD", learning_rate=1),
-            None,
-            r"\['learning_rate'\].*task\.train\.learning_rate",
-        ),
-        (
-            OptimizerParams("SGD", global_clipnorm=1),
-            None,
-            r"\['global_clipnorm'\].*clip_gradient_norm_to_value",
-        ),
-        (
-            OptimizerParams("SGD", use_ema=True),
-            None,
-            r"\['use_ema'\].*task\.train\.ema_decay",
-        ),
-        (OptimizerParams("RMSprop", rh0=0.9), None, r"\bRMSprop\b.*\['rh0'\].*'rho'"),
-        (
-            OptimizerParams("RMSpropFromOne"),
-            None,
-            "'RMSpropFromOne'.*'RMSpropFromOnes'",
-        ),
-        (OptimizerParams("SGD", momentum=2.0), None, r"\bSGD\b.*{'momentum': 2\.0}"),
-        (SGD, ScheduleParams("CosinDecay"), "'CosinDecay'.*'CosineDecay'"),
-        (SGD, ScheduleParams("CosineDecay", steps=3), r"\['steps'\].*'decay_steps'"),
-        (SGD, ScheduleParams("CosineDecay"), "CosineDecay.*{}.*decay_steps"),
+        (OptimizerParams("Adagrd"), "Adagrd", "'Adagrad'"),
+        (OptimizerParams("Optimizer"), "Optimizer", ""),
+        (OptimizerParams("serialize"), "serialize", ""),
+        (OptimizerParams("SGD", momentom=1), ["momentom"], ""),
+        (OptimizerParams("SGD", learning_rate=1), ["learning_rate"], "learning_rate"),
+        (OptimizerParams("SGD", global_clipnorm=1), ["global_clipnorm"], "norm_to_val"),
+        (OptimizerParams("RMSpropFromOne"), "RMSpropFromOne", "'RMSpropFromOnes'"),
+        (OptimizerParams("SGD", momentum=2.0), None, ""),
+        ("Adam", "Adam", ""),
     ],
 )
-def test_what_keras_lacks_is_refused(optimizer, schedule, message):
-    with pytest.raises(ValueError, match=message):
-        make_optimizer(optimizer, 0.1, schedule)
+def test_optimizers_that_keras_lacks_are_refused(optimizer, got, hint):
+    with fails() as info:
+        make_optimizer(optimizer, 0.1)
+    assert info.value.path.startswith("task.train.optimizer")
+    assert got in (None, info.value.got)
+    assert hint in info.value.hint
 
 
-@pytest.mark.parametrize("schedule", [None, "CosineDecay"])
-def test_a_bare_name_is_refused(schedule: Any) -> None:
-    optimizer: Any = "Adam" if schedule is None else OptimizerParams("Adam")
-    with pytest.raises(
-        ValueError, match="(optimizer|lr_schedule): .*'(Adam|CosineDecay)'"
-    ):
-        make_optimizer(optimizer, 0.1, schedule)
+@pytest.mark.parametrize(
+    ("schedule", "path"),
+    [
+        (ScheduleParams("CosinDecay"), "task.train.lr_schedule.name"),
+        (ScheduleParams("CosineDecay", steps=3), "task.train.lr_schedule.arguments"),
+        (ScheduleParams("CosineDecay"), "task.train.lr_schedule.arguments"),
+        ("CosineDecay", "task.train.lr_schedule"),
+    ],
+)
+def test_schedules_that_keras_lacks_are_refused(schedule: Any, path: str) -> None:
+    with fails(path=path):
+        make_optimizer(OptimizerParams("SGD"), 0.1, schedule)

@@ -15,6 +15,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
 from lingvo_pipe.training.optim.learner import Learner, define_learner_params
+from tests.support.errors import fails
 
 HALVES = schedule.StepwiseExponentialSchedule.Params().Set(
     decay=0.5, num_steps_per_decay=2
@@ -193,7 +194,7 @@ def test_schedules_of_both_kinds_nest():
 
 def test_a_layer_is_no_schedule():
     p = learner_params(lr_schedule=FCLayer.Params())
-    with pytest.raises(ValueError, match=r"task\.train\.lr_schedule.*FCLayer"):
+    with fails(path="task.train.lr_schedule", got="FCLayer"):
         Learner(p, {"w": tf.Variable(0.0)})
 
 
@@ -235,21 +236,13 @@ def test_the_transformers_warm_up_is_one_step_ahead_of_linear_warmup():
     ("name", "arguments", "path"),
     [
         ("LinearSchedule", {"start": (3, 1.0), "limit": (3, 0.5)}, "limit"),
-        ("PolynomialSchedule", {"origin": "strat"}, "origin.*'start'"),
+        ("PolynomialSchedule", {"origin": "strat"}, "origin"),
         ("ExponentialSchedule", {"limit": (1, 0.0)}, "limit"),
-        (
-            "AnnealingSchedule",
-            {"lower_bound": 0.1, "factor": 0.5, "init": 2},
-            "init.*learning_rate",
-        ),
+        ("AnnealingSchedule", {"lower_bound": 0.1, "factor": 0.5, "init": 2}, "init"),
         ("CosineSchedule", {}, "total_steps"),
         ("PiecewiseConstantSchedule", {"values": [1.0]}, "boundaries"),
         ("PiecewiseConstantSchedule", {"boundaries": [3, 1]}, "boundaries"),
-        (
-            "PiecewiseConstantSchedule",
-            {"boundaries": [3], "values": [1.0]},
-            r"values.*\b2\b",
-        ),
+        ("PiecewiseConstantSchedule", {"boundaries": [3], "values": [1.0]}, "values"),
         ("CycleSchedule", {"schedules": [HALVES], "steps": [1, 2]}, "schedules"),
         ("CycleSchedule", {"schedules": [HALVES], "steps": [0]}, "steps"),
         ("LinearRampupPiecewiseConstantSchedule", {}, "num_splits"),
@@ -257,8 +250,9 @@ def test_the_transformers_warm_up_is_one_step_ahead_of_linear_warmup():
     ],
 )
 def test_wrong_params_are_named(name, arguments, path):
-    with pytest.raises(ValueError, match=rf"LRSched\.{path}"):
+    with fails() as info:
         getattr(schedule, name).Params().Set(**arguments).Instantiate()
+    assert str(info.value).startswith(f"LRSched.{path}: ")
 
 
 def test_a_schedule_without_a_value_is_named():

@@ -59,20 +59,6 @@ def test_state_is_shown_and_not_counted():
     assert re.search(r"cells_0 +BatchNormLayer +\[8, 6\] +[\d,]+ +12\n", text)
 
 
-@pytest.mark.parametrize(("splits", "micro_batches"), [(1, 4), (2, 4), (3, 8), (3, 2)])
-def test_the_bubble_of_even_stages_is_that_of_the_formula(splits, micro_batches):
-    lines = described(
-        splits,
-        *[dense(6, 6)] * 3 * splits,
-        num_micro_batches=micro_batches,
-        recompute="never",
-    ).splitlines()
-    shares = [line for line in lines if f", {1 / splits:.1%} of the flops, " in line]
-    assert len(shares) == splits
-    bubble = (splits - 1) / (micro_batches + splits - 1)
-    assert re.match(rf"bubble: {bubble:.1%} .*\bgpipe\b", lines[-1])
-
-
 @pytest.mark.parametrize(
     ("recompute", "idle", "total"),
     # Stages of 1 and 3 units forward, twice that backward: from 0 to 1 the first
@@ -92,8 +78,7 @@ def macs(line):
     return int(line.split()[-2].replace(",", ""))
 
 
-@pytest.mark.parametrize("splits", [1, 2, [1, 4]])
-@pytest.mark.parametrize("micro_batches", [1, 2, 3])
+@pytest.mark.parametrize(("splits", "micro_batches"), [(1, 1), (2, 3), ([1, 4], 2)])
 def test_macs_are_those_of_an_example(splits, micro_batches):
     sizes = [(6, 40), (40, 5), (5, 5), (5, 3)]
     layers = [dense(*size) for size in sizes]
@@ -158,13 +143,6 @@ def test_micro_batches_that_cannot_be_cut_replace_the_bubble():
     assert re.search(r"\nbubble: [^%\n]*\b8\b.*\b9\b", text)
 
 
-def test_allocates_nothing():
-    huge = 10**8
-    text = described(1, dense(6, huge), dense(huge, huge), dense(huge, 3))
-    assert f"[{huge}, {huge}] {huge**2:,}" in " ".join(text.split())
-    assert f"total: {6 * huge + huge + huge**2 + huge + 3 * huge + 3:,} param" in text
-
-
 class LargeImages:
     """An input of large images."""
 
@@ -186,7 +164,3 @@ def test_an_amoebanet_is_shown_cell_by_cell_without_being_allocated():
     assert list(map(count, rows)) == parameter_counts(cells)
     want = cell_costs(cells, (1, 224, 224, 3)).flops
     assert list(map(macs, rows)) == [round(n / 2) for n in want]
-    stages = [want[:3], want[3:6], want[6:]]
-    unevenness = max(map(sum, stages)) * 3 / sum(want)
-    (balance,) = [line for line in lines if line.startswith("balance: ")]
-    assert f": {unevenness:.2f} in flops, " in balance

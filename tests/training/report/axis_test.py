@@ -12,17 +12,8 @@ from lingvo_pipe.training.report.axis import (
     step_axis,
 )
 
-PAIRS = [
-    (0.0, 0.0),
-    (0.0, 1.0),
-    (0.024, 0.9679),
-    (88.68, 88.68),
-    (-3.0, 5.0),
-    (-2e-7, -1e-7),
-    (1e6, 1.0001e6),
-    (1e-5, 3e-3),
-    (1e37, 3e38),
-]
+PAIRS = [(0.0, 0.0), (88.68, 88.68), (-2e-7, -1e-7), (1e6, 1.0001e6), (1e37, 3e38)]
+PAIRS += [tuple(sorted(x)) for x in np.random.default_rng(0).normal(size=[100, 2])]
 
 
 def number(label):
@@ -39,14 +30,14 @@ def check(axis, low, high):
     assert max(map(len, labels)) <= 12
 
 
-@pytest.mark.parametrize(("low", "high"), PAIRS)
-def test_linear_axes(low, high):
-    axis = linear_axis(low, high)
-    check(axis, low, high)
-    assert (axis.position(axis.low), axis.position(axis.high)) == (0, 1)
-    # An axis that does not start at 0 has little empty space.
-    if low < high and axis.low != 0:
-        assert axis.high - axis.low < 2 * (high - low)
+def test_linear_axes():
+    for low, high in PAIRS:
+        axis = linear_axis(low, high)
+        check(axis, low, high)
+        assert (axis.position(axis.low), axis.position(axis.high)) == (0, 1)
+        # An axis that does not start at 0 has little empty space.
+        if low < high and axis.low != 0:
+            assert axis.high - axis.low < 2 * (high - low)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +51,6 @@ def test_linear_axes(low, high):
 )
 def test_labels_of_linear_axes(low, high, labels):
     assert linear_axis(low, high).labels() == labels
-
-
-def test_linear_axes_of_any_numbers():
-    for low, high in np.random.default_rng(0).normal(size=[500, 2]):
-        check(linear_axis(*sorted((low, high))), *sorted((low, high)))
 
 
 @pytest.mark.parametrize(
@@ -86,15 +72,12 @@ def test_log_axes_of_many_powers():
     check(log_axis(1e-30, 1e30), 1e-30, 1e30)
 
 
-@pytest.mark.parametrize("last", [1, 2, 3, 7, 10, 60, 539, 1000, 123_456, 10**7])
-def test_axes_of_steps_are_whole_numbers(last):
-    axis = step_axis(last)
-    check(axis, 0, last)
-    assert all(tick.is_integer() for tick in axis.ticks)
-    assert axis.high == last
-
-
-def test_a_run_without_a_step_has_an_axis():
+def test_axes_of_steps_are_whole_numbers():
+    for last in (1, 2, 3, 7, 10, 60, 539, 1000, 123_456, 10**7):
+        axis = step_axis(last)
+        check(axis, 0, last)
+        assert all(tick.is_integer() for tick in axis.ticks)
+        assert axis.high == last
     assert step_axis(0).position(0) == 0
 
 

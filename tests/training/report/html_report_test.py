@@ -8,10 +8,12 @@ from html.parser import HTMLParser
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.report.html_report import report_end, write_report
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
+from tests.support.errors import fails
 from tests.training.toy_run import STEPS, Input, batch, make_task, run
 
 MODEL = "toy.Toy"
@@ -152,7 +154,7 @@ def test_many_reports_make_few_points(tmp_path):
     assert has_text(page, r"\bmean\b.*\b25\b")
 
 
-@pytest.mark.parametrize("params", ["", "name : 1\n", "task.train.max_steps : None\n"])
+@pytest.mark.parametrize("params", ["", "task.train.max_steps : None\n"])
 def test_an_empty_run_has_a_page(tmp_path, params):
     page = report(started(tmp_path, params))
     assert has_text(page, "^Nothing")
@@ -236,6 +238,7 @@ def test_the_last_translations_have_their_scores(tmp_path):
 def test_checkpoints_are_listed(tmp_path):
     directory = started(tmp_path)
     directory.checkpoints_path.mkdir()
+    (tmp_path / "metrics.jsonl").touch()
     for step in (600, 1200):
         for ending in ("index", "data-00000-of-00001"):
             path = directory.checkpoints_path / f"ckpt-{step:08d}.{ending}"
@@ -256,20 +259,25 @@ def test_skipped_batches_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [("metrics.jsonl", r"metrics\.jsonl:1\b"), ("best.json", r"best\.json\b.*JSON")],
+    ("name", "place"),
+    [
+        ("metrics.jsonl", "metrics.jsonl:1"),
+        ("best.json", "best.json"),
+        ("checkpoints/ckpt-00000007.index", "metrics.jsonl"),  # It is missing.
+    ],
 )
-def test_damaged_files_are_named(tmp_path, name, message):
+def test_damaged_files_are_named(tmp_path, name, place):
     directory = started(tmp_path)
+    directory.checkpoints_path.mkdir()
     (tmp_path / name).write_text("{\n")
-    with pytest.raises(ValueError, match=message):
+    with fails(UserDamageError, path=f"{tmp_path}/{place}"):
         write_report(directory)
     assert not directory.report_path.exists()
     # A run that has ended is complete all the same.
     lines: list[str] = []
     report_end(directory, lines.append)
     (line,) = lines
-    assert re.search(message, line)
+    assert f"{tmp_path}/{place}: " in line
     assert f"--mode=report --logdir={tmp_path}" in line
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
+from tests.support.errors import fails
 
 
 def _record(logdir: Path) -> ResumeRecord:
@@ -71,5 +72,6 @@ def test_lost_and_changed_lines_are_refused(logdir: Path, lost: str) -> None:
     text = path.read_text()
     changed = {"line": text.partition("\n")[2], "digit": text.replace("0.5", "0.6")}
     path.write_text(changed.get(lost, ""))
-    with pytest.raises(UserValueError, match=rf"^{path}: .*record\.json"):
+    with fails(UserDamageError, path=str(path)) as info:
         _record(logdir).check(5)
+    assert "record.json" in info.value.hint

@@ -3,15 +3,18 @@
 import errno
 import multiprocessing
 import os
+import re
 import shutil
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from tests.support.errors import fails
 
-TOO_LONG = os.strerror(errno.ENAMETOOLONG)
+LONG = "x" * 300
 NO_DIRECTORY = os.strerror(errno.ENOTDIR)
 PARAMS = "# a comment of the model's\nname : 'x'\ntrain.max_steps : 3\n"
 
@@ -69,38 +72,50 @@ def another_programs(tmp_path):
     (tmp_path / "run" / "params.txt").write_text("name : 'x'\n")
 
 
+def a_run_without_params(tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+
+
 @pytest.mark.parametrize(
-    ("prepare", "message"),
+    ("prepare", "got"),
     [
-        (a_file, rf"/run \({NO_DIRECTORY}\).*--logdir"),
-        (a_dangling_link, rf"/run \({NO_DIRECTORY}\).*--logdir"),
-        (somebody_elses, r"/run\b[^/]*\bparams\.txt.*--logdir"),
-        (another_models, r"image\.digits\.X.*/run\b.*--model=image\.digits\.Y"),
-        (another_programs, r"'# model: NAME'.*/run/params\.txt\b"),
+        (a_file, rf"/run \({NO_DIRECTORY}\)"),
+        (a_dangling_link, rf"/run \({NO_DIRECTORY}\)"),
+        (somebody_elses, r"/run, which has files but no params\.txt"),
+        (another_models, r"/run, one of image\.digits\.Y"),
     ],
 )
-def test_other_paths_are_rejected_untouched(tmp_path, prepare, message):
+def test_other_paths_are_rejected_untouched(tmp_path, prepare, got):
     prepare(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError, match=message) as caught:
+    with fails(path="--logdir") as info:
         RunDirectory(tmp_path / "run", "image.digits.X")
-    assert "\n" not in str(caught.value)
+    assert re.search(got, info.value.got)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_directory_that_cannot_be_created_is_rejected(tmp_path):
+@pytest.mark.parametrize("prepare", [another_programs, a_run_without_params])
+def test_a_run_without_its_name_is_damaged(tmp_path, prepare):
+    prepare(tmp_path)
+    with fails(UserDamageError, path=str(tmp_path / "run" / "params.txt")):
+        RunDirectory(tmp_path / "run", "image.digits.X")
+
+
+@pytest.mark.parametrize("logdir", ["/proc/run", "/proc/runs/run", "file/run", LONG])
+def test_a_directory_that_cannot_be_created_is_rejected(tmp_path, logdir):
     (tmp_path / "file").write_text("")
-    for logdir in ("/proc/run", "/proc/runs/run", str(tmp_path / "file" / "run")):
-        with pytest.raises(ValueError, match=rf"{logdir} \(.*--logdir"):
-            RunDirectory(logdir, "image.digits.X")
+    with fails(path="--logdir") as info:
+        RunDirectory(tmp_path / logdir, "image.digits.X")
+    assert info.value.got.startswith(f"{tmp_path / logdir} (")
 
 
 def test_an_error_of_damaged_params_names_their_file(tmp_path):
     """Once the error named the line only, as if it came from the command line."""
     run = RunDirectory(tmp_path, "image.digits.X")
     run.write_params(PARAMS + "bogus\n")
-    with pytest.raises(ValueError, match=rf"{tmp_path}/params\.txt.*'bogus'"):
+    with fails(UserDamageError, path=f"{tmp_path}/params.txt") as info:
         run.read_params()
+    assert "'bogus'" in info.value.got
 
 
 def _hold(directory: Path, pipe: Connection) -> None:
@@ -117,8 +132,9 @@ def test_a_lock_is_held_until_its_process_is_killed(tmp_path: Path) -> None:
     holder.start()
     try:
         number = here.recv()
-        with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{number}\b"):
+        with fails(path=str(tmp_path)) as info:
             RunDirectory(tmp_path, "toy.Toy").lock()
+        assert f"process {number} " in info.value.got
     finally:
         holder.kill()
         holder.join()
@@ -143,7 +159,7 @@ def test_a_lock_may_be_taken_twice_and_again(tmp_path: Path) -> None:
     lock, other = RunDirectory(tmp_path, "toy.Toy"), RunDirectory(tmp_path, "toy.Toy")
     lock.lock()
     lock.lock()
-    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{os.getpid()}\b"):
+    with fails(path=str(tmp_path)):
         other.lock()
     lock.unlock()
     lock.unlock()
@@ -186,10 +202,11 @@ def test_files_of_others_are_refused_unless_allowed(tmp_path, make, name):
     (run.path / "below").mkdir()
     (run.path / "below" / "file").touch()
     make(run.path / name)
-    with pytest.raises(ValueError, match=rf"{run.path / name}\b.*_foreign_logdir"):
+    with fails(path="--logdir") as info:
         RunDirectory(run.path, "image.digits.X")
+    assert info.value.got.startswith(f"{run.path / name}, ")
     if name == "params.txt" and (run.path / name).is_symlink():
-        with pytest.raises(ValueError, match=rf"^{run.path / name}:"):
+        with pytest.raises(UserValueError, match=rf"^{run.path / name}:"):
             RunDirectory(run.path, "image.digits.X", allow_foreign=True)
     else:
         RunDirectory(run.path, "image.digits.X", allow_foreign=True)
@@ -203,10 +220,10 @@ def test_an_attackers_directory_overwrites_no_file(tmp_path):
     for name in ("lock", ".params.txt.incomplete"):
         (tmp_path / "run" / name).symlink_to(victim)
     _belonging_to_another(tmp_path / "run")
-    with pytest.raises(ValueError, match=rf"{tmp_path}/run\b.*\b12345\b"):
+    with fails(path="--logdir"):
         RunDirectory(tmp_path / "run", "image.digits.X")
     run = RunDirectory(tmp_path / "run", "image.digits.X", allow_foreign=True)
-    with pytest.raises(ValueError, match=rf"^{tmp_path}/run/lock:"):
+    with pytest.raises(UserValueError, match=rf"^{tmp_path}/run/lock:"):
         run.lock()
     run.write_params(PARAMS)
     assert victim.read_text() == "years of work"
@@ -221,7 +238,7 @@ def test_a_link_to_a_directory_of_ones_own_is_followed(tmp_path):
 
 def test_a_url_is_refused_and_makes_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"--logdir: .*'gs://runs/a'"):
+    with fails(path="--logdir", got="gs://runs/a"):
         RunDirectory("gs://runs/a", "image.digits.X")
     assert os.listdir(tmp_path) == []
 
@@ -235,12 +252,5 @@ def test_a_directory_that_is_gone_is_noticed(tmp_path, replace):
     if replace:
         other = RunDirectory(tmp_path / "run", "image.digits.X")
         other.lock()
-    with pytest.raises(ValueError, match=rf"^{run.path}:"):
+    with pytest.raises(UserValueError, match=rf"^{run.path}:"):
         run.check_present()
-
-
-@pytest.mark.parametrize("logdir", ["x" * 300, "/".join(["x" * 200] * 20)])
-def test_a_path_that_is_too_long_is_rejected(tmp_path: Path, logdir: str) -> None:
-    with pytest.raises(ValueError, match=rf"--logdir\b.*{TOO_LONG}"):
-        RunDirectory(tmp_path / logdir, "toy.Toy")
-    assert not any(tmp_path.iterdir())

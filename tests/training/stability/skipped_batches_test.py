@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
+from tests.support.errors import fails
 
 
 def _first(skipped: SkippedBatches, step: int, num: int) -> list[int]:
@@ -62,5 +62,5 @@ def test_batches_end_with_the_data(tmp_path: Path) -> None:
 def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "skipped.json"
     path.write_text('[{"after_step": 3}]\n')
-    with pytest.raises(ValueError, match=f"{path}:.*after_step.*num_batches"):
+    with fails(UserDamageError, path=str(path)):
         SkippedBatches(path)

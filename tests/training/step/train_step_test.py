@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.weights import SKIP_LP_REGULARIZATION, WeightParams
@@ -18,6 +19,7 @@ from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
 from tests.layers.lingvo_layers import Norm
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 from tests.training.toy_run import batch as toy_batch
 from tests.training.toy_run import published_params
 
@@ -63,8 +65,8 @@ class SkippingLayer(FCLayer):
         self.CreateVariable("scale", skipped)
 
 
-def _batch(weight: float = 1.0) -> NestedMap:
-    return NestedMap(x=tf.ones([4, 2]), weight=tf.fill([4], weight))
+def _batch() -> NestedMap:
+    return NestedMap(x=tf.ones([4, 2]), weight=tf.ones([4]))
 
 
 def _task(cls: Any = MeanTask, **params: Any) -> BaseTask:
@@ -73,8 +75,9 @@ def _task(cls: Any = MeanTask, **params: Any) -> BaseTask:
 
 def test_state_outside_the_pipeline_is_rejected() -> None:
     """Nothing would train it."""
-    with pytest.raises(ValueError, match=r"\['task/w', 'task/seen', 'task/dense/w'\]"):
+    with fails(path="task") as info:
         TrainStep(_task(StrayTask))
+    assert info.value.got.startswith("['task/w', 'task/seen', 'task/dense/w']")
 
 
 @pytest.mark.parametrize("by_stage", [False, True])
@@ -93,7 +96,7 @@ def test_weights_that_a_layer_excludes_do_not_decay(by_stage: bool) -> None:
 @pytest.mark.parametrize("name", ["learning_rate", "gradient_norm"])
 def test_a_steps_own_metrics_hide_no_other(name: str) -> None:
     step = TrainStep(_task(metric=name))
-    with pytest.raises(ValueError, match=f"'{name}'.*ComputeLoss"):
+    with fails(path="ComputeLoss", got=[name]):
         step(_batch())
     metrics = TrainStep(_task())(_batch())
     assert float(metrics.learning_rate[0]) == pytest.approx(0.1)
@@ -194,13 +197,6 @@ def test_early_evaluations_agree_with_training() -> None:
         assert n < 8 or evaluation([data])["loss"] == pytest.approx(expected, rel=0.2)
 
 
-def test_an_evaluation_of_weight_0_is_rejected() -> None:
-    evaluation = Evaluation(_task())
-    assert evaluation([_batch()]).keys() == {"loss", "extra"}
-    with pytest.raises(ValueError, match=r"\['extra', 'loss'\].*\b0\b"):
-        evaluation([_batch(weight=0.0)])
-
-
 def _state(step: TrainStep) -> dict[str, bytes]:
     return {name: v.numpy().tobytes() for name, v in step.State().items()}
 
@@ -218,7 +214,7 @@ def test_a_step_that_is_not_finite_changes_nothing(num_stages: int) -> None:
     step(toy_batch(0))
     before = _state(step)
     pattern = r"step 2\b.*\bnan\b.*input\[0\].*\bnan\b"
-    with pytest.raises(FloatingPointError, match=pattern):
+    with pytest.raises(UserNumberError, match=pattern):
         step(bad_batches(3, np.nan))
     assert _state(step) == before
     step(toy_batch(1))
@@ -248,6 +244,6 @@ def test_gradients_that_are_not_finite_are_an_error() -> None:
     )
     task.vars.pipeline.cells[0].b.assign([0.0])
     before = _state(step)
-    with pytest.raises(FloatingPointError, match=pattern):
+    with pytest.raises(UserNumberError, match=pattern):
         step(batch)
     assert _state(step) == before

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.core.errors import UserTypeError
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.input_checks import check_weights, checked_batches
+from tests.support.errors import fails
 
 
 class Given:
     """An input whose batches are anything."""
-
-    params: Params
-    element_spec: NestedMap
 
     def __init__(self, batches: Any):
         self._batches = batches
@@ -51,35 +49,24 @@ def test_data_sets_of_nested_maps_are_returned() -> None:
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_others_are_named(batches: Callable[[], Any], got: str) -> None:
-    named = rf"^Given\.TrainBatches: .*tf\.data\.Dataset.*\b{re.escape(got)}\b"
-    with pytest.raises(TypeError, match=named):
+    with fails(UserTypeError, path="Given.TrainBatches", got=got):
         checked_batches(Given(batches()), "TrainBatches")
 
 
 def test_an_empty_data_set_is_refused() -> None:
     empty = _dataset(NestedMap(x=[1.0])).take(0)
-    with pytest.raises(ValueError, match=r"^Given\.TrainBatches: .*\bempty\b"):
+    with fails(path="Given.TrainBatches", got="an empty data set"):
         checked_batches(Given(empty), "TrainBatches")
 
 
-def test_a_batch_that_no_memory_holds_is_refused_unread() -> None:
-    given = Given(None)
-    given.params = Params()
-    given.params.Define("batch_size", 10**12, "")
-    given.element_spec = NestedMap(x=tf.TensorSpec([10**12, 3]))
-    with pytest.raises(
-        ValueError, match=r"^input\.batch_size: .*\b1,000,000,000,000\b"
-    ):
-        checked_batches(given, "TrainBatches")
-
-
-@pytest.mark.parametrize("weight", [-1.0, -1e-30, math.nan, math.inf])
+@pytest.mark.parametrize("weight", [-1e-30, math.nan, math.inf])
 def test_bad_weights_are_refused(weight: float) -> None:
     batch = NestedMap(weight=tf.constant([[1.0, weight], [0.0, 0.5]]))
-    with pytest.raises(ValueError, match=r"^weight: .*\b1 of 4\b"):
+    with fails(path="weight") as info:
         check_weights(batch)
+    assert repr(info.value.got) == repr(float(np.float32(weight)))
     if weight < 0:
-        with pytest.raises(ValueError, match=r"^weight: "):
+        with fails(path="weight"):
             check_weights(batch, may_be_infinite=True)
     else:
         check_weights(batch, may_be_infinite=True)

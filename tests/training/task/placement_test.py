@@ -12,6 +12,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.pipeline.devices.device_names import parse_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.training.task.placement import Placement, place_stages
+from tests.support.errors import fails
 
 NUM_CELLS = 6
 
@@ -49,9 +50,9 @@ def test_devices_in_the_params_are_used(flag: str | None, splits: Any) -> None:
 
 @pytest.mark.parametrize("flag", ["3", "1", "cpu:0,gpu:1", "gpu:1,cpu:1", "gpu:1"])
 def test_other_devices_than_those_named_are_refused(flag: str) -> None:
-    words = rf"{flag}\b.*\bgpu:1,cpu:0\b.*task\.pipeline\.devices : None"
-    with pytest.raises(ValueError, match=words):
+    with fails(path="--devices") as info:
         _place(flag, splits="auto", devices=["gpu:1", "cpu:0"])
+    assert info.value.got.startswith(flag)
 
 
 @pytest.mark.parametrize("splits", [2, "auto", [1, 6]])
@@ -80,31 +81,20 @@ def test_another_number_of_stages_is_made_and_noted(
 
 
 def test_a_list_of_other_stages_is_refused() -> None:
-    words = r"--devices.*\b3 devices\b.*\b3 stages\b.*\[1, 6\].*splits \(int\) : 3"
-    with pytest.raises(ValueError, match=words):
+    with fails(path="--devices", got="3 devices, for 3 stages"):
         _place("3", splits=[1, 6])
-    with pytest.raises(ValueError, match=r"\b1 device\b.*\b3 stages\b"):
+    with fails(path="--devices", got="1 device, for 3 stages"):
         _place("1", splits=[1, 6], stages_per_device=3)
+    with fails(path="--devices", got=None):
+        _place(None, splits="auto")
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"splits": 0}, r"task\.pipeline\.splits\b.*\b1\b.*\b6\b.*\b0\b"),
-        ({"splits": True}, r"task\.pipeline\.splits\b.*'auto'.*True"),
-        ({"cell_tpl": 3}, r"task\.pipeline\.cell_tpl\b.*\b3\b"),
-        ({"devices": "cpu:0"}, r"task\.pipeline\.devices\b.*'cpu:0'"),
-        ({"stages_per_device": 0}, r"task\.pipeline\.stages_per_device\b.*\b0\b"),
-    ],
+    "values", [{"splits": 0}, {"cell_tpl": 3}, {"stages_per_device": 0}]
 )
 @pytest.mark.parametrize("flag", [None, "2"])
-def test_invalid_params_are_refused(
-    flag: str | None, values: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_invalid_params_are_refused(flag: str | None, values: dict[str, Any]) -> None:
+    (name,) = values
+    with fails() as info:
         _place(flag, **values)
-
-
-def test_automatic_stages_need_devices() -> None:
-    with pytest.raises(ValueError, match=r"task\.pipeline\.splits='auto'.*--devices=4"):
-        _place(None, splits="auto")
+    assert str(info.value).startswith(f"task.pipeline.{name}: ")

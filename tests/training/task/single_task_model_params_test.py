@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
+from tests.support.errors import fails
 
 
 def test_a_task_that_is_not_returned_is_refused() -> None:
@@ -13,5 +12,5 @@ def test_a_task_that_is_not_returned_is_refused() -> None:
         def Task(self) -> InstantiableParams:
             return None  # type: ignore[return-value]  # Like a body without `return`.
 
-    with pytest.raises(ValueError, match=r"Forgetful\.Task\b.*None"):
+    with fails(path="Forgetful.Task", got=None):
         Forgetful().Model()

@@ -1,0 +1,57 @@
+"""Rules for the values of a task's params, in tables beside their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from lingvo_pipe.core.checks import MAX_COUNT, is_count
+from lingvo_pipe.core.errors import UserValueError, raise_problems
+from lingvo_pipe.hyperparams import Params
+
+
+class Rule(NamedTuple):
+    """The allowed values of a param, as a predicate and in words."""
+
+    predicate: Callable[[Any], bool]
+    expected: str
+    hint: str = ""
+
+
+SWITCH = Rule(lambda value: isinstance(value, bool), "True or False")
+
+
+def count(minimum: int = 1, hint: str = "") -> Rule:
+    """Returns the rule of a number that TensorFlow counts in 32 bits."""
+    expected = f"an integer from {minimum} to {MAX_COUNT}"
+    return Rule(lambda n: is_count(n, minimum) and n <= MAX_COUNT, expected, hint)
+
+
+def optional(rule: Rule) -> Rule:
+    """Returns a rule that also allows None."""
+    return Rule(
+        lambda value: value is None or rule.predicate(value),
+        f"None, or {rule.expected}",
+        rule.hint,
+    )
+
+
+def check_params(p: Params, path: str, rules: Mapping[str, Rule]) -> None:
+    """Checks the params of the group at `path` that have rules.
+
+    Raises:
+        ValueError: if some have wrong values, with all of them.
+    """
+    values = {name: p.Get(name) for name in rules}
+    raise_problems(
+        [
+            UserValueError(
+                path=f"{path}.{name}",
+                expected=rules[name].expected,
+                got=value,
+                hint=rules[name].hint,
+            )
+            for name, value in values.items()
+            if not rules[name].predicate(value)
+        ]
+    )
