@@ -221,8 +221,9 @@ class DevBasedSchedule(BaseSchedule):
         """Raises ValueError unless the run's evaluations have the metric."""
         if interval_steps is None:
             raise UserValueError(
-                "task.eval.interval_steps: DevBasedSchedule needs evaluations while "
-                "training. Set it."
+                path="task.eval.interval_steps",
+                expected="a number of steps, since DevBasedSchedule needs evaluations",
+                got=None,
             )
         name = self.params.metric.removeprefix("-")
         check_choice(name, sorted(names), "task.train.lr_schedule.metric")
@@ -237,8 +238,11 @@ class DevBasedSchedule(BaseSchedule):
             step = record["step"]
             if name not in record:
                 raise UserValueError(
-                    f"task.train.lr_schedule.metric: the evaluation of step {step} has "
-                    f"no {name!r}. Name a metric that all have, or begin a new run."
+                    path="task.train.lr_schedule.metric",
+                    expected=f"a metric that the evaluation of step {step} has",
+                    got=name,
+                    names=record,
+                    hint="Name a metric that all have, or begin a new run.",
                 )
             value = sign * float(record[name])
             if value > best + p.tolerance:

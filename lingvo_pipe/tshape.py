@@ -29,9 +29,10 @@ class Shape(tuple):
         for size in sizes:
             if size is not None and not is_count(size, 0):
                 raise UserValueError(
-                    "A dimension of a Shape: expected an integer of at least 0, or "
-                    f"None if it is unknown, got {size!r}. There are no symbolic "
-                    "dimensions: write the micro-batch's own."
+                    path="Dimension of a Shape",
+                    expected="an integer of at least 0, or None if it is unknown",
+                    got=size,
+                    hint="Shapes hold no symbols: write the micro-batch's own size.",
                 )
         return super().__new__(cls, (x if x is None else int(x) for x in sizes))
 

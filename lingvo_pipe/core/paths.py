@@ -48,8 +48,9 @@ def parse_path(text: str) -> tuple[Step, ...]:
             )
             if not match:
                 raise UserValueError(
-                    f"{text!r}: expected a path of names joined by dots, with [index] "
-                    "or ['key'] for items, such as task.cells[0].x."
+                    expected="a path of names joined by dots, with [index] or ['key'] "
+                    "for items, such as task.cells[0].x",
+                    got=text,
                 )
             steps.append(Name(match[0]))
         remaining = remaining[match.end() :]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
@@ -45,10 +45,9 @@ class TokenEmbeddingLayer(BaseLayer):
         """
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:
-            raise UserValueError(
-                f"{self._path}: expected integers as tokens, got {ids.dtype.name} "
-                f"{ids.shape}, which cannot represent them all. Use int32."
-            )
+            got = Words(f"{ids.dtype.name} {ids.shape}")
+            expected = "integers as tokens, such as int32"
+            raise UserValueError(path=self._path, expected=expected, got=got)
         return tf.gather(theta.w, ids) * self.params.dim**0.5
 
     @classmethod

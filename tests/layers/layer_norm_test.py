@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
+from tests.support.errors import fails
 
 
 def norm(**params: Any) -> Any:
@@ -52,5 +53,5 @@ def test_equal_numbers_become_zero() -> None:
 
 
 def test_epsilon_must_be_positive() -> None:
-    with pytest.raises(ValueError, match=r"\bnorm\.epsilon.*\b0\b"):
+    with fails(path="norm.epsilon", got=0.0):
         norm(epsilon=0.0)

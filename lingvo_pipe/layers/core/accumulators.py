@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserRuntimeError, UserValueError
+from lingvo_pipe.core.errors import UserRuntimeError, UserValueError, Words
 from lingvo_pipe.layers.core.layer_tree import map_layers
 
 _sums: contextvars.ContextVar[Mapping[str, tf.Tensor] | None] = contextvars.ContextVar(
@@ -59,8 +59,9 @@ class Accumulator:
         """
         if self._layer is not None:
             raise UserValueError(
-                f"{layer._path}/{name}: expected an accumulator of its own; this one "
-                f"is {self._layer._path}/{self._name}. Create another one."
+                path=f"{layer._path}/{name}",
+                expected="an Accumulator of its own",
+                got=Words(f"the one of {self._layer._path}/{self._name}"),
             )
         self._layer, self._name = layer, name
         with tf.Graph().as_default():
@@ -76,9 +77,9 @@ def with_step_sums(update: Callable) -> Callable:
         if accumulated is None:
             if _sums.get() is None:
                 raise UserRuntimeError(
-                    f"{self._path}.PostTrainingStepUpdate: expected the step's sums. "
-                    "Pass them; without an argument it can be called only by the "
-                    "update of a layer that takes none."
+                    path=f"{self._path}.PostTrainingStepUpdate",
+                    expected="the step's sums",
+                    hint="Only the update of a layer that takes none may omit them.",
                 )
             accumulated = self.AccumulatedTree(_sums.get())
         if takes_sums:

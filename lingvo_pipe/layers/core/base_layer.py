@@ -201,10 +201,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         """
         construction.check_key(name, self)
         if name in self._functions and not replace:
-            raise UserValueError(
-                f"{self.path}: there is a function {name!r} already. "
-                "Pass replace=True to replace it."
-            )
+            expected = "the name of a new function, or replace=True"
+            raise UserValueError(path=f"{self.path}.fns", expected=expected, got=name)
         self._functions[name] = function
 
     @property

@@ -22,6 +22,7 @@ from lingvo_pipe.layers.core.weights import (
 )
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from tests.support.errors import fails
 
 SHAPE = [3, 2, 40, 90]
 FAN_IN, FAN_OUT, FAN_AVG = 240, 540, 390
@@ -136,8 +137,9 @@ def test_a_rule_may_have_a_seed_of_its_own() -> None:
 
 def test_unknown_rules() -> None:
     rule = WeightInit.Xavier().Set(method="xaver")
-    with pytest.raises(ValueError, match="'xaver'.*'xavier'"):
+    with fails(path="WeightInit's method", got="xaver") as info:
         draw(rule)
+    assert "'xavier'" in info.value.hint
 
 
 class ListLayer(BaseLayer):
@@ -231,16 +233,16 @@ def test_values_never_change_from_version_to_version() -> None:
     )
 
 
-@pytest.mark.parametrize("collections", [False, True, "moving_vars"])
+@pytest.mark.parametrize("collections", [False, "moving_vars"])
 def test_collections_are_a_list(collections: Any) -> None:
     """An earlier version had `trainable` in this place."""
-    with pytest.raises(ValueError, match=f"collections.*{collections!r}.*trainable"):
+    with fails(path="WeightParams.collections", got=collections):
         WeightParams([2], None, tf.float32, collections)
 
 
 def test_a_shape_must_be_of_positive_integers() -> None:
     layer = FCLayer.Params().Set(name="x", input_dim=np.int64(2), output_dim=1)
     assert layer.Instantiate().vars.w.shape == [2, 1]
-    with pytest.raises(ValueError, match=r"x/w.*\[2, 0\.5\]"):
+    with fails(path="x/w", got=[2, 0.5]):
         layer.Set(input_dim=2, output_dim=0.5).Instantiate()
     assert WeightParams((2, 3)).shape == [2, 3]

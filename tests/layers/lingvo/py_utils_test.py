@@ -15,6 +15,7 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import Shape
+from tests.support.errors import fails
 
 InvalidArgument = tf.errors.InvalidArgumentError
 
@@ -101,7 +102,7 @@ def test_a_shape_that_differs(expected_shape: list[int], ndims: int | None) -> N
     def fn(x: tf.Tensor) -> tf.Tensor:
         return py_utils.HasShape(x, expected_shape, ndims)
 
-    with pytest.raises(ValueError, match=r"\[2, 3\]|\[2\]"):
+    with fails(path="Shape of a tensor"):
         fn(x)
     with pytest.raises((InvalidArgument, ValueError)):
         _traced(fn, x, [None, None])
@@ -123,7 +124,7 @@ def test_ranks_are_checked() -> None:
     x = tf.ones([2, 3])
     assert py_utils.HasRank(x, 2) is x
     assert py_utils.HasRank(np.ones([2, 3]), 2).shape == x.shape
-    with pytest.raises(ValueError, match=r"\brank 3\b"):
+    with fails(expected="rank 3"):
         py_utils.HasRank(x, 3)
     assert _traced(lambda x: py_utils.HasRank(x, 2), x, None).shape == [2, 3]
     with pytest.raises(InvalidArgument):
@@ -134,7 +135,7 @@ def test_shapes_of_fprop_meta_are_checked() -> None:
     py_utils.CheckShapes((Shape([2, 3]), NestedMap(a=Shape([]), b=NestedMap())))
     wrongs: list[Any] = [None, [Shape([2])], ((2, 3),), (NestedMap(a=3),), (None,)]
     for wrong in wrongs:
-        with pytest.raises(ValueError, match="Shape"):
+        with fails(got=wrong):
             py_utils.CheckShapes(wrong)
 
 
@@ -247,7 +248,7 @@ def test_an_axis_is_padded(axis: int, known: Any) -> None:
 def test_matrices_are_multiplied() -> None:
     x, y = tf.ones([2, 3]), tf.ones([4, 3])
     assert np.array_equal(py_utils.Matmul(x, y, transpose_b=True), 3 * np.ones([2, 4]))
-    with pytest.raises(ValueError, match=r"\brank 2\b"):
+    with fails(expected="rank 2"):
         py_utils.Matmul(tf.ones([1, 2, 3]), y)
 
 
@@ -256,7 +257,7 @@ def test_the_last_dimension_is_projected() -> None:
     for x in (X, X[0], X[0, 0]):
         found = py_utils.ProjectLastDim(tf.constant(x), weight, 2, 3)
         np.testing.assert_allclose(found, x @ weight.numpy())
-    with pytest.raises(ValueError, match=r"\[3, 2\]"):
+    with fails(expected="[3, 2]"):
         py_utils.ProjectLastDim(tf.constant(X), weight, 3, 2)
 
 
@@ -280,7 +281,7 @@ def test_dtypes_and_the_step() -> None:
     assert py_utils.FPropDtype(p.Set(fprop_dtype=tf.bfloat16)) == tf.bfloat16
     with ForwardContext(step=tf.constant(3, tf.int64)):
         assert int(py_utils.GetGlobalStep()) == 3
-    with pytest.raises(ValueError, match="ForwardContext"):
+    with fails(path="GetGlobalStep"):
         py_utils.GetGlobalStep()
 
 
