@@ -35,6 +35,7 @@ from tests.pipeline.plain_model import (
     plain_gradients,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 DIM = 6
 
@@ -262,17 +263,9 @@ class OddLossLayer(BaseLayer):
 
 
 @pytest.mark.parametrize("batch_size", [8, 7])
-@pytest.mark.parametrize(
-    ("shape", "pattern"),
-    [
-        ([], r"AddLoss 'odd'.*\bpipe/cells_0\b.*float32 \(\)"),
-        ([1], r"AddLoss 'odd'.*\bpipe/cells_0\b.*\b2\b\D*\b1\b"),
-        ([DIM], r"AddLoss 'odd'.*\bpipe/cells_0\b.*\b2\b\D*\b6\b"),
-    ],
-)
-def test_losses_are_of_examples(
-    shape: list[int], pattern: str, batch_size: int
-) -> None:
+@pytest.mark.parametrize("shape", [[], [1], [DIM]])
+def test_losses_are_of_examples(shape: list[int], batch_size: int) -> None:
     layer = pipeline([OddLossLayer.Params().Set(shape=shape), *_cells()], 3, 4)
-    with pytest.raises(ValueError, match=pattern):
+    got = f"float32 {tf.TensorShape(shape)}"
+    with fails(path="pipe/cells_0.AddLoss('odd')", got=got):
         gradients(layer, _batch(batch_size))
