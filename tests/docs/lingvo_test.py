@@ -66,16 +66,14 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "expected a value for every registered accumulator": lambda: _pipelined(_Forgets),
     "it reads the variables": lambda: _pipelined(_ReadsVars),
     "traces the layer permanently": lambda: _pipelined(_Weight).AddFunction("f", abs),
-    "A layer creates its parts in __init__": lambda: _weight().CreateChild(
-        "x", _Weight.Params()
-    ),
-    "expected different names of siblings": lambda: (
+    "where it creates its parts": lambda: _weight().CreateChild("x", _Weight.Params()),
+    "expected a child's name that no sibling has": lambda: (
         _builder()._Seq("s", _builder()._Id("a"), _builder()._Id("a")).Instantiate()
     ),
     "these Params are frozen": lambda: _weight().params.Set(name="other"),
     "py_utils has no DefaultVN here": lambda: py_utils.DefaultVN,
     "must be a defined param": lambda: _Weight.Params().Set(vn=None),
-    "There are no symbolic dimensions": lambda: tshape.Shape(["x"]),
+    "Shapes hold no symbols": lambda: tshape.Shape(["x"]),
     "the name of one of its methods": lambda: NestedMap(keys=1),
     "has no text form": lambda: _builder()._Fn("f", lambda x: x).ToText(),
     "expected a value computed before": lambda: (
