@@ -96,15 +96,6 @@ def test_repeated_layers_run_in_turn_with_their_own_weights() -> None:
     assert SequentialLayer.FPropMeta(p, (5, 3)).flops == 3 * once.flops
 
 
-def test_what_is_repeated_inherits_through_it() -> None:
-    p = SequentialLayer.Params().Set(sub=[dense(3, 3)], repeat=2, random_seed=7)
-    outer = sequence(p.Set(dtype=tf.float64, fprop_dtype=tf.bfloat16))
-    for once in outer.sub[0].rep:
-        q = once.sub[0].params
-        assert (q.dtype, q.fprop_dtype) == (tf.float64, tf.bfloat16)
-        assert q.random_seed == 7
-
-
 def test_impossible_repetitions_are_refused() -> None:
     with fails(path="seq.repeat", got=0):
         SequentialLayer.Params().Set(name="seq", repeat=0).Instantiate()
@@ -117,11 +108,9 @@ def test_outputs_as_args() -> None:
 
 
 def cells() -> list[InstantiableParams]:
-    dims = [3, 5, 4, 2]
-    return [
-        FCLayer.Params().Set(name=f"fc{i}", input_dim=dims[i], output_dim=dims[i + 1])
-        for i in range(3)
-    ] + [ActivationLayer.Params().Set(activation="TANH")]
+    sizes = enumerate([(3, 5), (5, 4), (4, 2)])
+    layers = [dense(*size).Set(name=f"fc{i}") for i, size in sizes]
+    return [*layers, ActivationLayer.Params().Set(activation="TANH")]
 
 
 def test_it_computes_what_a_sequence_of_all_does() -> None:
@@ -172,11 +161,11 @@ class AddLayer(BaseLayer):
 
 
 def net() -> list[InstantiableParams]:
-    dense = FCLayer.Params().Set(input_dim=3, output_dim=3, activation="TANH")
+    tanh = dense(3, 3).Set(activation="TANH")
     return [
-        dense.Copy().Set(name="first"),
+        tanh.Copy().Set(name="first"),
         FetchLayer.Params().Set(name="here"),
-        dense.Copy(),
+        tanh.Copy(),
         DoubleLayer.Params().Set(name="double"),
         AddLayer.Params().Set(name="add"),
     ]
@@ -269,13 +258,6 @@ def test_names_get_the_prefix() -> None:
     assert names == ["s1_first", "s1_here", "s1_sub_2", "s1_double", "s1_add"]
     assert "features/s1_sub_2/w" in layer.VariablePaths()
     assert_same(layer(inputs())[1], outputs_of_layers(layer)["s1_sub_2"])
-
-
-def test_a_fetch_layer_returns_its_inputs() -> None:
-    layer = FetchLayer.Params().Set(name="here").Instantiate()
-    x = inputs()
-    assert_same(layer(x, None, NestedMap(a=x)), (x, None, NestedMap(a=x)))
-    assert layer(x) is x
 
 
 @pytest.mark.parametrize(

@@ -159,9 +159,11 @@ class ListLayer(BaseLayer):
 
 def first_values(name: str = "root", **params: Any) -> dict[str, np.ndarray]:
     p = ListLayer.Params().Set(name=name, names=["a", "b"])
-    layer = p.Set(**params).Instantiate()
-    paths = layer.VariablePaths().items()
-    return {path: variable.numpy() for path, variable in paths if path.endswith("w")}
+    return weights_of(p.Set(**params).Instantiate())
+
+
+def weights_of(layer: BaseLayer) -> dict[str, np.ndarray]:
+    return {k: v.numpy() for k, v in layer.VariablePaths().items() if k.endswith("w")}
 
 
 def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
@@ -197,20 +199,16 @@ def test_values_are_drawn_on_the_host() -> None:
 
 
 def test_values_do_not_depend_on_eager_execution() -> None:
-    built: list[Any] = []
+    layers: list[Any] = []
+    p = ListLayer.Params().Set(name="root", names=["a", "b"])
 
     @tf.function(autograph=False)
     def build() -> None:
-        if not built:
-            p = ListLayer.Params().Set(name="root", names=["a", "b"])
-            built.append(p.Instantiate())
+        if not layers:
+            layers.append(p.Instantiate())
 
     build()
-    expected = first_values()
-    actual = {
-        k: v.numpy() for k, v in built[0].VariablePaths().items() if k in expected
-    }
-    assert same(actual, expected)
+    assert same(weights_of(layers[0]), first_values())
 
 
 def test_values_depend_on_path_and_seed() -> None:

@@ -14,7 +14,6 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.graph_layer import GraphLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -276,10 +275,3 @@ def test_layers_without_names_are_named_by_their_outputs() -> None:
     dense = FCLayer.Params().Set(input_dim=2, output_dim=2, has_bias=False)
     layer = graph(("x->h.a", dense), ("h.a->z", dense)).Instantiate()
     assert list(layer.VariablePaths()) == ["graph/h_a_00/w", "graph/z_01/w"]
-
-
-def test_outputs_of_one_layer_are_inputs_of_the_next() -> None:
-    b = make()
-    pair = b._Par("pair", b._Id("a"), b._Fn("b", tf.square))
-    layer = b._Seq("seq", pair, b._Fn("add", tf.add)).Instantiate()
-    assert as_args(float(layer(tf.constant(3.0)))) == (12.0,)
