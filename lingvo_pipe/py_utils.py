@@ -226,10 +226,7 @@ def PadSequenceDimension(
     shape: Sequence[int] | None = None,
     axis: int = 1,
 ) -> tf.Tensor:
-    """Returns `x` with an axis padded at its end to `length`.
-
-    Checks `shape`.
-    """
+    """Returns `x` with an axis padded at its end to `length`. Checks `shape`."""
     pads = [[0, 0] for _ in x.shape]
     pads[axis][1] = length - GetShape(x)[axis]
     x = tf.pad(x, pads, constant_values=pad_val)
@@ -268,10 +265,7 @@ def Matmul(x: tf.Tensor, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
 def ProjectLastDim(
     inputs: tf.Tensor, weight: tf.Tensor, input_dim: int, output_dim: int
 ) -> tf.Tensor:
-    """Maps `[..., input_dim]` to `[..., output_dim]`.
-
-    Checks the weight's shape.
-    """
+    """Maps `[..., input_dim]` to `[..., output_dim]`. Checks the weight's shape."""
     return tf.tensordot(inputs, HasShape(weight, [input_dim, output_dim]), 1)
 
 

@@ -19,10 +19,7 @@ from lingvo_pipe.core.errors import UserValueError
 
 
 class Shape(tuple):
-    """Dimensions of a tensor, from 0, or None if unknown.
-
-    Its slices are Shapes.
-    """
+    """Dimensions of a tensor, from 0, or None if unknown. Its slices are Shapes."""
 
     def __new__(cls, dims: Iterable[Any]) -> Shape:
         sizes = list(dims)

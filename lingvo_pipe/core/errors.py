@@ -1,7 +1,4 @@
-"""Errors that a user can fix.
-
-Each is of one of Python's kinds, too.
-"""
+"""Errors that a user can fix. Each is of one of Python's kinds, too."""
 
 from __future__ import annotations
 
@@ -136,10 +133,7 @@ class UserConnectionError(UserError, ConnectionError):
 
 
 class UserClusterError(UserConnectionError):
-    """A task of the cluster that is not there.
-
-    The same command may succeed later.
-    """
+    """A task of the cluster that is not there. The same command may succeed later."""
 
     exit_code = 4
 

@@ -143,10 +143,7 @@ def _weighted(
 def _composed(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns (outputs, mean, variance).
-
-    If `moments` is None, uses the inputs' own.
-    """
+    """Returns (outputs, mean, variance). If `moments` is None, uses the inputs' own."""
     if moments is None:
         moments = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
     mean, variance = (tf.cast(moment, inputs.dtype) for moment in moments)

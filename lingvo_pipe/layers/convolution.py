@@ -264,10 +264,7 @@ class _SeparableConv2DSlice(SliceLayer, SeparableConv2DLayer):
 
 
 class PoolingLayer(BaseLayer):
-    """Maximum or mean of a window.
-
-    The mean leaves out padding.
-    """
+    """Maximum or mean of a window. The mean leaves out padding."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

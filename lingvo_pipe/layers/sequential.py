@@ -59,10 +59,7 @@ class _InSequence(BaseLayer):
     _lists: tuple[str, ...]
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs all layers in order.
-
-        Without layers, returns the inputs.
-        """
+        """Runs all layers in order. Without layers, returns the inputs."""
         layers = [x for name in self._lists for x in self.children[name]]
         thetas = [x for name in self._lists for x in theta[name]]
         *_, last = outputs_in_sequence(layers, thetas, args)
@@ -102,10 +99,7 @@ class SequentialLayer(_InSequence):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts layers of `sub`.
-
-        Consecutive layers that are not cut become one cell.
-        """
+        """Cuts layers of `sub`. Consecutive layers that are not cut become one cell."""
         sliceable, joins = cls.SliceableParts(p), False
         groups: list[list[InstantiableParams]] = []
         for i, sub in enumerate(p.sub):
@@ -260,10 +254,7 @@ def check_activations(p: InstantiableParams, path: str) -> None:
 def _split(
     args: tuple[Any, ...], p: InstantiableParams, path: str
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Returns inputs and activations.
-
-    Raises ValueError unless there is an input.
-    """
+    """Returns inputs and activations. Raises ValueError unless there is an input."""
     num_inputs = len(args) - p.num_act_inputs
     if num_inputs < 1:
         expected = f"at least one input and {p.num_act_inputs} activations"

@@ -20,10 +20,7 @@ def check_label_smoothing(label_smoothing: float) -> None:
 def cross_entropies(
     logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0
 ) -> tf.Tensor:
-    """Returns losses `[B]` in float32 or wider.
-
-    See `softmax_cross_entropy`.
-    """
+    """Returns losses `[B]` in float32 or wider. See `softmax_cross_entropy`."""
     logits = tf.cast(logits, _wide(logits.dtype))
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     if label_smoothing:
@@ -59,10 +56,7 @@ def softmax_cross_entropy(
 
 
 def weighted_means(weights: tf.Tensor, **values: tf.Tensor) -> NestedMap:
-    """Returns pairs (mean, total weight) by name.
-
-    The mean over no weight is 0.
-    """
+    """Returns pairs (mean, total weight) by name. The mean over no weight is 0."""
     total = tf.reduce_sum(weights)
     return NestedMap(
         {

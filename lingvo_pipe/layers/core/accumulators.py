@@ -53,10 +53,7 @@ class Accumulator:
         """Does nothing: the next step begins with the initial value anyway."""
 
     def bind(self, layer: Any, name: str) -> tf.TensorSpec:
-        """Makes this the accumulator `name` of a layer.
-
-        Returns its shape and dtype.
-        """
+        """Makes this the accumulator `name` of a layer. Returns its shape and dtype."""
         if self._layer is not None:
             raise UserValueError(
                 path=f"{layer._path}/{name}",

@@ -123,10 +123,7 @@ def make_children(
     taken: set[str],
     devices: Sequence[str] | None = None,
 ) -> Any:
-    """Creates a nest of layers in NestedMaps and lists.
-
-    See `make_child`.
-    """
+    """Creates a nest of layers in NestedMaps and lists. See `make_child`."""
     if not isinstance(params, (list, tuple, Mapping)):
         return make_child(parent, name, params, taken)
     is_map, children = isinstance(params, Mapping), {}

@@ -139,10 +139,7 @@ class ForwardContext:
         return tf.reshape(weights, [-1 if i == dim else 1 for i in range(x.shape.rank)])
 
     def example_rows(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of `x` that are examples.
-
-        See `row_weights` for errors.
-        """
+        """Returns the rows of `x` that are examples. See `row_weights` for errors."""
         if self.num_examples is None:
             return x
         dim = self._checked_row_dim(x)
@@ -152,10 +149,7 @@ class ForwardContext:
         return rows
 
     def add_loss(self, name: str, values: tf.Tensor) -> None:
-        """Records a loss per example, `[b]`.
-
-        Losses of one name add up.
-        """
+        """Records a loss per example, `[b]`. Losses of one name add up."""
         # A sum of many examples in 16 bits would be far off.
         values = tf.cast(values, values.dtype if values.dtype.size > 2 else tf.float32)
         weights = self.row_weights(values)
@@ -167,10 +161,7 @@ class ForwardContext:
         self.losses[name] = total
 
     def add_metric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
-        """Records a metric.
-
-        Metrics of one name are averaged by their weights.
-        """
+        """Records a metric. Metrics of one name are averaged by their weights."""
         mean, weight = (
             tf.stop_gradient(tf.cast(x, tf.float32)) for x in (mean, weight)
         )

@@ -55,10 +55,7 @@ def variables_by_path(
 
 
 def find_descendant(root: Any, path: str) -> Any:
-    """Returns a layer by its path.
-
-    See `GetDescendant`.
-    """
+    """Returns a layer by its path. See `GetDescendant`."""
     node = root
     for step in path.replace("[", ".[").split(".") if path else []:
         choices: Any = node if isinstance(node, (list, dict)) else node.children
