@@ -131,7 +131,6 @@ class AuxiliaryOutputs:
                 path=f"{self._path}.AddMetric({name!r})",
                 expected="a scalar mean and a scalar weight",
                 got=Words(f"shapes {mean.shape} and {weight.shape}"),
-                hint="Reduce the mean over the examples.",
             )
         forward_context.current_context().add_metric(name, mean, weight)
 

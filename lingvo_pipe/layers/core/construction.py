@@ -94,20 +94,13 @@ def make_child(
     """
     if not isinstance(params, InstantiableParams):
         raise UserValueError(
-            path=f"{parent.path}/{name}",
-            expected="a layer's Params",
-            got=params,
-            hint="Pass TheLayer.Params().",
+            path=f"{parent.path}/{name}", expected="TheLayer.Params()", got=params
         )
     params = params.Copy()
     params.name = params.name or name
     if params.name in taken:
-        raise UserValueError(
-            path=parent.path,
-            expected="a child's name that no sibling has",
-            got=params.name,
-            hint="Set params.name.",
-        )
+        expected = "a child's name that no sibling has"
+        raise UserValueError(path=parent.path, expected=expected, got=params.name)
     taken.add(params.name)
     _announced.parent = parent
     try:
@@ -236,31 +229,22 @@ def _check_finished(layer: Any) -> None:
     """Raises ValueError if an attribute hides a child or holds a stray layer."""
     name = layer._path.rpartition("/")[2]
     if layer._params.name != name:
-        raise UserValueError(
-            path=layer._path,
-            expected=f"the name {name!r} until the layer is complete",
-            got=layer._params.name,
-            hint="Set a name before Instantiate.",
-        )
+        expected = f"the name {name!r} until the layer is complete"
+        got = layer._params.name
+        raise UserValueError(path=layer._path, expected=expected, got=got)
     child_ids = set(map(id, tf.nest.flatten(list(layer._children.values()))))
     for name, value in vars(layer).items():
+        path = f"{layer._path}.{name}"
         if name in layer._children:
-            raise UserValueError(
-                path=f"{layer.path}.{name}",
-                expected="a child or an attribute",
-                got=Words("both"),
-                hint="Rename one.",
-            )
+            expected = "a child or an attribute"
+            raise UserValueError(path=path, expected=expected, got=Words("both"))
         if name in ("_parent", "_children"):
             continue
         for inner in _layers_in(value):
             if id(inner) not in child_ids:
-                raise UserValueError(
-                    path=f"{layer.path}.{name}",
-                    expected="layers made by CreateChild or CreateChildren",
-                    got=Words(f"{type(inner).__name__} {inner.path!r}"),
-                    hint="Its variables would not be trained.",
-                )
+                expected = "layers that CreateChild or CreateChildren made"
+                got = Words(f"{type(inner).__name__} {inner.path!r}")
+                raise UserValueError(path=path, expected=expected, got=got)
 
 
 def _layers_in(value: Any) -> Iterator[Any]:

@@ -110,10 +110,6 @@ def _are_below(bits: tf.Tensor, limit: float) -> tf.Tensor:
 def _counter(value: tf.Tensor) -> tf.Tensor:
     value = tf.convert_to_tensor(value)
     if not value.dtype.is_integer:
-        raise UserValueError(
-            path="Step and example",
-            expected="integers, such as int64",
-            got=Words(value.dtype.name),
-            hint="Floats cannot represent them all.",
-        )
+        expected, got = "integers, such as int64", Words(value.dtype.name)
+        raise UserValueError(path="Step and example", expected=expected, got=got)
     return tf.cast(value, tf.uint64)
