@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
@@ -97,7 +98,7 @@ def sinusoidal_positions(
         raise UserValueError(
             path="Channels of positions", expected="an even number", got=dim
         )
-    wide = tf.float64 if dtype == tf.float64 else tf.float32
+    wide = wide_dtype(dtype)
     rates = _MAX_WAVELENGTH ** (-2.0 * np.arange(dim // 2) / dim)
     angles = tf.cast(positions, wide)[..., tf.newaxis] * tf.constant(rates, wide)
     waves = tf.stack([tf.sin(angles), tf.cos(angles)], -1)

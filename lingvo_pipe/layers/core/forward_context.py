@@ -27,6 +27,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.layers.core import random_streams
 
 Pair = tuple[tf.Tensor, tf.Tensor]
@@ -151,7 +152,7 @@ class ForwardContext:
     def add_loss(self, name: str, values: tf.Tensor) -> None:
         """Records a loss per example, `[b]`. Losses of one name add up."""
         # A sum of many examples in 16 bits would be far off.
-        values = tf.cast(values, values.dtype if values.dtype.size > 2 else tf.float32)
+        values = tf.cast(values, wide_dtype(values.dtype))
         weights = self.row_weights(values)
         total = tf.reduce_sum(values if weights is None else values * weights)
         before = self.losses.get(name)
