@@ -15,8 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # Folders of the product whose errors are not made from fields yet.
-_NOT_CONVERTED = ("pipeline", "planner", "training", "cli", "input", "models")
-_NOT_CONVERTED += ("hyperparams", "keras", "local_parallelism", "testing")
+_NOT_CONVERTED = frozenset(
+    ["pipeline", "planner", "training", "cli", "input", "models", "hyperparams"]
+    + ["keras", "local_parallelism", "testing"]
+)
 
 # Two words of English; an escape such as \b or \n is no letter.
 _PROSE = re.compile(r"(?<![\\\w./'\"-])[A-Za-z]{3,} [a-z]{2,}\b")

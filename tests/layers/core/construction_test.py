@@ -68,7 +68,7 @@ REFUSED: list[tuple[Any, str, Any]] = [
         "root/a.devices",
         "1 for 1 layers in a dict",
     ),
-    (lambda x: (x.CreateChild("a", LEAF), vars(x).update(a=1)), "root.a", "both"),
+    (lambda x: (x.CreateChild("a", LEAF), x.__dict__.update(a=1)), "root.a", "both"),
 ]
 
 
@@ -84,7 +84,7 @@ def test_parts_that_are_refused(build: Any, path: str, got: Any) -> None:
 )
 def test_a_layer_that_is_not_a_child_is_refused(hold: Any) -> None:
     with fails(path="root.kept", got="FCLayer 'stray'"):
-        built(lambda x: vars(x).update(kept=hold(leaf(name="stray").Instantiate())))
+        built(lambda x: x.__dict__.update(kept=hold(leaf(name="stray").Instantiate())))
 
 
 def test_attributes_may_hold_children_under_other_names() -> None:
