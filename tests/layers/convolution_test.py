@@ -185,42 +185,6 @@ def test_activations_cost_an_operation_an_element() -> None:
         assert ActivationLayer.FPropMeta(p, (2, 3)).flops == flops
 
 
-_TWO = {"filter_shape": [3, 3, 2, 2], "filter_stride": [2, 2], "dilation_rate": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    ("cls", "params", "path", "got"),
-    [
-        (Conv2DLayer, {"padding": "same"}, "layer.padding", "same"),
-        (PoolingLayer, {"padding": "FULL"}, "layer.padding", "FULL"),
-        (PoolingLayer, {"pooling_type": "MIN"}, "layer.pooling_type", "MIN"),
-        (
-            DepthwiseConv2DLayer,
-            {"filter_stride": [1, 2]},
-            "layer.filter_stride",
-            [1, 2],
-        ),
-        (DepthwiseConv2DLayer, _TWO, "layer.dilation_rate", [1, 2]),
-        (SeparableConv2DLayer, _TWO, "layer/depthwise.dilation_rate", [1, 2]),
-        (ActivationLayer, {"activation": "relu"}, "activation", "relu"),
-        (FCLayer, {"activation": "TAHN"}, "activation", "TAHN"),
-        (Conv2DLayer, {}, "layer/w", [0, 0, 0, 0]),
-        (Conv2DLayer, {"filter_shape": [3, None]}, "layer/w", [3, None]),
-    ],
-)
-def test_params_that_are_refused(cls: Any, params: Any, path: str, got: Any) -> None:
-    with fails(path=path, got=got):
-        cls.Params().Set(name="layer", **params).Instantiate()
-
-
-@pytest.mark.parametrize("cls", [Conv2DLayer, DepthwiseConv2DLayer])
-def test_other_channels_are_refused(cls: Any) -> None:
-    """TensorFlow would take a multiple for a grouped convolution."""
-    layer = cls.Params().Set(name="layer", filter_shape=[3, 3, 2, 4]).Instantiate()
-    with fails(path="layer", got="shape (1, 5, 5, 4)"):
-        layer(tf.ones([1, 5, 5, 4]))
-
-
 @pytest.mark.parametrize(
     "params",
     [

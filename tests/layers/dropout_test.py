@@ -15,7 +15,6 @@ import tensorflow as tf
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dropout import DropoutLayer, DropPathLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
-from tests.support.errors import fails
 
 NUM_EXAMPLES = 20_000
 
@@ -194,15 +193,3 @@ def test_without_a_depth_a_layer_is_the_last() -> None:
         run(layer, x, step=150), run(layer, x, last, step=150)
     )
     assert np.any(run(layer, x, first, step=150) != run(layer, x, last, step=150))
-
-
-@pytest.mark.parametrize(
-    ("make", "name", "value"),
-    [
-        *((make, "keep_prob", x) for make in (dropout, drop_path) for x in (0.0, 1.1)),
-        (drop_path, "num_steps", 0),
-    ],
-)
-def test_params_that_are_refused(make: Any, name: str, value: float) -> None:
-    with fails(path=f"drop.{name}", got=value):
-        make(**{name: value})
