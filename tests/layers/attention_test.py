@@ -141,15 +141,13 @@ def test_dropout_is_on_the_shares_of_keys() -> None:
     assert 0.2 < is_kept.mean() < 0.8
 
 
-SEGMENTS = np.array([[1, 1, 2, 0], [1, 1, 1, 1]])
-MEMORY = np.array([[1, 2, 2], [1, 0, 0]])
-
-
 def test_a_query_sees_its_own_segment() -> None:
-    mask = same_segment(tf.constant(SEGMENTS), tf.constant(MEMORY))
+    segments = np.array([[1, 1, 2, 0], [1, 1, 1, 1]])
+    memory = np.array([[1, 2, 2], [1, 0, 0]])
+    mask = same_segment(tf.constant(segments), tf.constant(memory))
     assert mask.shape == (2, 1, 4, 3)
     for b, t, s in np.ndindex(2, 4, 3):
-        assert bool(mask[b, 0, t, s]) == (SEGMENTS[b, t] == MEMORY[b, s])
+        assert bool(mask[b, 0, t, s]) == (segments[b, t] == memory[b, s])
 
 
 def test_a_query_sees_no_later_key() -> None:

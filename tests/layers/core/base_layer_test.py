@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserKeyError
-from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from tests.layers.built_layers import BuiltLayer, SumLayer, built, family, leaf
@@ -106,19 +105,15 @@ def test_a_layer_without_fprop_says_so() -> None:
 
 def test_operations_carry_the_names_of_layers() -> None:
     layer = family()
-    with tf.Graph().as_default() as graph:
-        with tf.name_scope(layer.params.name):
-            layer.one.FProp(
-                NestedMap(w=tf.ones([2, 1]), b=tf.ones([1])), tf.ones([3, 2])
-            )
-        assert any(op.name.startswith("root/one/") for op in graph.get_operations())
+    with tf.Graph().as_default() as graph, tf.name_scope(layer.params.name):
+        layer.one.FProp(NestedMap(w=tf.ones([2, 1]), b=tf.ones([1])), tf.ones([3, 2]))
+    assert any(op.name.startswith("root/one/") for op in graph.get_operations())
 
 
 def test_accumulated_values_go_to_the_context_alone() -> None:
     layer = SumLayer.Params().Set(name="root").Instantiate()
     x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
-    contexts = [ForwardContext(), ForwardContext()]
-    for context in contexts:
+    for context in (ForwardContext(), ForwardContext()):
         with context, tf.GradientTape() as tape:
             tape.watch(x)
             layer(x)
@@ -135,19 +130,3 @@ def test_invalid_values_are_not_accumulated() -> None:
         layer.Accumulate("totals", tf.zeros([2]))
     with fails(path="root/total", got=[3]):
         layer.Accumulate("total", tf.zeros([3]))
-
-
-def test_accumulated_sums_reach_every_descendant() -> None:
-    def build(layer: BaseLayer) -> None:
-        layer.CreateChild("one", SumLayer.Params())
-        layer.CreateChildren("some", [SumLayer.Params(), leaf()])
-        layer.CreateChildren("by_key", {"a": SumLayer.Params()})
-
-    layer = built(build)
-    sums = {
-        f"root/{name}/total": i for i, name in enumerate(["one", "some_0", "by_key_a"])
-    }
-    layer.PostTrainingStepUpdate(layer.AccumulatedTree(sums))
-    assert layer.one.received == [0]
-    assert layer.some[0].received == [1]
-    assert layer.by_key.a.received == [2]

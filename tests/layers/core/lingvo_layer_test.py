@@ -83,18 +83,13 @@ def test_collections_decide_on_training_and_weight_decay() -> None:
     assert trainable == {"x/w", "x/b", "x/sub/w", "x/sub/b"}
 
 
-def test_aggregation_is_the_variable_s() -> None:
-    mean = tf.VariableAggregation.MEAN
-    layer = built(lambda x: x.CreateVariable("v", WeightParams([]), aggregation=mean))
+@pytest.mark.parametrize("declared", [False, True])
+def test_options_of_a_variable(declared: bool) -> None:
+    """A `trainable` of False, in the declaration or as an option, is enough."""
+    weight, mean = WeightParams([], trainable=declared), tf.VariableAggregation.MEAN
+    layer = built(lambda x: x.CreateVariable("v", weight, not declared, mean))
+    assert not layer.vars.v.trainable
     assert layer.vars.v.aggregation == mean
-
-
-def test_a_declaration_may_say_that_it_is_not_trained() -> None:
-    """`trainable` of either place is enough."""
-    for declared, asked in ((False, True), (True, False), (False, False)):
-        weight = WeightParams([], trainable=declared)
-        layer = built(lambda x, w=weight, t=asked: x.CreateVariable("v", w, t))
-        assert not layer.vars.v.trainable
 
 
 @pytest.mark.parametrize(
@@ -121,13 +116,13 @@ def test_children_in_any_nest(nest: Any, paths: list[str]) -> None:
 
 
 def test_deep_nests_are_walked() -> None:
-    layer = built(
-        lambda layer: layer.CreateChildren("c", [[SumLayer.Params()], {"k": leaf()}])
-    )
+    p = SumLayer.Params()
+    layer = built(lambda layer: layer.CreateChildren("c", [[p, leaf()], {"k": p}]))
     assert layer.GetDescendant("c[0][0]") is layer.c[0][0]
     assert layer.GetDescendant("c[1].k") is layer.c[1].k
-    layer.PostTrainingStepUpdate(layer.AccumulatedTree({"root/c_0_0/total": 7}))
-    assert layer.c[0][0].received == [7]
+    sums = {"root/c_0_0/total": 7, "root/c_1_k/total": 8}
+    layer.PostTrainingStepUpdate(layer.AccumulatedTree(sums))
+    assert (layer.c[0][0].received, layer.c[1].k.received) == ([7], [8])
 
 
 def test_names_with_a_leading_underscore() -> None:
