@@ -19,12 +19,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_param
 from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, costs_in_sequence
-from lingvo_pipe.layers.core.slicing import (
-    NumSlices,
-    num_units,
-    part_slices,
-    slices_of,
-)
+from lingvo_pipe.layers.core.slicing import NumSlices, num_units, part_slices, slices_of
 from lingvo_pipe.nested_map import NestedMap
 
 _collections: contextvars.ContextVar[tuple[list, ...]] = contextvars.ContextVar(

@@ -21,12 +21,7 @@ from tests.layers.graph_flops import graph_flops
 from tests.layers.layer_examples import EXAMPLES, example_inputs, example_layer, run
 from tests.layers.sliced_layers import weighted_sum
 
-IDENTITIES_AND_FUNCTIONS = (
-    ArgIndexLayer,
-    FetchLayer,
-    FnLayer,
-    LocalLossLayer,
-)
+IDENTITIES_AND_FUNCTIONS = (ArgIndexLayer, FetchLayer, FnLayer, LocalLossLayer)
 every_example = pytest.mark.parametrize("example", EXAMPLES)
 every_example_that_computes = pytest.mark.parametrize(
     "example",

@@ -7,13 +7,7 @@ from pathlib import Path
 
 # Under Bazel this file is a link into the source tree.
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = [
-    "lingvo_pipe",
-    "model_registry",
-    "params",
-    "tests",
-    "tools",
-]
+PACKAGES = ["lingvo_pipe", "model_registry", "params", "tests", "tools"]
 
 MAX_LINES = 350
 # Path -> why the file may be longer.

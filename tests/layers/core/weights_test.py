@@ -45,10 +45,7 @@ SPREADS: dict[str, tuple[float, float]] = {
     "UniformUnitScalingFanAvg": (FAN_AVG**-0.5, (3 / FAN_AVG) ** 0.5),
     "KaimingUniformFanInRelu": ((2 / FAN_IN) ** 0.5, (6 / FAN_IN) ** 0.5),
     "KaimingUniformFanInLeakyRelu": (FAN_IN**-0.5, (3 / FAN_IN) ** 0.5),
-    "GeoMeanXavier": (
-        (FAN_IN * FAN_OUT) ** -0.25,
-        (9 / (FAN_IN * FAN_OUT)) ** 0.25,
-    ),
+    "GeoMeanXavier": ((FAN_IN * FAN_OUT) ** -0.25, (9 / (FAN_IN * FAN_OUT)) ** 0.25),
     "XavierWithFixupParams": (FAN_AVG**-0.5, (3 / FAN_AVG) ** 0.5),
     "GaussianSqrtDim": (SHAPE[0] ** -0.5, math.inf),
     "GaussianSqrtFanAvg": (FAN_AVG**-0.5, math.inf),
