@@ -25,7 +25,7 @@ def test_paths_are_read_as_written(seed: int) -> None:
     assert parse_path(format_path(steps)) == steps
 
 
-@pytest.mark.parametrize("text", ["", "a..b", "a[x]", "[0]", "a["])
+@pytest.mark.parametrize("text", ["", ".a", "a..b", "a.", "a[x]", "[0]", "a[", "a[0]b"])
 def test_other_texts_are_refused(text: str) -> None:
     with fails(got=text):
         parse_path(text)

@@ -230,12 +230,12 @@ def create_variable(
     may_train = weight.trainable and _MOVING_VARS not in weight.collections
 
     def draw() -> tf.Tensor:
-        full_shape = shape if piece is None else whole_shape(shape, piece)
-        value = initial_value(rule, full_shape, dtype, pair, weight.fans)
+        if piece is None:
+            return initial_value(rule, shape, dtype, pair, weight.fans)
+        whole = whole_shape(shape, piece)
+        value = initial_value(rule, whole, dtype, pair, weight.fans)
         with tf.device("/CPU:0"):
-            return (
-                value if piece is None else cut_whole(value, piece, shape[piece.axis])
-            )
+            return cut_whole(value, piece, shape[piece.axis])
 
     return tf.Variable(
         draw,
