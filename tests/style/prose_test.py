@@ -9,10 +9,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-# Under Bazel this file is a link into the source tree.
-ROOT = Path(__file__).resolve().parents[2]
+from tests.style.builds import ROOT
 
 # Folders of the product whose errors are not made from fields yet.
 _NOT_CONVERTED = frozenset(

@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserRuntimeError, UserValueError, Words
-from lingvo_pipe.layers.core.layer_tree import map_layers
 
 _sums: contextvars.ContextVar[Mapping[str, tf.Tensor] | None] = contextvars.ContextVar(
     "step_sums", default=None
@@ -91,11 +90,7 @@ def with_step_sums(update: Callable) -> Callable:
 
 
 def _by_path(layer: Any, sums: Any) -> dict[str, tf.Tensor]:
-    values_by_path = {
-        f"{layer._path}/{name}": sums[name] for name in layer.own_accumulators
-    }
-    for name, child in layer._children.items():
-        map_layers(
-            lambda c, own: values_by_path.update(_by_path(c, own)), child, sums[name]
-        )
-    return values_by_path
+    paths = layer._tree(
+        lambda x: {name: f"{x._path}/{name}" for name in x._accumulators}
+    )
+    return dict(zip(tf.nest.flatten(paths), tf.nest.flatten(sums), strict=True))

@@ -31,7 +31,7 @@ from lingvo_pipe.layers.core.layer_tree import (
     variables_by_path,
 )
 from lingvo_pipe.layers.core.slicing import Sliceable
-from lingvo_pipe.layers.core.tied_variables import created_or_tied, is_tied
+from lingvo_pipe.layers.core.tied_variables import created_or_tied
 from lingvo_pipe.layers.core.weights import SKIP_LP_REGULARIZATION, create_variable
 from lingvo_pipe.nested_map import NestedMap
 
@@ -189,10 +189,9 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def AddVariable(self, name: str, create: Callable[[str], tf.Variable]) -> None:
         """Makes `self.vars.<name>` the variable that `create` returns for its path."""
         self._check_new(name)
-        path = f"{self.path}/{name}"
-        self._variables[name] = created_or_tied(path, create)
-        self._tied[name] = is_tied(path)
-        self._trained[name] = self._variables[name].trainable
+        variable, is_tied = created_or_tied(f"{self.path}/{name}", create)
+        self._variables[name], self._tied[name] = variable, is_tied
+        self._trained[name] = variable.trainable
 
     def AddFunction(self, name: str, function: Callable, replace: bool = False) -> None:
         """Makes `function` callable as `self.fns.<name>`.

@@ -38,16 +38,12 @@ def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
         _local.ties = outer
 
 
-def created_or_tied(path: str, create: Callable[[str], tf.Variable]) -> tf.Variable:
-    """Returns the variable at a path: `create(path)`, or the one it is tied to."""
+def created_or_tied(
+    path: str, create: Callable[[str], tf.Variable]
+) -> tuple[tf.Variable, bool]:
+    """Returns the variable at a path, and True if it belongs to another path."""
     ties: _Ties | None = getattr(_local, "ties", None)
-    return create(path) if ties is None else ties.variable(path, create)
-
-
-def is_tied(path: str) -> bool:
-    """Returns True if the variable at a path belongs to another path."""
-    ties: _Ties | None = getattr(_local, "ties", None)
-    return ties is not None and ties.owner(path) is not None
+    return (create(path), False) if ties is None else ties.variable(path, create)
 
 
 class _Ties:
@@ -59,30 +55,27 @@ class _Ties:
         # Owners whose variable was created earlier -> the tied path it was created for.
         self._ahead: dict[str, str] = {}
 
-    def owner(self, path: str) -> str | None:
-        """Returns the owner's path below the root, or None for a path without a tie."""
-        return self._ties.get(self._below_root(path))
-
     def _below_root(self, path: str) -> str:
         return path.removeprefix(f"{self._root}/")
 
     def variable(
         self, full_path: str, create: Callable[[str], tf.Variable]
-    ) -> tf.Variable:
-        path, owner = self._below_root(full_path), self.owner(full_path)
+    ) -> tuple[tf.Variable, bool]:
+        path = self._below_root(full_path)
+        owner = self._ties.get(path)
         if owner is None:
             if path in self._ahead:
                 self._check_same(path, path, self._ahead.pop(path), create)
             else:
                 self._created[path] = create(full_path)
-            return self._created[path]
+            return self._created[path], False
         self._used.add(path)
         if owner in self._created:
             self._check_same(path, owner, owner, create)
         else:
             self._created[owner] = create(f"{self._root}/{owner}")
             self._ahead[owner] = path
-        return self._created[owner]
+        return self._created[owner], True
 
     def check_all_created(self) -> None:
         """Raises ValueError if either side of a tie has no variable."""
