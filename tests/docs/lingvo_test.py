@@ -73,7 +73,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "these Params are frozen": lambda: _weight().params.Set(name="other"),
     "py_utils has no DefaultVN here": lambda: py_utils.DefaultVN,
     "must be a defined param": lambda: _Weight.Params().Set(vn=None),
-    "Shapes hold no symbols": lambda: tshape.Shape(["x"]),
+    "There are no symbolic dimensions": lambda: tshape.Shape(["x"]),
     "the name of one of its methods": lambda: NestedMap(keys=1),
     "has no text form": lambda: _builder()._Fn("f", lambda x: x).ToText(),
     "expected a value computed before": lambda: (

@@ -18,7 +18,6 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, loss_fn, state_batch
 from tests.pipeline.plain_model import micro_batches
-from tests.support.errors import fails
 
 DIM = 6
 
@@ -127,24 +126,19 @@ def test_a_tied_weight_counts_once_on_a_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tied", "path", "got"),
+    ("tied", "pattern"),
     [
-        ({"cells_3/w": "cells_0/v"}, "pipe.tied['cells_3/w']", "cells_0/v"),
+        ({"cells_3/w": "cells_0/v"}, r"\bcells_3/w\b.*\bcells_0/v\b.*\].*'cells_0/w'"),
         (
             {"cells_0/w": "cells_3/w", "cells_3/w": "cells_0/w"},
-            "pipe.tied['cells_0/w']",
-            "cells_3/w",
+            r"\bcells_0/w\b.*\bcells_3/w\b.*\['cells_1/b', ",
         ),
-        ({"cells_3/v": "cells_0/w"}, "pipe.tied", "cells_3/v"),
-        (
-            {"cells_3/w": "cells_1/b"},
-            "pipe/cells_3/w",
-            ((DIM, DIM), tf.float32, True),
-        ),
+        ({"cells_3/v": "cells_0/w"}, r"\['cells_3/v'\].*\].*'cells_3/w'"),
+        ({"cells_3/w": "cells_1/b"}, r"\bcells_3/w\b.*\(6, 6\).*\bcells_1/b\b.*\(6,\)"),
     ],
 )
-def test_impossible_ties_are_refused(tied: Any, path: str, got: Any) -> None:
-    with fails(path=path, got=got):
+def test_impossible_ties_are_refused(tied: dict[str, str], pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
         _tied(1, tied=tied)
 
 

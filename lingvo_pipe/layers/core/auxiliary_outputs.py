@@ -106,7 +106,7 @@ class AuxiliaryOutputs:
         if values.shape.rank != 1 or not is_per_row or not values.dtype.is_floating:
             rows = context.num_rows or "b"
             raise UserValueError(
-                path=f"{self._path}.AddLoss({name!r})",
+                path=f"AddLoss {name!r} of {self._path}",
                 expected=f"floating-point values [{rows}], one for each row",
                 got=Words(f"{values.dtype.name} {values.shape}"),
                 hint="Sum the values of one example, or repeat the micro-batch's value "
@@ -128,7 +128,7 @@ class AuxiliaryOutputs:
         mean, weight = tf.convert_to_tensor(mean), tf.convert_to_tensor(weight)
         if mean.shape.rank != 0 or weight.shape.rank != 0:
             raise UserValueError(
-                path=f"{self._path}.AddMetric({name!r})",
+                path=f"AddMetric {name!r} of {self._path}",
                 expected="a scalar mean and a scalar weight",
                 got=Words(f"shapes {mean.shape} and {weight.shape}"),
             )
