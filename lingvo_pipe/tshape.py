@@ -29,7 +29,7 @@ class Shape(tuple):
                     path="Dimension of a Shape",
                     expected="an integer of at least 0, or None if it is unknown",
                     got=size,
-                    hint="There are no symbolic dimensions: write the micro-batch's own.",
+                    hint="There are no symbolic dimensions. Write the micro-batch's.",
                 )
         return super().__new__(cls, (x if x is None else int(x) for x in sizes))
 
