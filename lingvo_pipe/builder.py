@@ -30,10 +30,7 @@ from lingvo_pipe.layers.sequential import FetchLayer, SequentialLayer
 
 
 class Base:
-    """Base of builders.
-
-    Subclasses add methods, and params for them.
-    """
+    """Base of builders. Subclasses add methods, and params for them."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -68,10 +65,7 @@ class Base:
         )
 
     def _Par(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
-        """Returns layers that all take the inputs.
-
-        Their outputs form a tuple.
-        """
+        """Returns layers that all take the inputs. Their outputs form a tuple."""
         return builder_layers.ParallelLayer.Params().Set(name=name, sub=list(subs))
 
     def _Graph(
@@ -116,10 +110,7 @@ class Base:
         fn_out: Callable | None = None,
         fn_flops: Callable | None = None,
     ) -> InstantiableParams:
-        """Returns the layer of a function.
-
-        See the params of FnLayer.
-        """
+        """Returns the layer of a function. See the params of FnLayer."""
         functions = {"fn": fn, "fn_out": fn_out, "fn_flops": fn_flops}
         return builder_layers.FnLayer.Params().Set(name=name, **functions)
 

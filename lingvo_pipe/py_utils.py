@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_integer
 from lingvo_pipe.core.errors import UserAttributeError, UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams as InstantiableParams
 from lingvo_pipe.hyperparams import Params as Params
 from lingvo_pipe.layers.core.forward_context import current_context
@@ -72,10 +71,11 @@ _INSTEAD = {
 
 
 def __getattr__(name: str) -> Any:
-    for names, hint in _INSTEAD.items():
-        if name in names.split():
-            raise UserAttributeError(f"py_utils has no {name} here. {hint}")
-    raise UserAttributeError(f"py_utils has no {name}.{did_you_mean(name, globals())}")
+    hint = next((hint for names, hint in _INSTEAD.items() if name in names.split()), "")
+    names = () if hint else globals()
+    raise UserAttributeError(
+        f"py_utils has no {name} here.", got=name, names=names, hint=hint
+    )
 
 
 def GetRank(tensor: Any) -> Any:
@@ -226,10 +226,7 @@ def PadSequenceDimension(
     shape: Sequence[int] | None = None,
     axis: int = 1,
 ) -> tf.Tensor:
-    """Returns `x` with an axis padded at its end to `length`.
-
-    Checks `shape`.
-    """
+    """Returns `x` with an axis padded at its end to `length`. Checks `shape`."""
     pads = [[0, 0] for _ in x.shape]
     pads[axis][1] = length - GetShape(x)[axis]
     x = tf.pad(x, pads, constant_values=pad_val)
@@ -249,7 +246,9 @@ def GetGlobalStep() -> Any:
     """
     step = current_context().step
     if step is None:
-        raise UserValueError("GetGlobalStep: expected ForwardContext(step=...).")
+        raise UserValueError(
+            path="GetGlobalStep", expected="a call within ForwardContext(step=...)"
+        )
     return step
 
 
@@ -266,10 +265,7 @@ def Matmul(x: tf.Tensor, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
 def ProjectLastDim(
     inputs: tf.Tensor, weight: tf.Tensor, input_dim: int, output_dim: int
 ) -> tf.Tensor:
-    """Maps `[..., input_dim]` to `[..., output_dim]`.
-
-    Checks the weight's shape.
-    """
+    """Maps `[..., input_dim]` to `[..., output_dim]`. Checks the weight's shape."""
     return tf.tensordot(inputs, HasShape(weight, [input_dim, output_dim]), 1)
 
 
@@ -299,6 +295,8 @@ def _dimensions(shape: Any) -> Any:
 
 def _shape_error(expected: Any, got: Any) -> UserValueError:
     return UserValueError(
-        f"The shape of a tensor: expected {expected}, got {got!r}. Check the inputs of "
-        "the layer, and its params."
+        path="Shape of a tensor",
+        expected=str(expected),
+        got=got,
+        hint="Check the inputs of the layer, and its params.",
     )

@@ -52,10 +52,7 @@ class _Composite(BaseSchedule):
 
 
 class PiecewiseSchedule(_Composite):
-    """schedules[i] from boundaries[i - 1] on.
-
-    Each counts from its first step.
-    """
+    """schedules[i] from boundaries[i - 1] on. Each counts from its first step."""
 
     _DEFAULTS = {"boundaries": None, "schedules": None}
 
@@ -72,10 +69,7 @@ class PiecewiseSchedule(_Composite):
 
 
 class CycleSchedule(_Composite):
-    """schedules[i] for steps[i] steps, in turn and again.
-
-    Each counts all steps.
-    """
+    """schedules[i] for steps[i] steps, in turn and again. Each counts all steps."""
 
     _DEFAULTS = {"schedules": None, "steps": None}
 
@@ -140,10 +134,7 @@ class LinearRampupExponentialDecay(
 
 
 class LinearRampupPiecewiseConstantSchedule(CombinedMinimumSchedule):
-    """A line from 0 to lrs[0] at boundaries[0], then lrs[i].
-
-    Scaled by num_splits.
-    """
+    """A line from 0 to lrs[0] at boundaries[0], then lrs[i]. Scaled by num_splits."""
 
     _DEFAULTS = {"boundaries": [], "lrs": [], "num_splits": None}
 
@@ -222,7 +213,7 @@ class DevBasedSchedule(BaseSchedule):
         if interval_steps is None:
             raise UserValueError(
                 path="task.eval.interval_steps",
-                expected="a number, since DevBasedSchedule follows evaluations",
+                expected="a number of steps, since DevBasedSchedule needs evaluations",
                 got=None,
             )
         name = self.params.metric.removeprefix("-")
@@ -241,6 +232,7 @@ class DevBasedSchedule(BaseSchedule):
                     path="task.train.lr_schedule.metric",
                     expected=f"a metric that the evaluation of step {step} has",
                     got=name,
+                    names=record,
                     hint="Name a metric that all have, or begin a new run.",
                 )
             value = sign * float(record[name])

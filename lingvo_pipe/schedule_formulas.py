@@ -1,7 +1,4 @@
-"""Schedules that are one formula of x, the step from 0.
-
-See `lingvo_pipe.schedule`.
-"""
+"""Schedules that are one formula of x, the step from 0. See `lingvo_pipe.schedule`."""
 
 import inspect
 import math

@@ -19,19 +19,17 @@ from lingvo_pipe.core.errors import UserValueError
 
 
 class Shape(tuple):
-    """Dimensions of a tensor, from 0, or None if unknown.
-
-    Its slices are Shapes.
-    """
+    """Dimensions of a tensor, from 0, or None if unknown. Its slices are Shapes."""
 
     def __new__(cls, dims: Iterable[Any]) -> Shape:
         sizes = list(dims)
         for size in sizes:
             if size is not None and not is_count(size, 0):
                 raise UserValueError(
-                    "A dimension of a Shape: expected an integer of at least 0, or "
-                    f"None if it is unknown, got {size!r}. There are no symbolic "
-                    "dimensions: write the micro-batch's own."
+                    path="Dimension of a Shape",
+                    expected="an integer of at least 0, or None if it is unknown",
+                    got=size,
+                    hint="There are no symbolic dimensions. Write the micro-batch's.",
                 )
         return super().__new__(cls, (x if x is None else int(x) for x in sizes))
 

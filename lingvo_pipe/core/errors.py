@@ -1,7 +1,4 @@
-"""Errors that a user can fix.
-
-Each is of one of Python's kinds, too.
-"""
+"""Errors that a user can fix. Each is of one of Python's kinds, too."""
 
 from __future__ import annotations
 
@@ -136,10 +133,7 @@ class UserConnectionError(UserError, ConnectionError):
 
 
 class UserClusterError(UserConnectionError):
-    """A task of the cluster that is not there.
-
-    The same command may succeed later.
-    """
+    """A task of the cluster that is not there. The same command may succeed later."""
 
     exit_code = 4
 
@@ -153,12 +147,13 @@ def raise_problems(problems: Sequence[UserError | str], hint: str = "") -> None:
     """Raises one UserValueError that lists all problems, if there are any."""
     if not problems:
         return
-    texts = [str(problem).removesuffix(".") for problem in problems]
-    error = UserValueError(f"{'; '.join(texts)}.", hint=hint)
+    text = "; ".join(str(problem).removesuffix(".") for problem in problems)
+    error = UserValueError(text if text.endswith("?") else f"{text}.", hint=hint)
     error.problems = tuple(p for p in problems if isinstance(p, UserError))
     if len(error.problems) == 1:
         only = error.problems[0]
         error.path, error.expected, error.got = only.path, only.expected, only.got
+        error.hint = only.hint or hint
     raise error
 
 

@@ -1,4 +1,4 @@
-"""Nested structures of tensors with None for an absent tensor."""
+"""Nested structures of tensors with None for an absent tensor, and dtypes of sums."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -37,3 +37,8 @@ def on_this_host(tensors: Any) -> Any:
     """
     with tf.device("/CPU:0"):
         return map_present(tf.identity, tensors)
+
+
+def wide_dtype(dtype: tf.DType) -> tf.DType:
+    """Returns the dtype for sums of such numbers: float32, or float64 for float64."""
+    return tf.float64 if dtype == tf.float64 else tf.float32

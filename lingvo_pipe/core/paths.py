@@ -26,9 +26,11 @@ class Item:
 
 Step: TypeAlias = Name | Item
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_ITEM = re.compile(
-    r"""\[\s*(-?\d+|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")\s*\]""", re.DOTALL
+# A name, after a dot unless it is first; or [index] or ['key'] after something.
+_STEP = re.compile(
+    r"(?:^|(?<!^)\.)([A-Za-z_]\w*)"
+    r"""|(?<!^)\[\s*(-?\d+|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")\s*\]""",
+    re.DOTALL,
 )
 
 
@@ -36,23 +38,18 @@ _ITEM = re.compile(
 def parse_path(text: str) -> tuple[Step, ...]:
     """Splits names joined by dots, with [index] or ['key'], into steps."""
     steps: list[Step] = []
-    remaining = text
-    while remaining or not steps:
-        match = _ITEM.match(remaining) if steps else None
-        if match:
-            steps.append(Item(ast.literal_eval(match[1])))
-        else:
-            dot = "." if steps else ""
-            match = (
-                _NAME.match(remaining, len(dot)) if remaining.startswith(dot) else None
+    end = 0
+    while end < len(text) or not steps:
+        match = _STEP.match(text, end)
+        if not match:
+            raise UserValueError(
+                expected="a path of names joined by dots, with [index] or ['key'] for "
+                "items, such as task.cells[0].x",
+                got=text,
             )
-            if not match:
-                raise UserValueError(
-                    f"{text!r}: expected a path of names joined by dots, with [index] "
-                    "or ['key'] for items, such as task.cells[0].x."
-                )
-            steps.append(Name(match[0]))
-        remaining = remaining[match.end() :]
+        name, key = match.groups()
+        steps.append(Name(name) if name else Item(ast.literal_eval(key)))
+        end = match.end()
     return tuple(steps)
 
 

@@ -85,9 +85,9 @@ def check_present(file: IO[Any], path: Path) -> None:
         if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
             return
     raise UserValueError(
-        f"{path.parent}: expected the directory of this run, whose {path.name} was "
-        "removed or replaced meanwhile. Put it back to resume; without the directory "
-        "the same command starts anew."
+        path=str(path.parent),
+        expected=f"this run's directory, whose {path.name} was removed or replaced",
+        hint="Put it back to resume, or remove the directory to start anew.",
     )
 
 
@@ -123,9 +123,10 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _IN_THE_WAY:
             raise UserValueError(
-                f"{path}: expected a file or folder of this user, got "
-                f"'{error.strerror}'. Remove what is in its place, or correct its "
-                "permissions."
+                path=str(path),
+                expected="a file or folder of this user",
+                got=error.strerror,
+                hint="Remove what is in its place, or correct its permissions.",
             ) from error
         if error.errno and error.filename is None:
             error.filename = str(path)

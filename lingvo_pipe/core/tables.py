@@ -4,10 +4,7 @@ from collections.abc import Container, Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Returns aligned lines.
-
-    Columns with an index in `right` are right-aligned.
-    """
+    """Returns aligned lines. Columns with an index in `right` are right-aligned."""
     return ["  ".join(cells).rstrip() for cells in _padded(rows, right)]
 
 

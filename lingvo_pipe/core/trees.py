@@ -15,10 +15,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def leaves(node: Any, path: str = "", tuples: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yields (path, leaf) for all leaves.
-
-    With `tuples` False, tuples are leaves.
-    """
+    """Yields (path, leaf) for all leaves. With `tuples` False, tuples are leaves."""
     children = _children(node, tuples)
     if children is None:
         yield path.removeprefix("."), node
@@ -50,10 +47,7 @@ def transform(node: Any, fn: Callable[[str, Any], Any], path: str = "") -> Any:
 
 
 def same_structure(a: Any, b: Any) -> bool:
-    """Returns whether two trees have the same nodes.
-
-    All dicts count as the same.
-    """
+    """Returns whether two trees have the same nodes. All dicts count as the same."""
     children, other_children = _children(a), _children(b)
     if children is None or other_children is None:
         return children is other_children
@@ -79,10 +73,7 @@ def convert_dicts(node: Any, kind: type) -> Any:
 
 
 def _children(node: Any, tuples: bool = True) -> list[tuple[str, Any]] | None:
-    """Returns (step, child) for all children, or None for a leaf.
-
-    See `leaves`.
-    """
+    """Returns (step, child) for all children, or None for a leaf. See `leaves`."""
     if isinstance(node, tuple) and not tuples:
         return None
     if isinstance(node, dict):

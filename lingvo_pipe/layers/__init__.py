@@ -1,7 +1,4 @@
-"""Layers, one file per family.
-
-`core` holds their base.
-"""
+"""Layers, one file per family. `core` holds their base."""
 
 from lingvo_pipe.core.lazy_names import attach
 

@@ -14,9 +14,4 @@ from .keras_layer import KerasLayer
 from .layer_norm import LayerNormLayer
 from .local_loss import LocalLossLayer
 from .residual import ResidualLayer
-from .sequential import (
-    FeatureExtractionLayer,
-    FetchLayer,
-    SeqLayer,
-    SequentialLayer,
-)
+from .sequential import FeatureExtractionLayer, FetchLayer, SeqLayer, SequentialLayer

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.checks import check_counts
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
@@ -199,7 +200,7 @@ def _masked_softmax(logits: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
 
     Masked keys have weight 0.
     """
-    wide = tf.float64 if logits.dtype == tf.float64 else tf.float32
+    wide = wide_dtype(logits.dtype)
     logits = tf.cast(logits, wide)
     if mask is not None:
         # Finite, so that the weights are numbers even if a query sees no key.

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -58,7 +59,7 @@ class BatchNormLayer(BaseLayer):
         check_param(self, "decay", lambda x: 0.0 <= x < 1.0, "a number in [0, 1)")
         check_positive(self, "epsilon")
         # Moving averages in half precision would lose small steps.
-        wide = tf.float64 if p.dtype == tf.float64 else tf.float32
+        wide = wide_dtype(p.dtype)
         zeros, ones = WeightInit.Constant(0.0), WeightInit.Constant(1.0)
         self.CreateVariable("beta", WeightParams([p.dim], zeros))
         self.CreateVariable("gamma", WeightParams([p.dim], ones))
@@ -131,7 +132,7 @@ def _weighted(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, weights: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Runs `_composed` with the moments of the rows of weight 1."""
-    wide = tf.float32 if inputs.dtype.size < 4 else inputs.dtype
+    wide = wide_dtype(inputs.dtype)
     values = tf.cast(inputs, wide)
     axes = list(range(inputs.shape.rank - 1))
     moments = tf.nn.weighted_moments(values, axes, tf.cast(weights, wide))
@@ -143,10 +144,7 @@ def _weighted(
 def _composed(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns (outputs, mean, variance).
-
-    If `moments` is None, uses the inputs' own.
-    """
+    """Returns (outputs, mean, variance). If `moments` is None, uses the inputs' own."""
     if moments is None:
         moments = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
     mean, variance = (tf.cast(moment, inputs.dtype) for moment in moments)

@@ -182,8 +182,10 @@ def _fetched(
         name = fetch.split(".")[-1]
         if names.count(name) != 1:
             raise UserValueError(
-                f"{path}.fetches: expected the name of one FetchLayer in the body, "
-                f"which has {names}, got {fetch!r}. Give each a name of its own."
+                path=f"{path}.fetches",
+                expected=f"the name of one FetchLayer in the body, which has {names}",
+                got=fetch,
+                names=names,
             )
         fetched.append(saved[names.index(name)][1])
     return _concatenated(fetched)

@@ -65,8 +65,10 @@ def out_size(size: int, window: int, stride: int, padding: str) -> int:
     positions = -(-(size if padding == "SAME" else size - window + 1) // stride)
     if positions < 1:
         raise UserValueError(
-            f"A VALID window must fit into the image; a window of {window} exceeds "
-            f"{size}. Set padding='SAME', or use larger images."
+            path="VALID window",
+            expected=f"at most the image's size, {size}",
+            got=window,
+            hint="Set padding='SAME', or use larger images.",
         )
     return positions
 
@@ -107,9 +109,10 @@ class _ConvolutionLayer(BaseLayer):
         check_choice(p.padding, _PADDINGS, f"{self.path}.padding")
         if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
             raise UserValueError(
-                f"{self.path}: expected a stride or a dilation, not both, got "
-                f"filter_stride={list(p.filter_stride)} and "
-                f"dilation_rate={list(p.dilation_rate)}. Use two layers."
+                path=f"{self.path}.dilation_rate",
+                expected=f"[1, 1] beside filter_stride={list(p.filter_stride)}",
+                got=list(p.dilation_rate),
+                hint="Use two layers.",
             )
 
     def __init__(self, params: InstantiableParams):
@@ -264,10 +267,7 @@ class _SeparableConv2DSlice(SliceLayer, SeparableConv2DLayer):
 
 
 class PoolingLayer(BaseLayer):
-    """Maximum or mean of a window.
-
-    The mean leaves out padding.
-    """
+    """Maximum or mean of a window. The mean leaves out padding."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -36,10 +36,7 @@ class DropoutLayer(BaseLayer):
         check_keep_prob(self)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, ...]` to `[B, ...]`.
-
-        The shape must be static.
-        """
+        """Maps `[B, ...]` to `[B, ...]`. The shape must be static."""
         p = self.params
         inputs = tf.cast(inputs, self.fprop_dtype)
         context = forward_context.current_context()

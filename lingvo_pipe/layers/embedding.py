@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
@@ -45,10 +46,9 @@ class TokenEmbeddingLayer(BaseLayer):
         """
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:
-            raise UserValueError(
-                f"{self._path}: expected integers as tokens, got {ids.dtype.name} "
-                f"{ids.shape}, which cannot represent them all. Use int32."
-            )
+            got = Words(f"{ids.dtype.name} {ids.shape}")
+            expected = "integers as tokens, such as int32"
+            raise UserValueError(path=self._path, expected=expected, got=got)
         return tf.gather(theta.w, ids) * self.params.dim**0.5
 
     @classmethod
@@ -98,7 +98,7 @@ def sinusoidal_positions(
         raise UserValueError(
             path="Channels of positions", expected="an even number", got=dim
         )
-    wide = tf.float64 if dtype == tf.float64 else tf.float32
+    wide = wide_dtype(dtype)
     rates = _MAX_WAVELENGTH ** (-2.0 * np.arange(dim // 2) / dim)
     angles = tf.cast(positions, wide)[..., tf.newaxis] * tf.constant(rates, wide)
     waves = tf.stack([tf.sin(angles), tf.cos(angles)], -1)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of
@@ -97,10 +96,8 @@ def _run(
         if isinstance(item, NestedMap):
             return item.Transform(lambda x: filled(x, where))
         if not values.Has(item):
-            raise UserValueError(
-                f"{where}: expected a value computed before, one of {list(values)}, "
-                f"got {item!r}.{did_you_mean(item, values)}"
-            )
+            expected = f"a value computed before, one of {list(values)}"
+            raise UserValueError(path=where, expected=expected, got=item, names=values)
         return values.GetItem(item)
 
     store(p.input_endpoints, args, f"{path}.input_endpoints", "Pass one for each.")
@@ -121,10 +118,8 @@ def _parts(signature: str) -> tuple[list[Any], list[str]]:
     except (IndexError, SyntaxError):
         tokens = ["?"]
     if tokens or not all(map(_NAME.fullmatch, names)):
-        raise UserValueError(
-            "A signature of GraphLayer.sub: expected names of inputs and outputs, such "
-            f"as 'x,(a=y,b=z)->u,v', got {signature!r}."
-        )
+        expected = "a signature of inputs and outputs, such as 'x,(a=y,b=z)->u,v'"
+        raise UserValueError(path="GraphLayer.sub", expected=expected, got=signature)
     return items, names
 
 

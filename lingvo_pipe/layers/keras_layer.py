@@ -14,7 +14,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.layer_tree import accumulator_paths
@@ -65,10 +66,11 @@ class KerasLayer(keras.layers.Layer):
             paths = list(accumulator_paths(self._layer))
             if paths:
                 raise UserValueError(
-                    f"{self._layer.path}: expected no accumulators in a layer that "
-                    f"Keras trains, got {paths[0]} and {len(paths) - 1} more. Use the "
-                    "trainer, or set trainable = False, or call the layer with "
-                    "training=False."
+                    path=self._layer.path,
+                    expected="no accumulators in a layer that Keras trains",
+                    got=Words(first_names(paths, 1)),
+                    hint="Use the trainer, or set trainable = False, or call the layer "
+                    "with training=False.",
                 )
             self._step.assign_add(1)
         return self._fprop(inputs, training)
@@ -94,8 +96,10 @@ class KerasLayer(keras.layers.Layer):
             return x
         if x.shape[0] not in (None, self._batch_size):
             raise UserValueError(
-                f"batch_size of KerasLayer {self.name}: expected {self._batch_size} "
-                f"examples, got {x.shape[0]}. Drop the last batch, or pad it."
+                path=f"{self.name}.batch_size",
+                expected=f"{self._batch_size} examples",
+                got=x.shape[0],
+                hint="Drop the last batch, or pad it.",
             )
         return tf.ensure_shape(x, [self._batch_size, *x.shape[1:]])
 

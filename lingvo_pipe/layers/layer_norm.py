@@ -7,6 +7,7 @@ import math
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_positive
@@ -40,7 +41,7 @@ class LayerNormLayer(BaseLayer):
         """Maps `[..., D]` to `[..., D]`."""
         p = self.params
         check_channels(inputs, p.dim, self._path)
-        wide = tf.float64 if self.fprop_dtype == tf.float64 else tf.float32
+        wide = wide_dtype(self.fprop_dtype)
         x = tf.cast(inputs, wide)
         x -= tf.reduce_mean(x, -1, keepdims=True)
         variance = tf.reduce_mean(tf.square(x), -1, keepdims=True)

@@ -90,10 +90,7 @@ class ResidualLayer(CompositeLayer):
 
 
 class _ResidualSlice(ResidualLayer):
-    """A slice of the body.
-
-    Passes on the residual layer's inputs with its results.
-    """
+    """A slice of the body. Passes on the residual layer's inputs with its results."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -14,18 +14,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words, raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_param
 from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, costs_in_sequence
-from lingvo_pipe.layers.core.slicing import (
-    NumSlices,
-    num_units,
-    part_slices,
-    slices_of,
-)
+from lingvo_pipe.layers.core.slicing import NumSlices, num_units, part_slices, slices_of
 from lingvo_pipe.nested_map import NestedMap
 
 _collections: contextvars.ContextVar[tuple[list, ...]] = contextvars.ContextVar(
@@ -60,10 +54,7 @@ class _InSequence(BaseLayer):
     _lists: tuple[str, ...]
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs all layers in order.
-
-        Without layers, returns the inputs.
-        """
+        """Runs all layers in order. Without layers, returns the inputs."""
         layers = [x for name in self._lists for x in self.children[name]]
         thetas = [x for name in self._lists for x in theta[name]]
         *_, last = outputs_in_sequence(layers, thetas, args)
@@ -103,10 +94,7 @@ class SequentialLayer(_InSequence):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts layers of `sub`.
-
-        Consecutive layers that are not cut become one cell.
-        """
+        """Cuts layers of `sub`. Consecutive layers that are not cut become one cell."""
         sliceable, joins = cls.SliceableParts(p), False
         groups: list[list[InstantiableParams]] = []
         for i, sub in enumerate(p.sub):
@@ -240,39 +228,33 @@ def sub_names(p: InstantiableParams) -> list[str]:
 
 def check_activations(p: InstantiableParams, path: str) -> None:
     """Raises ValueError, naming all problems, unless the activations add up."""
-    problems = []
+    num_outputs, names = p.num_act_inputs + len(p.act_fetch_layers), sub_names(p)
+    wrong = []  # Triples of param, expected, got.
     if p.num_act_inputs < 0:
-        problems.append(f"num_act_inputs: expected at least 0, got {p.num_act_inputs}.")
-    num_outputs = p.num_act_inputs + len(p.act_fetch_layers)
+        wrong.append(("num_act_inputs", "at least 0", p.num_act_inputs))
     if p.num_act_outputs not in (None, num_outputs):
-        problems.append(
-            "num_act_outputs: expected num_act_inputs plus the number of "
-            f"act_fetch_layers, {num_outputs}, got {p.num_act_outputs}. Set it None."
-        )
-    names = sub_names(p)
-    problems += [
-        f"act_fetch_layers: expected names of layers in sub, {names}, got {name!r}."
-        f"{did_you_mean(name, names)}"
-        for name in p.act_fetch_layers
-        if name not in names
-    ]
-    if problems:
-        raise UserValueError(f"{path}: {' '.join(problems)}")
+        total = f"None, or num_act_inputs plus the act_fetch_layers, {num_outputs}"
+        wrong.append(("num_act_outputs", total, p.num_act_outputs))
+    for name in p.act_fetch_layers:
+        if name not in names:
+            wrong.append(("act_fetch_layers", f"names of layers in sub, {names}", name))
+    raise_problems(
+        [
+            UserValueError(path=f"{path}.{param}", expected=what, got=got, names=names)
+            for param, what, got in wrong
+        ]
+    )
 
 
 def _split(
     args: tuple[Any, ...], p: InstantiableParams, path: str
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Returns inputs and activations.
-
-    Raises ValueError unless there is an input.
-    """
+    """Returns inputs and activations. Raises ValueError unless there is an input."""
     num_inputs = len(args) - p.num_act_inputs
     if num_inputs < 1:
-        raise UserValueError(
-            f"{path}: expected at least one input and num_act_inputs, "
-            f"{p.num_act_inputs}, activations, got {len(args)} inputs together."
-        )
+        expected = f"at least one input and {p.num_act_inputs} activations"
+        got = Words(f"{len(args)} inputs together")
+        raise UserValueError(path=path, expected=expected, got=got)
     return args[:num_inputs], args[num_inputs:]
 
 

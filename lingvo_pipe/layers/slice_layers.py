@@ -1,7 +1,4 @@
-"""Mixins that make a layer's class the class of its slices.
-
-See `core.slicing`.
-"""
+"""Mixins that make a layer's class the class of its slices. See `core.slicing`."""
 
 import math
 from collections.abc import Mapping

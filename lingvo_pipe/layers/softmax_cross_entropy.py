@@ -6,6 +6,7 @@ Shapes: B examples, C classes; further dimensions may follow B.
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -20,11 +21,8 @@ def check_label_smoothing(label_smoothing: float) -> None:
 def cross_entropies(
     logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0
 ) -> tf.Tensor:
-    """Returns losses `[B]` in float32 or wider.
-
-    See `softmax_cross_entropy`.
-    """
-    logits = tf.cast(logits, _wide(logits.dtype))
+    """Returns losses `[B]` in float32 or wider. See `softmax_cross_entropy`."""
+    logits = tf.cast(logits, wide_dtype(logits.dtype))
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     if label_smoothing:
         spread = tf.reduce_logsumexp(logits, -1) - tf.reduce_mean(logits, -1)
@@ -51,7 +49,7 @@ def softmax_cross_entropy(
         NestedMap with `loss` and `accuracy`, each a pair (mean, total weight) of
         scalars. The mean over no examples is 0.
     """
-    dtype = _wide(logits.dtype)
+    dtype = wide_dtype(logits.dtype)
     logits, weights = tf.cast(logits, dtype), tf.cast(weights, dtype)
     losses = cross_entropies(logits, labels, label_smoothing)
     correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
@@ -59,10 +57,7 @@ def softmax_cross_entropy(
 
 
 def weighted_means(weights: tf.Tensor, **values: tf.Tensor) -> NestedMap:
-    """Returns pairs (mean, total weight) by name.
-
-    The mean over no weight is 0.
-    """
+    """Returns pairs (mean, total weight) by name. The mean over no weight is 0."""
     total = tf.reduce_sum(weights)
     return NestedMap(
         {
@@ -70,7 +65,3 @@ def weighted_means(weights: tf.Tensor, **values: tf.Tensor) -> NestedMap:
             for name, x in values.items()
         }
     )
-
-
-def _wide(dtype: tf.DType) -> tf.DType:
-    return tf.float64 if dtype == tf.float64 else tf.float32

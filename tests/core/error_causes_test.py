@@ -70,10 +70,7 @@ CASES: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "slice": ("index", lambda _: call(lambda i: tf.constant(ZEROS)[i], 5)),
     "sum": ("shapes", lambda _: call(tf.add, ZEROS, np.zeros([2, 4], np.float32))),
     "product": ("shapes", lambda _: call(tf.matmul, ZEROS, ZEROS)),
-    "concat": (
-        "shapes",
-        lambda _: call(lambda *x: tf.concat(x, 1), ZEROS, ZEROS[:1]),
-    ),
+    "concat": ("shapes", lambda _: call(lambda *x: tf.concat(x, 1), ZEROS, ZEROS[:1])),
     "reshape": ("shapes", lambda _: call(lambda x: tf.reshape(x, [5, -1]), ZEROS)),
     "convolution": (
         "shapes",

@@ -49,10 +49,6 @@ def test_a_user_error_is_shown_as_it_is_with_the_line_that_raised_it() -> None:
     assert lines[-1] == "    Params().Set(cuont=2)"
 
 
-def test_another_error_begins_with_its_kind() -> None:
-    assert _lines(lambda: dict[str, int]()["absent"])[0] == "KeyError: 'absent'"
-
-
 def test_the_innermost_lines_are_shown_and_none_of_libraries() -> None:
     first, *lines = _lines(lambda: _recurs(9))
     assert first.startswith("JSONDecodeError: ")

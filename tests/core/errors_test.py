@@ -61,8 +61,8 @@ def test_several_problems_are_one_error() -> None:
         "a: expected a count, got -1; b: expected a count, got -1. Count."
     )
     assert info.value.problems == tuple(problems)
-    with fails(path="a", expected="a count", got=-1):
-        raise_problems(problems[:1])
+    with fails(path="a", expected="a count", got=-1, hint="Count."):
+        raise_problems(problems[:1], "Count.")
     raise_problems([])
 
 

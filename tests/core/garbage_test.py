@@ -1,4 +1,4 @@
-"""Tests of `garbage`."""
+"""Garbage is collected seldom, and afterwards as before."""
 
 from __future__ import annotations
 

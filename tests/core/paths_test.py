@@ -7,6 +7,7 @@ import random
 import pytest
 
 from lingvo_pipe.core.paths import Item, Name, Step, format_path, parse_path
+from tests.support.errors import fails
 
 
 def random_path(rng: random.Random) -> tuple[Step, ...]:
@@ -22,3 +23,9 @@ def random_path(rng: random.Random) -> tuple[Step, ...]:
 def test_paths_are_read_as_written(seed: int) -> None:
     steps = random_path(random.Random(seed))
     assert parse_path(format_path(steps)) == steps
+
+
+@pytest.mark.parametrize("text", ["", ".a", "a..b", "a.", "a[x]", "[0]", "a[", "a[0]b"])
+def test_other_texts_are_refused(text: str) -> None:
+    with fails(got=text):
+        parse_path(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lingvo_pipe.core.tables import (
     markdown_header,
     markdown_row,
@@ -34,8 +32,3 @@ def test_columns_of_markdown_are_aligned() -> None:
 def test_rows_can_be_printed_one_by_one() -> None:
     assert markdown_header(["a", "bc"]) == ["| a | bc |", "|---|---|"]
     assert markdown_row("1,000", "") == "| 1,000 |  |"
-
-
-def test_all_rows_have_equally_many_cells() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        text_table([["a", "b"], ["c"]])

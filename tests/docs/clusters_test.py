@@ -123,32 +123,23 @@ def test_one_command_for_all_tasks_of_tf_config(shell: Shell) -> None:
     command = command.replace("/tmp/digits", "tf_config") + FOR_STEPS
     chief, *workers = (f"localhost:{port}" for port in unused_ports(3))
     cluster = {"chief": [chief], "worker": workers}
-    tasks = [
-        shell.start(
-            command, TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind}})
+    *_, trainer = (
+        shell.start(command, TF_CONFIG=json.dumps({"cluster": cluster, "task": task}))
+        for task in (
+            *({"type": "worker", "index": i} for i in (0, 1)),
+            {"type": "chief"},
         )
-        if kind == "chief"
-        else shell.start(
-            command,
-            TF_CONFIG=json.dumps(
-                {"cluster": cluster, "task": {"type": kind, "index": i}}
-            ),
-        )
-        for i, kind in enumerate(["worker", "worker", "chief"])
-    ]
-    output = _output(tasks[-1])
+    )
+    output = _output(trainer)
     assert re.match(r"TF_CONFIG: trainer\b.*\b2 workers", output)
     assert "stages: 2 (cpu:0, worker:0/cpu:0); micro" in output
     assert shell.variables("tf_config") == shell.variables("laptop")
 
 
 def _start_slurm(shell: Shell, run: str, steps: str) -> subprocess.Popen[str]:
-    script = shell.folder / "train.sbatch"
-    script.write_text(SBATCH)
-    job = str(os.getpid())
-    return shell.start(
-        f"bash train.sbatch {steps}", SLURM_JOB_ID=job, SLURM_NTASKS="2", LOGDIR=run
-    )
+    (shell.folder / "train.sbatch").write_text(SBATCH)
+    job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NTASKS": "2", "LOGDIR": run}
+    return shell.start(f"bash train.sbatch {steps}", **job)
 
 
 @pytest.mark.exhaustive

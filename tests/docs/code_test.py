@@ -164,9 +164,7 @@ def test_images_in_folders_are_learned(tmp_path: Path) -> None:
     assert float(accuracy[1]) > 0.85
     request = dict(flag.split("=") for flag in registered)
     p = ModelRequest(
-        request["--model"],
-        dataset=request["--dataset"],
-        data_dir=request["--data_dir"],
+        request["--model"], dataset=request["--dataset"], data_dir=request["--data_dir"]
     ).params("Test")
     assert len(list(p.input.Instantiate().EvalBatches().take(1))) == 1
 

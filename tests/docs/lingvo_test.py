@@ -66,10 +66,8 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "expected a value for every registered accumulator": lambda: _pipelined(_Forgets),
     "it reads the variables": lambda: _pipelined(_ReadsVars),
     "traces the layer permanently": lambda: _pipelined(_Weight).AddFunction("f", abs),
-    "A layer creates its parts in __init__": lambda: _weight().CreateChild(
-        "x", _Weight.Params()
-    ),
-    "expected different names of siblings": lambda: (
+    "where it creates its parts": lambda: _weight().CreateChild("x", _Weight.Params()),
+    "expected a child's name that no sibling has": lambda: (
         _builder()._Seq("s", _builder()._Id("a"), _builder()._Id("a")).Instantiate()
     ),
     "these Params are frozen": lambda: _weight().params.Set(name="other"),

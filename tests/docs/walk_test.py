@@ -154,9 +154,7 @@ def text_page(folder: Path) -> str:
     return text.replace("export/2000", "export/20")
 
 
-def test_catalogs_become_sentences_held_out_by_more_than_a_word(
-    tmp_path: Path,
-) -> None:
+def test_catalogs_become_sentences_held_out_by_more_than_a_word(tmp_path: Path) -> None:
     messages = write_catalogs(tmp_path / "locale")
     _, code = python_blocks(text_page(tmp_path))[0]
     arguments = ["-c", code, "fr", str(tmp_path / "out")]

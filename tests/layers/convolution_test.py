@@ -18,6 +18,7 @@ from lingvo_pipe.layers.convolution import (
     SeparableConv2DLayer,
 )
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
+from tests.support.errors import fails
 
 IMAGE = (2, 5, 6, 2)
 
@@ -36,19 +37,13 @@ def windows(
     spans = [(w - 1) * d + 1 for w, d in zip(window, dilation, strict=True)]
     rows = range(0, x.shape[1] - spans[0] + 1, stride[0])
     columns = range(0, x.shape[2] - spans[1] + 1, stride[1])
-    return np.stack(
-        [
-            np.stack(
-                [
-                    x[:, r : r + spans[0] : dilation[0], c : c + spans[1] : dilation[1]]
-                    for c in columns
-                ],
-                axis=1,
-            )
-            for r in rows
-        ],
-        axis=1,
-    )
+    seen = [
+        x[:, r : r + spans[0] : dilation[0], c : c + spans[1] : dilation[1]]
+        for r in rows
+        for c in columns
+    ]
+    stacked = np.stack(seen, axis=1)
+    return stacked.reshape(len(x), len(rows), len(columns), *stacked.shape[2:])
 
 
 class Counter:
@@ -191,50 +186,6 @@ def test_activations_cost_an_operation_an_element() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        (Conv2DLayer.Params().Set(padding="same"), r"layer\.padding.*'SAME'.*'same'"),
-        (PoolingLayer.Params().Set(padding="FULL"), r"layer\.padding.*'VALID'.*'FULL'"),
-        (PoolingLayer.Params().Set(pooling_type="MIN"), r"pooling_type.*'MAX'.*'MIN'"),
-        (
-            DepthwiseConv2DLayer.Params().Set(filter_stride=[1, 2]),
-            r"layer\.filter_stride.*\[1, 2\]",
-        ),
-        (
-            DepthwiseConv2DLayer.Params().Set(
-                filter_stride=[2, 2], dilation_rate=[2, 2]
-            ),
-            r"\blayer\b.*filter_stride=\[2, 2\].*dilation_rate=\[2, 2\]",
-        ),
-        (
-            SeparableConv2DLayer.Params().Set(
-                filter_shape=[3, 3, 2, 2], filter_stride=[2, 2], dilation_rate=[1, 2]
-            ),
-            r"layer/depthwise.*filter_stride=\[2, 2\].*dilation_rate=\[1, 2\]",
-        ),
-        (ActivationLayer.Params().Set(activation="relu"), "'relu'.*'RELU'"),
-        (FCLayer.Params().Set(activation="TAHN"), "'TAHN'.*'TANH'"),
-        (Conv2DLayer.Params(), r"layer/w.*\[0, 0, 0, 0\]"),
-        (
-            Conv2DLayer.Params().Set(filter_shape=[3, 3, None, 4]),
-            r"layer/w.*\[3, 3, None, 4\]",
-        ),
-    ],
-)
-def test_params_that_are_refused(params: InstantiableParams, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        params.Set(name="layer").Instantiate()
-
-
-@pytest.mark.parametrize("cls", [Conv2DLayer, DepthwiseConv2DLayer])
-def test_other_channels_are_refused(cls: Any) -> None:
-    """TensorFlow would take a multiple for a grouped convolution."""
-    layer = cls.Params().Set(name="layer", filter_shape=[3, 3, 2, 4]).Instantiate()
-    with pytest.raises(ValueError, match=r"\blayer\b.*\b2\b.*\(1, 5, 5, 4\)"):
-        layer(tf.ones([1, 5, 5, 4]))
-
-
-@pytest.mark.parametrize(
     "params",
     [
         Conv2DLayer.Params().Set(filter_shape=[3, 3, 1, 1], padding="VALID"),
@@ -242,5 +193,5 @@ def test_other_channels_are_refused(cls: Any) -> None:
     ],
 )
 def test_a_window_must_fit(params: InstantiableParams) -> None:
-    with pytest.raises(ValueError, match=r"VALID.*\b3\b.*\b2\b"):
+    with fails(path="VALID window", got=3):
         params.cls.FPropMeta(params, (1, 5, 2, 1))

@@ -27,19 +27,6 @@ def test_it_is_two_matrices_around_an_activation(has_bias: bool) -> None:
     np.testing.assert_allclose(layer(x), want, rtol=1e-10, atol=1e-12)
 
 
-def test_an_initial_rule_is_that_of_both_matrices() -> None:
-    p = FeedForwardLayer.Params().Set(name="part", dim=3, hidden_dim=7)
-    layer = p.Copy().Instantiate()
-    p.params_init = layer.params.params_init.Copy()
-    p.params_init.scale = 0.25
-    for got, whole in zip(
-        p.Instantiate().VariablePaths().values(),
-        layer.VariablePaths().values(),
-        strict=True,
-    ):
-        np.testing.assert_allclose(got, 0.25 * whole.numpy(), rtol=1e-6)
-
-
 class _WithGate(FeedForwardLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)

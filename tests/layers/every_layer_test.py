@@ -14,17 +14,14 @@ import tensorflow as tf
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.builder_layers import ArgIndexLayer, FnLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.sequential import FetchLayer
 from tests.layers.graph_flops import graph_flops
 from tests.layers.layer_examples import EXAMPLES, example_inputs, example_layer, run
+from tests.layers.sliced_layers import weighted_sum
 
-IDENTITIES_AND_FUNCTIONS = (
-    ArgIndexLayer,
-    FetchLayer,
-    FnLayer,
-    LocalLossLayer,
-)
+IDENTITIES_AND_FUNCTIONS = (ArgIndexLayer, FetchLayer, FnLayer, LocalLossLayer)
 every_example = pytest.mark.parametrize("example", EXAMPLES)
 every_example_that_computes = pytest.mark.parametrize(
     "example",
@@ -89,19 +86,6 @@ def test_a_forward_pass_costs_what_its_graph_does(example: str) -> None:
 
 def is_floating(x: tf.Tensor | None) -> bool:
     return x is not None and x.dtype.is_floating
-
-
-def weighted_sum(outputs: list[tf.Tensor]) -> tf.Tensor:
-    """Returns a loss in which every output element has another weight."""
-    return tf.add_n(
-        [
-            tf.reduce_sum(
-                output
-                * tf.random.stateless_normal(output.shape, [9, i], dtype=output.dtype)
-            )
-            for i, output in enumerate(outputs)
-        ]
-    )
 
 
 @every_example
@@ -250,16 +234,9 @@ def test_theta_and_accumulators_have_the_structure_of_vars(example: str) -> None
         for descendant in layer.Descendants()
         for variable in descendant._variables.values()
     ]
-    names = {path.replace("/", ".") for path in layer.VariablePaths()}
-    assert len(names) == len(tf.nest.flatten(layer.vars))
-    assert set(map(id, layer.VariablePaths().values())) == set(
-        map(id, tf.nest.flatten(layer.vars))
-    )
-    sums = {
-        f"{descendant.path}/{name}": f"{descendant.path}/{name}"
-        for descendant in layer.Descendants()
-        for name in descendant.own_accumulators
-    }
-    tree = layer.AccumulatedTree(sums)
+    by_id = {id(variable): path for path, variable in layer.VariablePaths().items()}
+    assert sorted(by_id) == sorted(map(id, tf.nest.flatten(layer.vars)))
+    paths = list(accumulator_paths(layer))
+    tree = layer.AccumulatedTree(dict(zip(paths, paths, strict=True)))
     tf.nest.assert_same_structure(layer.accumulators, tree)
-    assert sorted(tf.nest.flatten(tree)) == sorted(sums)
+    assert sorted(tf.nest.flatten(tree)) == sorted(paths)

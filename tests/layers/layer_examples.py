@@ -64,6 +64,11 @@ class Example(NamedTuple):
     num_ids: int | None = None  # then the inputs are integers below it
 
 
+def _keeps(p: InstantiableParams, *shapes: tuple[int, ...] | None) -> Example:
+    """Returns an example whose outputs have the inputs' shapes."""
+    return Example(p, [*shapes], [*shapes])
+
+
 def _of(cls: type[BaseLayer], **params: Any) -> InstantiableParams:
     return cls.Params().Set(**params)
 
@@ -107,8 +112,8 @@ def add_meta(x: tuple, y: tuple) -> NestedMap:
     return NestedMap(flops=math.prod(x), out_shapes=(x,))
 
 
-def _dense(**params: Any) -> InstantiableParams:
-    return _of(FCLayer, input_dim=3, output_dim=3, **params)
+def _dense(num_out: int = 3, **params: Any) -> InstantiableParams:
+    return _of(FCLayer, input_dim=3, output_dim=num_out, **params)
 
 
 def _feed_forward(**params: Any) -> InstantiableParams:
@@ -117,19 +122,11 @@ def _feed_forward(**params: Any) -> InstantiableParams:
 
 EXAMPLES: dict[str, Example] = {
     **{
-        f"activation_{name}": Example(
-            _of(ActivationLayer, activation=name), [(4, 3)], [(4, 3)]
-        )
+        f"activation_{name}": _keeps(_of(ActivationLayer, activation=name), (4, 3))
         for name in ACTIVATIONS
     },
-    "dense": Example(
-        _of(FCLayer, input_dim=3, output_dim=5, activation="TANH"),
-        [(4, 2, 3)],
-        [(4, 2, 5)],
-    ),
-    "dense_without_bias": Example(
-        _of(FCLayer, input_dim=3, output_dim=5, has_bias=False), [(4, 3)], [(4, 5)]
-    ),
+    "dense": Example(_dense(5, activation="TANH"), [(4, 2, 3)], [(4, 2, 5)]),
+    "dense_without_bias": Example(_dense(5, has_bias=False), [(4, 3)], [(4, 5)]),
     "conv": Example(
         _of(Conv2DLayer, filter_shape=[3, 2, 3, 4], filter_stride=[2, 1], bias=True),
         [IMAGE],
@@ -155,10 +152,9 @@ EXAMPLES: dict[str, Example] = {
         [IMAGE],
         [(4, 3, 3, 6)],
     ),
-    "depthwise_dilated": Example(
+    "depthwise_dilated": _keeps(
         _of(DepthwiseConv2DLayer, filter_shape=[3, 3, 3, 1], dilation_rate=[2, 1]),
-        [IMAGE],
-        [IMAGE],
+        IMAGE,
     ),
     "separable": Example(
         _of(
@@ -175,34 +171,26 @@ EXAMPLES: dict[str, Example] = {
     "avg_pool_valid": Example(_pool("AVG", "VALID"), [IMAGE], [(4, 2, 4, 3)]),
     "global_pool": Example(_of(GlobalAveragePoolingLayer), [IMAGE], [(4, 3)]),
     # Without a loss around it, as here, its head does not run.
-    "local_loss": Example(
-        _of(LocalLossLayer, head=_of(ActivationLayer, activation="NONE")),
-        [(4, 3)],
-        [(4, 3)],
+    "local_loss": _keeps(
+        _of(LocalLossLayer, head=_of(ActivationLayer, activation="NONE")), (4, 3)
     ),
-    "dropout": Example(_of(DropoutLayer, keep_prob=0.7), [(4, 5, 3)], [(4, 5, 3)]),
-    "drop_path": Example(_of(DropPathLayer, keep_prob=0.5), [(4, 5, 3)], [(4, 5, 3)]),
-    "drop_path_scheduled": Example(
-        _of(DropPathLayer, keep_prob=0.3, num_steps=4), [IMAGE], [IMAGE]
+    "dropout": _keeps(_of(DropoutLayer, keep_prob=0.7), (4, 5, 3)),
+    "drop_path": _keeps(_of(DropPathLayer, keep_prob=0.5), (4, 5, 3)),
+    "drop_path_scheduled": _keeps(
+        _of(DropPathLayer, keep_prob=0.3, num_steps=4), IMAGE
     ),
-    "batch_norm": Example(_of(BatchNormLayer, dim=3), [IMAGE], [IMAGE]),
-    "batch_norm_of_rows": Example(_of(BatchNormLayer, dim=3), [(4, 3)], [(4, 3)]),
+    "batch_norm": _keeps(_of(BatchNormLayer, dim=3), IMAGE),
+    "batch_norm_of_rows": _keeps(_of(BatchNormLayer, dim=3), (4, 3)),
     "sequential": Example(_of(SequentialLayer, sub=_network()), [IMAGE], [(4, 2)]),
-    "sequential_repeated": Example(
-        _of(
-            SequentialLayer,
-            sub=[_of(FCLayer, input_dim=3, output_dim=3, activation="TANH")],
-            repeat=3,
-        ),
-        [(4, 3)],
-        [(4, 3)],
+    "sequential_repeated": _keeps(
+        _of(SequentialLayer, sub=[_dense(activation="TANH")], repeat=3), (4, 3)
     ),
     "seq": Example(
         _of(SeqLayer, before_tpl=_network()[:2], cell_tpl=_network()[2:]),
         [IMAGE],
         [(4, 2)],
     ),
-    "fetch": Example(_of(FetchLayer), [IMAGE, None], [IMAGE, None]),
+    "fetch": _keeps(_of(FetchLayer), IMAGE, None),
     "feature_extraction": Example(
         _of(
             FeatureExtractionLayer,
@@ -214,11 +202,11 @@ EXAMPLES: dict[str, Example] = {
         [IMAGE, (4, 7)],
         [(4, 2), (4, 7), (4, 5, 6, 4), IMAGE],
     ),
-    "fn": Example(_of(FnLayer, fn=tf.tanh), [(4, 3)], [(4, 3)]),
+    "fn": _keeps(_of(FnLayer, fn=tf.tanh), (4, 3)),
     "arg_index": Example(
         _of(ArgIndexLayer, idx=[2, 0]), [(4, 3), None, (4, 2)], [(4, 2), (4, 3)]
     ),
-    "bias": Example(_of(BiasLayer, dims=3), [(4, 2, 3)], [(4, 2, 3)]),
+    "bias": _keeps(_of(BiasLayer, dims=3), (4, 2, 3)),
     "parallel": Example(
         _of(ParallelLayer, sub=[_dense(), _of(BiasLayer, dims=3)]),
         [(4, 3)],
@@ -236,7 +224,7 @@ EXAMPLES: dict[str, Example] = {
         [(4, 3)],
         [(4, 3), (4, 3)],
     ),
-    "graph": Example(
+    "graph": _keeps(
         _of(
             GraphLayer,
             input_endpoints=["x", "y"],
@@ -248,25 +236,21 @@ EXAMPLES: dict[str, Example] = {
                 ("s->z", _dense()),
             ],
         ),
-        [(4, 3), (4, 3)],
-        [(4, 3), (4, 3)],
+        (4, 3),
+        (4, 3),
     ),
-    "layer_norm": Example(_of(LayerNormLayer, dim=3), [IMAGE], [IMAGE]),
-    "layer_norm_without_weights": Example(
-        _of(LayerNormLayer, dim=5, has_scale=False, has_bias=False), [(4, 5)], [(4, 5)]
+    "layer_norm": _keeps(_of(LayerNormLayer, dim=3), IMAGE),
+    "layer_norm_without_weights": _keeps(
+        _of(LayerNormLayer, dim=5, has_scale=False, has_bias=False), (4, 5)
     ),
     "token_embedding": Example(
         _of(TokenEmbeddingLayer, num_tokens=7, dim=6), [(4, 5)], [(4, 5, 6)], num_ids=7
     ),
-    "self_attention": Example(_attention(has_bias=False), [(4, 5, 6)], [(4, 5, 6)]),
+    "self_attention": _keeps(_attention(has_bias=False), (4, 5, 6)),
     "cross_attention": Example(_attention(), [(4, 5, 6), (4, 3, 6)], [(4, 5, 6)]),
-    "feed_forward": Example(
-        _feed_forward(keep_prob=0.7, activation="GELU"), [(4, 5, 6)], [(4, 5, 6)]
-    ),
-    "norm_first": Example(
-        _of(ResidualLayer, dim=6, keep_prob=0.8, body=_feed_forward()),
-        [(4, 5, 6)],
-        [(4, 5, 6)],
+    "feed_forward": _keeps(_feed_forward(keep_prob=0.7, activation="GELU"), (4, 5, 6)),
+    "norm_first": _keeps(
+        _of(ResidualLayer, dim=6, keep_prob=0.8, body=_feed_forward()), (4, 5, 6)
     ),
     "norm_last": Example(
         _of(ResidualLayer, dim=6, norm_first=False, body=_attention()),

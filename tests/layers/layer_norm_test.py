@@ -49,8 +49,3 @@ def test_moments_are_taken_in_float32(dtype: tf.DType) -> None:
 
 def test_equal_numbers_become_zero() -> None:
     np.testing.assert_array_equal(norm()(tf.fill([2, 8], 3.0)), np.zeros([2, 8]))
-
-
-def test_epsilon_must_be_positive() -> None:
-    with pytest.raises(ValueError, match=r"\bnorm\.epsilon.*\b0\b"):
-        norm(epsilon=0.0)

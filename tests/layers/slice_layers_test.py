@@ -26,6 +26,7 @@ from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from tests.layers.sliced_layers import assert_same, compute, layers_of, shapes_of
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 _FEED_FORWARD = FeedForwardLayer.Params().Set(
     dim=6, hidden_dim=16, keep_prob=0.7, activation="GELU"
@@ -131,5 +132,5 @@ def test_units_bound_the_number_of_slices() -> None:
 
 
 def test_a_layer_without_slices_says_so() -> None:
-    with pytest.raises(ValueError, match="LayerNormLayer"):
+    with fails(path="LayerNormLayer"):
         LayerNormLayer.Slices(LayerNormLayer.Params().Set(dim=6), 2)

@@ -54,7 +54,7 @@ def compute(layers: Sequence[Any], inputs: Sequence[Any], loss: Any = None) -> C
         for layer in layers:
             with ForwardContext(step=tf.constant(3, tf.int64), first_example=0):
                 outputs = as_args(layer.FPropDefaultTheta(*outputs))
-        total = loss(*outputs) if loss else _weighted(outputs)
+        total = loss(*outputs) if loss else weighted_sum(outputs)
     sources = [*floating, *variables.values()]
     found = tape.gradient(total, sources, unconnected_gradients="zero")
     found = [tf.convert_to_tensor(x).numpy() for x in found]
@@ -95,8 +95,8 @@ def _assert_near(a: np.ndarray, b: np.ndarray, distance: float, what: str) -> No
     assert np.abs(a - b).max() <= distance, what
 
 
-def _weighted(outputs: Any) -> tf.Tensor:
-    """Returns a sum in which every element has another weight."""
+def weighted_sum(outputs: Any) -> tf.Tensor:
+    """Returns a loss in which every element has another weight."""
     floating = [x for x in present(outputs) if x.dtype.is_floating]
     draw = tf.random.stateless_normal
     weights = [draw(x.shape, [9, i], dtype=x.dtype) for i, x in enumerate(floating)]

@@ -16,13 +16,7 @@ from typing import Any
 
 # Under Bazel this file is a link into the source tree.
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (
-    "lingvo_pipe",
-    "model_registry",
-    "params",
-    "tests",
-    "tools",
-)
+FOLDERS = ("lingvo_pipe", "model_registry", "params", "tests", "tools")
 # Libraries whose modules a target's sources import or run by names that are data.
 _FRONT = "//lingvo_pipe"  # The library of `import lingvo_pipe`, whose names are lazy.
 _BY_NAME = {

@@ -3,12 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-# Under Bazel this file is a link into the source tree.
-ROOT = Path(__file__).resolve().parents[2]
+from tests.style.builds import ROOT
 
 
 @pytest.mark.parametrize(

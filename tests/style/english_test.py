@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-# Under Bazel this file is a link into the source tree.
-ROOT = Path(__file__).resolve().parents[2]
+from tests.style.builds import ROOT
+
 PRODUCT = ("lingvo_pipe", "model_registry", "params", "tools")
 _FRONTED = re.compile(
     r"(What|Whether|How|Of|As|Which|Those|Whose|That|Where|When|Has|Have|Is|Are)\b"

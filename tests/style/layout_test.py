@@ -3,17 +3,8 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-# Under Bazel this file is a link into the source tree.
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = [
-    "lingvo_pipe",
-    "model_registry",
-    "params",
-    "tests",
-    "tools",
-]
+from tests.style.builds import FOLDERS, ROOT
 
 MAX_LINES = 350
 # Path -> why the file may be longer.
@@ -101,7 +92,7 @@ def _module(path: str) -> str:
 def test_files_are_short() -> None:
     num_lines = {
         file: len((ROOT / file).read_text(encoding="utf-8").splitlines())
-        for package in PACKAGES
+        for package in FOLDERS
         for file in _files(f"{package}/**/*.py")
     }
     too_long = {file for file, lines in num_lines.items() if lines > MAX_LINES}
@@ -125,5 +116,5 @@ def test_pure_modules_import_no_tensorflow() -> None:
 def test_tests_shadow_no_package() -> None:
     assert _files("tests/*.py") == ["tests/conftest.py"]
     assert not _files("tests/**/__init__.py")
-    assert not [name for name in PACKAGES if (ROOT / "tests" / name).exists()]
+    assert not [name for name in FOLDERS if (ROOT / "tests" / name).exists()]
     assert not _files("*.py")

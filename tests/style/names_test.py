@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.style.builds import ROOT
+
 _PRODUCT = ("lingvo_pipe", "model_registry", "params", "tools")
 _VAGUE = frozenset(
     ["found", "own", "each", "given", "known", "made", "ours", "rest", "other"]

@@ -131,9 +131,7 @@ class _Reader(threading.Thread):
             self.text = self._stream.read()
 
 
-def _streams(
-    output: Path | None,
-) -> tuple[IO[str] | None, IO[str] | None, list[int]]:
+def _streams(output: Path | None) -> tuple[IO[str] | None, IO[str] | None, list[int]]:
     """Returns our ends of standard output and error, and all three of the program."""
     empty = os.open(os.devnull, os.O_RDONLY)
     if output is not None:

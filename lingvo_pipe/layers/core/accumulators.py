@@ -12,8 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserRuntimeError, UserValueError
-from lingvo_pipe.layers.core.layer_tree import map_layers
+from lingvo_pipe.core.errors import UserRuntimeError, UserValueError, Words
 
 _sums: contextvars.ContextVar[Mapping[str, tf.Tensor] | None] = contextvars.ContextVar(
     "step_sums", default=None
@@ -53,14 +52,12 @@ class Accumulator:
         """Does nothing: the next step begins with the initial value anyway."""
 
     def bind(self, layer: Any, name: str) -> tf.TensorSpec:
-        """Makes this the accumulator `name` of a layer.
-
-        Returns its shape and dtype.
-        """
+        """Makes this the accumulator `name` of a layer. Returns its shape and dtype."""
         if self._layer is not None:
             raise UserValueError(
-                f"{layer._path}/{name}: expected an accumulator of its own; this one "
-                f"is {self._layer._path}/{self._name}. Create another one."
+                path=f"{layer._path}/{name}",
+                expected="an Accumulator of its own",
+                got=Words(f"the one of {self._layer._path}/{self._name}"),
             )
         self._layer, self._name = layer, name
         with tf.Graph().as_default():
@@ -76,9 +73,9 @@ def with_step_sums(update: Callable) -> Callable:
         if accumulated is None:
             if _sums.get() is None:
                 raise UserRuntimeError(
-                    f"{self._path}.PostTrainingStepUpdate: expected the step's sums. "
-                    "Pass them; without an argument it can be called only by the "
-                    "update of a layer that takes none."
+                    path=f"{self._path}.PostTrainingStepUpdate",
+                    expected="the step's sums",
+                    hint="Only the update of a layer that takes none may omit them.",
                 )
             accumulated = self.AccumulatedTree(_sums.get())
         if takes_sums:
@@ -93,11 +90,7 @@ def with_step_sums(update: Callable) -> Callable:
 
 
 def _by_path(layer: Any, sums: Any) -> dict[str, tf.Tensor]:
-    values_by_path = {
-        f"{layer._path}/{name}": sums[name] for name in layer.own_accumulators
-    }
-    for name, child in layer._children.items():
-        map_layers(
-            lambda c, own: values_by_path.update(_by_path(c, own)), child, sums[name]
-        )
-    return values_by_path
+    paths = layer._tree(
+        lambda x: {name: f"{x._path}/{name}" for name in x._accumulators}
+    )
+    return dict(zip(tf.nest.flatten(paths), tf.nest.flatten(sums), strict=True))

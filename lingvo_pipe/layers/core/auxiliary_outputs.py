@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.accumulators import Accumulator
 from lingvo_pipe.layers.core.checks import check_shape
@@ -38,8 +37,9 @@ class AuxiliaryOutputs:
         if isinstance(shape, Accumulator):
             if dtype is not None:
                 raise UserValueError(
-                    f"The dtype of {self._path}/{name}: expected None, because the "
-                    f"Accumulator's DefaultValue has a dtype, got {dtype!r}."
+                    path=f"{self._path}/{name}",
+                    expected="no dtype besides the one of Accumulator.DefaultValue",
+                    got=dtype,
                 )
             self._accumulators[name] = shape.bind(self, name)
             self._accumulator_objects[name] = shape
@@ -72,15 +72,18 @@ class AuxiliaryOutputs:
         specs = self._accumulators
         if name not in specs:
             raise UserValueError(
-                f"{self._path}: expected the name of an accumulator, one of "
-                f"{sorted(specs)}, got {name!r}.{did_you_mean(name, specs)} Call "
-                "RegisterAccumulator in __init__."
+                path=self._path,
+                expected=f"the name of an accumulator, one of {sorted(specs)}",
+                got=name,
+                names=specs,
+                hint="Call RegisterAccumulator in __init__.",
             )
         spec, value = specs[name], tf.cast(value, specs[name].dtype)
         if not spec.shape.is_compatible_with(value.shape):
+            expected = f"a value of the registered shape {spec.shape.as_list()}"
+            got = value.shape.as_list()
             raise UserValueError(
-                f"{self._path}/{name}: expected a value of the registered shape "
-                f"{spec.shape.as_list()}, got {value.shape.as_list()}."
+                path=f"{self._path}/{name}", expected=expected, got=got
             )
         value = tf.ensure_shape(value, spec.shape)
         forward_context.current_context().accumulate(f"{self._path}/{name}", value)
@@ -98,18 +101,16 @@ class AuxiliaryOutputs:
         """
         self._check_identifier(name)
         values = tf.convert_to_tensor(values)
-        if values.shape.rank != 1 or not values.dtype.is_floating:
-            raise UserValueError(
-                f"AddLoss {name!r} of {self._path}: expected a floating-point value "
-                f"per example, [b], got {values.dtype.name} {values.shape}. Reduce "
-                "other dimensions, or repeat the micro-batch's value for each row."
-            )
         context = forward_context.current_context()
-        if context.num_rows not in (None, values.shape[0]):
+        is_per_row = tf.TensorShape([context.num_rows]).is_compatible_with(values.shape)
+        if values.shape.rank != 1 or not is_per_row or not values.dtype.is_floating:
+            rows = context.num_rows or "b"
             raise UserValueError(
-                f"AddLoss {name!r} of {self._path}: expected a value for each of the "
-                f"micro-batch's {context.num_rows} rows, got {values.shape[0]}. Sum "
-                "the values of one example."
+                path=f"AddLoss {name!r} of {self._path}",
+                expected=f"floating-point values [{rows}], one for each row",
+                got=Words(f"{values.dtype.name} {values.shape}"),
+                hint="Sum the values of one example, or repeat the micro-batch's value "
+                "for each row.",
             )
         context.add_loss(name, values)
 
@@ -127,15 +128,13 @@ class AuxiliaryOutputs:
         mean, weight = tf.convert_to_tensor(mean), tf.convert_to_tensor(weight)
         if mean.shape.rank != 0 or weight.shape.rank != 0:
             raise UserValueError(
-                f"AddMetric {name!r} of {self._path}: expected a scalar mean and a "
-                f"scalar weight, got shapes {mean.shape} and {weight.shape}. Reduce "
-                "the mean over the examples."
+                path=f"AddMetric {name!r} of {self._path}",
+                expected="a scalar mean and a scalar weight",
+                got=Words(f"shapes {mean.shape} and {weight.shape}"),
             )
         forward_context.current_context().add_metric(name, mean, weight)
 
     def _check_identifier(self, name: Any) -> None:
         if not isinstance(name, str) or not name.isidentifier():
-            raise UserValueError(
-                f"{self._path}: expected a name of letters, digits and underscores for "
-                f"a loss or metric, got {name!r}."
-            )
+            expected = "letters, digits and underscores as a loss's or metric's name"
+            raise UserValueError(path=self._path, expected=expected, got=name)

@@ -31,7 +31,7 @@ from lingvo_pipe.layers.core.layer_tree import (
     variables_by_path,
 )
 from lingvo_pipe.layers.core.slicing import Sliceable
-from lingvo_pipe.layers.core.tied_variables import created_or_tied, is_tied
+from lingvo_pipe.layers.core.tied_variables import created_or_tied
 from lingvo_pipe.layers.core.weights import SKIP_LP_REGULARIZATION, create_variable
 from lingvo_pipe.nested_map import NestedMap
 
@@ -189,10 +189,9 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def AddVariable(self, name: str, create: Callable[[str], tf.Variable]) -> None:
         """Makes `self.vars.<name>` the variable that `create` returns for its path."""
         self._check_new(name)
-        path = f"{self.path}/{name}"
-        self._variables[name] = created_or_tied(path, create)
-        self._tied[name] = is_tied(path)
-        self._trained[name] = self._variables[name].trainable
+        variable, is_tied = created_or_tied(f"{self.path}/{name}", create)
+        self._variables[name], self._tied[name] = variable, is_tied
+        self._trained[name] = variable.trainable
 
     def AddFunction(self, name: str, function: Callable, replace: bool = False) -> None:
         """Makes `function` callable as `self.fns.<name>`.
@@ -201,10 +200,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         """
         construction.check_key(name, self)
         if name in self._functions and not replace:
-            raise UserValueError(
-                f"{self.path}: there is a function {name!r} already. "
-                "Pass replace=True to replace it."
-            )
+            expected = "the name of a new function, or replace=True"
+            raise UserValueError(path=f"{self.path}.fns", expected=expected, got=name)
         self._functions[name] = function
 
     @property

@@ -7,8 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 
 # Numbers in a weight that a device may hold, and in one of a model that is inspected.
 _MAX_HELD, _MAX_DECLARED = 2**34, 2**56
@@ -50,10 +49,8 @@ def check_keep_prob(layer: Any) -> None:
 def check_choice(value: Any, choices: Sequence[str], path: str) -> None:
     """Raises ValueError unless `value`, of the param at `path`, is in `choices`."""
     if value not in choices:
-        raise UserValueError(
-            f"{path}: expected one of {', '.join(map(repr, choices))}, got {value!r}. "
-            f"{did_you_mean(str(value), choices).strip()}"
-        )
+        expected = f"one of {', '.join(map(repr, choices))}"
+        raise UserValueError(path=path, expected=expected, got=value, names=choices)
 
 
 def check_shape(shape: Sequence[Any], path: str) -> None:
@@ -65,9 +62,10 @@ def check_shape(shape: Sequence[Any], path: str) -> None:
     maximum = _MAX_HELD if tf.executing_eagerly() else _MAX_DECLARED
     if not all(map(is_count, shape)) or math.prod(shape) > maximum:
         raise UserValueError(
-            f"The shape of {path}: expected dimensions that are integers of at least "
-            f"1, and at most {maximum:,} numbers, got {list(shape)!r}. Check the "
-            "layer's params."
+            path=path,
+            expected=f"dimensions of at least 1, with at most {maximum:,} numbers",
+            got=list(shape),
+            hint="Check the layer's params.",
         )
 
 
@@ -79,7 +77,8 @@ def check_channels(inputs: tf.Tensor, num_channels: int, path: str) -> None:
     shape = inputs.shape
     if not shape.rank or shape[-1] != num_channels:
         raise UserValueError(
-            f"{path}: expected inputs of {num_channels} channels, their last "
-            f"dimension, got inputs of shape {shape}. Check the params of the layer "
-            "and of the previous layer."
+            path=path,
+            expected=f"inputs of {num_channels} channels, their last dimension",
+            got=Words(f"shape {shape}"),
+            hint="Check the params of the layer and of the previous layer.",
         )

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.activity import set_detail
 from lingvo_pipe.core.checks import is_integer
-from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.core.errors import UserAttributeError, UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.accumulators import with_step_sums
 from lingvo_pipe.layers.core.weights import WeightInit
@@ -94,16 +94,13 @@ def make_child(
     """
     if not isinstance(params, InstantiableParams):
         raise UserValueError(
-            f"{parent.path}/{name}: expected a layer's Params, got a "
-            f"{type(params).__name__}. Pass TheLayer.Params()."
+            path=f"{parent.path}/{name}", expected="TheLayer.Params()", got=params
         )
     params = params.Copy()
     params.name = params.name or name
     if params.name in taken:
-        raise UserValueError(
-            f"{parent.path}: expected different names of siblings, which are in the "
-            f"variables' paths; two are called {params.name!r}. Set params.name."
-        )
+        expected = "a child's name that no sibling has"
+        raise UserValueError(path=parent.path, expected=expected, got=params.name)
     taken.add(params.name)
     _announced.parent = parent
     try:
@@ -119,10 +116,7 @@ def make_children(
     taken: set[str],
     devices: Sequence[str] | None = None,
 ) -> Any:
-    """Creates a nest of layers in NestedMaps and lists.
-
-    See `make_child`.
-    """
+    """Creates a nest of layers in NestedMaps and lists. See `make_child`."""
     if not isinstance(params, (list, tuple, Mapping)):
         return make_child(parent, name, params, taken)
     is_map, children = isinstance(params, Mapping), {}
@@ -145,12 +139,15 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
         p = parent.CopyBaseParams(parent.params, p)
     for name in ("dtype", "fprop_dtype"):
         if p.Get(name) is not None:
-            p.Set(**{name: tf.as_dtype(p.Get(name))})
-            if not p.Get(name).is_floating:
+            dtype = tf.as_dtype(p.Get(name))
+            if not dtype.is_floating:
                 raise UserValueError(
-                    f"{p.name}.{name}: expected a floating-point dtype, got "
-                    f"{p.Get(name).name}. WeightParams set a single variable's dtype."
+                    path=f"{p.name}.{name}",
+                    expected="a floating-point dtype",
+                    got=dtype.name,
+                    hint="WeightParams set a single variable's dtype.",
                 )
+            p.Set(**{name: dtype})
     p.dtype = p.dtype or tf.float32
     p.fprop_dtype = p.fprop_dtype or p.dtype
     if p.random_seed is None:
@@ -169,9 +166,10 @@ def check_layer_name(name: Any, layer: Any, parent: Any) -> None:
         return
     below = f" below {parent.path!r}" if parent is not None else ""
     raise UserValueError(
-        f"The name of a {type(layer).__name__}{below}: expected letters, digits, '_', "
-        f"'-' and '.', with a letter or digit first, got {name!r}. "
-        "Set it: params.Set(name='...')."
+        path=f"{type(layer).__name__}.name{below}",
+        expected="letters, digits, '_', '-' and '.', a letter or digit first",
+        got=name,
+        hint="Write params.Set(name='...').",
     )
 
 
@@ -180,9 +178,9 @@ def check_key(name: Any, layer: Any) -> None:
     try:
         NestedMap.CheckKey(name)
     except ValueError as error:
+        expected = "a key of a NestedMap as a part's name"
         raise UserValueError(
-            f"{layer.path}: expected a key of a NestedMap as a part's name, got "
-            f"{name!r}. {error}"
+            path=layer.path, expected=expected, got=name, hint=str(error)
         ) from None
 
 
@@ -190,15 +188,13 @@ def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
     """Raises ValueError unless `layer` can now get a part whose name is not taken."""
     if not layer._under_construction:
         raise UserValueError(
-            f"A layer creates its parts in __init__; {layer.path} tried to create "
-            f"{name!r} afterwards. Move the call into __init__."
+            path=f"{layer.path}/{name}",
+            expected="a call in the layer's __init__, where it creates its parts",
         )
     check_key(name, layer)
     if name in taken or hasattr(type(layer), name):
-        raise UserValueError(
-            f"{layer.path}: expected a part's name that no other part or method has; "
-            f"{name!r} is taken. Choose another name."
-        )
+        expected = "a part's name that no other part or method has"
+        raise UserValueError(path=layer.path, expected=expected, got=name)
 
 
 def unknown_attribute(layer: Any, name: str) -> UserAttributeError:
@@ -210,7 +206,9 @@ def unknown_attribute(layer: Any, name: str) -> UserAttributeError:
         )
     return UserAttributeError(
         f"{type(layer).__name__} has neither an attribute nor a child {name!r}; "
-        f"its children are {sorted(layer._children)}."
+        f"its children are {sorted(layer._children)}.",
+        got=name,
+        names=layer._children,
     )
 
 
@@ -219,10 +217,11 @@ def check_devices(devices: Any, params: Any, path: str) -> None:
     if devices is not None and (
         not isinstance(params, (list, tuple)) or len(devices) != len(params)
     ):
+        count, kind = len(tf.nest.flatten(params)), type(params).__name__
         raise UserValueError(
-            f"devices of {path}: expected one for each layer of a list; there are "
-            f"{len(tf.nest.flatten(params))} layers in a {type(params).__name__} and "
-            f"{len(devices)} devices."
+            path=f"{path}.devices",
+            expected="a device for each layer of a list",
+            got=Words(f"{len(devices)} for {count} layers in a {kind}"),
         )
 
 
@@ -230,26 +229,22 @@ def _check_finished(layer: Any) -> None:
     """Raises ValueError if an attribute hides a child or holds a stray layer."""
     name = layer._path.rpartition("/")[2]
     if layer._params.name != name:
-        raise UserValueError(
-            f"{layer._path}: expected the name {name!r} until the layer is complete, "
-            f"got {layer._params.name!r}. Set a name before Instantiate."
-        )
+        expected = f"the name {name!r} until the layer is complete"
+        got = layer._params.name
+        raise UserValueError(path=layer._path, expected=expected, got=got)
     child_ids = set(map(id, tf.nest.flatten(list(layer._children.values()))))
     for name, value in vars(layer).items():
+        path = f"{layer._path}.{name}"
         if name in layer._children:
-            raise UserValueError(
-                f"An attribute must not hide a child; {layer.path} has both called "
-                f"{name!r}. Rename one."
-            )
+            expected = "a child or an attribute"
+            raise UserValueError(path=path, expected=expected, got=Words("both"))
         if name in ("_parent", "_children"):
             continue
         for inner in _layers_in(value):
             if id(inner) not in child_ids:
-                raise UserValueError(
-                    "CreateChild or CreateChildren must create a layer's children; "
-                    f"{layer.path} holds {type(inner).__name__} {inner.path!r} in "
-                    f"{name!r}. Its variables would not be trained."
-                )
+                expected = "layers that CreateChild or CreateChildren made"
+                got = Words(f"{type(inner).__name__} {inner.path!r}")
+                raise UserValueError(path=path, expected=expected, got=got)
 
 
 def _layers_in(value: Any) -> Iterator[Any]:

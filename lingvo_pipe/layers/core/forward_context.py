@@ -26,7 +26,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.layers.core import random_streams
 
 Pair = tuple[tf.Tensor, tf.Tensor]
@@ -108,8 +109,9 @@ class ForwardContext:
             return path
         if not f"{path}/".startswith(f"{root}/"):
             raise UserValueError(
-                f"This context runs {root!r} and the layers below, not {path!r}. "
-                "Create the layer as a child of the layer that uses it."
+                path=path,
+                expected=f"a layer in {root!r}, which this context runs",
+                hint="Create the layer as a child of the layer that uses it.",
             )
         return path[len(root) + 1 :]
 
@@ -118,8 +120,10 @@ class ForwardContext:
         key = self.relative_path(path)
         if key in self.accumulated:
             raise UserValueError(
-                f"Accumulator {path!r}: expected one value per forward pass, got two. "
-                "Call a layer with accumulators once, or create a layer per call."
+                path=path,
+                expected="one accumulated value per forward pass",
+                got=Words("two"),
+                hint="Call the layer once, or create a layer per call.",
             )
         self.accumulated[key] = tf.stop_gradient(value)
 
@@ -136,10 +140,7 @@ class ForwardContext:
         return tf.reshape(weights, [-1 if i == dim else 1 for i in range(x.shape.rank)])
 
     def example_rows(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of `x` that are examples.
-
-        See `row_weights` for errors.
-        """
+        """Returns the rows of `x` that are examples. See `row_weights` for errors."""
         if self.num_examples is None:
             return x
         dim = self._checked_row_dim(x)
@@ -149,12 +150,9 @@ class ForwardContext:
         return rows
 
     def add_loss(self, name: str, values: tf.Tensor) -> None:
-        """Records a loss per example, `[b]`.
-
-        Losses of one name add up.
-        """
+        """Records a loss per example, `[b]`. Losses of one name add up."""
         # A sum of many examples in 16 bits would be far off.
-        values = tf.cast(values, values.dtype if values.dtype.size > 2 else tf.float32)
+        values = tf.cast(values, wide_dtype(values.dtype))
         weights = self.row_weights(values)
         total = tf.reduce_sum(values if weights is None else values * weights)
         before = self.losses.get(name)
@@ -164,10 +162,7 @@ class ForwardContext:
         self.losses[name] = total
 
     def add_metric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
-        """Records a metric.
-
-        Metrics of one name are averaged by their weights.
-        """
+        """Records a metric. Metrics of one name are averaged by their weights."""
         mean, weight = (
             tf.stop_gradient(tf.cast(x, tf.float32)) for x in (mean, weight)
         )
@@ -199,16 +194,15 @@ class ForwardContext:
         """
         if self.step is None or self.first_example is None:
             raise UserValueError(
-                f"Layer {path!r} draws random numbers, which depend on the step and "
-                "the example: expected both, got none. Run it within "
-                "ForwardContext(step=..., first_example=...), or with do_eval=True."
+                path=path,
+                expected="a step and an example, on which random numbers depend",
+                hint="Run it within ForwardContext(step=..., first_example=...), or "
+                "with do_eval=True.",
             )
         shape = tf.TensorShape(shape)
         if not shape.is_fully_defined() or shape.rank == 0:
-            raise UserValueError(
-                f"Layer {path!r} draws random numbers: expected a static shape, got "
-                f"{shape}. Give the inputs a static shape."
-            )
+            expected = "inputs of a static shape, to draw random numbers"
+            raise UserValueError(path=path, expected=expected, got=Words(shape))
         root, seed_hash = self.root_hash, random_streams.path_hash(str(seed))
         if root is None:
             root = tf.constant(random_streams.path_hash(self.root_path), tf.uint64)
@@ -221,9 +215,11 @@ class ForwardContext:
         num_rows = self.num_rows or sizes[dim]
         if sizes[dim] % num_rows or (dim > 0 and sizes[dim] != num_rows):
             raise UserValueError(
-                f"Layer {path!r} draws random numbers per example: expected the "
-                f"inputs' {num_rows} rows in dimension {self.batch_dim}, got shape "
-                f"{shape}. Draw before rows are merged or dropped."
+                path=path,
+                expected=f"random numbers for the inputs' {num_rows} rows in dimension "
+                f"{self.batch_dim}",
+                got=Words(f"shape {shape}"),
+                hint="Draw before rows are merged or dropped.",
             )
         rows_each = sizes.pop(dim) // num_rows
         numbers = random_streams.uniform_rows(
@@ -240,10 +236,12 @@ class ForwardContext:
         rows = x.shape[dim] if x.shape.rank else 0
         if None not in (rows, self.num_rows) and rows != self.num_rows:
             raise UserValueError(
-                f"Padding rows: expected the inputs' {self.num_rows} rows in dimension "
-                f"{self.batch_dim}, got {x.dtype.name} {x.shape}. Call this before "
-                "rows are merged or dropped, or choose a mini-batch size that is a "
-                "multiple of num_micro_batches."
+                path="Padding rows",
+                expected=f"the inputs' {self.num_rows} rows in dimension "
+                f"{self.batch_dim}",
+                got=Words(f"{x.dtype.name} {x.shape}"),
+                hint="Call this before rows are merged or dropped, or choose a "
+                "mini-batch size that is a multiple of num_micro_batches.",
             )
         return dim
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserKeyError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserKeyError, Words
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -56,30 +55,27 @@ def variables_by_path(
 
 
 def find_descendant(root: Any, path: str) -> Any:
-    """Returns a layer by its path.
-
-    See `GetDescendant`.
-    """
+    """Returns a layer by its path. See `GetDescendant`."""
     node = root
     for step in path.replace("[", ".[").split(".") if path else []:
         choices: Any = node if isinstance(node, (list, dict)) else node.children
         try:
             node = choices[int(step[1:-1]) if step.startswith("[") else step]
         except (KeyError, IndexError, TypeError, ValueError):
-            near = did_you_mean(step, choices if isinstance(choices, dict) else ())
-            problem = f"there is no {step!r}.{near}"
-            raise _not_found(root, path, problem, choices) from None
+            raise _not_found(root, path, step, choices) from None
     if isinstance(node, (list, dict)):
         kind = "list" if isinstance(node, list) else "map"
-        raise _not_found(root, path, f"it ends at a {kind} of layers.", node)
+        raise _not_found(root, path, Words(f"a {kind} of layers"), node)
     return node
 
 
-def _not_found(root: Any, path: str, problem: str, choices: Any) -> KeyError:
-    choices_text = str(sorted(choices)) if isinstance(choices, dict) else "none"
-    if isinstance(choices, list) and choices:
-        choices_text = f"[0] to [{len(choices) - 1}]"
+def _not_found(root: Any, path: str, got: str, choices: Any) -> KeyError:
+    names = sorted(choices) if isinstance(choices, dict) else []
+    is_indexed = isinstance(choices, list) and choices
+    listed = f"[0] to [{len(choices) - 1}]" if is_indexed else names
     return UserKeyError(
-        f"GetDescendant: expected the path of a layer below {root.path!r}; in {path!r} "
-        f"{problem} Choose among {choices_text}."
+        path=f"{root.path}.GetDescendant({path!r})",
+        expected=f"one of {listed}" if listed else "the end of the path",
+        got=got,
+        names=names,
     )

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 
 # In a name, this and what follows are not part of the path whose numbers are drawn.
 SLICE_MARK = ">"
@@ -110,8 +110,6 @@ def _are_below(bits: tf.Tensor, limit: float) -> tf.Tensor:
 def _counter(value: tf.Tensor) -> tf.Tensor:
     value = tf.convert_to_tensor(value)
     if not value.dtype.is_integer:
-        raise UserValueError(
-            f"Step and example: expected integers, got {value.dtype.name}, which "
-            "cannot represent them all. Use int64."
-        )
+        expected, got = "integers, such as int64", Words(value.dtype.name)
+        raise UserValueError(path="Step and example", expected=expected, got=got)
     return tf.cast(value, tf.uint64)

@@ -77,7 +77,7 @@ class Sliceable:
         """
         slice_class = cls.SliceClass(p)
         if slice_class is None or not isinstance(num_slices, int):
-            raise UserValueError(f"{cls.__name__} cannot be cut into slices.")
+            raise UserValueError(path=cls.__name__, expected="a layer that has slices")
         units = slice_class.UNITS
         whole_size = p.Get(units)
         slices = []

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.core.near_names import did_you_mean
 
 _local = threading.local()
@@ -38,16 +38,12 @@ def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
         _local.ties = outer
 
 
-def created_or_tied(path: str, create: Callable[[str], tf.Variable]) -> tf.Variable:
-    """Returns the variable at a path: `create(path)`, or the one it is tied to."""
+def created_or_tied(
+    path: str, create: Callable[[str], tf.Variable]
+) -> tuple[tf.Variable, bool]:
+    """Returns the variable at a path, and True if it belongs to another path."""
     ties: _Ties | None = getattr(_local, "ties", None)
-    return create(path) if ties is None else ties.variable(path, create)
-
-
-def is_tied(path: str) -> bool:
-    """Returns True if the variable at a path belongs to another path."""
-    ties: _Ties | None = getattr(_local, "ties", None)
-    return ties is not None and ties.owner(path) is not None
+    return (create(path), False) if ties is None else ties.variable(path, create)
 
 
 class _Ties:
@@ -59,45 +55,49 @@ class _Ties:
         # Owners whose variable was created earlier -> the tied path it was created for.
         self._ahead: dict[str, str] = {}
 
-    def owner(self, path: str) -> str | None:
-        """Returns the owner's path below the root, or None for a path without a tie."""
-        return self._ties.get(path.removeprefix(f"{self._root}/"))
+    def _below_root(self, path: str) -> str:
+        return path.removeprefix(f"{self._root}/")
 
     def variable(
         self, full_path: str, create: Callable[[str], tf.Variable]
-    ) -> tf.Variable:
-        path, owner = full_path.removeprefix(f"{self._root}/"), self.owner(full_path)
+    ) -> tuple[tf.Variable, bool]:
+        path = self._below_root(full_path)
+        owner = self._ties.get(path)
         if owner is None:
             if path in self._ahead:
                 self._check_same(path, path, self._ahead.pop(path), create)
             else:
                 self._created[path] = create(full_path)
-            return self._created[path]
+            return self._created[path], False
         self._used.add(path)
         if owner in self._created:
             self._check_same(path, owner, owner, create)
         else:
             self._created[owner] = create(f"{self._root}/{owner}")
             self._ahead[owner] = path
-        return self._created[owner]
+        return self._created[owner], True
 
     def check_all_created(self) -> None:
         """Raises ValueError if either side of a tie has no variable."""
         created = sorted(set(self._created) - set(self._ahead))
         for owner, path in self._ahead.items():
             raise UserValueError(
-                f"Tied weights of {self._root}: {path} is tied to {owner}; expected "
-                f"a weight that a layer creates and that is not tied, one of {created}."
-                f"{did_you_mean(owner, created)}"
+                path=f"{self._root}.tied[{path!r}]",
+                expected=f"a weight that is created and not tied, one of {created}",
+                got=owner,
+                names=created,
             )
-        unused = sorted(set(self._ties) - self._used)
-        if unused:
-            below = [path.removeprefix(f"{self._root}/") for path in unused]
-            hints = "".join(did_you_mean(path, created) for path in below)
-            raise UserValueError(
-                f"Tied weights must exist; {unused} do not, among the weights of "
-                f"{self._root}: {created}.{hints}"
-            )
+        raise_problems(
+            [
+                UserValueError(
+                    path=f"{self._root}.tied",
+                    expected=f"a weight, one of {created}",
+                    got=path,
+                    hint=did_you_mean(self._below_root(path), created).strip(),
+                )
+                for path in sorted(set(self._ties) - self._used)
+            ]
+        )
 
     def _check_same(
         self, path: str, owner: str, created_at: str, create: Callable
@@ -110,6 +110,8 @@ class _Ties:
             ]
         if new_traits != owner_traits:
             raise UserValueError(
-                "Tied weights must have the same shape, dtype and trainability; "
-                f"{path} has {new_traits}, {created_at} {owner_traits}."
+                path=f"{self._root}/{path}",
+                expected=f"the shape, dtype and trainability of {created_at}, to which "
+                f"it is tied, {owner_traits}",
+                got=new_traits,
             )

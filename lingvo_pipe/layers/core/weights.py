@@ -21,8 +21,6 @@ from lingvo_pipe.layers.core import random_streams
 from lingvo_pipe.layers.core.checks import check_choice, check_shape
 from lingvo_pipe.layers.core.slicing import Piece, cut_whole, whole_shape
 
-_MAX_SHOWN = 80
-
 # Collections of Lingvo that mean something here; see `WeightParams`.
 SKIP_LP_REGULARIZATION = "__lingvo_skip_lp_regularization"
 _MOVING_VARS = "moving_vars"
@@ -194,8 +192,10 @@ def WeightParams(
     """
     if collections is not None and not isinstance(collections, (list, tuple)):
         raise UserValueError(
-            "collections of WeightParams: expected a list of names, got "
-            f"{collections!r}. State without gradients needs trainable=False."
+            path="WeightParams.collections",
+            expected="a list of names",
+            got=collections,
+            hint="State without gradients needs trainable=False.",
         )
     p = Params()
     p.Define("shape", list(shape), "All dimensions.")
@@ -230,12 +230,12 @@ def create_variable(
     may_train = weight.trainable and _MOVING_VARS not in weight.collections
 
     def draw() -> tf.Tensor:
-        full_shape = shape if piece is None else whole_shape(shape, piece)
-        value = initial_value(rule, full_shape, dtype, pair, weight.fans)
+        if piece is None:
+            return initial_value(rule, shape, dtype, pair, weight.fans)
+        whole = whole_shape(shape, piece)
+        value = initial_value(rule, whole, dtype, pair, weight.fans)
         with tf.device("/CPU:0"):
-            return (
-                value if piece is None else cut_whole(value, piece, shape[piece.axis])
-            )
+            return cut_whole(value, piece, shape[piece.axis])
 
     return tf.Variable(
         draw,
@@ -249,7 +249,4 @@ def create_variable(
 def _check(value: Any, field: str, path: str, expected: str, hint: str) -> None:
     """Raises ValueError unless `value` is Params with the given field."""
     if not isinstance(value, Params) or field not in value:
-        raise UserValueError(
-            f"{path}: expected {expected}, got a {type(value).__name__}, "
-            f"{str(value)[:_MAX_SHOWN]}. {hint}"
-        )
+        raise UserValueError(path=path, expected=expected, got=value, hint=hint)

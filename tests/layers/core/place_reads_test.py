@@ -42,6 +42,8 @@ def test_a_read_is_recorded_of_the_layer_that_was_asked(read: str) -> None:
     with reads.recording(layer):
         ask(layer.sub[1])
         ask(_tree())  # Another tree's.
+    with pytest.raises(KeyError), reads.recording(_tree()):
+        raise KeyError
     ask(layer.sub[0])  # Too late.
     assert reads.paths == ({2} if read in PATH_READS else set())
     assert reads.names == ({2} if read in NAME_READS else set())
@@ -55,14 +57,6 @@ def test_other_params_and_copies_reveal_no_name() -> None:
         assert copy.name == "root"
         assert pickle.loads(pickled) == copy
     assert not reads.names
-
-
-def test_a_recording_ends_with_an_error() -> None:
-    layer, reads = _tree(), PlaceReads()
-    with pytest.raises(KeyError), reads.recording(layer):
-        raise KeyError
-    assert layer.path == "root"
-    assert not reads.paths
 
 
 @pytest.mark.parametrize("do_eval", [False, True])

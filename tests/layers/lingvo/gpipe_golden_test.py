@@ -18,21 +18,12 @@ from lingvo_pipe import base_layer, gpipe, py_utils
 from lingvo_pipe.layers.convolution import Conv2DLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import FetchLayer
+from tests.layers.lingvo_layers import Adding
 from tests.support.cases import exhaustive
 
 GOLDEN_NORM = 0.268087
 NUM_LAYERS, NUM_MICRO_BATCHES = 16, 8
 IMAGES = [16, 8, 8, 1]
-
-
-class _Count(base_layer.Accumulator):
-    """The number of forward passes."""
-
-    def DefaultValue(self):
-        return tf.convert_to_tensor(0.0)
-
-    def Increment(self):
-        self.SetValue(self.GetValue() + 1.0)
 
 
 class _CountedConvolution(base_layer.BaseLayer):
@@ -47,11 +38,11 @@ class _CountedConvolution(base_layer.BaseLayer):
             params_init=py_utils.WeightInit.Constant(0.1),
         )
         self.CreateChild("conv", conv)
-        self.RegisterAccumulator("count", _Count())
+        self.RegisterAccumulator("count", Adding([]))
 
     def FProp(self, theta, inputs):
         with tf.name_scope(self.params.name):
-            self.accumulators.count.Increment()
+            self.accumulators.count.Update(1.0)
             return tf.nn.relu(self.conv.FProp(theta.conv, inputs))
 
     @classmethod

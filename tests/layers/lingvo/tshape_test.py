@@ -15,6 +15,7 @@ from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from lingvo_pipe.tshape import Shape, as_shapes
+from tests.support.errors import fails
 
 SHAPE = Shape([2, 3, 5])
 
@@ -64,7 +65,7 @@ def test_it_is_a_tuple() -> None:
 
 @pytest.mark.parametrize("size", ["channels", -1, 2.0, True])
 def test_a_dimension_is_an_integer_or_unknown(size: Any) -> None:
-    with pytest.raises(ValueError, match=str(size)):
+    with fails(path="Dimension of a Shape", got=size):
         Shape([2, size])
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -262,17 +263,8 @@ class OddLossLayer(BaseLayer):
 
 
 @pytest.mark.parametrize("batch_size", [8, 7])
-@pytest.mark.parametrize(
-    ("shape", "pattern"),
-    [
-        ([], r"AddLoss 'odd'.*\bpipe/cells_0\b.*float32 \(\)"),
-        ([1], r"AddLoss 'odd'.*\bpipe/cells_0\b.*\b2\b\D*\b1\b"),
-        ([DIM], r"AddLoss 'odd'.*\bpipe/cells_0\b.*\b2\b\D*\b6\b"),
-    ],
-)
-def test_losses_are_of_examples(
-    shape: list[int], pattern: str, batch_size: int
-) -> None:
+@pytest.mark.parametrize("shape", [[], [1], [DIM]])
+def test_losses_are_of_examples(shape: list[int], batch_size: int) -> None:
     layer = pipeline([OddLossLayer.Params().Set(shape=shape), *_cells()], 3, 4)
-    with pytest.raises(ValueError, match=pattern):
+    with pytest.raises(UserValueError, match=r"'odd'.*\bpipe/cells_0\b"):
         gradients(layer, _batch(batch_size))
