@@ -74,8 +74,7 @@ def as_plain(value: Any) -> Any:
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
     kind = "list" if isinstance(self, list) else "dict"
     raise UserTypeError(
-        f"A {kind} in frozen Params cannot be changed. Edit a copy of the Params: "
-        "params.Copy()."
+        f"Cannot change a {kind} in frozen Params.", hint="Edit a copy: params.Copy()."
     )
 
 
