@@ -266,10 +266,15 @@ def _not_found(name: str) -> errors.UserLookupError:
         *(by_class[c] for c in near_names(_class_of(name), by_class)),
         *(x for x in registered if name.lower() in x.lower() or parts & _parts_of(x)),
     ]
-    hints = [suggest(list(dict.fromkeys(near))[:_MAX_NEAR]).strip(), incomplete, _OWN]
+    hints = [
+        suggest(list(dict.fromkeys(near))[:_MAX_NEAR]).strip(),
+        f"--list_models lists all {len(registered)}.",
+        incomplete,
+        _OWN,
+    ]
     return errors.UserLookupError(
         path="model",
-        expected=f"one of {len(registered)} that --list_models lists",
+        expected="the name of a registered model",
         got=name,
         hint=" ".join(filter(None, hints)),
     )

@@ -215,7 +215,7 @@ MISTAKES = [
     ),
     _override("unknown_param", "task.train.max_stepz : 3", "'max_stepz'.*'max_steps'"),
     _override(
-        "no_number", "task.train.max_steps : abc", r"'task\.train\.max_steps'.*'abc'"
+        "no_number", "task.train.max_steps : abc", r"task\.train\.max_steps: .*'abc'"
     ),
     _override(
         "no_value", "task.train.max_steps", r"`path : value`.*'task\.train\.max_steps'"
@@ -223,8 +223,8 @@ MISTAKES = [
     _override(
         "several",
         "task.trian.max_steps : 3; input.batch_sise : 3; task.train.max_steps : abc",
-        r"(?s)\b3 problems\b.*'task\.trian'.*'train'.*'input\.batch_sise'.*'batch_size'"
-        r".*'task\.train\.max_steps'.*'abc'",
+        r"(?s)\b3 problems\b.*task\.trian: .*'train'.*input\.batch_sise: .*'batch_size'"
+        r".*task\.train\.max_steps: .*'abc'",
     ),
     Mistake(
         "no_data",
