@@ -80,10 +80,7 @@ class NestedMap(dict):
     setdefault: Any = MutableMapping.setdefault
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Sets items as a dict does, all or none.
-
-        See `CheckKey` for errors.
-        """
+        """Sets items as a dict does, all or none. See `CheckKey` for errors."""
         items = dict(*args, **kwargs)
         for key in items:
             self.CheckKey(key)
@@ -232,10 +229,7 @@ class NestedMap(dict):
         return self
 
     def Union(self, other: dict) -> NestedMap:
-        """Returns a copy Updated with `other`.
-
-        Leaves are shared.
-        """
+        """Returns a copy Updated with `other`. Leaves are shared."""
         return self.DeepCopy().Update(other)
 
     # ---- Conversion.

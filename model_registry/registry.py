@@ -84,11 +84,10 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
     new = _Registration(cls)
     old = _registered.get(new.name)
     if old is not None and not new.replaces(old):
+        expected = "one class of this name"
+        hint = "Rename one of them."
         raise errors.UserValueError(
-            path=new.name,
-            expected="one class of this name",
-            got=Words(f"{old} and {new}"),
-            hint="Rename one of them.",
+            path=new.name, expected=expected, got=Words(f"{old} and {new}"), hint=hint
         )
     _registered[new.name] = new
     return cls
@@ -120,11 +119,8 @@ def GetName(cls: type) -> str:
     for name, registration in _registered.items():
         if registration.cls is cls:
             return name
-    raise errors.UserLookupError(
-        path="model",
-        expected="a class that RegisterSingleTaskModel decorates, or its name",
-        got=cls,
-    )
+    expected = "a class that RegisterSingleTaskModel decorates, or its name"
+    raise errors.UserLookupError(path="model", expected=expected, got=cls)
 
 
 def IsKnown(name: str) -> bool:
@@ -147,11 +143,9 @@ def GetParams(name: str, dataset: str) -> Any:
     model = GetClass(name)()
     datasets = GetDatasets(type(model))
     if dataset not in datasets:
+        expected = f"a method of {name} ({', '.join(datasets) or 'none'})"
         raise DatasetError(
-            path="data set",
-            expected=f"a method of {name} ({', '.join(datasets) or 'none'})",
-            got=dataset,
-            names=datasets,
+            path="data set", expected=expected, got=dataset, names=datasets
         )
     input_params = getattr(model, dataset)()
     params = model.Model()
@@ -206,11 +200,10 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
     for name in package_names:
         module = _import_if_exists(name)
         if module is None:
+            expected = "an existing one"
+            hint = "Put the folder that holds it on PYTHONPATH, or install it."
             raise errors.UserImportError(
-                path="package of models",
-                expected="an existing one",
-                got=name,
-                hint="Put the folder that holds it on PYTHONPATH, or install it.",
+                path="package of models", expected=expected, got=name, hint=hint
             )
         below = getattr(module, "__path__", ())
         # The walk imports packages too; what happens there has been reported.
@@ -272,12 +265,9 @@ def _not_found(name: str) -> errors.UserLookupError:
         incomplete,
         _OWN,
     ]
-    return errors.UserLookupError(
-        path="model",
-        expected="the name of a registered model",
-        got=name,
-        hint=" ".join(filter(None, hints)),
-    )
+    expected = "the name of a registered model"
+    hint = " ".join(filter(None, hints))
+    return errors.UserLookupError(path="model", expected=expected, got=name, hint=hint)
 
 
 def _parts_of(name: str) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from lingvo_pipe.core import errors
 from lingvo_pipe.core.errors import Words
-from lingvo_pipe.core.paths import Item, Name, Step, format_path
+from lingvo_pipe.core.paths import Name, Step, format_path
 from lingvo_pipe.hyperparams.frozen_values import copy_value
 
 Steps = tuple[Any, ...]  # Each a Step; the owner of the last one determines its kind.
@@ -81,11 +81,10 @@ class Fields:
             path = f"description of {name}"
             raise errors.UserTypeError(path=path, expected="a string", got=description)
         if name in self._fields:
+            hint = "Set its value, or Delete it first."
+            got = Words(f"a param described as {self._fields[name].description!r}")
             raise errors.UserAttributeError(
-                path=name,
-                expected="a new name",
-                got=Words(f"a param described as {self._fields[name].description!r}"),
-                hint="Set its value, or Delete it first.",
+                path=name, expected="a new name", got=got, hint=hint
             )
         self._fields[name] = Field(default, copy_value(default), description)
 
@@ -215,11 +214,10 @@ def owner_of(root: Fields, steps: Steps) -> Fields:
     resolve(root, steps)
     owner = resolve(root, steps[:-1])
     if not isinstance(owner, Fields):
+        hint = f"Name the whole {format_path(steps[:-1])}."
+        got = Words(f"an item of a {type(owner).__name__}")
         raise errors.UserValueError(
-            path=format_path(steps),
-            expected="a param",
-            got=Words(f"an item of a {type(owner).__name__}"),
-            hint=f"Name the whole {format_path(steps[:-1])}.",
+            path=format_path(steps), expected="a param", got=got, hint=hint
         )
     return owner
 

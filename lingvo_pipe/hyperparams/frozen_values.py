@@ -8,10 +8,7 @@ from lingvo_pipe.core.errors import UserTypeError
 
 
 def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Returns a deep, unfrozen copy.
-
-    Objects of TensorFlow and Keras are shared.
-    """
+    """Returns a deep, unfrozen copy. Objects of TensorFlow and Keras are shared."""
     memo = {} if memo is None else memo
     if id(value) in memo:
         return memo[id(value)]

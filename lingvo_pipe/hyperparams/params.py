@@ -87,19 +87,13 @@ class Params(Fields):
         return same_value(field.value, field.default)
 
     def MergeCommonKeysFrom(self: Self, other: Params) -> Self:
-        """Sets the params that both have, except `cls`, from `other`.
-
-        Returns self.
-        """
+        """Sets the params that both have, except `cls`, from `other`. Returns self."""
         return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
     # ---- The whole.
 
     def Copy(self: Self) -> Self:
-        """Returns a deep copy to edit.
-
-        Tensors, classes and functions are shared.
-        """
+        """Returns a deep copy to edit. Tensors, classes and functions are shared."""
         return copy_value(self)
 
     def Freeze(self) -> None:
@@ -230,10 +224,7 @@ class Params(Fields):
 
 
 class InstantiableParams(Params):
-    """Params of a class, in `cls`.
-
-    Instantiate makes an object of the class.
-    """
+    """Params of a class, in `cls`. Instantiate makes an object of the class."""
 
     def __init__(self, cls: Any = None) -> None:
         super().__init__()
@@ -268,11 +259,11 @@ def CopyFieldsTo(
     Returns `to_p`. Leaves out `cls`, names in `skip` and, with `ignore_unknown_keys`,
     unknown ones; else they raise AttributeError, and nothing is copied.
     """
-    skipped = {"cls", *_names(skip)}
+    skipped = {*_names(skip)}
     if ignore_unknown_keys:
         skipped |= set(from_p.GetKeys()) - set(to_p.GetKeys())
     names = [name for name in from_p.GetKeys() if name not in skipped]
-    return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})
+    return CopyFieldsSubsetTo(from_p, to_p, names)
 
 
 def CopyFieldsSubsetTo(

@@ -38,11 +38,9 @@ def build_template(text: str) -> Any:
     """Returns new Params from the text of template_text."""
     match = _TEMPLATE.fullmatch(text)
     if match is None or text == "params":
-        raise UserValueError(
-            expected="`params/module/Class`, `params(name, ...)` or None",
-            got=text,
-            hint="Set params of nested Params by their paths.",
-        )
+        expected = "`params/module/Class`, `params(name, ...)` or None"
+        hint = "Set params of nested Params by their paths."
+        raise UserValueError(expected=expected, got=text, hint=hint)
     symbol, names = match.groups()
     if symbol is None:
         params = Fields._plain()
@@ -80,11 +78,9 @@ def symbol_text(symbol: Any) -> str:
     with contextlib.suppress(ValueError):
         if module and name and find_symbol(f"{module}/{name}") == symbol:
             return f"{module}/{name}"
-    raise UserValueError(
-        expected="an object that its module has by its name, for its text form",
-        got=symbol,
-        hint=f"{module}.{name} is another object or none: define it at the top level.",
-    )
+    expected = "an object that its module has by its name, for its text form"
+    hint = f"{module}.{name} is another object or none: define it at the top level."
+    raise UserValueError(expected=expected, got=symbol, hint=hint)
 
 
 def find_symbol(text: str) -> Any:

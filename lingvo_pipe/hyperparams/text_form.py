@@ -39,10 +39,7 @@ _PATH = re.compile(r"[^\s:=(]*")
 
 
 def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
-    """Yields (entry, name of its value's type), names sorted.
-
-    See Params.ToText.
-    """
+    """Yields (entry, name of its value's type), names sorted. See Params.ToText."""
     knows_class = isinstance(params, Fields._instantiable)
     fresh = templates.fresh_params(params.cls) if knows_class else None
     return _params_entries("", params, fresh)
@@ -51,10 +48,7 @@ def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
 def _params_entries(
     prefix: str, params: Fields, fresh: Fields | None
 ) -> Iterator[tuple[Entry, str]]:
-    """Yields the entries of `params`.
-
-    `fresh` is the reader's Params there.
-    """
+    """Yields the entries of `params`. `fresh` is the reader's Params there."""
     for name, value in sorted_params(params):
         if prefix and name == "cls" and isinstance(params, Fields._instantiable):
             continue  # The template states it.
@@ -114,10 +108,7 @@ def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
 def read_entries(
     params: Fields, text: str, type_overrides: Mapping[str, str], separator: str
 ) -> None:
-    """Sets params from text, all or none.
-
-    See Params.FromText.
-    """
+    """Sets params from text, all or none. See Params.FromText."""
     check_separator(separator)
     kinds = {current_path(path): kind for path, kind in type_overrides.items()}
     steps_seen: set[Steps] = set()

@@ -122,10 +122,7 @@ def read_value(text: str, like: Any = None, kind: str = "") -> Any:
 
 
 def infer_value(text: str) -> Any:
-    """Reads a value as the type that it looks like.
-
-    A bare word is a string.
-    """
+    """Reads a value as the type that it looks like. A bare word is a string."""
     if text.startswith(("[", "(", "{")):
         return Literal(text, infer_value).parse()
     if text in _NONES:
@@ -174,10 +171,7 @@ def _number_reader(kind: Callable, expected: str) -> Callable[[str], Any]:
 
 
 def _read_record(text: str, like: Any, fields: Mapping[str, Any]) -> Any:
-    """Reads a record of the class of `like`.
-
-    Lingvo quotes dtypes, classes and None.
-    """
+    """Reads a record of the class of `like`. Lingvo quotes dtypes, classes and None."""
     values = _read_dict(text)
     for name, value in values.items():
         if name not in fields:
@@ -209,10 +203,7 @@ def _read_dtype(text: str) -> Any:
 
 
 def _read_symbol(text: str, any_function: bool = False) -> Any:
-    """Reads a class or a function.
-
-    Lingvo writes `type/` for both.
-    """
+    """Reads a class or a function. Lingvo writes `type/` for both."""
     prefix, _, symbol = text.partition("/")
     if prefix not in ("type", "func"):
         expected = "a class `type/module/Name` or a function `func/module/name`"

@@ -3,22 +3,20 @@
 from typing import Any
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import raise_problems
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams
 
 
-def check_params(
-    p: InstantiableParams,
-    checks: dict[str, tuple[bool, str]],
-    remedy: str = "Set them",
-) -> None:
+def check_params(p: InstantiableParams, checks: dict[str, tuple[bool, str]]) -> None:
     """Raises a ValueError that names all params that fail (is valid, expected)."""
-    problems = [
-        f"{name}: expected {expected}, got {p.Get(name)!r}"
-        for name, (is_valid, expected) in checks.items()
-        if not is_valid
-    ]
-    raise_problems(problems, f"{remedy} in the params of {p.cls.__name__}.")
+    path = p.cls.__name__
+    raise_problems(
+        [
+            UserValueError(path=f"{path}.{name}", expected=expected, got=p.Get(name))
+            for name, (is_valid, expected) in checks.items()
+            if not is_valid
+        ]
+    )
 
 
 def is_name(value: Any) -> bool:

@@ -14,7 +14,7 @@ from lingvo_pipe.core.errors import (
     UserValueError,
 )
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from tests.hyperparams.sample_params import Config, Layer, Point, model_params
+from tests.hyperparams.sample_params import Config, Layer, Point, model_params, params
 from tests.support.errors import fails
 
 # ---- Definition.
@@ -178,12 +178,6 @@ def test_some_items_are_neither_deleted_nor_set(
         attempt(model_params(), path)
 
 
-def test_param_is_set() -> None:
-    p = model_params()
-    assert p.ParamIsSet("layer.dim")
-    assert not p.ParamIsSet("layer.sub_tpl")
-
-
 def test_is_default_sees_changes_inside_the_default() -> None:
     p = model_params()
     assert all(map(p.IsDefault, p.GetKeys()))
@@ -193,6 +187,8 @@ def test_is_default_sees_changes_inside_the_default() -> None:
     assert changed == ["cells", "by_name"]
     assert not p.IsDefault("cells[0].dim")
     assert p.Copy().IsDefault("train.lr")
+    assert p.ParamIsSet("layer.dim")
+    assert not p.ParamIsSet("layer.sub_tpl")
 
 
 # ---- Python's protocols and looks.
@@ -212,33 +208,22 @@ def test_names_in_order_of_definition() -> None:
 
 
 def test_str_shows_the_tree_sorted() -> None:
-    assert str(model_params().Delete("layer", "by_name", "pair")) == (
-        "{\n"
-        "  cells: [\n"
-        "    {\n"
-        f"      cls: {Layer!r}\n"
-        "      dim: 4\n"
-        "      name: ''\n"
-        "      sub_tpl: None\n"
-        "    }\n"
-        "    {\n"
-        f"      cls: {Layer!r}\n"
-        "      dim: 4\n"
-        "      name: ''\n"
-        "      sub_tpl: None\n"
-        "    }\n"
-        "  ]\n"
-        "  name: 'm'\n"
-        "  train: {\n"
-        "    lr: 0.5\n"
-        "    max_steps: 10\n"
-        "  }\n"
-        "}"
-    )
-    shown = str(model_params())
-    assert "  by_name: {\n    'left': {\n" in shown
-    assert "  pair: (\n    {\n" in shown
-    assert repr(model_params()) == shown
+    p = params(z=[params(b=1, a="x"), 3], y=(params(),), x={"k": params()}, w=[1, {}])
+    assert repr(p) == str(p)
+    assert str(p).splitlines() == [
+        *["{", "  w: [1, {}]", "  x: {", "    'k': {", "    }", "  }"],
+        *["  y: (", "    {", "    }", "  )"],
+        *[
+            "  z: [",
+            "    {",
+            "      a: 'x'",
+            "      b: 1",
+            "    }",
+            "    3",
+            "  ]",
+            "}",
+        ],
+    ]
 
 
 # ---- Visits.
@@ -279,11 +264,6 @@ def test_visit_reaches_every_leaf_by_its_path() -> None:
 def test_instantiate() -> None:
     p = Layer.Params().Set(dim=2)
     layer = p.Instantiate(extra=5)
-    assert type(layer) is Layer
-    assert layer.params is p
-    assert layer.extra == 5
-
-
-def test_instantiate_needs_a_class() -> None:
+    assert (type(layer), layer.params, layer.extra) == (Layer, p, 5)
     with fails(path="cls", got=None):
         InstantiableParams().Instantiate()

@@ -1,7 +1,4 @@
-"""Checks of an image input's params.
-
-Images have H x W pixels in C channels.
-"""
+"""Checks of an image input's params. Images have H x W pixels in C channels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,20 +35,19 @@ def check_input(p: InstantiableParams) -> None:
 def check_labels(p: InstantiableParams, num_classes: int) -> None:
     """Raises a ValueError if a label is not a class of the data set."""
     if p.labels is not None and max(p.labels) >= num_classes:
-        raise UserValueError(
-            f"labels: expected labels below {num_classes}, the number of classes of "
-            f"{p.dataset}, got {list(p.labels)}. Leave out the others."
-        )
+        expected = f"labels below {num_classes}, the number of classes of {p.dataset}"
+        raise UserValueError(path="input.labels", expected=expected, got=p.labels)
 
 
 def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
     """Raises a ValueError if there are more classes than the model has."""
     if p.num_logits is not None and len(class_names) > p.num_logits:
         raise UserValueError(
-            f"num_logits: expected at least {len(class_names)}, the number of classes "
-            f"of {p.dataset} (the last one is {class_names[-1]!r}), got "
-            f"{p.num_logits}, the model's number. Use a model with more classes, or "
-            "choose classes by input.labels."
+            path="input.num_logits",
+            expected=f"at least {len(class_names)}, the number of classes of "
+            f"{p.dataset} (the last one is {class_names[-1]!r})",
+            got=p.num_logits,
+            hint="Use a model with more classes, or choose classes by input.labels.",
         )
 
 
@@ -71,15 +67,15 @@ def common_shape(
     height, width, channels = train
     if height is None or width is None or train != evaluation:
         raise UserValueError(
-            "train_transforms and eval_transforms: expected the same fixed (height, "
-            f"width, channels), got {train} and {evaluation}. Set input.image_size to "
-            "the size that the model takes, or end both with a Resize to it."
+            path="input.train_transforms and input.eval_transforms",
+            expected="the same fixed (height, width, channels)",
+            got=(train, evaluation),
+            hint="Set input.image_size to the size that the model takes, or end both "
+            "with a Resize to it.",
         )
     if size not in (None, (height, width)):
-        raise UserValueError(
-            f"image_size: expected {[height, width]}, to which the transforms resize, "
-            f"got {list(size)}. Set it to that or None, or change the transforms."
-        )
+        expected = f"None or {[height, width]}, to which the transforms resize"
+        raise UserValueError(path="input.image_size", expected=expected, got=list(size))
     return height, width, channels
 
 

@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.param_checks import check_params, is_name
 from lingvo_pipe.input.prepared_dataset import (
@@ -51,7 +50,7 @@ class TfdsPairs:
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
         names = {n: (is_name(p.Get(n)), "a name") for n in ("dataset", "split")}
-        check_params(p, names, "Set it")
+        check_params(p, names)
         are_pairs = p.pairs is None or (p.pairs and all(map(_is_pair, p.pairs)))
         expected = "pairs of different languages, such as [('de', 'en')], or None"
         check_params(p, {"pairs": (bool(are_pairs), expected)})
@@ -66,18 +65,13 @@ class TfdsPairs:
             isinstance(features_by_name.get(n), tfds.features.Text) for n in _FIELDS
         ):
             return None
-        raise UserValueError(
-            "dataset: expected a text for each language, or the texts "
-            f"{', '.join(_FIELDS)}; got {self._params.dataset} with "
-            f"{', '.join(sorted(features_by_name)) or features}. Choose another data "
-            "set."
-        )
+        names = ", ".join(sorted(features_by_name)) or features
+        expected = f"a text for each language, or the texts {', '.join(_FIELDS)}"
+        got = Words(f"{self._params.dataset} with {names}")
+        raise UserValueError(path="dataset", expected=expected, got=got)
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Opens a split.
-
-        See `PairDataset`.
-        """
+        """Opens a split. See `PairDataset`."""
         p = self._params
         languages = self.Languages(data_dir)
         records = _Records(prepared_builder(p.dataset, data_dir), p.split)
@@ -144,10 +138,7 @@ class _Rows:
         return f"example {self._chosen[number]} of {self._records.name}"
 
     def _select(self, all_numbers: np.ndarray, pairs: _Pairs) -> np.ndarray:
-        """Returns the examples of the pairs.
-
-        Reads the languages of all examples.
-        """
+        """Returns the examples of the pairs. Reads the languages of all examples."""
         example_pairs: list[tuple[str, str]] = []
         for first in range(0, len(all_numbers), _CHUNK_SIZE):
             numbers = all_numbers[first : first + _CHUNK_SIZE]
@@ -161,10 +152,8 @@ class _Rows:
         )
         missing = [pair for pair in map(tuple, pairs) if pair not in present_pairs]
         if missing:
-            raise UserValueError(
-                f"pairs: expected pairs of {self._records.name}, got {missing}, which "
-                "have no example. Leave them out."
-            )
+            expected = f"pairs that {self._records.name} has examples of"
+            raise UserValueError(path="pairs", expected=expected, got=missing)
         chosen = set(map(tuple, pairs))
         return np.flatnonzero([pair in chosen for pair in example_pairs])
 
@@ -177,7 +166,7 @@ def _is_pair(value: Any) -> bool:
 def _check_known(pairs: _Pairs, languages: Sequence[str], dataset: str) -> None:
     for language in itertools.chain.from_iterable(pairs):
         if language not in languages:
+            expected = f"languages of {dataset}: {', '.join(languages)}"
             raise UserValueError(
-                f"pairs: expected languages of {dataset}, {', '.join(languages)}, got "
-                f"{language!r}.{did_you_mean(language, languages)} Change pairs."
+                path="pairs", expected=expected, got=language, names=languages
             )

@@ -87,7 +87,7 @@ class TranslationInput(TextInput):
         are_params = is_list and all(isinstance(x, InstantiableParams) for x in data)
         example = "[TfdsPairs.Params().Set(dataset='wmt14_translate/de-en')]"
         expected = f"a list of params of data sets, such as {example}"
-        check_params(params, {"data": (are_params, expected)}, "Set it")
+        check_params(params, {"data": (are_params, expected)})
         sampling_probabilities([1], params.temperature)
         for limit in self._limits():
             limit.check()
@@ -106,10 +106,7 @@ class TranslationInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns endless batches.
-
-        `place`, from `Place`, saves packing again.
-        """
+        """Returns endless batches. `place`, from `Place`, saves packing again."""
         check_start_step(start_step)
         p, measured, fitting = self.params, self._measured, self._fitting
         members = {
@@ -133,10 +130,7 @@ class TranslationInput(TextInput):
         return "" if self._positions is None else self._positions.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sentences in order.
-
-        The last rows are empty.
-        """
+        """Returns one pass over all sentences in order. The last rows are empty."""
         planner, fitting = self._planner(self.params.packing), self._fitting
         return self._batches(lambda: planner.one_pass(fitting), self._batch)
 
@@ -174,10 +168,12 @@ class TranslationInput(TextInput):
         num_tokens = self.vocabulary.Tokenize(tf.constant(sentences)).row_lengths()
         longest = int(tf.argmax(num_tokens))
         if num_tokens[longest] > limit.max_tokens:
+            needed = num_tokens[longest] + limit.added
             raise UserValueError(
-                f"{limit.param}: sentence {longest + 1} needs "
-                f"{num_tokens[longest] + limit.added} tokens, got {limit.length}. "
-                f"Break it up, or raise input.{limit.param}; no weight depends on it."
+                path=f"input.{limit.param}",
+                expected=f"at least {needed} tokens, for sentence {longest + 1}",
+                got=limit.length,
+                hint="Break the sentence up, or raise it: no weight depends on it.",
             )
         return num_tokens.numpy()
 

@@ -1,10 +1,8 @@
-"""The base of transforms of images [H, W, C].
-
-Seeds of random numbers are int64 [2].
-"""
+"""The base of transforms of images [H, W, C]. Seeds of random numbers are int64 [2]."""
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -14,6 +12,20 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.param_checks import check_params
 
 ImageShape = tuple[int | None, int | None, int]
+Rule = tuple[Callable[[Any], bool], str]  # a predicate, and the valid values in words
+
+
+def integer_from(minimum: int) -> Rule:
+    """Returns a rule for integers."""
+    return lambda x: is_count(x, minimum), f"an integer of at least {minimum}"
+
+
+def number_between(minimum: float, maximum: float = math.inf) -> Rule:
+    """Returns a rule for numbers, bounds included."""
+    expected = f"a number from {minimum} to {maximum}"
+    if math.isinf(maximum):
+        expected = f"a number of at least {minimum}"
+    return lambda x: is_number(x) and minimum <= x <= maximum, expected
 
 
 class ImageTransform:
@@ -23,12 +35,9 @@ class ImageTransform:
         ValueError: if a param is out of range.
     """
 
-    # Default and description of each param, by name.
+    # Default and description of each param, and the rule for its values, by name.
     PARAMS: ClassVar[dict[str, tuple[Any, str]]] = {}
-    # The smallest value of params that are integers, by name; and the smallest and the
-    # largest value of other numbers.
-    INTEGERS: ClassVar[dict[str, int]] = {}
-    NUMBERS: ClassVar[dict[str, tuple[float, float]]] = {}
+    RULES: ClassVar[dict[str, Rule]] = {}
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -40,28 +49,18 @@ class ImageTransform:
 
     def __init__(self, params: InstantiableParams) -> None:
         self.params = params
-        for name, least in self.INTEGERS.items():
-            is_valid = is_count(params.Get(name), least)
-            self._check(name, is_valid, f"an integer of at least {least}")
-        for name, (minimum, maximum) in self.NUMBERS.items():
-            value = params.Get(name)
-            is_valid = is_number(value) and minimum <= value <= maximum
-            of_any = f"a number of at least {minimum}"
-            bounded = f"a number from {minimum} to {maximum}"
-            self._check(name, is_valid, of_any if math.isinf(maximum) else bounded)
-
-    def _check(self, name: str, is_valid: bool, expected: str) -> None:
-        check_params(self.params, {name: (is_valid, expected)}, "Set it")
+        checks = {
+            name: (predicate(params.Get(name)), expected)
+            for name, (predicate, expected) in self.RULES.items()
+        }
+        check_params(params, checks)
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         """Returns transformed images' (H, W, C), H and W None if they differ."""
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Transforms an image, float32 [H, W, C].
-
-        All randomness is from the seed.
-        """
+        """Transforms an image, float32 [H, W, C]. All randomness is from the seed."""
         raise NotImplementedError(f"{type(self).__name__}.Apply")
 
 

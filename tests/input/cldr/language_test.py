@@ -2,8 +2,8 @@
 
 import pytest
 
-from lingvo_pipe.input.cldr.language import UNITS, get_language
-from lingvo_pipe.input.cldr.languages import ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import ENGLISH, LANGUAGES, UNITS, get_language
+from tests.support.errors import fails
 
 
 def test_english_has_words_for_everything():
@@ -28,7 +28,6 @@ def test_no_two_things_have_one_name(names):
 
 
 def test_what_has_no_name_of_its_own_is_left_out():
-    assert "volume-cup" in get_language("de").unit_widths
     lao = get_language("lo")
     assert set(lao.unit_widths) < set(UNITS)
     # Lao writes the international symbol.
@@ -65,7 +64,5 @@ def test_spaces_are_plain_and_what_is_unseen_is_left_out():
 
 
 def test_an_unknown_language_is_refused():
-    with pytest.raises(ValueError, match="LANGUAGES.*'dee'.*'de'"):
-        get_language("dee")
-    with pytest.raises(ValueError, match="LANGUAGES.*'nb'"):
+    with fails(path="language", got="nb"):
         get_language("nb")

@@ -1,12 +1,17 @@
-"""The languages are those that the rule in `languages.py` picks."""
+"""The languages are those that the rule in `language.py` picks."""
 
 from typing import Any
 
 from babel import localedata
 from babel.core import get_global
 
-from lingvo_pipe.input.cldr.language import Language, get_language
-from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import (
+    EIGHT,
+    ENGLISH,
+    LANGUAGES,
+    Language,
+    get_language,
+)
 from lingvo_pipe.input.cldr.sentences import draw_sentence
 
 NAMES = ("territories", "languages", "scripts", "currencies", "unit_widths")
