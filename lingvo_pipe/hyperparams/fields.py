@@ -78,8 +78,9 @@ class Fields:
                 got=name,
             )
         if not isinstance(description, str):
-            path = f"description of {name}"
-            raise errors.UserTypeError(path=path, expected="a string", got=description)
+            raise errors.UserTypeError(
+                path=f"description of {name}", expected="a string", got=description
+            )
         if name in self._fields:
             hint = "Set its value, or Delete it first."
             got = Words(f"a param described as {self._fields[name].description!r}")

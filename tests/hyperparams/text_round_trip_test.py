@@ -257,7 +257,7 @@ SET, POINT = {1, 2}, Point(1, 2)
     [
         (SET, SET),
         (POINT, POINT),
-        (len.__call__, len.__call__),
+        (Layer.make, Layer.make),
         (LOCAL, LOCAL),
         (InstantiableParams(LOCAL), LOCAL),
         (OtherParams(), OtherParams),

@@ -46,9 +46,9 @@ class Photos(ListedExamples):
         }
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterator]:
-        return {split: self._generate_examples(split) for split in SIZES}
+        return {split: self._split_examples(split) for split in SIZES}
 
-    def _generate_examples(self, split: str) -> Iterator:
+    def _split_examples(self, split: str) -> Iterator:
         for number in range(SIZES[split]):
             image, label = example(split, number)
             mask = np.zeros((*image.shape[:2], 1), np.uint8)

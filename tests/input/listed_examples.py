@@ -9,7 +9,9 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 
-class ListedExamples(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+class ListedExamples(  # type: ignore[call-arg]
+    tfds.core.GeneratorBasedBuilder, skip_registration=True
+):
     """Features and examples of the split `train`, in order, from a subclass."""
 
     VERSION = tfds.core.Version("1.0.0")

@@ -234,9 +234,9 @@ MISTAKES = [
     Mistake(
         "no_images",
         [DIGITS, "--data_dir=.", "--dataset=holidays"],
-        r"dataset: .*'holidays'.*train/CLASS/IMAGE\.jpg",
+        r"dataset: .*train/CLASS/IMAGE\.jpg.*'holidays'",
     ),
-    _override("empty_batch", "input.batch_size : 0", r"batch_size\b.*\b0\b.*ImageClas"),
+    _override("empty_batch", "input.batch_size : 0", r"Class\w*\.batch_size\b.*\b0\b"),
     _override(
         "small_batch", "input.batch_size : 3", r"num_micro_batches\b.*\b3\b.*\b4\b"
     ),

@@ -10,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.example_order import check_start_step, stream_indices
+from lingvo_pipe.input.example_order import stream_indices
 from lingvo_pipe.input.images import image_errors, image_source
 from lingvo_pipe.input.images import image_input_checks as checks
 from lingvo_pipe.input.images import image_pipeline as pipeline
@@ -185,7 +186,7 @@ class ImageClassificationInput:
             ValueError: if a batch exceeds the split.
         """
         p, num_examples = self.params, self.num_examples
-        check_start_step(start_step)
+        check_counts(start_step=start_step, minimum=0)
         if p.batch_size > num_examples:
             raise UserValueError(
                 path="input.batch_size",

@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.example_order import check_start_step
 from lingvo_pipe.input.param_checks import check_params
 from lingvo_pipe.input.text import text_files
 from lingvo_pipe.input.text.text_input import TextInput
@@ -78,7 +78,7 @@ class LanguageModelInput(TextInput):
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns the endless batches of training after `start_step` steps."""
-        check_start_step(start_step)
+        check_counts(start_step=start_step, minimum=0)
         p = self.params
         seed = p.random_seed if p.shuffle else None
         stream = TokenStream(self._lengths, p.length, seed)

@@ -119,8 +119,8 @@ class TsvFile(_TextFiles):
                     path="file",
                     expected="two sentences with a tab between them in every line",
                     got=Words(
-                        f"{len(columns)} column{'s' * (len(columns) > 1)}, {num_blank} "
-                        f"of them blank, in line {number + 1} of {lines.path}"
+                        f"line {number + 1} of {lines.path} with {len(columns)} "
+                        f"column{'s' * (len(columns) > 1)}, {num_blank} of them blank"
                     ),
                 )
         return FilePairs(self._languages, (lines,))

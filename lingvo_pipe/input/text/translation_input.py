@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.example_order import check_start_step
 from lingvo_pipe.input.param_checks import check_params
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
@@ -107,7 +107,7 @@ class TranslationInput(TextInput):
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
         """Returns endless batches. `place`, from `Place`, saves packing again."""
-        check_start_step(start_step)
+        check_counts(start_step=start_step, minimum=0)
         p, measured, fitting = self.params, self._measured, self._fitting
         members = {
             name: fitting[measured.pair_of[fitting] == pair]
@@ -171,7 +171,7 @@ class TranslationInput(TextInput):
             needed = num_tokens[longest] + limit.added
             raise UserValueError(
                 path=f"input.{limit.param}",
-                expected=f"at least {needed} tokens, for sentence {longest + 1}",
+                expected=f"room for sentence {longest + 1} of {needed} tokens",
                 got=limit.length,
                 hint="Break the sentence up, or raise it: no weight depends on it.",
             )

@@ -69,7 +69,9 @@ BABEL = {
     ("date", 0): lambda value, locale: format_date(date(*value), "long", locale),
     ("date", 1): lambda value, locale: format_date(date(*value), "full", locale),
     ("day", 0): lambda value, locale: in_skeleton("MMMMd", date(2000, *value), locale),
-    ("month", 0): lambda value, locale: in_skeleton("yMMMM", date(*value, 1), locale),
+    ("month", 0): lambda value, locale: in_skeleton(
+        "yMMMM", date(value[0], value[1], 1), locale
+    ),
     ("quarter", 0): lambda value, locale: in_skeleton(
         "yQQQQ", date(value[0], 3 * value[1] - 2, 1), locale
     ),

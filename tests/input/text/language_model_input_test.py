@@ -9,18 +9,12 @@ from tests.input.text.small_texts import (
     SIZES,
     language_model_input,
     pairs_of,
-    write_texts,
 )
 from tests.support.errors import fails
 
 DOCUMENTS = [pair[0] for pair in pairs_of("aa", "bb")] + [
     pair[0] for pair in pairs_of("bb", "aa")
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_texts(tmp_path_factory.mktemp("texts"))
 
 
 def documents_of(given):

@@ -11,8 +11,6 @@ from absl import logging as absl_logging
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.measured_pairs import RowLimit, measure
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
-from lingvo_pipe.input.text.vocabulary import Vocabulary
-from tests.input.text.small_texts import vocabulary_file
 from tests.support.errors import fails
 
 ROWS = [
@@ -37,22 +35,6 @@ class Rows:
 
     def Where(self, number):
         return f"row {number}"
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocabulary") / "small.vocab"
-    path.write_bytes(vocabulary_file())
-    return Vocabulary(str(path))
-
-
-@pytest.fixture
-def logged(monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr(
-        absl_logging, "warning", lambda text, *args: lines.append(text % args)
-    )
-    return lines
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 1024])

@@ -78,7 +78,7 @@ def test_a_blank_line_is_named(tmp_path, sources, targets, got):
 )
 def test_a_line_without_two_sentences_is_named(tmp_path, line, got):
     (tmp_path / "x.tsv").write_text(f"a\tb\n{line}\nc\td\n")
-    with fails(path="file", got=f"{got}, in line 2 of {tmp_path}/x.tsv"):
+    with fails(path="file", got=f"line 2 of {tmp_path}/x.tsv with {got}"):
         one_file().Open(str(tmp_path))
 
 

@@ -4,13 +4,8 @@ import pytest
 
 from lingvo_pipe.input.text.text_file_pairs import ParallelFiles
 from tests.input.text.read_batches import take
-from tests.input.text.small_texts import files_of, translation_input, write_texts
+from tests.input.text.small_texts import files_of, translation_input
 from tests.support.errors import fails
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_texts(tmp_path_factory.mktemp("texts"))
 
 
 def test_a_language_without_a_token_is_named(folder):

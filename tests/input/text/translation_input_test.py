@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import logging
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.input_generator import InputGenerator
@@ -27,7 +26,6 @@ from tests.input.text.small_texts import (
     files_of,
     pairs_of,
     translation_input,
-    write_texts,
 )
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
@@ -37,11 +35,6 @@ EVERY = [
     for languages in SIZES
     for sentences in pairs_of(*languages)
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_texts(tmp_path_factory.mktemp("texts"))
 
 
 # ---- What is in a batch.
@@ -87,15 +80,19 @@ def test_source_and_target_have_the_same_segments(folder):
 
 
 def test_languages_may_be_left_unsaid(folder):
-    plain = translation_input(folder, language_tokens=False, vocab_file="small.vocab")
-    tokens = [
-        s for b in take(plain.EvalBatches()) for row in segments(b.source) for s in row
-    ]
-    tagged = translation_input(folder)
-    others = [
-        s for b in take(tagged.EvalBatches()) for row in segments(b.source) for s in row
-    ]
-    assert sorted(tokens) == sorted(sentence[1:] for sentence in others)
+    plain, tagged = (
+        [
+            sentence
+            for batch in take(given.EvalBatches())
+            for row in segments(batch.source)
+            for sentence in row
+        ]
+        for given in (
+            translation_input(folder, language_tokens=False),
+            translation_input(folder),
+        )
+    )
+    assert sorted(plain) == sorted(sentence[1:] for sentence in tagged)
 
 
 def test_rows_are_filled(folder):
@@ -248,36 +245,27 @@ def test_sentences_of_one_length_are_decoded_together(folder):
     assert np.all(np.diff(np.concatenate(lengths)) <= 0)
 
 
-def test_decoding_leaves_out_long_sources_alone(folder, monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr(
-        logging, "warning", lambda text, *args: lines.append(text % args)
-    )
+def test_decoding_leaves_out_long_sources_alone(folder, logged):
     given = translation_input(folder, source_length=64, target_length=8)
-    assert sum(batch.weight.sum() for batch in take(given.DecodeBatches())) == len(
-        EVERY
-    )
-    assert not lines
+    number = sum(batch.weight.sum() for batch in take(given.DecodeBatches()))
+    assert number == len(EVERY)
+    assert not logged
     given = translation_input(folder, source_length=16, target_length=8)
     number = sum(batch.weight.sum() for batch in take(given.DecodeBatches()))
     assert 0 < number < len(EVERY)
     given.DecodeBatches()
-    (line,) = lines  # Said once, however often they are asked for.
+    (line,) = logged  # Said once, however often they are asked for.
     assert re.search(r"source_length\W+16\b", line)
 
 
 # ---- What can't be.
 
 
-def test_long_sentences_are_counted_and_left_out(folder, monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr(
-        logging, "warning", lambda text, *args: lines.append(text % args)
-    )
+def test_long_sentences_are_counted_and_left_out(folder, logged):
     given = translation_input(folder, source_length=16, target_length=14)
     texts = all_texts(given, take(given.EvalBatches()))
     given.TrainBatches()
-    (line,) = lines
+    (line,) = logged
     left = len(EVERY) - len(texts)
     before = line.partition("/")[0]  # The first file.
     counts = [int(found) for found in re.findall(r"(\d+)\D+\d+\D+ \w\w-\w\w\b", before)]

@@ -10,27 +10,15 @@ from lingvo_pipe.input.text.vocabulary import (
     open_vocabulary,
     train_vocabulary,
 )
-from tests.input.text.small_texts import (
-    LANGUAGES,
-    VOCAB_SIZE,
-    sentences,
-    vocabulary_file,
-)
+from tests.input.text.small_texts import LANGUAGES, VOCAB_SIZE, sentences
 from tests.support.errors import fails
 
 TEXTS = [text for language in LANGUAGES for text in sentences(language, 30)]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocabulary") / "small.vocab"
-    path.write_bytes(vocabulary_file())
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def vocabulary(path):
-    return Vocabulary(path)
+def path(folder):
+    return str(folder / "small.vocab")
 
 
 def test_ids_are_those_that_were_asked_for(vocabulary):
