@@ -21,6 +21,7 @@ from lingvo_pipe.input.images import image_pipeline as pipeline
 from lingvo_pipe.input.images.image_folder import ImageFolder
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
+from lingvo_pipe.input.param_checks import check_params
 from lingvo_pipe.input.transforms import transform_chain
 from lingvo_pipe.nested_map import NestedMap
 
@@ -124,7 +125,7 @@ class ImageClassificationInput:
         p.Set(dataset=name, pixel_max=None, channels=p.channels or shape[2])
 
     def __init__(self, params: InstantiableParams) -> None:
-        checks.check_input(params)
+        check_params(params, checks.INPUT_RULES)
         self.params = params
         self._dataset = find_dataset(params.dataset, params.data_dir)
         shape, size = self._dataset.format.shape, checks.image_size(params)

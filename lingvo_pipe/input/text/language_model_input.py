@@ -5,9 +5,9 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.input.param_checks import Rule, check_params
 from lingvo_pipe.input.text import text_files
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
@@ -60,13 +60,15 @@ class LanguageModelInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        kinds, files = (text_files.LINES, text_files.BLANK_LINES), params.files
-        are_files = isinstance(files, list | tuple) and len(files) > 0
-        checks = {
-            "documents": (params.documents in kinds, " or ".join(kinds)),
-            "files": (are_files, "a list of names of text files"),
+        kinds = (text_files.LINES, text_files.BLANK_LINES)
+        rules: dict[str, Rule] = {
+            "documents": (lambda x: x in kinds, " or ".join(kinds)),
+            "files": (
+                lambda x: is_sequence(x) and len(x) > 0,
+                "a list of names of text files",
+            ),
         }
-        check_params(params, checks)
+        check_params(params, rules)
 
     @property
     def element_spec(self) -> NestedMap:

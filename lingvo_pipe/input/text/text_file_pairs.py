@@ -13,7 +13,7 @@ import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params, is_name
+from lingvo_pipe.input.param_checks import NAME, Rule, check_params
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
 from lingvo_pipe.input.text.text_files import LineFile, data_path
 
@@ -41,10 +41,10 @@ class _TextFiles:
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
         names = ("source_language", "target_language", *self.FILES)
-        check_params(p, {name: (is_name(p.Get(name)), "a name") for name in names})
-        differ = p.source_language != p.target_language
+        check_params(p, dict.fromkeys(names, NAME))
         expected = f"another language than source_language={p.source_language!r}"
-        check_params(p, {"target_language": (differ, expected)})
+        differs: Rule = (lambda x: x != p.source_language, expected)
+        check_params(p, {"target_language": differs})
         self._languages = (p.source_language, p.target_language)
 
 

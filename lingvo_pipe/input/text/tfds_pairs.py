@@ -13,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from lingvo_pipe.core.checks import is_sequence
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params, is_name
+from lingvo_pipe.input.param_checks import NAME, check_params, or_none
 from lingvo_pipe.input.prepared_dataset import (
     find_builder,
     open_records,
@@ -49,11 +50,7 @@ class TfdsPairs:
 
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
-        names = {n: (is_name(p.Get(n)), "a name") for n in ("dataset", "split")}
-        check_params(p, names)
-        are_pairs = p.pairs is None or (p.pairs and all(map(_is_pair, p.pairs)))
-        expected = "pairs of different languages, such as [('de', 'en')], or None"
-        check_params(p, {"pairs": (bool(are_pairs), expected)})
+        check_params(p, {"dataset": NAME, "split": NAME, "pairs": _PAIRS})
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
         """Returns the languages if each example has a text in each, or else None."""
@@ -159,8 +156,16 @@ class _Rows:
 
 
 def _is_pair(value: Any) -> bool:
-    is_two = isinstance(value, list | tuple) and len(value) == 2
-    return is_two and all(isinstance(x, str) for x in value) and value[0] != value[1]
+    is_two = is_sequence(value, 2) and all(isinstance(x, str) for x in value)
+    return is_two and value[0] != value[1]
+
+
+_PAIRS = or_none(
+    (
+        lambda x: is_sequence(x) and len(x) > 0 and all(map(_is_pair, x)),
+        "pairs of different languages, such as [('de', 'en')],",
+    )
+)
 
 
 def _check_known(pairs: _Pairs, languages: Sequence[str], dataset: str) -> None:

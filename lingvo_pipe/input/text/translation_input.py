@@ -2,11 +2,12 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.param_checks import check_params
@@ -20,6 +21,15 @@ from lingvo_pipe.input.tf_data import call_numpy, make_batches
 from lingvo_pipe.nested_map import NestedMap
 
 _STREAM = ("ids", "segment_ids", "segment_pos")
+_DATASETS = (
+    "a list of params of data sets, such as "
+    "[TfdsPairs.Params().Set(dataset='wmt14_translate/de-en')]"
+)
+
+
+def _are_datasets(value: Any) -> bool:
+    is_list = is_sequence(value) and len(value) > 0
+    return is_list and all(isinstance(x, InstantiableParams) for x in value)
 
 
 class TranslationInput(TextInput):
@@ -82,16 +92,11 @@ class TranslationInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        data = params.data
-        is_list = isinstance(data, list | tuple) and len(data) > 0
-        are_params = is_list and all(isinstance(x, InstantiableParams) for x in data)
-        example = "[TfdsPairs.Params().Set(dataset='wmt14_translate/de-en')]"
-        expected = f"a list of params of data sets, such as {example}"
-        check_params(params, {"data": (are_params, expected)})
+        check_params(params, {"data": (_are_datasets, _DATASETS)})
         sampling_probabilities([1], params.temperature)
         for limit in self._limits():
             limit.check()
-        self._datasets = [template.Instantiate() for template in data]
+        self._datasets = [template.Instantiate() for template in params.data]
         self._positions: PlanPositions | None = None
 
     @property

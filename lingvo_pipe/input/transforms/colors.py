@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.input.param_checks import Rule, check_params, number_between
 from lingvo_pipe.input.transforms.image_transform import (
     ImageShape,
     ImageTransform,
     nth_seed,
-    number_between,
 )
 
 _ORDERS = (
@@ -30,9 +29,9 @@ class Channels(ImageTransform):
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         p = self.params
-        is_known = {p.channels, shape[2]} <= {1, 3}
         expected = f"1 or 3, from 1 or 3 and not {shape[2]}"
-        check_params(p, {"channels": (is_known, expected)})
+        rule: Rule = (lambda x: {x, shape[2]} <= {1, 3}, expected)
+        check_params(p, {"channels": rule})
         return *shape[:2], p.channels
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -161,14 +160,9 @@ class Normalization(ImageTransform):
     }
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        checks = {
-            name: (
-                len(_numbers(self.params.Get(name))) in (1, shape[2]),
-                f"a number for each of {shape[2]} channels",
-            )
-            for name in self.RULES
-        }
-        check_params(self.params, checks)
+        expected = f"a number for each of {shape[2]} channels"
+        rule: Rule = (lambda x: len(_numbers(x)) in (1, shape[2]), expected)
+        check_params(self.params, dict.fromkeys(self.RULES, rule))
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

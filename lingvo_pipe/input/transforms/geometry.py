@@ -8,12 +8,8 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from lingvo_pipe.input.transforms.image_transform import (
-    ImageShape,
-    ImageTransform,
-    integer_from,
-    number_between,
-)
+from lingvo_pipe.input.param_checks import integer_from, number_between
+from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
 
 
 class CropTransform(ImageTransform):

@@ -1,31 +1,14 @@
 """The base of transforms of images [H, W, C]. Seeds of random numbers are int64 [2]."""
 
 import copy
-import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import is_count, is_number
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.input.param_checks import Rule, check_params
 
 ImageShape = tuple[int | None, int | None, int]
-Rule = tuple[Callable[[Any], bool], str]  # a predicate, and the valid values in words
-
-
-def integer_from(minimum: int) -> Rule:
-    """Returns a rule for integers."""
-    return lambda x: is_count(x, minimum), f"an integer of at least {minimum}"
-
-
-def number_between(minimum: float, maximum: float = math.inf) -> Rule:
-    """Returns a rule for numbers, bounds included."""
-    expected = f"a number from {minimum} to {maximum}"
-    if math.isinf(maximum):
-        expected = f"a number of at least {minimum}"
-    return lambda x: is_number(x) and minimum <= x <= maximum, expected
 
 
 class ImageTransform:
@@ -49,11 +32,7 @@ class ImageTransform:
 
     def __init__(self, params: InstantiableParams) -> None:
         self.params = params
-        checks = {
-            name: (predicate(params.Get(name)), expected)
-            for name, (predicate, expected) in self.RULES.items()
-        }
-        check_params(params, checks)
+        check_params(params, self.RULES)
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         """Returns transformed images' (H, W, C), H and W None if they differ."""
