@@ -16,10 +16,11 @@ from collections.abc import (
 from typing import Any
 
 from lingvo_pipe.core import errors, trees
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserError, Words
 from lingvo_pipe.core.paths import Name, parse_path
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEY = "key of a NestedMap"
 _ABSENT = object()
 
 
@@ -36,15 +37,12 @@ class NestedMap(dict):
     def CheckKey(key: Any) -> None:
         """Raises ValueError unless `key` is an identifier and not a method's name."""
         if not (isinstance(key, str) and _NAME.fullmatch(key)):
-            raise errors.UserNameError(
-                "A NestedMap's key must be an identifier: letters, digits and "
-                f"underscores, no digit first; got {key!r}."
-            )
+            expected = "letters, digits and underscores, no digit first"
+            raise errors.UserNameError(path=_KEY, expected=expected, got=key)
         if hasattr(NestedMap, key):
-            raise errors.UserNameError(
-                f"A NestedMap's key must not be {key!r}, which is a reserved key, the "
-                f"name of one of its methods. Call it {key + '_'!r}."
-            )
+            hint = f"Call it {key + '_'!r}."
+            expected = "no reserved name, such as a method's"
+            raise errors.UserNameError(path=_KEY, expected=expected, got=key, hint=hint)
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.CheckKey(key)
@@ -56,15 +54,15 @@ class NestedMap(dict):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
-        raise errors.UserAttributeError(self._unknown(name))
+        raise self._unknown(errors.UserAttributeError, name)
 
     def __delattr__(self, name: str) -> None:
         if name not in self:
-            raise errors.UserAttributeError(self._unknown(name))
+            raise self._unknown(errors.UserAttributeError, name)
         del self[name]
 
     def __missing__(self, key: str) -> Any:
-        raise errors.UserKeyError(self._unknown(key))
+        raise self._unknown(errors.UserKeyError, key)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self, *self.Keys()})
@@ -82,10 +80,7 @@ class NestedMap(dict):
     setdefault: Any = MutableMapping.setdefault
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Sets items as a dict does, all or none.
-
-        See `CheckKey` for errors.
-        """
+        """Sets items as a dict does, all or none. See `CheckKey` for errors."""
         items = dict(*args, **kwargs)
         for key in items:
             self.CheckKey(key)
@@ -131,8 +126,9 @@ class NestedMap(dict):
         keys, values = self.Keys(), list(values)
         if len(keys) != len(values):
             raise errors.UserValueError(
-                f"Pack expects one value per leaf; got {len(values)} values for "
-                f"{len(keys)} leaves: {', '.join(keys)}."
+                path="NestedMap.Pack",
+                expected=f"a value for each of {len(keys)} leaves ({', '.join(keys)})",
+                got=Words(f"{len(values)} values"),
             )
         remaining = iter(values)
         return self.Transform(lambda _: next(remaining))
@@ -208,8 +204,8 @@ class NestedMap(dict):
                 node = _get_step(node, steps[0], key)
             except (KeyError, IndexError):
                 break
-            except TypeError as error:
-                raise errors.UserValueError(str(error)) from error
+            except errors.UserTypeError as error:
+                raise _leads_nowhere(errors.UserValueError, node, key) from error
             del steps[0]
         for step in reversed(steps[1:]):  # Creates missing nodes from inside out.
             inner, value = value, [] if isinstance(step, int) else type(self)()
@@ -233,10 +229,7 @@ class NestedMap(dict):
         return self
 
     def Union(self, other: dict) -> NestedMap:
-        """Returns a copy Updated with `other`.
-
-        Leaves are shared.
-        """
+        """Returns a copy Updated with `other`. Leaves are shared."""
         return self.DeepCopy().Update(other)
 
     # ---- Conversion.
@@ -268,9 +261,9 @@ class NestedMap(dict):
             severity = logging.DEBUG if level else logging.INFO
             logging.getLogger(__name__).log(severity, "%s %s", prefix, line)
 
-    def _unknown(self, name: str) -> str:
-        near, names = did_you_mean(str(name), self), ", ".join(self) or "nothing"
-        return f"No {name!r} among the available attributes: {names}.{near}"
+    def _unknown(self, kind: type[UserError], name: str) -> UserError:
+        expected = f"one of the available attributes ({', '.join(self) or 'none'})"
+        return kind(path=_KEY, expected=expected, got=name, names=self)
 
 
 def _parse(key: str) -> list[int | str]:
@@ -283,14 +276,14 @@ def _get_step(node: Any, step: int | str, key: str) -> Any:
     if isinstance(node, (list, tuple)) and isinstance(step, int):
         if -len(node) <= step < len(node):
             return node[step]
-        raise errors.UserIndexError(f"{key!r}: index {step} of {len(node)} items.")
+        expected = f"an index of {len(node)} items"
+        raise errors.UserIndexError(path=key, expected=expected, got=step)
     if isinstance(node, dict):
         if step in node:
             return node[step]
-        raise errors.UserKeyError(
-            f"{key!r}: no {step!r} in {', '.join(map(str, node))}."
-        )
-    raise errors.UserTypeError(f"{key!r}: a {type(node).__name__} has no {step!r}.")
+        expected = f"one of {', '.join(map(str, node))}"
+        raise errors.UserKeyError(path=key, expected=expected, got=step)
+    raise _leads_nowhere(errors.UserTypeError, node, key)
 
 
 def _set_step(node: Any, step: int | str, value: Any, key: str) -> None:
@@ -302,11 +295,11 @@ def _set_step(node: Any, step: int | str, value: Any, key: str) -> None:
         elif -len(node) <= step < len(node):
             node[step] = value
         else:
-            raise errors.UserValueError(
-                f"{key!r} must not leave a gap; index {step} of {len(node)} items."
-            )
+            expected = f"an index of at most {len(node)}, which appends"
+            raise errors.UserValueError(path=key, expected=expected, got=step)
     else:
-        raise errors.UserValueError(
-            f"{key!r} must lead through dicts and lists; {step!r} would be set in "
-            f"the {type(node).__name__} {node!r}."
-        )
+        raise _leads_nowhere(errors.UserValueError, node, key)
+
+
+def _leads_nowhere(kind: type[UserError], node: Any, key: str) -> UserError:
+    return kind(path=key, expected="a key through dicts and lists", got=node)

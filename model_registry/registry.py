@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from lingvo_pipe.core import errors
-from lingvo_pipe.core.near_names import did_you_mean, near_names, suggest
+from lingvo_pipe.core.errors import Words
+from lingvo_pipe.core.near_names import near_names, suggest
 
 ClassT = TypeVar("ClassT", bound=type)
 OnError: TypeAlias = Callable[[str, Exception], None]
@@ -20,6 +21,11 @@ OnError: TypeAlias = Callable[[str, Exception], None]
 # Methods of a model that are not data sets.
 _NOT_DATASETS = ("Task", "Model")
 _MAX_NEAR = 5
+_OWN = (
+    "A model of your own is found as `package.file.Class` if the folder of its package "
+    "is on PYTHONPATH, or is where you start the trainer. Or import the package first: "
+    "by the trainer's --model_imports=package, or by model_registry.ImportModels."
+)
 
 
 class DatasetError(errors.UserLookupError):
@@ -71,15 +77,17 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
     missing = [m for m in ("Task", "Model") if not callable(getattr(cls, m, None))]
     if missing:
         raise errors.UserTypeError(
-            f"{cls.__module__}.{cls.__qualname__} must have methods Task and Model to "
-            f"be registered; it has no {' and no '.join(missing)}."
+            path=f"{cls.__module__}.{cls.__qualname__}",
+            expected="methods Task and Model",
+            got=Words(f"no {' and no '.join(missing)}"),
         )
     new = _Registration(cls)
     old = _registered.get(new.name)
     if old is not None and not new.replaces(old):
+        expected = "one class of this name"
+        hint = "Rename one of them."
         raise errors.UserValueError(
-            f"A model must be registered once; {new.name!r} is {old} and now also "
-            f"{new}. Rename one of the classes."
+            path=new.name, expected=expected, got=Words(f"{old} and {new}"), hint=hint
         )
     _registered[new.name] = new
     return cls
@@ -98,7 +106,7 @@ def GetClass(name: str) -> type:
     if name not in _registered:
         _import_module_of(name)
     if name not in _registered:
-        raise errors.UserLookupError(_not_found(name))
+        raise _not_found(name)
     return _registered[name].cls
 
 
@@ -111,11 +119,8 @@ def GetName(cls: type) -> str:
     for name, registration in _registered.items():
         if registration.cls is cls:
             return name
-    raise errors.UserLookupError(
-        path="model",
-        expected="a class that RegisterSingleTaskModel decorates, or its name",
-        got=cls,
-    )
+    expected = "a class that RegisterSingleTaskModel decorates, or its name"
+    raise errors.UserLookupError(path="model", expected=expected, got=cls)
 
 
 def IsKnown(name: str) -> bool:
@@ -138,10 +143,9 @@ def GetParams(name: str, dataset: str) -> Any:
     model = GetClass(name)()
     datasets = GetDatasets(type(model))
     if dataset not in datasets:
+        expected = f"a method of {name} ({', '.join(datasets) or 'none'})"
         raise DatasetError(
-            f"A data set must be a method of the model; {type(model).__qualname__} has "
-            f"no {dataset!r}.{did_you_mean(dataset, datasets)} "
-            f"It has: {', '.join(datasets) or 'none'}."
+            path="data set", expected=expected, got=dataset, names=datasets
         )
     input_params = getattr(model, dataset)()
     params = model.Model()
@@ -196,9 +200,10 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
     for name in package_names:
         module = _import_if_exists(name)
         if module is None:
+            expected = "an existing one"
+            hint = "Put the folder that holds it on PYTHONPATH, or install it."
             raise errors.UserImportError(
-                f"A package of models must be importable; there is no {name!r}. Put "
-                "the folder that holds it on PYTHONPATH, or install it."
+                path="package of models", expected=expected, got=name, hint=hint
             )
         below = getattr(module, "__path__", ())
         # The walk imports packages too; what happens there has been reported.
@@ -241,10 +246,10 @@ def _takes_none(cls: type, name: str) -> bool:
     return True
 
 
-def _not_found(name: str) -> str:
+def _not_found(name: str) -> errors.UserLookupError:
     broken: list[str] = []  # It must not hide that a name is misspelt.
     ImportAll(lambda module, error: broken.append(f"{module}: {error!r}"))
-    incomplete = f" Some could not be imported: {'; '.join(broken)}." * bool(broken)
+    incomplete = f"Some could not be imported: {'; '.join(broken)}." * bool(broken)
     registered = ListModels()
     parts = _parts_of(name)
     by_class = {_class_of(x): x for x in reversed(registered)}
@@ -254,14 +259,15 @@ def _not_found(name: str) -> str:
         *(by_class[c] for c in near_names(_class_of(name), by_class)),
         *(x for x in registered if name.lower() in x.lower() or parts & _parts_of(x)),
     ]
-    first = suggest(list(dict.fromkeys(near))[:_MAX_NEAR])
-    return (
-        f"No model is registered as {name!r}.{first} --list_models lists all "
-        f"{len(registered)}.{incomplete} A model of your own "
-        "is found as `package.file.Class` if the folder of its package is on "
-        "PYTHONPATH, or is where you start the trainer. Or import the package first: "
-        "by the trainer's --model_imports=package, or by model_registry.ImportModels."
-    )
+    hints = [
+        suggest(list(dict.fromkeys(near))[:_MAX_NEAR]).strip(),
+        f"--list_models lists all {len(registered)}.",
+        incomplete,
+        _OWN,
+    ]
+    expected = "the name of a registered model"
+    hint = " ".join(filter(None, hints))
+    return errors.UserLookupError(path="model", expected=expected, got=name, hint=hint)
 
 
 def _parts_of(name: str) -> set[str]:

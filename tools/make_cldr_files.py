@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lingvo_pipe.input.cldr import shipped
-from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import EIGHT, ENGLISH, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import draw_sentence
 from lingvo_pipe.input.text.vocabulary import train_vocabulary
 

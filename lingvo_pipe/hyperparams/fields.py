@@ -8,19 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lingvo_pipe.core import errors
-from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.core.paths import Item, Name, Step, format_path
+from lingvo_pipe.core.errors import Words
+from lingvo_pipe.core.paths import Name, Step, format_path
 from lingvo_pipe.hyperparams.frozen_values import copy_value
 
 Steps = tuple[Any, ...]  # Each a Step; the owner of the last one determines its kind.
 Undo = Callable[[], None]
-
-# Errors that a user's mistake raises; any other is a bug and passes through.
-_MISTAKES: dict[type[Exception], type[Exception]] = {
-    AttributeError: errors.UserAttributeError,
-    TypeError: errors.UserTypeError,
-    ValueError: errors.UserValueError,
-}
 
 
 @dataclass
@@ -75,23 +68,24 @@ class Fields:
             TypeError: if these Params are frozen, or the description is not a string.
             ValueError: if `name` is not valid.
         """
-        self._CheckMutable(f"define {name!r}")
+        self._CheckMutable("define", name)
         is_name = isinstance(name, str) and re.fullmatch("[a-z][a-z0-9_]*", name)
         if not is_name or keyword.iskeyword(name):
             raise errors.UserNameError(
-                "A param's name must be lower-case letters, digits and underscores, "
-                f"start with a letter and be no keyword of Python; got {name!r}."
+                path="name of a param",
+                expected="lower-case letters, digits and underscores, a letter first, "
+                "and no keyword of Python",
+                got=name,
             )
         if not isinstance(description, str):
             raise errors.UserTypeError(
-                f"The description of param {name!r}: expected a string, got "
-                f"{description!r}."
+                path=f"description of {name}", expected="a string", got=description
             )
         if name in self._fields:
+            hint = "Set its value, or Delete it first."
+            got = Words(f"a param described as {self._fields[name].description!r}")
             raise errors.UserAttributeError(
-                f"Param {name!r} is already defined: "
-                f"{self._fields[name].description!r}. Set its value, or Delete it "
-                "first."
+                path=name, expected="a new name", got=got, hint=hint
             )
         self._fields[name] = Field(default, copy_value(default), description)
 
@@ -117,11 +111,13 @@ class Fields:
     def __bool__(self) -> bool:
         return True  # Params without fields are true too: `if p.cell_tpl:`.
 
-    def _CheckMutable(self, attempt: str) -> None:
+    def _CheckMutable(self, verb: str, *names: str) -> None:
         if self._frozen:
+            path = ", ".join(map(str, names))
             raise errors.UserTypeError(
-                f"Cannot {attempt}: these Params are frozen. Edit a copy: "
-                "params.Copy()."
+                f"Cannot {verb} {path}: these Params are frozen.",
+                path=path,
+                hint="Edit a copy: params.Copy().",
             )
 
     def _Lookup(self, steps: tuple[Step, ...]) -> Field:
@@ -132,16 +128,15 @@ class Fields:
         name = steps[-1].name if isinstance(steps[-1], Name) else None
         if name in self._fields:
             return self._fields[name]
-        path = format_path(steps[:-1])
-        owner = f"{path!r} has" if path else "these Params have"
-        names = ", ".join(sorted(self._fields)) or "nothing"
         # The class that the Params configure may know what is meant.
         cls = self._fields["cls"].value if "cls" in self._fields else None
-        hint = getattr(cls, "PARAM_HINTS", {}).get(name)
-        near = f" {hint}" if hint else did_you_mean(str(name), self._fields)
+        hint = getattr(cls, "PARAM_HINTS", {}).get(name, "")
         raise errors.UserAttributeError(
-            f"{format_path(steps)!r} must be a defined param; {owner} no {name!r}."
-            f"{near} Defined: {names}."
+            path=format_path(steps),
+            expected=f"a defined param ({', '.join(sorted(self._fields)) or 'none'})",
+            got=name,
+            names=() if hint else self._fields,
+            hint=hint,
         )
 
 
@@ -161,15 +156,16 @@ def assign(root: Fields, steps: Steps, new: Any) -> Undo:
     owner = resolve(root, steps[:-1])
     old = _child(owner, steps)
     if isinstance(owner, Fields):
-        if owner._frozen:
-            owner._CheckMutable(f"set {format_path(steps)!r}")
+        owner._CheckMutable("set", format_path(steps))
         field = owner._Lookup(steps)
         field.value = new
         return lambda: setattr(field, "value", old)
     if isinstance(owner, tuple):
         raise errors.UserTypeError(
-            f"{format_path(steps)!r} is an item of a tuple, which cannot be set. Set "
-            f"the whole {format_path(steps[:-1])!r}."
+            path=format_path(steps),
+            expected="an item that can be set",
+            got=Words("an item of a tuple"),
+            hint=f"Set the whole {format_path(steps[:-1])}.",
         )
     key = steps[-1].key
     owner[key] = new
@@ -181,35 +177,29 @@ def change_all(change: Callable[[Any], Undo], items: Iterable[Any]) -> None:
 
     Raises one error with all problems.
     """
-    problems: list[Exception] = []
+    problems: list[errors.UserError] = []
     with contextlib.ExitStack() as undo:
         for item in items:
             try:
                 undo.callback(change(item))
-            except tuple(_MISTAKES) as problem:
+            except errors.UserError as problem:
                 problems.append(problem)
         if not problems:
             undo.pop_all()
             return
-        first, *more_problems = problems
-        if not more_problems:
-            raise first
-        # The first problem decides the type, so that `except AttributeError` works.
-        user_kind = next(user for k, user in _MISTAKES.items() if isinstance(first, k))
+        if len(problems) == 1:
+            raise problems[0]
         lines = [f"{len(problems)} problems; nothing was changed:", *map(str, problems)]
-        raise user_kind("\n  ".join(lines)) from first
+        # The first problem decides the type, so that `except AttributeError` works.
+        error = type(problems[0])("\n  ".join(lines))
+        error.problems = tuple(problems)
+        raise error from problems[0]
 
 
 def delete(root: Fields, steps: Steps) -> Undo:
     """Removes the param at `steps`."""
-    owner = resolve(root, steps[:-1])
-    _child(owner, steps)
-    if not isinstance(owner, Fields):
-        raise errors.UserValueError(
-            f"Delete expects a param; {format_path(steps)!r} is an item of a "
-            f"{type(owner).__name__}. Set the whole {format_path(steps[:-1])!r}."
-        )
-    owner._CheckMutable(f"delete {format_path(steps)!r}")
+    owner = owner_of(root, steps)
+    owner._CheckMutable("delete", format_path(steps))
     before = dict(owner._fields)
     del owner._fields[steps[-1].name]
 
@@ -220,35 +210,38 @@ def delete(root: Fields, steps: Steps) -> Undo:
     return undo
 
 
+def owner_of(root: Fields, steps: Steps) -> Fields:
+    """Returns the Params with the param at `steps`, which must not be an item."""
+    resolve(root, steps)
+    owner = resolve(root, steps[:-1])
+    if not isinstance(owner, Fields):
+        hint = f"Name the whole {format_path(steps[:-1])}."
+        got = Words(f"an item of a {type(owner).__name__}")
+        raise errors.UserValueError(
+            path=format_path(steps), expected="a param", got=got, hint=hint
+        )
+    return owner
+
+
 def _child(owner: Any, steps: Steps) -> Any:
     """Returns the child of `owner` that the last of `steps` names."""
     step = steps[-1]
     if isinstance(step, Name) and isinstance(owner, Fields):
         return owner._Lookup(steps).value
-    if isinstance(step, Item) and isinstance(owner, (list, tuple, dict)):
-        return _item(owner, step.key, steps)
-    needed = "Params" if isinstance(step, Name) else "a list, tuple or dict"
-    got = f"{type(owner).__name__} {owner!r}" if owner is not None else "None"
-    if isinstance(owner, Fields):
-        got = "Params, which have names and no items"
+    if isinstance(step, Name) or not isinstance(owner, (list, tuple, dict)):
+        holder = "Params" if isinstance(step, Name) else "a list, tuple or dict"
+        raise errors.UserAttributeError(
+            path=format_path(steps[:-1]),
+            expected=f"{holder} to reach {format_path(steps)}",
+            got=Words("Params") if isinstance(owner, Fields) else owner,
+        )
+    known = owner if isinstance(owner, dict) else range(-len(owner), len(owner))
+    if step.key in known:
+        return owner[step.key]
+    keys = f" ({', '.join(map(repr, owner))})" if isinstance(owner, dict) else ""
     raise errors.UserAttributeError(
-        f"{format_path(steps[:-1])!r} must be {needed} to reach "
-        f"{format_path(steps)!r}; got {got}."
+        path=format_path(steps),
+        expected=f"an item of a {type(owner).__name__} of {len(owner)}{keys}",
+        got=step.key,
+        names=[key for key in known if isinstance(key, str)],
     )
-
-
-def _item(owner: Any, key: int | str, steps: Steps) -> Any:
-    if isinstance(owner, dict):
-        is_known = key in owner
-    else:
-        is_known = isinstance(key, int) and -len(owner) <= key < len(owner)
-    if is_known:
-        return owner[key]
-    path = format_path(steps[:-1])
-    if isinstance(owner, dict):
-        near = did_you_mean(str(key), (k for k in owner if isinstance(k, str)))
-        keys = ", ".join(map(repr, owner)) or "nothing"
-        rule = f"an item of {path!r}, a dict.{near} It has: {keys}"
-    else:
-        rule = f"an item of {path!r}, a {type(owner).__name__} of {len(owner)}"
-    raise errors.UserAttributeError(f"{format_path(steps)!r} must be {rule}.")

@@ -8,10 +8,7 @@ from lingvo_pipe.core.errors import UserTypeError
 
 
 def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Returns a deep, unfrozen copy.
-
-    Objects of TensorFlow and Keras are shared.
-    """
+    """Returns a deep, unfrozen copy. Objects of TensorFlow and Keras are shared."""
     memo = {} if memo is None else memo
     if id(value) in memo:
         return memo[id(value)]
@@ -74,8 +71,7 @@ def as_plain(value: Any) -> Any:
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
     kind = "list" if isinstance(self, list) else "dict"
     raise UserTypeError(
-        f"A {kind} in frozen Params cannot be changed. Edit a copy of the Params: "
-        "params.Copy()."
+        f"Cannot change a {kind} in frozen Params.", hint="Edit a copy: params.Copy()."
     )
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 
 QUOTED = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 # Lingvo's strings span lines.
@@ -13,7 +13,6 @@ RAW_QUOTED = re.compile(QUOTED.pattern.replace("\\n", ""), re.DOTALL)
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 # A word may contain a pair of parentheses: params(a, b).
 _WORD = re.compile(r"[^,:\[\](){}'\"]*(?:\([^()]*\))?")
-_MAX_SHOWN = 50
 
 
 def read_plain(text: str) -> Any:
@@ -26,16 +25,14 @@ def read_plain(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise UserValueError(
-            "it must be None, a bool, a number, a quoted string, or a list, tuple or "
-            f"dict of these; got {text[:_MAX_SHOWN]!r}"
+            expected="None, a bool, a number, a quoted string, or a list, tuple or "
+            "dict of these",
+            got=text,
         ) from None
 
 
 class Literal:
-    """A parser of a text that starts with a bracket.
-
-    `read_word` reads other items.
-    """
+    """A parser of a text that starts with a bracket. `read_word` reads other items."""
 
     def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
         self._text, self._read_word, self._at = text, read_word, 0
@@ -76,9 +73,8 @@ class Literal:
         try:
             hash(key)
         except TypeError:
-            raise UserValueError(
-                f"the key of a dict must be hashable; got {key!r}"
-            ) from None
+            expected = "a key of a dict that can be hashed"
+            raise UserValueError(expected=expected, got=key) from None
         return key, self._value()
 
     def _word(self) -> Any:
@@ -103,6 +99,5 @@ class Literal:
 
     def _problem(self, expected: str) -> ValueError:
         remaining = repr(self._text[self._at :]) if self._peek() else "the end"
-        return UserValueError(
-            f"expected {expected} but found {remaining} in {self._text!r}"
-        )
+        got = Words(f"{remaining} in {self._text!r}")
+        return UserValueError(expected=expected, got=got)

@@ -14,6 +14,7 @@ from lingvo_pipe.hyperparams.fields import (
     assign,
     change_all,
     delete,
+    owner_of,
     resolve,
 )
 from lingvo_pipe.hyperparams.frozen_values import copy_value, freeze_value, same_value
@@ -47,7 +48,7 @@ class Params(Fields):
             TypeError: if Params are frozen.
             ValueError: if a path is malformed or ends in an item.
         """
-        self._CheckMutable("delete " + ", ".join(map(repr, names)))
+        self._CheckMutable("delete", *names)
         change_all(lambda name: delete(self, parse_path(name)), names)
         return self
 
@@ -63,7 +64,7 @@ class Params(Fields):
             TypeError: if Params are frozen, or a path ends in an item of a tuple.
             ValueError: if a path is malformed.
         """
-        self._CheckMutable("set " + ", ".join(map(repr, values)))
+        self._CheckMutable("set", *values)
         change_all(lambda name: assign(self, parse_path(name), values[name]), values)
         return self
 
@@ -82,30 +83,17 @@ class Params(Fields):
     def IsDefault(self, name: str) -> bool:
         """Returns whether the param at a path has the value it was defined with."""
         steps = parse_path(name)
-        resolve(self, steps)
-        owner = resolve(self, steps[:-1])
-        if not isinstance(owner, Params):
-            raise UserValueError(
-                f"IsDefault expects a param; {name!r} is an item of a "
-                f"{type(owner).__name__}, which has no default."
-            )
-        field = owner._Lookup(steps)
+        field = owner_of(self, steps)._Lookup(steps)
         return same_value(field.value, field.default)
 
     def MergeCommonKeysFrom(self: Self, other: Params) -> Self:
-        """Sets the params that both have, except `cls`, from `other`.
-
-        Returns self.
-        """
+        """Sets the params that both have, except `cls`, from `other`. Returns self."""
         return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
     # ---- The whole.
 
     def Copy(self: Self) -> Self:
-        """Returns a deep copy to edit.
-
-        Tensors, classes and functions are shared.
-        """
+        """Returns a deep copy to edit. Tensors, classes and functions are shared."""
         return copy_value(self)
 
     def Freeze(self) -> None:
@@ -184,7 +172,7 @@ class Params(Fields):
             TypeError: if Params are frozen.
             ValueError: if an entry is malformed.
         """
-        self._CheckMutable("read text")
+        self._CheckMutable("read", "text")
         read_entries(self, text, type_overrides or {}, separator)
         return self
 
@@ -200,7 +188,7 @@ class Params(Fields):
         return self._Lookup((Name(name),)).value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._CheckMutable(f"set {name!r}")
+        self._CheckMutable("set", name)
         self._Lookup((Name(name),)).value = value
 
     def __delattr__(self, name: str) -> None:
@@ -236,10 +224,7 @@ class Params(Fields):
 
 
 class InstantiableParams(Params):
-    """Params of a class, in `cls`.
-
-    Instantiate makes an object of the class.
-    """
+    """Params of a class, in `cls`. Instantiate makes an object of the class."""
 
     def __init__(self, cls: Any = None) -> None:
         super().__init__()
@@ -252,10 +237,8 @@ class InstantiableParams(Params):
             ValueError: if `cls` is None.
         """
         if self.cls is None:
-            raise UserValueError(
-                "Params must know their class to be instantiated; got cls = None. "
-                "Create them as InstantiableParams(TheClass), or set cls."
-            )
+            hint = "Create the Params as InstantiableParams(TheClass), or set cls."
+            raise UserValueError(path="cls", expected="a class", got=None, hint=hint)
         return self.cls(self, **kwargs)
 
 
@@ -276,11 +259,11 @@ def CopyFieldsTo(
     Returns `to_p`. Leaves out `cls`, names in `skip` and, with `ignore_unknown_keys`,
     unknown ones; else they raise AttributeError, and nothing is copied.
     """
-    skipped = {"cls", *_names(skip)}
+    skipped = {*_names(skip)}
     if ignore_unknown_keys:
         skipped |= set(from_p.GetKeys()) - set(to_p.GetKeys())
     names = [name for name in from_p.GetKeys() if name not in skipped]
-    return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})
+    return CopyFieldsSubsetTo(from_p, to_p, names)
 
 
 def CopyFieldsSubsetTo(

@@ -16,14 +16,11 @@ _MAX_SHOWN = 50  # Characters of a value.
 
 
 def about_path(params: Fields, path: str) -> str:
-    """Returns " " and a sentence about a path, or up to three similar ones, or ""."""
+    """Returns a sentence about a path, or up to three similar ones, or ""."""
     with contextlib.suppress(AttributeError, ValueError):
-        return f" {path!r} has {_about(params, path)}."
-    near = [
-        f"{near_path!r} ({_about(params, near_path)})"
-        for near_path in _near_paths(params, path)
-    ]
-    return f" Near it: {', '.join(near)}." if near else ""
+        return f"{path} has {_about(params, path)}."
+    near = [f"{x} ({_about(params, x)})" for x in _near_paths(params, path)]
+    return f"Near it: {', '.join(near)}." if near else ""
 
 
 def _about(params: Fields, path: str) -> str:
@@ -50,12 +47,8 @@ def _near_paths(params: Fields, path: str) -> list[str]:
     """Returns paths that end in the same name, longest common end first, and others."""
     paths = list(_paths(params, "", path))
     last_name = re.split(r"\W", path)[-1]
-    same = [
-        candidate for candidate in paths if re.split(r"\W", candidate)[-1] == last_name
-    ]
-    same.sort(
-        key=lambda candidate: -len(os.path.commonprefix([candidate[::-1], path[::-1]]))
-    )
+    same = [x for x in paths if re.split(r"\W", x)[-1] == last_name]
+    same.sort(key=lambda x: -len(os.path.commonprefix([x[::-1], path[::-1]])))
     return list(dict.fromkeys([*same, *near_names(path, paths)]))[:_MAX_NEAR]
 
 

@@ -13,7 +13,6 @@ import re
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams.fields import Fields
 
 _WORD = r"[^\s/,:()\[\]{}]+"
@@ -26,10 +25,8 @@ def template_text(params: Any) -> str:
     if type(params) is Fields._plain:
         return f"params({', '.join(params.GetKeys())})"
     if type(params) is not Fields._instantiable:
-        raise UserValueError(
-            "only Params and InstantiableParams have a text form; "
-            f"got {type(params).__name__}"
-        )
+        expected = "Params or InstantiableParams, which have a text form"
+        raise UserValueError(expected=expected, got=type(params))
     cls = params.cls
     text = "params/" + ("None" if cls is None else symbol_text(cls))
     if set(fresh_params(cls).GetKeys()) == set(params.GetKeys()):
@@ -41,10 +38,9 @@ def build_template(text: str) -> Any:
     """Returns new Params from the text of template_text."""
     match = _TEMPLATE.fullmatch(text)
     if match is None or text == "params":
-        raise UserValueError(
-            "nested Params must be `params/module/Class`, `params(name, ...)` or None; "
-            f"got {text!r}. Set their own params by their paths"
-        )
+        expected = "`params/module/Class`, `params(name, ...)` or None"
+        hint = "Set params of nested Params by their paths."
+        raise UserValueError(expected=expected, got=text, hint=hint)
     symbol, names = match.groups()
     if symbol is None:
         params = Fields._plain()
@@ -82,29 +78,26 @@ def symbol_text(symbol: Any) -> str:
     with contextlib.suppress(ValueError):
         if module and name and find_symbol(f"{module}/{name}") == symbol:
             return f"{module}/{name}"
-    raise UserValueError(
-        f"{symbol!r} must be reachable by name in its module to have a text form; "
-        f"{module}.{name} is another object or none. Define it at the module's top "
-        "level"
-    )
+    expected = "an object that its module has by its name, for its text form"
+    hint = f"{module}.{name} is another object or none: define it at the top level."
+    raise UserValueError(expected=expected, got=symbol, hint=hint)
 
 
 def find_symbol(text: str) -> Any:
     """Imports a module and returns its object named `module/Name`."""
     module_name, _, qualname = text.partition("/")
     if not (_DOTTED.fullmatch(module_name) and _DOTTED.fullmatch(qualname)):
-        raise UserValueError(f"a name in a module must be `module/Name`; got {text!r}")
+        raise UserValueError(expected="`module/Name`", got=text)
     try:
         symbol = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # The module exists, but one of its own imports does not.
-        raise UserValueError(f"cannot import module {module_name!r}") from error
+        expected = "a module that can be imported"
+        raise UserValueError(expected=expected, got=module_name) from error
     for name in qualname.split("."):
         if not hasattr(symbol, name):
-            raise UserValueError(
-                f"module {module_name!r} has no {qualname!r}."
-                f"{did_you_mean(name, dir(symbol))}"
-            )
+            expected = f"a name in module {module_name}"
+            raise UserValueError(expected=expected, got=name, names=dir(symbol))
         symbol = getattr(symbol, name)
     return symbol

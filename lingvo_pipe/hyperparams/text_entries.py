@@ -34,7 +34,7 @@ def parse_entry(text: str) -> Entry:
     """Returns the entry with this text, current names replacing earlier ones."""
     head = _HEAD.match(text)
     if not head:
-        raise UserValueError(f"An entry must be `path : value`; got {text!r}.")
+        raise UserValueError(expected="an entry `path : value`", got=text)
     path, value = head["path"].strip(), text[head.end() :].strip()
     return Entry(current_path(path), current_value(value), head["kind"] or "")
 
@@ -69,10 +69,8 @@ def split_entries(text: str, separator: str) -> Iterator[str]:
 def check_separator(separator: str) -> None:
     """Raises ValueError if `separator` could be part of an entry."""
     if not re.fullmatch(r"\s*;\s*|[ \t]*\n\s*", separator):
-        raise UserValueError(
-            "The separator of entries must be a newline or ';', apart from blanks; "
-            f"got {separator!r}."
-        )
+        expected = "a newline or ';', apart from blanks"
+        raise UserValueError(path="separator", expected=expected, got=separator)
 
 
 def _skip_value(text: str, at: int) -> int:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserError, UserValueError, Words
 from lingvo_pipe.core.paths import parse_path
 from lingvo_pipe.hyperparams import templates, value_text
 from lingvo_pipe.hyperparams.fields import (
@@ -40,10 +39,7 @@ _PATH = re.compile(r"[^\s:=(]*")
 
 
 def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
-    """Yields (entry, name of its value's type), names sorted.
-
-    See Params.ToText.
-    """
+    """Yields (entry, name of its value's type), names sorted. See Params.ToText."""
     knows_class = isinstance(params, Fields._instantiable)
     fresh = templates.fresh_params(params.cls) if knows_class else None
     return _params_entries("", params, fresh)
@@ -52,10 +48,7 @@ def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
 def _params_entries(
     prefix: str, params: Fields, fresh: Fields | None
 ) -> Iterator[tuple[Entry, str]]:
-    """Yields the entries of `params`.
-
-    `fresh` is the reader's Params there.
-    """
+    """Yields the entries of `params`. `fresh` is the reader's Params there."""
     for name, value in sorted_params(params):
         if prefix and name == "cls" and isinstance(params, Fields._instantiable):
             continue  # The template states it.
@@ -75,7 +68,7 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry
         text = value_text.write_value(value, expected)
         nested = list(_nested_params(path, value))
     except ValueError as error:
-        raise UserValueError(f"{path!r} has no text form: {error}.") from error
+        raise _at_path(error, path) from error
     yield Entry(path, text, _kind_to_name(value, expected)), value_text.kind_of(value)
     for inner_path, inner in nested:
         fresh = templates.build_template(templates.template_text(inner))
@@ -104,10 +97,8 @@ def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
         for key, item in value.items():
             for inner_path, inner in _nested_params(f"{path}[{key!r}]", item):
                 if type(key) not in (int, str):
-                    raise UserValueError(
-                        "Params in a dict must have an int or a string as key; "
-                        f"got {key!r}"
-                    )
+                    expected = "an int or a string as key of Params in a dict"
+                    raise UserValueError(expected=expected, got=key)
                 yield inner_path, inner
 
 
@@ -117,10 +108,7 @@ def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
 def read_entries(
     params: Fields, text: str, type_overrides: Mapping[str, str], separator: str
 ) -> None:
-    """Sets params from text, all or none.
-
-    See Params.FromText.
-    """
+    """Sets params from text, all or none. See Params.FromText."""
     check_separator(separator)
     kinds = {current_path(path): kind for path, kind in type_overrides.items()}
     steps_seen: set[Steps] = set()
@@ -128,9 +116,8 @@ def read_entries(
     def change(entry_text: str) -> Undo:
         entry, steps, old = _find(params, entry_text)
         if steps in steps_seen:
-            raise UserValueError(
-                f"{entry.path!r} is set twice. Remove one of the entries."
-            )
+            path = entry.path
+            raise UserValueError(path=path, expected="one entry", got=Words("another"))
         steps_seen.add(steps)
         kind = entry.kind or kinds.get(entry.path, "")
         return assign(params, steps, _read(params, entry, old, kind))
@@ -144,28 +131,39 @@ def _find(params: Fields, text: str) -> tuple[Entry, Steps, Any]:
         entry = parse_entry(text)
         steps = parse_path(entry.path)
         old = resolve(params, steps)
-    except (AttributeError, ValueError) as error:
+    except UserError as error:
         meant = _PATH.match(text)[0]  # type: ignore[index]
-        raise type(error)(f"{error}{about_path(params, meant)}") from error
+        raise _at_path(error, "", about_path(params, meant)) from error
     return entry, steps, old
 
 
 def _read(params: Fields, entry: Entry, old: Any, kind: str) -> Any:
     if kind and kind not in value_text.KINDS:
         raise UserValueError(
-            f"The type of {entry.path!r} must be one of {', '.join(value_text.KINDS)}; "
-            f"got {kind!r}.{did_you_mean(kind, value_text.KINDS)}"
-            f"{about_path(params, entry.path)}"
+            path=entry.path,
+            expected=f"a type, one of {', '.join(value_text.KINDS)}",
+            got=kind,
+            names=value_text.KINDS,
+            hint=about_path(params, entry.path),
         )
     try:
         return value_text.read_value(entry.text, old, kind)
     except ValueError as error:
-        end = "" if str(error).endswith((".", "?")) else "."
-        hint = "" if kind else _other_kind(entry)
-        about = about_path(params, entry.path)
-        raise UserValueError(
-            f"Cannot read {entry.path!r}: {error}{end}{about}{hint}"
-        ) from error
+        hints = about_path(params, entry.path), "" if kind else _other_kind(entry)
+        raise _at_path(error, entry.path, *hints) from error
+
+
+def _at_path(error: Exception, path: str, *hints: str) -> UserError:
+    """Returns an error as one about the param at `path`, with more hints."""
+    if not (isinstance(error, UserError) and error.expected):
+        message = f"{path}: {error}".removeprefix(": ")
+        return UserValueError(message, path=path, hint=" ".join(filter(None, hints)))
+    return type(error)(
+        path=error.path or path,
+        expected=error.expected,
+        got=error.got,
+        hint=" ".join(filter(None, [error.hint, *hints])),
+    )
 
 
 def _other_kind(entry: Entry) -> str:
@@ -175,5 +173,5 @@ def _other_kind(entry: Entry) -> str:
         return ""
     with contextlib.suppress(ValueError):
         kind = value_text.kind_of(value_text.infer_value(entry.text))
-        return f" If it may be a {kind} too, write '{replace(entry, kind=kind)}'."
+        return f"If it may be a {kind} too, write '{replace(entry, kind=kind)}'."
     return ""

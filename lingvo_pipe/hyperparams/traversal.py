@@ -45,10 +45,7 @@ def walk(
     on_exit: Callable[[str, Any], None] | None = None,
     path: str = "",
 ) -> None:
-    """Calls the functions for everything in `value`.
-
-    See Params.Visit.
-    """
+    """Calls the functions for everything in `value`. See Params.Visit."""
     shown = path.removeprefix(".")
     held = children(value)
     if held is None or (enter is not None and not enter(shown, value)):
@@ -64,10 +61,7 @@ _BRACKETS = {Fields: "{}", dict: "{}", list: "[]", tuple: "()"}
 
 
 def braces(value: Any, indent: str = "") -> str:
-    """Returns `value` as text.
-
-    Params take several lines, their names sorted.
-    """
+    """Returns `value` as text. Params take several lines, their names sorted."""
     kind = next((k for k in _BRACKETS if isinstance(value, k)), None)
     if kind is None or not holds_params(value):
         return repr(value)

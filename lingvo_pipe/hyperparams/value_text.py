@@ -11,7 +11,6 @@ from fractions import Fraction
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import templates
 from lingvo_pipe.hyperparams.fields import Fields
 from lingvo_pipe.hyperparams.frozen_values import FrozenDict, FrozenList, as_plain
@@ -82,10 +81,10 @@ def write_value(value: Any, like: Any = None) -> str:
     if kind:
         return f"{kind}/{templates.symbol_text(value)}"
     raise UserValueError(
-        "it must be None, a bool, a number, a string, an enum member, a dtype, a "
-        "class, a function, Params, a list, tuple or dict of them, or a dataclass or "
-        "named tuple of them in place of a default of its class; "
-        f"got {type(value).__name__} {value!r}"
+        expected="a value with a text form: None, a bool, a number, a string, an enum "
+        "member, a dtype, a class, a function, Params, a list, tuple or dict of them, "
+        "or a dataclass or named tuple of them in place of a default of its class",
+        got=value,
     )
 
 
@@ -123,10 +122,7 @@ def read_value(text: str, like: Any = None, kind: str = "") -> Any:
 
 
 def infer_value(text: str) -> Any:
-    """Reads a value as the type that it looks like.
-
-    A bare word is a string.
-    """
+    """Reads a value as the type that it looks like. A bare word is a string."""
     if text.startswith(("[", "(", "{")):
         return Literal(text, infer_value).parse()
     if text in _NONES:
@@ -143,14 +139,14 @@ def infer_value(text: str) -> Any:
             if number is not complex or _COMPLEX.search(text):
                 return number(text)
     if not text:
-        raise UserValueError("the value is missing; write '' for an empty string")
+        raise UserValueError(expected="a value, or '' for an empty string", got=text)
     return _read_str(text)
 
 
 def _read_bool(text: str) -> bool:
     words = {"true": True, "1": True, "false": False, "0": False}
     if text.lower() not in words:
-        raise UserValueError(f"a bool must be true, false, 1 or 0; got {text!r}")
+        raise UserValueError(expected="a bool: true, false, 1 or 0", got=text)
     return words[text.lower()]
 
 
@@ -161,34 +157,26 @@ def _read_int(text: str) -> int:
         # 1e3 is an int too, 1.5 is not; float(text) bounds the exponent.
         if math.isfinite(float(text)) and Fraction(text).denominator == 1:
             return int(Fraction(text))
-    raise UserValueError(
-        f"an int must be a whole number such as 1000 or 1e3; got {text!r}"
-    )
+    raise UserValueError(expected="an int, such as 1000 or 1e3", got=text)
 
 
-def _read_float(
-    text: str,
-    kind: Callable = float,
-    rule: str = "a float must be a number, inf or nan",
-) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        raise UserValueError(f"{rule}; got {text!r}") from None
+def _number_reader(kind: Callable, expected: str) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise UserValueError(expected=expected, got=text) from None
+
+    return read
 
 
 def _read_record(text: str, like: Any, fields: Mapping[str, Any]) -> Any:
-    """Reads a record of the class of `like`.
-
-    Lingvo quotes dtypes, classes and None.
-    """
+    """Reads a record of the class of `like`. Lingvo quotes dtypes, classes and None."""
     values = _read_dict(text)
     for name, value in values.items():
         if name not in fields:
-            raise UserValueError(
-                f"a {type(like).__name__} has the fields {', '.join(fields)}; got "
-                f"{name!r}.{did_you_mean(str(name), fields)}"
-            )
+            expected = f"fields of {type(like).__name__}: {', '.join(fields)}"
+            raise UserValueError(expected=expected, got=name, names=fields)
         may_be_quoted = kind_of(fields[name]) in ("dtype", "type", "func")
         if isinstance(value, str) and (may_be_quoted or value == _LINGVO_NONE):
             values[name] = read_value(value, fields[name])
@@ -200,9 +188,8 @@ def _read_str(text: str) -> str:
     if RAW_QUOTED.fullmatch(text):
         return read_plain(text.replace("\n", "\\n"))
     if text.startswith(("'", '"')):
-        raise UserValueError(
-            f"a string must end with the quote it starts with; got {text}"
-        )
+        expected = "a string that ends with the quote it starts with"
+        raise UserValueError(expected=expected, got=text)
     return text
 
 
@@ -211,70 +198,59 @@ def _read_dtype(text: str) -> Any:
     try:
         return importlib.import_module("tensorflow").as_dtype(name)
     except TypeError:
-        raise UserValueError(
-            f"a dtype must be the name of a TensorFlow dtype; got {text!r}"
-        ) from None
+        expected = "the name of a TensorFlow dtype"
+        raise UserValueError(expected=expected, got=text) from None
 
 
 def _read_symbol(text: str, any_function: bool = False) -> Any:
-    """Reads a class or a function.
-
-    Lingvo writes `type/` for both.
-    """
+    """Reads a class or a function. Lingvo writes `type/` for both."""
     prefix, _, symbol = text.partition("/")
     if prefix not in ("type", "func"):
-        raise UserValueError(
-            "a class must be `type/module/Name`, a function `func/module/name`; "
-            f"got {text!r}"
-        )
+        expected = "a class `type/module/Name` or a function `func/module/name`"
+        raise UserValueError(expected=expected, got=text)
     value = templates.find_symbol(symbol)
     is_function = any_function and kind_of(value) == "func"
-    return value if is_function else _checked_kind(value, prefix, text)
+    return value if is_function else _checked_kind(value, prefix)
 
 
 def _read_enum(text: str, cls: type[enum.Enum] | None = None) -> enum.Enum:
     if text.startswith("enum/"):
-        return _checked_kind(
-            templates.find_symbol(text.removeprefix("enum/")), "enum", text
-        )
+        return _checked_kind(templates.find_symbol(text.removeprefix("enum/")), "enum")
     if cls is None:
-        raise UserValueError(
-            f"an enum must be `enum/module/Class.MEMBER`; got {text!r}"
-        )
-    text = text.removeprefix(f"{cls.__name__}.")
-    if text not in cls.__members__:
-        raise UserValueError(
-            f"a {cls.__name__} must be one of {', '.join(cls.__members__)}; "
-            f"got {text!r}.{did_you_mean(text, cls.__members__)}"
-        )
+        raise UserValueError(expected="an enum `enum/module/Class.MEMBER`", got=text)
+    text, members = text.removeprefix(f"{cls.__name__}."), cls.__members__
+    if text not in members:
+        expected = f"a {cls.__name__}, one of {', '.join(members)}"
+        raise UserValueError(expected=expected, got=text, names=members)
     return cls[text]
 
 
-def _checked_kind(value: Any, kind: str, text: str) -> Any:
+def _checked_kind(value: Any, kind: str) -> Any:
     if kind_of(value) != kind:
-        raise UserValueError(f"{text!r} must be of type {kind}; it is {value!r}")
+        raise UserValueError(expected=f"an object of the type {kind}", got=value)
     return value
 
 
-def _read_dict(
-    text: str, kind: Any = dict, rule: str = "a dict must be {'a': b}"
-) -> Any:
+def _read_dict(text: str) -> Any:
     value = infer_value(text)
-    if isinstance(value, kind):
-        return value
-    raise UserValueError(f"{rule}; got {text!r}")
+    if not isinstance(value, dict):
+        raise UserValueError(expected="a dict {'a': b}", got=text)
+    return value
 
 
 def _read_items(text: str) -> Any:
-    return _read_dict(text, (list, tuple), "a list or tuple must be [a, b] or (a, b)")
+    value = infer_value(text)
+    if not isinstance(value, (list, tuple)):
+        raise UserValueError(expected="a list [a, b] or a tuple (a, b)", got=text)
+    return value
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
     "bool": _read_bool,
     "int": _read_int,
-    "float": _read_float,
-    "complex": lambda text: _read_float(
-        text.replace(" ", ""), complex, "a complex number must be such as 1.5-2j"
+    "float": _number_reader(float, "a float: a number, inf or nan"),
+    "complex": _number_reader(
+        lambda text: complex(text.replace(" ", "")), "a complex number such as 1.5-2j"
     ),
     "str": _read_str,
     "list": lambda text: list(_read_items(text)),

@@ -10,14 +10,7 @@ import hashlib
 
 import numpy as np
 
-from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
-
-
-def check_start_step(start_step: int) -> None:
-    """Raises a ValueError if the number of steps already trained is negative."""
-    hint = "Pass the number of steps already trained."
-    check_counts(start_step=start_step, minimum=0, hint=hint)
 
 
 @functools.lru_cache(maxsize=4)

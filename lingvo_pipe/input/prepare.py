@@ -12,10 +12,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prepares or checks the data set.
-
-    A user error exits with a message.
-    """
+    """Prepares or checks the data set. A user error exits with a message."""
     flags = _parse(arguments)
     # Imported late: TensorFlow takes seconds to start.
     from lingvo_pipe.input import prepared_dataset as prepared
@@ -30,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ValueError as error:
         sys.exit(f"error: {error}")
     try:
-        prepared.prepare(flags.dataset, flags.data_dir, flags.manual_dir)
+        prepared.prepare(builder, flags.manual_dir)
     except Exception as error:
         if not prepared.is_in_catalog(builder):
             raise

@@ -5,21 +5,24 @@ import errno
 import fcntl
 import json
 import re
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import tensorflow_datasets as tfds
 from google.protobuf import json_format
+from tensorflow_datasets.core.features.feature import FeatureConnector
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.error_text import disk_problem
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.near_names import did_you_mean, first_names
 
 # Registers data sets.
 from lingvo_pipe.input.embedded import cldr_sentences, optdigits  # noqa: F401
 from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
-from lingvo_pipe.input.feature_classes import imported_classes_only
 
 _MAX_SHOWN = 10
 # A community's data sets are made by code from the network; arguments may name folders.
@@ -67,16 +70,17 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
     if data_dir is not None:
         regular_file.check_local("data_dir", str(data_dir))
     try:
-        with imported_classes_only():
+        with _imported_classes_only():
             builder = tfds.builder(name, data_dir=data_dir)
             builder.info  # noqa: B018  # Reads its features.
     except tfds.core.DatasetNotFoundError as error:
         # Listing community data sets would download to the home directory.
-        names = tfds.list_builders(with_community_datasets=False)
-        near = did_you_mean(name, names)
         raise UserValueError(
-            f"dataset: expected a name in TensorFlow Datasets, got {name!r}."
-            f"{near or ' tfds.list_builders() lists them.'}"
+            path="dataset",
+            expected="a name in TensorFlow Datasets",
+            got=name,
+            names=tfds.list_builders(with_community_datasets=False),
+            hint="tfds.list_builders() lists them.",
         ) from error
     except UserValueError:
         raise
@@ -90,12 +94,44 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
             "mend the class that makes it.",
         ) from error
     except (AssertionError, ValueError) as error:
-        reason = _configuration_problem(name) or str(error).splitlines()[0]
+        expected = "NAME, NAME/CONFIG or NAME:VERSION of TensorFlow Datasets"
+        hint = _configuration_problem(name) or str(error).splitlines()[0]
         raise UserValueError(
-            "dataset: expected NAME, NAME/CONFIG or NAME:VERSION of TensorFlow "
-            f"Datasets, got {name!r}. {reason}"
+            path="dataset", expected=expected, got=name, hint=hint
         ) from error
     return builder
+
+
+_lookup_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def _imported_classes_only() -> Iterator[None]:
+    """Lets TensorFlow Datasets restore features of imported classes alone.
+
+    It imports the modules of the classes that features.json and dataset_info.json name,
+    wherever Python finds them, so a folder from elsewhere could name code of its own.
+    The guard is where it looks up each class, whichever file has named it, in all
+    threads. ValueError is raised before another module is imported.
+    """
+    with _lookup_lock:
+        look_up = FeatureConnector.cls_from_name
+
+        def look_up_imported(name: str) -> Any:
+            module = name.rpartition(".")[0]
+            if module and module not in sys.modules:
+                raise UserValueError(
+                    path="dataset",
+                    expected="features of TensorFlow Datasets, or of imported modules",
+                    got=name,
+                    hint="If you trust this code, import its module before, such as by "
+                    "--model_imports, or --imports of lingvo_pipe prepare.",
+                )
+            return look_up(name)
+
+        guard = staticmethod(look_up_imported)
+        with mock.patch.object(FeatureConnector, "cls_from_name", guard):
+            yield
 
 
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
@@ -109,33 +145,33 @@ def prepared_builder(name: str, data_dir: str | None = None) -> Any:
         if _is_prepared(builder):
             return builder
         if isinstance(builder, EmbeddedBuilder):
-            return prepare(name, data_dir)
+            prepare(builder)
+            return find_builder(name, data_dir)
     except OSError as error:
         if disk_problem(error) or error.errno not in _NO_FOLDER:
             raise
+        expected = "a folder that data sets can be written to"
+        hint = f"{error}. Set another by --data_dir."
         raise UserValueError(
-            f"data_dir: expected a folder that data sets can be written to, got "
-            f"{data_dir!r} ({error}). Set another by --data_dir."
+            path="data_dir", expected=expected, got=data_dir, hint=hint
         ) from error
-    raise UserValueError(
-        f"dataset: expected a prepared data set, got {name}, which is not in "
-        f"{builder.data_dir}. Prepare it with: {_command(builder, name, data_dir)}"
-    )
+    expected = "a prepared data set"
+    hint = f"Prepare it with: {_command(builder, name, data_dir)}"
+    got = Words(f"{name}, which is not in {builder.data_dir}")
+    raise UserValueError(path="dataset", expected=expected, got=got, hint=hint)
 
 
-def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> Any:
+def prepare(builder: Any, manual_dir: str | None = None) -> None:
     """Prepares a data set on disk, with downloads, unless it is prepared already.
 
     Several processes may do so at once: one works, the others wait. What a killed
     process left is repeated. `manual_dir` holds manually downloaded files, by default
-    downloads/manual in the folder of data sets. The builder may raise other errors than
-    `find_builder`.
+    downloads/manual in the folder of data sets. The builder, from `find_builder`, may
+    raise any error.
     """
-    builder = find_builder(name, data_dir)
     with _lock(builder):
-        builder = find_builder(name, data_dir)  # Another process may have prepared it.
-        if _is_prepared(builder):
-            return builder
+        if _is_prepared(builder):  # Perhaps by another process since it was found.
+            return
         modes = tfds.download.GenerateMode
         # tfds considers any existing directory a finished data set.
         is_broken = builder.data_path.exists()
@@ -144,14 +180,10 @@ def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> A
             download_mode=modes[reuse], manual_dir=manual_dir, try_download_gcs=False
         )
         builder.download_and_prepare(file_format="array_record", download_config=config)
-    return builder
 
 
 def open_records(builder: Any, split: str) -> Any:
-    """Returns the stored records of one split, as bytes.
-
-    See `open_split`.
-    """
+    """Returns the stored records of one split, as bytes, like `open_split`."""
     raw = tfds.decode.DeserializeMethod.RAW_BYTES
     return open_split(builder, split, deserialize_method=raw)
 
@@ -169,9 +201,10 @@ def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
         return builder.as_data_source(split, **options)
     except NotImplementedError as error:
         raise UserValueError(
-            f"dataset: expected {builder.name} in the format array_record, for random "
-            f"access, got {builder.info.file_format.value} in {builder.data_dir}. Set "
-            "another data_dir to prepare it there."
+            path="dataset",
+            expected=f"{builder.name} in the format array_record, for random access",
+            got=Words(f"{builder.info.file_format.value} in {builder.data_dir}"),
+            hint="Set another data_dir to prepare it there.",
         ) from error
     except ValueError as error:
         raise unknown_split(builder.name, split, list(builder.info.splits)) from error
@@ -179,12 +212,13 @@ def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
 
 def unknown_split(dataset: str, split: str, splits: Sequence[str]) -> ValueError:
     """Returns the error for a split that a data set with `splits` does not have."""
-    split_name = split.split("[")[0]
-    near = "" if split_name in splits else did_you_mean(split_name, splits)
+    name = split.split("[")[0]
     return UserValueError(
-        f"split: expected {' or '.join(sorted(splits))} of the data set {dataset}, or "
-        f"a slice such as {min(splits)}[:90%], got {split!r}, which does not exist or "
-        f"has no example.{near}"
+        path="split",
+        expected=f"{' or '.join(sorted(splits))} of the data set {dataset}, or a slice "
+        f"such as {min(splits)}[:90%], with examples",
+        got=split,
+        hint="" if name in splits else did_you_mean(name, splits).strip(),
     )
 
 
@@ -202,11 +236,9 @@ def _configuration_problem(name: str) -> str:
         return ""
     if "/" not in name or not configurations or parts[0] in configurations:
         return ""
-    some = ", ".join(configurations[:_MAX_SHOWN])
-    if len(configurations) > _MAX_SHOWN:
-        some += f" and {len(configurations) - _MAX_SHOWN} others"
     near = did_you_mean(parts[0], configurations)
-    return f"{dataset} has no {parts[0]!r}.{near or f' It has {some}.'}"
+    some = f" It has {first_names(configurations, _MAX_SHOWN)}."
+    return f"{dataset} has no {parts[0]!r}.{near or some}"
 
 
 def _command(builder: Any, name: str, data_dir: str | None) -> str:

@@ -12,7 +12,7 @@ are:
 
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.cldr.languages import ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import ENGLISH, LANGUAGES
 from lingvo_pipe.input.text.text_file_pairs import ParallelFiles
 from params.mt.translation_model import BigTransformer
 

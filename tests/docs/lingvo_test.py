@@ -72,10 +72,12 @@ REFUSED: dict[str, Callable[[], Any]] = {
     ),
     "these Params are frozen": lambda: _weight().params.Set(name="other"),
     "py_utils has no DefaultVN here": lambda: py_utils.DefaultVN,
-    "must be a defined param": lambda: _Weight.Params().Set(vn=None),
+    "expected a defined param": lambda: _Weight.Params().Set(vn=None),
     "There are no symbolic dimensions": lambda: tshape.Shape(["x"]),
-    "the name of one of its methods": lambda: NestedMap(keys=1),
-    "has no text form": lambda: _builder()._Fn("f", lambda x: x).ToText(),
+    "expected no reserved name": lambda: NestedMap(keys=1),
+    "that its module has by its name": lambda: (
+        _builder()._Fn("f", lambda x: x).ToText()
+    ),
     "expected a value computed before": lambda: (
         _builder()._Graph("g", ["x"], ["y"]).Instantiate()(1.0)
     ),

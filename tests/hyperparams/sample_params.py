@@ -1,10 +1,31 @@
-"""Params that the tests share."""
+"""Params, and values of every kind, that the tests share."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import enum
+from typing import Any, NamedTuple
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+
+MODULE = __name__
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = "blue"
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any = None
+
+
+@dataclasses.dataclass
+class Config:
+    size: Any
+    dtype: Any = None
+    computed: int = dataclasses.field(default=3, init=False)
 
 
 class Layer:
@@ -21,21 +42,23 @@ class Layer:
         return p
 
 
-def one_param(default: Any) -> Params:
-    """Returns Params with a single param, x."""
+class OtherLayer(Layer):
+    pass
+
+
+def params(**defaults: Any) -> Params:
+    """Returns Params with these defaults."""
     p = Params()
-    p.Define("x", default, "")
+    for name, default in defaults.items():
+        p.Define(name, default, "")
     return p
 
 
 def model_params() -> Params:
     """Returns a tree with every kind of nesting."""
-    train = Params()
-    train.Define("max_steps", 10, "Steps.")
-    train.Define("lr", 0.5, "Learning rate.")
     p = Params()
     p.Define("name", "m", "Name.")
-    p.Define("train", train, "Training.")
+    p.Define("train", params(max_steps=10, lr=0.5), "Training.")
     p.Define("layer", Layer.Params(), "A layer.")
     p.Define("cells", [Layer.Params(), Layer.Params()], "Layers.")
     p.Define("by_name", {"left": Layer.Params(), 3: [1, 2]}, "Layers by name.")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import math
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-
-
-class Color(enum.Enum):
-    RED = 1
-    BLUE = "blue"
+from tests.hyperparams.sample_params import Color, Config, Point, params
+from tests.support.errors import fails
 
 
 class Level(enum.IntEnum):
@@ -25,46 +21,34 @@ class Level(enum.IntEnum):
     HIGH = 1
 
 
-class Point(NamedTuple):
-    x: Any
-    y: Any = None
-
-
-@dataclasses.dataclass
-class Config:
-    size: Any
-    table: Any = None
-    computed: int = dataclasses.field(default=3, init=False)
-
-
 class Layer:
     """Defaults of every kind, some of them changed after they are defined."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        train = Params()
-        train.Define("lr", 0.5, "")
-        train.Define("steps", 3, "")
+        train = params(lr=0.5, steps=3)
+        defaults = {
+            "none": None,
+            "flag": True,
+            "count": 3,
+            "rate": 0.5,
+            "text": "word",
+            "sizes": [1, 2],
+            "pair": (1, "a"),
+            "table": {"a": 1},
+            "color": Color.RED,
+            "fn": math.sqrt,
+            "kind": dict,
+            "point": Point(1),
+            "config": Config("a", {}),
+            "train": train,
+            "late_train": None,
+            "late_text": None,
+        }
         p = InstantiableParams(cls)
-        p.Define("none", None, "")
-        p.Define("flag", True, "")
-        p.Define("count", 3, "")
-        p.Define("rate", 0.5, "")
-        p.Define("text", "word", "")
-        p.Define("sizes", [1, 2], "")
-        p.Define("pair", (1, "a"), "")
-        p.Define("table", {"a": 1}, "")
-        p.Define("color", Color.RED, "")
-        p.Define("fn", math.sqrt, "")
-        p.Define("kind", dict, "")
-        p.Define("point", Point(1), "")
-        p.Define("config", Config("a", {}), "")
-        p.Define("train", train, "")
-        p.Define("late_train", None, "")
-        p.Define("late_text", None, "")
-        p.late_train = train.Copy()
-        p.late_text = "set later"
-        return p
+        for name, default in defaults.items():
+            p.Define(name, default, "")
+        return p.Set(late_train=train.Copy(), late_text="set later")
 
     class Inner:
         """A class without Params of its own."""
@@ -214,9 +198,7 @@ def test_a_frozen_tree_has_the_same_text() -> None:
 
 
 def test_types_by_path() -> None:
-    p = Params()
-    p.Define("a", 1, "")
-    p.Define("b", [Layer.Inner], "")
+    p = params(a=1, b=[Layer.Inner])
     assert p.ToText(include_types=True) == (
         f"a : 1\nb : [type/{__name__}/Layer.Inner]\n",
         {"a": "int", "b": "list"},
@@ -229,19 +211,9 @@ def test_the_look_of_a_text() -> None:
     p = Layer.Params().Set(
         none=[Layer.Params(), None], rate=1, text=5, late_train=None, sizes=[0.5]
     )
-    for name in (
-        "point",
-        "config",
-        "color",
-        "fn",
-        "kind",
-        "pair",
-        "table",
-        "flag",
-        "late_text",
-    ):
-        p.Delete(name)
-        p.none[0].Delete(name)
+    names = "point config color fn kind pair table flag late_text"
+    for layer in (p, p.none[0]):
+        layer.Delete(*names.split())
     assert p.ToText() == (
         f"cls : type/{__name__}/Layer\n"
         "count : 3\n"
@@ -276,42 +248,32 @@ def local_class() -> type:
     return Local
 
 
+LOCAL = local_class()
+SET, POINT = {1, 2}, Point(1, 2)
+
+
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "got"),
     [
-        (object(), "object.*<object"),
-        ({1, 2}, r"set.*\{1, 2\}"),
-        (b"x", "bytes.*b'x'"),
-        (Point(1, 2), r"Point.*Point\(x=1"),
-        (np.zeros(2), r"ndarray.*array\("),
-        (lambda: 1, f"{__name__}.<lambda>"),
-        (local_class(), f"{__name__}.local_class.<locals>.Local"),
-        (InstantiableParams(local_class()), "<locals>.Local"),
-        (OtherParams(), "Params.*InstantiableParams.*OtherParams"),
-        ({(1, 2): Params()}, r"Params.*int.*\(1, 2\)"),
-        ({True: Params()}, "Params.*int.*True"),
+        (SET, SET),
+        (POINT, POINT),
+        (Layer.make, Layer.make),
+        (LOCAL, LOCAL),
+        (InstantiableParams(LOCAL), LOCAL),
+        (OtherParams(), OtherParams),
+        ({(1, 2): Params()}, (1, 2)),
+        ({True: Params()}, True),
     ],
 )
-def test_a_value_without_text_form_is_refused_by_its_path(
-    value: Any, message: str
-) -> None:
-    inner = Params()
-    inner.Define("x", value, "")
-    p = Params()
-    p.Define("a", [inner], "")
-    match = rf"'a\[0\]\.x'.*{message}"
-    with pytest.raises(ValueError, match=match):
-        p.ToText()
-    inner.x = [value]
-    with pytest.raises(ValueError, match=match):
-        p.ToText()
+def test_a_value_without_text_form_is_refused_by_its_path(value: Any, got: Any) -> None:
+    for x in (value, [value]):
+        with fails(path="a[0].x", got=got):
+            params(a=[params(x=x)]).ToText()
 
 
-@pytest.mark.parametrize("separator", ["", " ", ",", ":", "; ;", "x"])
+@pytest.mark.parametrize("separator", ["", " ", ",", "; ;"])
 def test_a_separator_that_may_be_in_an_entry_is_refused(separator: str) -> None:
-    p = Params()
-    match = f"separator.*';'.*{separator!r}"
-    with pytest.raises(ValueError, match=match):
-        p.ToText(separator=separator)
-    with pytest.raises(ValueError, match=match):
-        p.FromText("", separator=separator)
+    with fails(path="separator", got=separator):
+        Params().ToText(separator=separator)
+    with fails(path="separator", got=separator):
+        Params().FromText("", separator=separator)

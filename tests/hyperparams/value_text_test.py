@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from typing import Any
 
 import pytest
 
-from lingvo_pipe.hyperparams import InstantiableParams, Params
-from tests.hyperparams.sample_params import one_param
-
-
-class Color(enum.Enum):
-    RED = 1
-    BLUE = 2
-
-
-class Layer:
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = InstantiableParams(cls)
-        p.Define("dim", 4, "")
-        return p
-
+from lingvo_pipe.hyperparams import Params
+from tests.hyperparams.sample_params import MODULE, Color, Layer, params
+from tests.support.errors import fails
 
 READ = [
     # A bool.
@@ -58,10 +44,10 @@ READ = [
     ({}, "{a: 1, 'b': [2], (1, 2): {}}", {"a": 1, "b": [2], (1, 2): {}}),
     # Symbols.
     (Color.RED, "BLUE", Color.BLUE),
-    (Color.RED, f"enum/{__name__}/Color.BLUE", Color.BLUE),
-    (dict, f"type/{__name__}/Layer", Layer),
+    (Color.RED, f"enum/{MODULE}/Color.BLUE", Color.BLUE),
+    (dict, f"type/{MODULE}/Layer", Layer),
     (math.sin, "func/math/cos", math.cos),
-    (math.sin, f"type/{__name__}/Layer", Layer),
+    (math.sin, f"type/{MODULE}/Layer", Layer),
     # None takes the type that the text looks like.
     (None, "true", True),
     (None, "12", 12),
@@ -78,7 +64,7 @@ READ = [
     (None, "(1,)", (1,)),
     (None, "{}", {}),
     (None, "func/math/cos", math.cos),
-    (None, f"enum/{__name__}/Color.BLUE", Color.BLUE),
+    (None, f"enum/{MODULE}/Color.BLUE", Color.BLUE),
     # So does a value without text form.
     (object(), "12", 12),
     # Every param takes None.
@@ -98,68 +84,63 @@ READ = [
 def test_a_value_is_read_as_the_type_it_replaces(
     default: Any, text: str, value: Any
 ) -> None:
-    p = one_param(default).FromText(f"x : {text}")
+    p = params(x=default).FromText(f"x : {text}")
     assert p.x == value
     assert type(p.x) is type(value)
 
 
 def test_nan_is_read() -> None:
-    assert math.isnan(one_param(0.5).FromText("x : nan").x)
-    assert math.isnan(one_param(None).FromText("x : nan").x)
+    assert math.isnan(params(x=0.5).FromText("x : nan").x)
+    assert math.isnan(params(x=None).FromText("x : nan").x)
 
 
 REFUSED = [
-    (True, "maybe", "bool.*true, false.*'maybe'"),
-    (True, "2", "bool.*true, false.*'2'"),
-    (3, "1.5", r"int.*'1\.5'"),
-    (3, "inf", "int.*'inf'"),
-    (3, "1e999999999", "int.*'1e999999999'"),
-    (3, "", "int.*''"),
-    (3, "'3'", "int.*'3'"),
-    (3, "3/1", "int.*'3/1'"),
-    (0.5, "fast", "float.*inf.*nan.*'fast'"),
-    ("a", "'b", r"str.*'b\b"),
-    ("a", "'b' c", "str.*'b' c"),
-    ([1], "5", r"\[a, b\].*\(a, b\).*'5'"),
-    ((1,), "{}", r"\[a, b\].*\(a, b\).*'\{\}'"),
-    ({}, "[1]", r"\{'a': b\}.*'\[1\]'"),
-    ([1], "[1", r"','.*'\]'.*'\[1'"),
-    ([1], "[1 'a']", r"','.*'\]'.*\"'a'\]\""),
-    ([1], "[1, , 2]", r"', 2\]'.*'\[1, , 2\]'"),
-    ([1], "[1] 2", r"'2'.*'\[1\] 2'"),
-    ({}, "{1}", r"':'.*'\}'.*'\{1\}'"),
-    ({}, "{[1]: 2}", r"dict.* \[1\]"),
-    (Color.RED, "BLU", "Color.*RED, BLUE.*'BLU'.*'BLUE'"),
-    (Color.RED, "enum/math/pi", r"'enum/math/pi'.*enum.*3\.14"),
-    (dict, "Layer", "`type/module/Name`.*`func/module/name`.*'Layer'"),
-    (dict, "type/math/cos", "'type/math/cos'.*type.*<built-in.*cos>"),
-    (dict, "func/math/coss", "'math'.*'coss'.*'cos'"),
-    (dict, "type/no.such/A", r"'no\.such'"),
-    (dict, "type/math.x/A", r"'math\.x'"),
-    (dict, "type/Layer", "`module/Name`.*'Layer'"),
-    (dict, "type/..x/A", r"`module/Name`.*'\.\.x/A'"),
-    (None, "type/no_such/A", "'no_such'"),
-    (None, "", "''"),
-    (
-        Params(),
-        "x",
-        r"`params/module/Class`.*`params\(name, \.\.\.\)`.*'x'",
-    ),
-    (Params(), "params(a) b", r"`params/module/Class`.*'params\(a\) b'"),
-    (Params(), "params(A)", "name.*'A'"),
+    (True, "maybe", "maybe"),
+    (3, "1.5", "1.5"),
+    (3, "inf", "inf"),
+    (3, "1e999999999", "1e999999999"),
+    (3, "", ""),
+    (3, "3/1", "3/1"),
+    (0.5, "fast", "fast"),
+    ("a", "'b", "'b"),
+    ("a", "'b' c", "'b' c"),
+    ([1], "5", "5"),
+    ({}, "[1]", "[1]"),
+    ([1], "[1", "the end in '[1'"),
+    ([1], "[1 'a']", "\"'a']\" in \"[1 'a']\""),
+    ([1], "[1, , 2]", "', 2]' in '[1, , 2]'"),
+    ([1], "[1] 2", "'2' in '[1] 2'"),
+    ({}, "{1}", "'}' in '{1}'"),
+    ({}, "{[1]: 2}", [1]),
+    (Color.RED, "BLU", "BLU"),
+    (Color.RED, "enum/math/pi", math.pi),
+    (dict, "Layer", "Layer"),
+    (dict, "type/math/cos", math.cos),
+    (dict, "func/math/coss", "coss"),
+    (dict, "type/no.such/A", "no.such"),
+    (dict, "type/math.x/A", "math.x"),
+    (dict, "type/Layer", "Layer"),
+    (dict, "type/..x/A", "..x/A"),
+    (None, "type/no_such/A", "no_such"),
+    (None, "x (enum) : BLUE", "BLUE"),
+    (None, "", ""),
+    (Params(), "x", "x"),
+    (Params(), "params(a) b", "params(a) b"),
 ]
+NEAR = {"BLU": "'BLUE'", "coss": "'cos'"}
 
 
-@pytest.mark.parametrize(("default", "text", "message"), REFUSED)
+@pytest.mark.parametrize(("default", "text", "got"), REFUSED)
 def test_a_wrong_value_is_refused_with_its_path(
-    default: Any, text: str, message: str
+    default: Any, text: str, got: Any
 ) -> None:
-    p = one_param(default)
-    with pytest.raises(ValueError, match=f"'x'.*{message}"):
-        p.FromText(f"x : {text}")
+    p = params(x=default)
+    with fails(path="x", got=got) as info:
+        p.FromText(text if text.startswith("x (") else f"x : {text}")
+    assert NEAR.get(text.rpartition("/")[2], "") in info.value.hint
     assert p.x is default
 
 
-def test_an_enum_by_override_needs_its_class() -> None:
-    with pytest.raises(ValueError, match=r"'x'.*`enum/module/Class\.MEMBER`.*'BLUE'"):
-        one_param(None).FromText("x (enum) : BLUE")
+def test_a_wrong_name_in_a_template_is_refused() -> None:
+    with fails(got="A"):
+        params(x=Params()).FromText("x : params(A)")

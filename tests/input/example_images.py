@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
+
+from tests.input.listed_examples import ListedExamples
 
 CLASSES = ["ant", "bee", "cat"]
 SIZES = {"train": 37, "test": 10}
@@ -32,37 +35,24 @@ def jpeg(image: np.ndarray) -> bytes:
     return tf.io.encode_jpeg(image, quality=95).numpy()
 
 
-class Photos(tfds.core.GeneratorBasedBuilder):
+class Photos(ListedExamples):
     """`photos`: JPEG images of many sizes, as those of `example`."""
 
-    VERSION = tfds.core.Version("1.0.0")
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        features = {
+    def Features(self) -> dict[str, Any]:
+        return {
             "image": tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg"),
             "label": tfds.features.ClassLabel(names=CLASSES),
             "mask": tfds.features.Image(shape=(None, None, 1)),
         }
-        return tfds.core.DatasetInfo(
-            builder=self,
-            features=tfds.features.FeaturesDict(features),
-            disable_shuffling=True,
-        )
 
-    def _split_generators(self, dl_manager) -> dict[str, Iterator]:
-        return {split: self._generate_examples(split) for split in SIZES}
+    def _split_generators(self, dl_manager: Any) -> dict[str, Iterator]:
+        return {split: self._split_examples(split) for split in SIZES}
 
-    def _generate_examples(self, split: str) -> Iterator:
+    def _split_examples(self, split: str) -> Iterator:
         for number in range(SIZES[split]):
             image, label = example(split, number)
             mask = np.zeros((*image.shape[:2], 1), np.uint8)
             yield number, {"image": image, "label": label, "mask": mask}
-
-
-def prepare_photos(data_dir: Path) -> None:
-    """Prepares `photos` in a folder."""
-    builder = tfds.builder("photos", data_dir=str(data_dir))
-    builder.download_and_prepare(file_format="array_record")
 
 
 def write_folder(root: Path) -> None:

@@ -73,14 +73,9 @@ def test_an_unknown_data_set_is_one_line(tmp_path):
 
 def test_files_to_download_manually_are_named(tmp_path):
     manual = tmp_path / "mine"
+    flags = [f"--data_dir={tmp_path}", f"--manual_dir={manual}"]
     with pytest.raises(SystemExit) as raised:
-        main(
-            [
-                "--dataset=imagenet2012",
-                f"--data_dir={tmp_path}",
-                f"--manual_dir={manual}",
-            ]
-        )
+        main(["--dataset=imagenet2012", *flags])
     (line,) = str(raised.value).splitlines()
     assert line.startswith("error: ")
     assert "imagenet2012" in line

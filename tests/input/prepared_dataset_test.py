@@ -5,14 +5,19 @@ import importlib
 import json
 import multiprocessing
 import os
-import re
 import sys
 
 import pytest
 import tensorflow_datasets as tfds
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.input.prepared_dataset import open_split, prepare, prepared_builder
+from lingvo_pipe.input.prepared_dataset import (
+    find_builder,
+    open_split,
+    prepare,
+    prepared_builder,
+)
+from tests.support.errors import fails
 
 FEATURES = "tensorflow_datasets.core.features"
 
@@ -76,54 +81,58 @@ def test_a_directory_without_its_last_file_is_prepared_again(tmp_path):
 
 def test_others_are_prepared_on_command_alone(tmp_path):
     importlib.import_module("tests.input.example_images")  # Which defines `photos`.
-    with pytest.raises(ValueError, match=r"\bphotos\b.*/photos/.*--dataset=photos\b"):
+    with fails(path="dataset") as info:
         prepared_builder("photos", str(tmp_path))
+    assert "--dataset=photos " in info.value.hint
     assert not os.listdir(tmp_path)
-    prepare("photos", str(tmp_path))
-    builder = prepared_builder("photos", str(tmp_path))
-    assert len(open_split(builder, "test")) == 10
+    builders = [find_builder("photos", str(tmp_path)) for _ in range(2)]
+    for builder in builders:
+        prepare(builder)
+    assert len(open_split(prepared_builder("photos", str(tmp_path)), "test")) == 10
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "hint"),
     [
-        ("optdigit", "dataset.*'optdigit'.*'optdigits'"),
-        ("cifar_10", "dataset.*'cifar_10'.*'cifar10'"),
-        ("optdigits:9.9.9", r"NAME:VERSION.*'optdigits:9\.9\.9'.*\b1\.0\.0\b"),
-        ("cldr_sentences/8_to_fr", "NAME/CONFIG.*cldr_sentences.*'8_to_fr'.*'8_to_en'"),
-        ("cldr_sentences/qqq", "'qqq'.*8_to_en, en_to_8, all_to_en, en_to_all"),
-        ("opt digits", r"NAME/CONFIG.*'opt\sdigits'.*opt\sdigits"),
-        ("zzzzqqqq", r"dataset.*'zzzzqqqq'.*tfds\.list_builders\(\)"),
+        ("optdigit", "Did you mean 'optdigits'"),
+        ("optdigits:9.9.9", "1.0.0"),
+        ("cldr_sentences/8_to_fr", "has no '8_to_fr'. Did you mean '8_to_en'"),
+        ("cldr_sentences/qqq", "It has 8_to_en, en_to_8, all_to_en, en_to_all."),
+        ("opt digits", "opt digits"),
+        ("zzzzqqqq", "tfds.list_builders() lists them."),
+        ("huggingface:mnist", "tfds.load"),
+        ("optdigits/data_dir=/tmp", "tfds.load"),
     ],
 )
-def test_an_unknown_data_set_is_refused(tmp_path, name, message):
-    with pytest.raises(ValueError, match=message):
+def test_an_unknown_data_set_is_refused(tmp_path, name, hint):
+    with fails(path="dataset", got=name) as info:
         prepared_builder(name, str(tmp_path))
+    assert hint in info.value.hint
     assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("split", "near"),
-    [("tran", "'train'"), ("train[", ""), ("train[:0]", "")],
+    ("split", "hint"),
+    [("tran", "Did you mean 'train'?"), ("train[", ""), ("train[:0]", "")],
 )
-def test_an_unknown_or_empty_split_is_refused(tmp_path, split, near):
+def test_an_unknown_or_empty_split_is_refused(tmp_path, split, hint):
     builder = prepared_builder("optdigits", str(tmp_path))
-    given = re.escape(repr(split))
-    told = rf"^split\b.*test.*train.*optdigits.*{given}[^']*{near}[^']*$"
-    with pytest.raises(ValueError, match=told):
+    with fails(path="split", got=split, hint=hint) as info:
         open_split(builder, split)
+    assert "test or train" in info.value.expected
 
 
 def test_a_format_without_random_access_is_refused(tmp_path):
     builder = tfds.builder("optdigits", data_dir=str(tmp_path))
     builder.download_and_prepare(file_format="tfrecord")
-    told = r"\boptdigits\b.*array_record.*tfrecord.*/optdigits/"
-    with pytest.raises(ValueError, match=told):
+    with fails(path="dataset") as info:
         open_split(prepared_builder("optdigits", str(tmp_path)), "train")
+    assert info.value.got.startswith(f"tfrecord in {tmp_path}/optdigits/")
 
 
 _TRAP = "trap.evil.Evil"
 _EVIL = {"pythonClassName": _TRAP, "jsonFeature": {"json": "{}"}}
+_TYPE: dict[str, object] = {"type": _TRAP, "content": {}}
 _DICT = f"{FEATURES}.features_dict.FeaturesDict"
 
 
@@ -139,7 +148,7 @@ def data_set_without_code(data_dir, file, content):
     ("file", "content"),
     [
         ("features.json", _EVIL),
-        ("features.json", {"type": _TRAP, "content": {}}),
+        ("features.json", _TYPE),
         (
             "features.json",
             {"pythonClassName": _DICT, "featuresDict": {"features": {"a": _EVIL}}},
@@ -148,9 +157,7 @@ def data_set_without_code(data_dir, file, content):
             "features.json",
             {
                 "pythonClassName": _DICT,
-                "jsonFeature": {
-                    "json": json.dumps({"a": {"type": _TRAP, "content": {}}})
-                },
+                "jsonFeature": {"json": json.dumps({"a": _TYPE})},
             },
         ),
         (
@@ -165,9 +172,8 @@ def test_a_data_set_names_no_code(tmp_path, monkeypatch, file, content):
     (tmp_path / "trap").mkdir()
     (tmp_path / "trap" / "evil.py").write_text("imported = True")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserValueError) as error:
+    with fails(path="dataset", got=_TRAP):
         prepared_builder(name, str(tmp_path))
-    assert (error.value.path, error.value.got) == ("dataset", _TRAP)
     assert _TRAP.rpartition(".")[0] not in sys.modules
 
 
@@ -175,7 +181,7 @@ def test_a_data_set_names_no_code(tmp_path, monkeypatch, file, content):
 @pytest.mark.parametrize("content", ["", "3", "[]", "{", "[" * 10**5, '{"type": 5}'])
 def test_a_data_set_with_a_damaged_file_is_refused(tmp_path, file, content):
     name = data_set_without_code(tmp_path, file, content)
-    with pytest.raises(UserValueError, match="dataset: .* got 'others'"):
+    with fails(path="dataset", got="others"):
         prepared_builder(name, str(tmp_path))
 
 
@@ -196,9 +202,8 @@ def test_a_data_set_names_no_script_of_its_library(tmp_path):
     script = "tensorflow_datasets.scripts.cli.croissant"
     features = json.dumps({"type": f"{script}.X", "content": {}})
     name = data_set_without_code(tmp_path, "features.json", features)
-    with pytest.raises(UserValueError) as error:
+    with fails(path="dataset", got=f"{script}.X"):
         prepared_builder(name, str(tmp_path))
-    assert error.value.got == f"{script}.X"
     assert script not in sys.modules
 
 
@@ -214,19 +219,6 @@ class Mark(tfds.features.Text):
     """A user's own feature."""
 
 
-@pytest.mark.parametrize("name", ["huggingface:mnist", "optdigits/data_dir=/tmp"])
-def test_names_that_fetch_code_or_set_folders_are_refused(tmp_path, name):
-    with pytest.raises(UserValueError) as error:
-        prepared_builder(name, str(tmp_path))
-    assert (error.value.path, error.value.got) == ("dataset", name)
-
-
-def test_a_remote_folder_is_refused_before_it_is_asked():
-    with pytest.raises(UserValueError) as error:
-        prepared_builder("optdigits", "gs://folder/of/others")
-    assert (error.value.path, error.value.got) == ("data_dir", "gs://folder/of/others")
-
-
 def test_a_lock_that_is_a_link_is_refused(tmp_path):
     """It was opened for writing, which emptied what it pointed to."""
     (tmp_path / "precious").write_text("content")
@@ -237,7 +229,9 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path):
     assert (tmp_path / "precious").read_text() == "content"
 
 
-@pytest.mark.parametrize("data_dir", ["/dev/null", "/" + "x" * 300])
+@pytest.mark.parametrize(
+    "data_dir", ["/dev/null", "/" + "x" * 300, "gs://folder/of/others"]
+)
 def test_a_folder_that_cannot_be_is_refused(data_dir):
-    with pytest.raises(ValueError, match=rf"data_dir\b.*'{data_dir}'.*--data_dir"):
+    with fails(path="data_dir", got=data_dir):
         prepared_builder("optdigits", data_dir)

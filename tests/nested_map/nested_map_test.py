@@ -8,14 +8,20 @@ import dataclasses
 import logging
 import pickle
 import random
-import re
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from lingvo_pipe.core.errors import (
+    UserAttributeError,
+    UserError,
+    UserKeyError,
+    UserNameError,
+)
 from lingvo_pipe.nested_map import NestedMap
+from tests.support.errors import fails
 
 Point = collections.namedtuple("Point", ["x", "y"])
 
@@ -62,10 +68,10 @@ SAMPLE_ITEMS = [
 def test_items_are_attributes() -> None:
     m = NestedMap({"a": 1}, b=2)
     m.c = 3
-    m["d"] = 4
-    assert (m.a, m["b"], m["c"], m.d) == (1, 2, 3, 4)
+    m["_class2"] = 4
+    assert (m.a, m["b"], m["c"], m._class2) == (1, 2, 3, 4)
     del m.a, m["b"]
-    assert m == {"c": 3, "d": 4}
+    assert m == {"c": 3, "_class2": 4}
 
 
 @pytest.mark.parametrize("bad", [("c",), "c", 5, ("not a key", 1), ("items", 1)])
@@ -78,30 +84,32 @@ def test_a_failed_update_sets_nothing(bad: Any) -> None:
 
 def test_unknown_attributes_are_answered_by_the_known_ones() -> None:
     m = NestedMap(loss=1, label=2)
-    message = "'labels'.*label, loss.*'label'"
-    with pytest.raises(AttributeError, match=message):
-        m.labels  # noqa: B018
-    with pytest.raises(AttributeError, match=message):
-        del m.labels
-    with pytest.raises(AttributeError, match="'a'"):
+    reads: list[tuple[Any, type[UserError]]] = [
+        (lambda: m.labels, UserAttributeError),
+        (lambda: delattr(m, "labels"), UserAttributeError),
+        (lambda: m["labels"], UserKeyError),
+    ]
+    for read, kind in reads:
+        with fails(kind, got="labels", hint="Did you mean 'label'?") as info:
+            read()
+        assert "label, loss" in info.value.expected
+    with fails(UserAttributeError, got="a"):
         NestedMap().a  # noqa: B018
     assert not hasattr(m, "__array__")
+    assert m.get("b") is None
 
 
-@pytest.mark.parametrize(
-    "key", ["a b", "a-b", "a.b", "1a", "", "a\n", "é", 1, None, ()]
-)
+@pytest.mark.parametrize("key", ["a b", "a.b", "1a", "", "a\n", "é", 1, None, ()])
 def test_keys_are_whole_identifiers(key: Any) -> None:
-    match = f"NestedMap.*{re.escape(repr(key))}"
     for attempt in every_way_to_add(key):
-        with pytest.raises(ValueError, match=match):
+        with fails(UserNameError, got=key):
             attempt()
 
 
-@pytest.mark.parametrize("key", ["keys", "items", "copy", "Flatten", "__init__", "Set"])
+@pytest.mark.parametrize("key", ["keys", "Flatten", "__init__"])
 def test_keys_do_not_shadow_methods(key: str) -> None:
     for attempt in every_way_to_add(key):
-        with pytest.raises(ValueError, match=f"'{key}'.*'{key}_'"):
+        with fails(UserNameError, got=key, hint=f"Call it '{key}_'."):
             attempt()
 
 
@@ -119,13 +127,6 @@ def every_way_to_add(key: Any) -> list[Any]:
         lambda: m.Update({key: 1}),
         lambda: NestedMap.FromNestedDict({key: 1}),
     ]
-
-
-@pytest.mark.parametrize(
-    "key", ["loss", "image", "label", "ids", "class", "_x", "Keys2"]
-)
-def test_other_keys_are_free(key: str) -> None:
-    assert getattr(NestedMap({key: 1}), key) == 1
 
 
 def test_iteration_is_in_sorted_order() -> None:
@@ -181,7 +182,7 @@ def test_all_methods_visit_the_same_leaves_in_the_same_order(tree: NestedMap) ->
 @pytest.mark.parametrize("difference", [-1, 1])
 def test_pack_needs_one_value_a_leaf(difference: int) -> None:
     count = len(SAMPLE_ITEMS) + difference
-    with pytest.raises(ValueError, match=rf"\b{count}\b.*\b6\b.*a, b\.a\["):
+    with fails(path="NestedMap.Pack", got=f"{count} values"):
         sample().Pack([0] * count)
 
 
@@ -222,7 +223,6 @@ def test_a_tuple_in_a_debug_string_shows_plain_dicts() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "compatible"),
     [
-        (NestedMap(), NestedMap(), True),
         (NestedMap(a=1), NestedMap(a=None), True),
         (NestedMap(a=NestedMap(b=1)), {"a": {"b": 2}}, True),
         (NestedMap(a=1), NestedMap(b=1), False),
@@ -285,12 +285,6 @@ def test_dataclasses_become_maps() -> None:
     assert (made.inner[0].x, made.y.z) == (1, 2)
     with pytest.raises(TypeError):
         NestedMap.FromNestedDataclass(3)
-
-
-def test_a_missing_key_is_answered_by_the_known_ones() -> None:
-    with pytest.raises(KeyError, match=r"'labels'.*label, loss.*'label'"):
-        NestedMap(loss=1, label=2)["labels"]
-    assert NestedMap(a=1).get("b") is None
 
 
 def test_dir_has_the_keys_of_leaves() -> None:

@@ -54,7 +54,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
         ),
         (
             [TINY, "--devices=TPUv3", "--model_params_override=task.trainn : 1"],
-            r"'task\.trainn'.*'train'",
+            r"task\.trainn: .*'train'",
         ),
         (
             [

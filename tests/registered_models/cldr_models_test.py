@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 import model_registry
-from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import EIGHT, ENGLISH, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import draw_sentence
 from lingvo_pipe.input.embedded.cldr_sentences import CldrSentences
+from tests.support.errors import fails
 
 TRANSLATING = {
     "mt.cldr.TransformerTiny": EIGHT,
@@ -69,7 +70,7 @@ def test_the_vocabulary_is_the_models() -> None:
 def test_a_name_for_a_list_of_files_is_refused() -> None:
     cls = model_registry.GetClass("lm.text.TransformerTiny")
     own = type("Own", (cls,), {"TRAIN_FILES": "novel.txt"})
-    with pytest.raises(ValueError, match=r"\bfiles\b.*'novel\.txt'"):
+    with fails(path="LanguageModelInput.files", got="novel.txt"):
         own().Train().Instantiate()
     params = cls().Train()
     assert isinstance(params.files, list)

@@ -30,9 +30,8 @@ def test_it_has_auxiliary_head_drop_path_batch_norm_and_averages() -> None:
     task = _params().task
     cells = task.pipeline.cell_tpl
     assert task.feed_targets
-    assert [p.name for p in cells if p.cls is AuxiliaryClassifierLayer] == [
-        "auxiliary_head"
-    ]
+    heads = [p.name for p in cells if p.cls is AuxiliaryClassifierLayer]
+    assert heads == ["auxiliary_head"]
     dropping = [p for p in cells if p.cls is AmoebaCell]
     assert len(dropping) == 5
     for p in dropping:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import model_registry
+from lingvo_pipe.core.errors import UserImportError, UserLookupError, UserTypeError
 from tests.registry.written_models import write, write_model
+from tests.support.errors import fails
 
 # ---- Import.
 
@@ -42,8 +44,10 @@ def test_a_module_that_does_not_import_hides_no_other(folder: Path) -> None:
         "params.broken": ZeroDivisionError,
         "params.deep": ModuleNotFoundError,
     }
-    with pytest.raises(LookupError, match=r"\bparams\.broken\b.*\bparams\.deep\b"):
+    with fails(UserLookupError, got="b.B") as info:
         model_registry.GetClass("b.B")
+    assert "params.broken: ZeroDivisionError" in info.value.hint
+    assert "params.deep: " in info.value.hint
 
 
 @pytest.mark.parametrize(
@@ -51,12 +55,12 @@ def test_a_module_that_does_not_import_hides_no_other(folder: Path) -> None:
 )
 def test_a_missing_package_is_refused(folder: Path, name: str) -> None:
     write_model(folder, "my_models/a.py", "A")
-    with pytest.raises(ImportError, match=f"'{re.escape(name)}'.*PYTHONPATH"):
+    with fails(UserImportError, got=name):
         model_registry.ImportModels([name])
 
 
 def test_import_models_takes_a_list() -> None:
-    with pytest.raises(TypeError, match="ImportModels.*'my_models'"):
+    with fails(UserTypeError, path="ImportModels", got="my_models"):
         model_registry.ImportModels("my_models")
 
 
@@ -86,49 +90,41 @@ def test_an_error_inside_a_module_is_raised_as_it_is(
 def test_an_unknown_model_is_answered_by_the_known_ones(folder: Path) -> None:
     write_model(folder, "params/image/digits.py", "AmoebaNetDigits")
     write_model(folder, "params/lm/words.py", "Words")
-    names = r"'image\.digits\.AmobaNetDigits'.*'image\.digits\.AmoebaNetDigits'"
-    ways = r"--model_imports=package.*model_registry\.ImportModels"
-    with pytest.raises(LookupError, match=rf"{names}.*--list_models.*\b2\b.*{ways}"):
-        model_registry.GetClass("image.digits.AmobaNetDigits")
-    with pytest.raises(LookupError, match=r"'zzz'.*--list_models\b.*\b2\b"):
-        model_registry.GetClass("zzz")
+    for name in ("image.digits.AmobaNetDigits", "zzz", ""):
+        with fails(UserLookupError, path="model", got=name) as info:
+            model_registry.GetClass(name)
+        assert "--list_models lists all 2." in info.value.hint
 
 
 @pytest.mark.parametrize("name", ["digits", "image.digits.Other", "Amoeba"])
 def test_a_part_of_a_name_suggests_five_names(folder: Path, name: str) -> None:
     for number in range(9):
         write_model(folder, f"params/image/digits{number}.py", "AmoebaNet")
-    with pytest.raises(LookupError) as caught:
+    with fails(UserLookupError) as info:
         model_registry.GetClass(name)
-    assert len(re.findall(r"'image\.digits\d", str(caught.value))) == 5
+    assert len(re.findall(r"'image\.digits\d", info.value.hint)) == 5
 
 
-@pytest.mark.parametrize("name", ["Words", "mt.words.Words", "lm.wrds.Words", "words"])
-def test_the_class_alone_suggests_the_whole_name(folder: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["Words", "mt.words.Words", "lm.wrds.Words", "words", "lm.words.Wodrs"]
+)
+def test_a_misspelt_name_suggests_the_whole_name(folder: Path, name: str) -> None:
     write_model(folder, "params/lm/words.py", "Words")
-    with pytest.raises(LookupError, match=rf"'{re.escape(name)}'.*'lm\.words\.Words'"):
+    with fails(UserLookupError, got=name) as info:
         model_registry.GetClass(name)
+    assert info.value.hint.startswith("Did you mean 'lm.words.Words'?")
 
 
-def test_a_users_misspelt_model_is_suggested(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["my_models.toy.Tyo", "my_modles.toy.Toy"])
+def test_a_users_misspelt_model_is_suggested(folder: Path, name: str) -> None:
     write_model(folder, "my_models/toy.py", "Toy")
-    message = r"'my_models\.toy\.Tyo'.*'my_models\.toy\.Toy'"
-    with pytest.raises(LookupError, match=message):
-        model_registry.GetClass("my_models.toy.Tyo")
-    message = r"'my_modles\.toy\.Toy'.*'my_models\.toy\.Toy'"
     model_registry.ImportModels(["my_models"])
-    with pytest.raises(LookupError, match=message):
-        model_registry.GetClass("my_modles.toy.Toy")
-
-
-@pytest.mark.parametrize("name", ["", ".", ".toy.Toy", "my_models..Toy", "toy/my.Toy"])
-def test_a_malformed_name_is_refused(name: str) -> None:
-    with pytest.raises(LookupError, match=f"'{re.escape(name)}'"):
+    with fails(UserLookupError, got=name) as info:
         model_registry.GetClass(name)
+    assert info.value.hint.startswith("Did you mean 'my_models.toy.Toy'?")
 
 
-def test_a_broken_model_does_not_hide_a_misspelt_one(folder: Path) -> None:
-    write(folder, "params/broken.py", "1 / 0")
-    message = r"'x\.Y'.*ZeroDivisionError"
-    with pytest.raises(LookupError, match=message):
-        model_registry.GetClass("x.Y")
+@pytest.mark.parametrize("name", [".", ".toy.Toy", "my_models..Toy", "toy/my.Toy"])
+def test_a_malformed_name_is_refused(name: str) -> None:
+    with fails(UserLookupError, got=name):
+        model_registry.GetClass(name)

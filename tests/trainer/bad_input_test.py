@@ -109,11 +109,11 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: task/pipeline.schedule: ", "'nowhere.csv'", "/mistakes"],
     ),
     (_override("task.train.max_stepz : 3"), ["'max_stepz'", "'max_steps'"]),
-    (_override("task.train.max_steps : abc"), ["'task.train.max_steps'", "'abc'"]),
+    (_override("task.train.max_steps : abc"), ["task.train.max_steps", "'abc'"]),
     (_override("task.train.max_steps"), ["`path : value`", "'task.train.max_steps'"]),
     (
         _override("task.trian.max_steps : 3; input.batch_sise : 3"),
-        ["'task.trian'", "'train'", "'input.batch_sise'", "'batch_size'"],
+        ["task.trian", "'train'", "input.batch_sise", "'batch_size'"],
     ),
     (
         ["--model=image.imagenet.AmoebaNetB557M", NEW, "--data_dir=nowhere"],

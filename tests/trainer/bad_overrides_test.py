@@ -129,7 +129,7 @@ def test_the_answer_has_path_type_and_default(override: Override) -> None:
     assert "\n" not in line
     typed = re.split(r" [:={1]", override.text)[0]
     assert typed in line
-    about = re.escape(repr(meant.path)) + r"[^']*\btype (\w+), default ([^ ,.)]+)"
+    about = re.escape(meant.path) + r" (?:has |\()type (\w+), default ([^ ,.)]+)"
     (kind, default) = re.search(about, line).groups()  # type: ignore[union-attr]
     assert kind == meant.kind
     if isinstance(meant.default, Params):

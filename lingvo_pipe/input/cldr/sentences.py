@@ -105,7 +105,8 @@ def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sente
         ValueError: if the language is not in LANGUAGES, or the split not in SPLITS.
     """
     if split not in SPLITS:
-        raise UserValueError(f"split: expected {' or '.join(SPLITS)}, got {split!r}.")
+        expected = " or ".join(SPLITS)
+        raise UserValueError(path="split", expected=expected, got=split)
     draws, writer = Draws(language, split, index, seed), get_language(language)
     while True:
         kinds = [draws.one_of(_BY_WEIGHT) for _ in range(draws.one_of(_NUM_PHRASES))]

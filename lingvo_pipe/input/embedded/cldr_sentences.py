@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
-from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import EIGHT, ENGLISH, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import draw_sentence
 from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
 
@@ -66,10 +66,7 @@ def _configs() -> list[Translations]:
 
 
 class CldrSentences(EmbeddedBuilder):
-    """The builder of `cldr_sentences`.
-
-    Examples cycle through the languages.
-    """
+    """The builder of `cldr_sentences`. Examples cycle through the languages."""
 
     name = "cldr_sentences"
     VERSION = tfds.core.Version("1.0.0")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.input.images.image_pipeline import CHUNK_SIZE, one_pass, read_examples
 from lingvo_pipe.input.images.image_source import ImageSource, read_pixels
 
@@ -54,17 +54,15 @@ class NamedErrorsDataset(tf.data.Dataset):
                 read_pixels(self._source, record)
             except tf.errors.OpError as error:
                 raise UserValueError(
-                    "dataset: expected an image that can be read and decoded, got "
-                    f"{self._source.Name(index)} with the error: {reason_of(error)}. "
-                    "Replace or remove it."
+                    path="dataset",
+                    expected="images that can be read and decoded",
+                    got=Words(f"{self._source.Name(index)} ({reason_of(error)})"),
+                    hint="Replace or remove it.",
                 ) from error
 
 
 def read_all(source: ImageSource, make: Callable[[Any], Any]) -> tf.data.Dataset:
-    """Applies a function to each example's record.
-
-    Errors name the example.
-    """
+    """Applies a function to each example's record. Errors name the example."""
     number = source.num_examples
     examples = read_examples(source, one_pass(number), lambda _, record: make(record))
     return NamedErrorsDataset(examples, source, lambda i: consecutive(i, 1, number))

@@ -1,7 +1,4 @@
-"""Classified images, K of N, in ROOT/SPLIT/CLASS/IMAGE.jpg.
-
-Dotfiles are ignored.
-"""
+"""Classified images, K of N, in ROOT/SPLIT/CLASS/IMAGE.jpg. Dotfiles are ignored."""
 
 import itertools
 import os
@@ -9,15 +6,15 @@ import os
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.input.example_order import permutation
 from lingvo_pipe.input.images.image_source import ImageFormat
 from lingvo_pipe.input.prepared_dataset import unknown_split
 
 _FORMAT = ImageFormat((None, None, 3), is_encoded=True, dtype=tf.uint8)
 _EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+_LAYOUT = "a folder of SPLIT/CLASS/IMAGE.jpg, such as train/cat/1.jpg"
 _REMEDY = "Put images there, or set another dataset or data_dir."
-_LAYOUT = "SPLIT/CLASS/IMAGE.jpg, such as train/cat/1.jpg"
 
 
 class ImageFolder:
@@ -50,10 +47,7 @@ class ImageFolder:
         return sorted({name for folder in folders for name in _list(folder)})
 
     def Open(self, split: str) -> "ImageFolderSplit":
-        """Opens a split.
-
-        See `ImageDataset`.
-        """
+        """Opens a split. See `ImageDataset`."""
         splits = self.splits()
         labels = {name: label for label, name in enumerate(self.class_names)}
         examples = {name: self._examples(name, labels) for name in splits}
@@ -66,9 +60,9 @@ class ImageFolder:
         """Returns the names of the splits' folders, at least one."""
         splits = _list(self._root)
         if not splits:
+            got = Words(f"the empty folder {self._root}")
             raise UserValueError(
-                f"dataset: expected a folder of {_LAYOUT}, got {self._root}, which is "
-                f"empty. {_REMEDY}"
+                path="dataset", expected=_LAYOUT, got=got, hint=_REMEDY
             )
         return splits
 
@@ -85,10 +79,8 @@ class ImageFolder:
         examples = [(path, labels[name]) for path, name in self.files(split)]
         for path, _ in examples:
             if not is_image_name(path):
-                raise UserValueError(
-                    f"dataset: expected a folder of {_LAYOUT}, with images only "
-                    f"({', '.join(_EXTENSIONS)}), got {path}. Move it elsewhere."
-                )
+                expected = f"{_LAYOUT}, with images only ({', '.join(_EXTENSIONS)})"
+                raise UserValueError(path="dataset", expected=expected, got=Words(path))
         return [examples[i] for i in permutation(0, 0, len(examples))]
 
 
@@ -123,15 +115,14 @@ def is_image_name(path: str) -> bool:
 
 def _list(folder: str) -> list[str]:
     if not tf.io.gfile.isdir(folder):
-        problem = f"{folder}, which does not exist. {_REMEDY}"
+        got, hint = Words(f"no folder {folder}"), _REMEDY
         if tf.io.gfile.exists(folder):
-            parent = os.path.dirname(folder)
-            problem = (
-                f"the file {folder}. Move it into the folder of its class in {parent}, "
-                f"or elsewhere. If {parent} is a class, move that into the folder of a "
-                "split, such as train."
+            got, parent = Words(f"the file {folder}"), os.path.dirname(folder)
+            hint = (
+                f"Move it into the folder of its class in {parent}, or elsewhere. If "
+                f"{parent} is a class, move that into the folder of a split."
             )
-        raise UserValueError(f"dataset: expected a folder of {_LAYOUT}, got {problem}")
+        raise UserValueError(path="dataset", expected=_LAYOUT, got=got, hint=hint)
     # Remote file systems add a slash to names of folders.
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
     return sorted(name for name in names if not name.startswith("."))

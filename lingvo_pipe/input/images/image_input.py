@@ -10,17 +10,18 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.example_order import check_start_step, stream_indices
+from lingvo_pipe.input.example_order import stream_indices
 from lingvo_pipe.input.images import image_errors, image_source
 from lingvo_pipe.input.images import image_input_checks as checks
 from lingvo_pipe.input.images import image_pipeline as pipeline
 from lingvo_pipe.input.images.image_folder import ImageFolder
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
+from lingvo_pipe.input.param_checks import check_params
 from lingvo_pipe.input.transforms import transform_chain
 from lingvo_pipe.nested_map import NestedMap
 
@@ -124,7 +125,7 @@ class ImageClassificationInput:
         p.Set(dataset=name, pixel_max=None, channels=p.channels or shape[2])
 
     def __init__(self, params: InstantiableParams) -> None:
-        checks.check_input(params)
+        check_params(params, checks.INPUT_RULES)
         self.params = params
         self._dataset = find_dataset(params.dataset, params.data_dir)
         shape, size = self._dataset.format.shape, checks.image_size(params)
@@ -186,12 +187,13 @@ class ImageClassificationInput:
             ValueError: if a batch exceeds the split.
         """
         p, num_examples = self.params, self.num_examples
-        check_start_step(start_step)
+        check_counts(start_step=start_step, minimum=0)
         if p.batch_size > num_examples:
             raise UserValueError(
-                f"batch_size: expected at most {num_examples}, the examples of "
-                f"{p.dataset} split {p.split!r}, got {p.batch_size}. Set a smaller "
-                "batch_size or a larger split."
+                path="input.batch_size",
+                expected=f"at most {num_examples}, the examples of {p.dataset} "
+                f"split {p.split!r}",
+                got=p.batch_size,
             )
         seed, start = p.random_seed if p.shuffle else None, start_step * p.batch_size
         draws = pipeline.training_draws(seed, start, num_examples)
@@ -233,10 +235,9 @@ class ImageClassificationInput:
         if image.dtype == tf.string:
             image = image_source.decode_image(image, shape[-1], None)
         if not image.shape.is_compatible_with(shape):
-            raise UserValueError(
-                f"image: expected pixels [H, W, C] of shape {shape}, got "
-                f"{tuple(image.shape)}. Resize the image."
-            )
+            expected = f"pixels [H, W, C] of shape {shape}"
+            got = tuple(image.shape)
+            raise UserValueError(path="image", expected=expected, got=got)
         image = tf.ensure_shape(image, shape)
         tf.debugging.Assert(
             tf.reduce_all((image >= 0) & (image <= pixel_max)),
@@ -267,9 +268,9 @@ class ImageClassificationInput:
             )
             brightest = max(maxima.as_numpy_iterator())
             if brightest > self._pixel_max:
+                expected = f"at least {brightest}, the brightest pixel of {p.dataset}"
                 raise UserValueError(
-                    f"pixel_max: expected at least {brightest}, the brightest pixel of "
-                    f"{p.dataset}, got {self._pixel_max}. Set pixel_max={brightest}."
+                    path="input.pixel_max", expected=expected, got=self._pixel_max
                 )
         return source if p.labels is None else LabelSubset(source, p.labels)
 
@@ -323,8 +324,11 @@ def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:
             raise
         if folder.has_folder(""):
             return folder
-        near = did_you_mean(path, ImageFolder(parent).folders())
         raise UserValueError(
-            f"{error} Or give a folder of your own images in {parent}, with "
-            f"train/CLASS/IMAGE.jpg and test/CLASS/IMAGE.jpg; {path!r} is none.{near}"
+            path="dataset",
+            expected="a name in TensorFlow Datasets, or a folder of your own images in "
+            f"{parent}, with train/CLASS/IMAGE.jpg and test/CLASS/IMAGE.jpg",
+            got=path,
+            names=ImageFolder(parent).folders(),
+            hint=error.hint,
         ) from error

@@ -55,10 +55,7 @@ def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.D
 
 
 def one_pass(num_examples: int, num_draws: int | None = None) -> tf.data.Dataset:
-    """Returns Draws of all N examples in order.
-
-    Further draws repeat the last one.
-    """
+    """Returns Draws of all N examples in order. Further draws repeat the last one."""
 
     def draw(position: tf.Tensor) -> Draw:
         return Draw(

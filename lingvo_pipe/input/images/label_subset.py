@@ -24,10 +24,8 @@ class LabelSubset:
         old = np.fromiter(read.as_numpy_iterator(), np.int32, source.num_examples)
         self._indices = np.flatnonzero(np.isin(old, labels))
         if not len(self._indices):
-            raise UserValueError(
-                f"labels: expected labels of some examples, got {list(labels)}, which "
-                "no example of the split has. Set others, or another split."
-            )
+            expected = "labels that some examples of the split have"
+            raise UserValueError(path="input.labels", expected=expected, got=labels)
         self.num_examples = len(self._indices)
         self._new = np.zeros(max(labels) + 1, np.int32)
         self._new[list(labels)] = np.arange(len(labels))

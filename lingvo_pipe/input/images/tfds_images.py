@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.input import prepared_dataset
 from lingvo_pipe.input.images.image_source import ImageFormat
 from lingvo_pipe.input.tf_data import call_numpy
@@ -32,18 +32,13 @@ class TfdsImages:
         return self._features["label"].names
 
     def Open(self, split: str) -> "TfdsSplit":
-        """Opens a split.
-
-        See `ImageDataset`.
-        """
+        """Opens a split. See `ImageDataset`."""
         builder = prepared_dataset.prepared_builder(self._name, self._data_dir)
         source = TfdsSplit(builder, split, self.format)
         _, first_label = source.Read(source.Fetch(tf.constant([0], tf.int64))[0])
         if first_label < 0:  # It has no labels.
-            raise UserValueError(
-                f"split: expected a split with labels, got {split!r} of {self._name}, "
-                "which has none. Choose another split."
-            )
+            expected = f"a split of {self._name} with labels"
+            raise UserValueError(path="split", expected=expected, got=split)
         return source
 
 
@@ -83,13 +78,10 @@ def _image_format(dataset: str, features: Any, pixel_max: int | None) -> ImageFo
     image, label = features.get("image"), features.get("label")
     has_image = image is not None and len(image.shape) == 3 and image.shape[2]
     if not has_image or not isinstance(label, tfds.features.ClassLabel):
-        features_text = ", ".join(
-            f"{name} {features[name]}" for name in sorted(features)
-        )
-        raise UserValueError(
-            "dataset: expected images [H, W, C] under 'image' and classes under "
-            f"'label', got {dataset!r} with {features_text}. Choose another data set."
-        )
+        text = ", ".join(f"{name} {features[name]}" for name in sorted(features))
+        expected = "images [H, W, C] under 'image' and classes under 'label'"
+        got = Words(f"{dataset!r} with {text}")
+        raise UserValueError(path="dataset", expected=expected, got=got)
     dtype = tf.as_dtype(image.np_dtype)
     is_encoded = isinstance(image, tfds.features.Image) and dtype == tf.uint8
     return ImageFormat(tuple(image.shape), is_encoded, dtype, pixel_max)

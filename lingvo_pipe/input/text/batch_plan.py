@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
 
 # Sentences packed together: enough for rows without gaps, and packed in milliseconds.
@@ -72,10 +72,7 @@ class BatchPlanner:
             yield Position(step, *positions[0]), self._plan(batch)
 
     def one_pass(self, sentences: np.ndarray) -> Iterator[BatchPlan]:
-        """Yields batches of the sentences in order.
-
-        The last one ends in empty rows.
-        """
+        """Yields batches of the sentences in order. The last one ends in empty rows."""
         windows = _windows(sentences)
         rows = itertools.chain.from_iterable(map(self._packed, windows))
         while batch := list(itertools.islice(rows, self.batch_size)):
@@ -171,10 +168,9 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
         ValueError: if a length is not from 1 to the capacity.
     """
     if lengths.size and (lengths.min() < 1 or (lengths > capacity).any()):
-        raise UserValueError(
-            f"lengths: expected 1 to {capacity} source and target tokens per sentence, "
-            f"got {lengths.min(0)} to {lengths.max(0)}. Leave out other sentences."
-        )
+        expected = f"1 to {capacity} source and target tokens of each sentence"
+        got = Words(f"{lengths.min(0)} to {lengths.max(0)}")
+        raise UserValueError(path="lengths", expected=expected, got=got)
     unpacked = _Unpacked(lengths, capacity[0])
     rows = []
     while unpacked.present:

@@ -5,9 +5,9 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.example_order import check_start_step
-from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.input.param_checks import Rule, check_params
 from lingvo_pipe.input.text import text_files
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
@@ -60,13 +60,15 @@ class LanguageModelInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        kinds, files = (text_files.LINES, text_files.BLANK_LINES), params.files
-        are_files = isinstance(files, list | tuple) and len(files) > 0
-        checks = {
-            "documents": (params.documents in kinds, " or ".join(kinds)),
-            "files": (are_files, "a list of names of text files"),
+        kinds = (text_files.LINES, text_files.BLANK_LINES)
+        rules: dict[str, Rule] = {
+            "documents": (lambda x: x in kinds, " or ".join(kinds)),
+            "files": (
+                lambda x: is_sequence(x) and len(x) > 0,
+                "a list of names of text files",
+            ),
         }
-        check_params(params, checks)
+        check_params(params, rules)
 
     @property
     def element_spec(self) -> NestedMap:
@@ -78,7 +80,7 @@ class LanguageModelInput(TextInput):
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns the endless batches of training after `start_step` steps."""
-        check_start_step(start_step)
+        check_counts(start_step=start_step, minimum=0)
         p = self.params
         seed = p.random_seed if p.shuffle else None
         stream = TokenStream(self._lengths, p.length, seed)
@@ -86,10 +88,7 @@ class LanguageModelInput(TextInput):
         return self._batches(firsts, stream, None)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all tokens in order.
-
-        The last rows are padding.
-        """
+        """Returns one pass over all tokens in order. The last rows are padding."""
         p = self.params
         stream = TokenStream(self._lengths, p.length, None)
         firsts = tf.data.Dataset.range(0, stream.rows_per_epoch, p.batch_size)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.input.text.sentence_pairs import PairSource
 from lingvo_pipe.input.text.vocabulary import Vocabulary
 from lingvo_pipe.input.tf_data import call_numpy, map_plainly
@@ -32,9 +32,11 @@ class RowLimit(NamedTuple):
         """Raises a ValueError if no sentence fits."""
         if self.max_tokens < 1:
             raise UserValueError(
-                f"{self.param}: expected at least {self.added + 1} tokens (one of a "
-                f"sentence, {self.added} added, such as the end token), got "
-                f"{self.length}. Usual lengths are 32 to 256."
+                path=f"input.{self.param}",
+                expected=f"at least {self.added + 1} tokens: one of a sentence, and "
+                f"{self.added} added, such as the end token",
+                got=self.length,
+                hint="Usual lengths are 32 to 256.",
             )
 
 
@@ -72,9 +74,11 @@ class MeasuredPairs:
             report = f"{self._report(longer, empty)}. {self._first(fits, limits)}."
             if not allow_others:
                 raise UserValueError(
-                    "allow_left_out: expected sentences that are neither empty nor "
-                    f"longer than {lengths}, as it is False; {report} Lengthen the "
-                    "rows, correct the data, or set allow_left_out=True to skip them."
+                    path="input.data",
+                    expected=f"sentences neither empty nor longer than {lengths}",
+                    got=Words(report.rstrip(".")),
+                    hint="Lengthen the rows, correct the data, or set "
+                    "input.allow_left_out=True to skip them.",
                 )
             logging.warning(
                 "Sentences that are empty, or longer than %s, are left out: %s "
@@ -86,9 +90,11 @@ class MeasuredPairs:
         if not counts.all():
             without = [self.names()[pair] for pair in np.flatnonzero(counts == 0)]
             raise UserValueError(
-                "data: expected sentences of each language pair that are neither empty "
-                f"nor longer than {lengths}, got none of {', '.join(without)}. "
-                "Lengthen the rows, or leave the pairs out."
+                path="input.data",
+                expected="sentences of each language pair that are neither empty nor "
+                f"longer than {lengths}",
+                got=Words(f"none of {', '.join(without)}"),
+                hint="Lengthen the rows, or leave the pairs out.",
             )
         return np.flatnonzero(fits)
 
@@ -123,9 +129,8 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
         ValueError: if there are no sentences.
     """
     if not source.num_sentences:
-        raise UserValueError(
-            "data: expected at least one sentence, got none. Check the data sets."
-        )
+        expected = "at least one sentence"
+        raise UserValueError(path="input.data", expected=expected, got=Words("none"))
     chunks = tf.data.Dataset.range(0, source.num_sentences, _CHUNK_SIZE)
 
     def count(first: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -94,8 +94,8 @@ def quotas(
 
 def _weights(sizes: Sequence[int], temperature: float) -> list[Fraction]:
     if not isinstance(temperature, int | float) or not temperature >= 1.0:
+        expected = "a number of at least 1, which reads all sentences equally often"
         raise UserValueError(
-            "temperature: expected a number of at least 1 (1 reads all sentences "
-            f"equally often), got {temperature!r}. 5 is usual."
+            path="temperature", expected=expected, got=temperature, hint="5 is usual."
         )
     return [Fraction(float(size) ** (1.0 / temperature)) for size in sizes]

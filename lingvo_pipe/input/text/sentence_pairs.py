@@ -23,10 +23,7 @@ class PairSource(Protocol):
         """N."""
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
-        """Returns sentences by number, int64 [K].
-
-        Several threads may call it.
-        """
+        """Returns sentences by number, int64 [K]. Several threads may call it."""
 
     def Where(self, number: int) -> str:
         """Returns the location of a sentence for messages, such as a file and line."""

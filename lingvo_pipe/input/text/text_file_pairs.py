@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params, is_name
+from lingvo_pipe.input.param_checks import NAME, Rule, check_params
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
 from lingvo_pipe.input.text.text_files import LineFile, data_path
 
@@ -41,10 +41,10 @@ class _TextFiles:
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
         names = ("source_language", "target_language", *self.FILES)
-        check_params(p, {name: (is_name(p.Get(name)), "a name") for name in names})
-        differ = p.source_language != p.target_language
+        check_params(p, dict.fromkeys(names, NAME))
         expected = f"another language than source_language={p.source_language!r}"
-        check_params(p, {"target_language": (differ, expected)}, "Set it")
+        differs: Rule = (lambda x: x != p.source_language, expected)
+        check_params(p, {"target_language": differs})
         self._languages = (p.source_language, p.target_language)
 
 
@@ -72,20 +72,27 @@ class ParallelFiles(_TextFiles):
         )
         if len(source) != len(target):
             raise UserValueError(
-                "source_file, target_file: expected files with the same number of "
-                f"lines, got {source.path} with {len(source):,} and {target.path} with "
-                f"{len(target):,}. Up to line {min(len(source), len(target)) + 1:,} of "
-                "the longer file, a line is missing or superfluous; correct it."
+                path="source_file, target_file",
+                expected="the same number of lines",
+                got=Words(
+                    f"{len(source):,} in {source.path} and {len(target):,} in "
+                    f"{target.path}"
+                ),
+                hint=f"Up to line {min(len(source), len(target)) + 1:,} of the longer "
+                "file, a line is missing or superfluous.",
             )
         blank = np.stack([source.is_blank(), target.is_blank()])
         numbers = np.flatnonzero(blank.any(0))
         if len(numbers):
             paths = np.array([source.path, target.path])[blank[:, numbers[0]]]
             raise UserValueError(
-                "source_file, target_file: expected a sentence in every line, got a "
-                f"blank line {numbers[0] + 1} of {' and of '.join(paths)} (the first "
-                f"of {len(numbers):,} blank lines). Fill it, or remove the line from "
-                "both files."
+                path="source_file, target_file",
+                expected="a sentence in every line",
+                got=Words(
+                    f"a blank line {numbers[0] + 1} of {' and of '.join(paths)} (the "
+                    f"first of {len(numbers):,})"
+                ),
+                hint="Fill it, or remove the line from both files.",
             )
         return FilePairs(self._languages, (source, target))
 
@@ -102,20 +109,19 @@ class TsvFile(_TextFiles):
         return p
 
     def Open(self, data_dir: str | None) -> "FilePairs":
-        """Opens the file.
-
-        See `PairDataset`. Each line has two sentences.
-        """
+        """Opens the file. See `PairDataset`. Each line has two sentences."""
         lines = LineFile(data_path(self._params.file, data_dir))
         for number in range(len(lines)):
             columns = lines[number].split(_TAB)
             num_blank = sum(not column.strip() for column in columns)
             if len(columns) != 2 or num_blank:
                 raise UserValueError(
-                    "file: expected two sentences with a tab between them, got line "
-                    f"{number + 1} of {lines.path} with {len(columns)} "
-                    f"column{'s' if len(columns) > 1 else ''}, {num_blank} of them "
-                    "blank. Correct the line."
+                    path="file",
+                    expected="two sentences with a tab between them in every line",
+                    got=Words(
+                        f"line {number + 1} of {lines.path} with {len(columns)} "
+                        f"column{'s' * (len(columns) > 1)}, {num_blank} of them blank"
+                    ),
                 )
         return FilePairs(self._languages, (lines,))
 

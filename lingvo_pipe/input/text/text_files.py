@@ -10,31 +10,33 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.near_names import did_you_mean
 
 
 def data_path(
-    name: str, data_dir: str | None, purpose: str = "A file of text", hint: str = ""
+    name: str, data_dir: str | None, path: str = "file of text", hint: str = ""
 ) -> str:
     """Returns a file's path, for relative names in `data_dir`.
 
     Raises:
         ValueError: if there is no such file.
     """
-    path = os.path.join(*map(os.path.expanduser, (data_dir or "", str(name))))
-    if os.path.isfile(path):
-        return path
-    folder = os.path.dirname(path) or "."
-    near = ""
+    file = os.path.join(*map(os.path.expanduser, (data_dir or "", str(name))))
+    if os.path.isfile(file):
+        return file
+    folder, near = os.path.dirname(file) or ".", ""
     if os.path.isdir(folder):
         files = [entry.name for entry in os.scandir(folder) if entry.is_file()]
-        near = did_you_mean(os.path.basename(path), files)
-    raise UserValueError(
-        f"{purpose}: expected an existing file, got {name!r}; there is no file {path}."
-        f"{near} Relative names begin at data_dir, which is {data_dir!r}; --data_dir "
-        f"sets it.{hint and ' '}{hint}"
-    )
+        near = did_you_mean(os.path.basename(file), files).strip()
+    hints = [
+        near,
+        f"There is no file {file}.",
+        f"Relative names begin at data_dir, which is {data_dir!r}; --data_dir sets it.",
+        hint,
+    ]
+    hint = " ".join(filter(None, hints))
+    raise UserValueError(path=path, expected="an existing file", got=name, hint=hint)
 
 
 _NEWLINE, _SPACE = 10, 32
@@ -54,10 +56,8 @@ class LineFile:
         self.path = path
         with open(path, "rb") as file:
             if file.read(len(_MARK) + 1) in (b"", _MARK):
-                raise UserValueError(
-                    f"{path}: expected a text file with at least one line, got an "
-                    "empty file. Name another file."
-                )
+                expected, got = "at least one line of text", Words("an empty file")
+                raise UserValueError(path=path, expected=expected, got=got)
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._starts, self._ends = _line_bounds(self._bytes)
         self._check_encoding()
@@ -92,9 +92,10 @@ class LineFile:
                 self._bytes[start : self._ends[after - 1]].decode("utf-8")
             except UnicodeDecodeError as error:
                 line = np.searchsorted(self._ends, start + error.start)
+                hint = "Convert the file, for example with iconv."
+                got = Words(f"{error.reason} in line {line + 1}")
                 raise UserValueError(
-                    f"{self.path}: expected UTF-8, got {error.reason} in line "
-                    f"{line + 1}. Convert the file, for example with iconv."
+                    path=self.path, expected="UTF-8", got=got, hint=hint
                 ) from error
 
 
@@ -138,8 +139,9 @@ class Documents:
         self._file_of, self._bounds = np.concatenate(file_of), np.concatenate(bounds)
         if not len(self._file_of):
             raise UserValueError(
-                f"{', '.join(file.path for file in self._files)}: expected lines with "
-                "text, got blank lines only. Name other files."
+                path=", ".join(file.path for file in self._files),
+                expected="lines with text",
+                got=Words("blank lines only"),
             )
 
     def __len__(self) -> int:
@@ -157,9 +159,10 @@ def _check_sizes(file: LineFile, bounds: np.ndarray) -> None:
         longest = int(sizes.argmax())
         first, after = bounds[longest]
         raise UserValueError(
-            f"files: expected documents of at most {_MAX_BYTES:,} bytes, got lines "
-            f"{first + 1:,} to {after:,} of {file.path} with {sizes[longest]:,}. Break "
-            "the document into shorter lines, or separate it by blank lines."
+            path=f"{file.path}, lines {first + 1:,} to {after:,}",
+            expected=f"documents of at most {_MAX_BYTES:,} bytes",
+            got=int(sizes[longest]),
+            hint="Break them into shorter lines, or separate them by blank lines.",
         )
 
 

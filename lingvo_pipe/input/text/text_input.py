@@ -3,17 +3,13 @@
 import functools
 from typing import ClassVar
 
-from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params, is_name, seed_check
+from lingvo_pipe.input.param_checks import COUNT, NAME, SEED, check_params
 from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
 
 
 class TextInput:
-    """The base of inputs of tokenized texts.
-
-    Subclasses define `data_dir`.
-    """
+    """The base of inputs of tokenized texts. Subclasses define `data_dir`."""
 
     SIZES: ClassVar[tuple[str, ...]]  # params that must be positive integers
 
@@ -31,10 +27,8 @@ class TextInput:
 
     def __init__(self, params: InstantiableParams) -> None:
         p = self.params = params
-        sizes = {n: (is_count(p.Get(n)), "a positive integer") for n in self.SIZES}
-        vocab_file = (is_name(p.vocab_file), "a file name")
-        seed = seed_check(p.random_seed)
-        check_params(p, {**sizes, "vocab_file": vocab_file, "random_seed": seed})
+        sizes = dict.fromkeys(self.SIZES, COUNT)
+        check_params(p, {**sizes, "vocab_file": NAME, "random_seed": SEED})
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:

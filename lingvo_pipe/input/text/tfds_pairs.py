@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.checks import is_sequence
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params, is_name
+from lingvo_pipe.input.param_checks import NAME, check_params, or_none
 from lingvo_pipe.input.prepared_dataset import (
     find_builder,
     open_records,
@@ -50,11 +50,7 @@ class TfdsPairs:
 
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
-        names = {n: (is_name(p.Get(n)), "a name") for n in ("dataset", "split")}
-        check_params(p, names, "Set it")
-        are_pairs = p.pairs is None or (p.pairs and all(map(_is_pair, p.pairs)))
-        expected = "pairs of different languages, such as [('de', 'en')], or None"
-        check_params(p, {"pairs": (bool(are_pairs), expected)})
+        check_params(p, {"dataset": NAME, "split": NAME, "pairs": _PAIRS})
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
         """Returns the languages if each example has a text in each, or else None."""
@@ -66,18 +62,13 @@ class TfdsPairs:
             isinstance(features_by_name.get(n), tfds.features.Text) for n in _FIELDS
         ):
             return None
-        raise UserValueError(
-            "dataset: expected a text for each language, or the texts "
-            f"{', '.join(_FIELDS)}; got {self._params.dataset} with "
-            f"{', '.join(sorted(features_by_name)) or features}. Choose another data "
-            "set."
-        )
+        names = ", ".join(sorted(features_by_name)) or features
+        expected = f"a text for each language, or the texts {', '.join(_FIELDS)}"
+        got = Words(f"{self._params.dataset} with {names}")
+        raise UserValueError(path="dataset", expected=expected, got=got)
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Opens a split.
-
-        See `PairDataset`.
-        """
+        """Opens a split. See `PairDataset`."""
         p = self._params
         languages = self.Languages(data_dir)
         records = _Records(prepared_builder(p.dataset, data_dir), p.split)
@@ -144,10 +135,7 @@ class _Rows:
         return f"example {self._chosen[number]} of {self._records.name}"
 
     def _select(self, all_numbers: np.ndarray, pairs: _Pairs) -> np.ndarray:
-        """Returns the examples of the pairs.
-
-        Reads the languages of all examples.
-        """
+        """Returns the examples of the pairs. Reads the languages of all examples."""
         example_pairs: list[tuple[str, str]] = []
         for first in range(0, len(all_numbers), _CHUNK_SIZE):
             numbers = all_numbers[first : first + _CHUNK_SIZE]
@@ -161,23 +149,29 @@ class _Rows:
         )
         missing = [pair for pair in map(tuple, pairs) if pair not in present_pairs]
         if missing:
-            raise UserValueError(
-                f"pairs: expected pairs of {self._records.name}, got {missing}, which "
-                "have no example. Leave them out."
-            )
+            expected = f"pairs that {self._records.name} has examples of"
+            raise UserValueError(path="pairs", expected=expected, got=missing)
         chosen = set(map(tuple, pairs))
         return np.flatnonzero([pair in chosen for pair in example_pairs])
 
 
 def _is_pair(value: Any) -> bool:
-    is_two = isinstance(value, list | tuple) and len(value) == 2
-    return is_two and all(isinstance(x, str) for x in value) and value[0] != value[1]
+    is_two = is_sequence(value, 2) and all(isinstance(x, str) for x in value)
+    return is_two and value[0] != value[1]
+
+
+_PAIRS = or_none(
+    (
+        lambda x: is_sequence(x) and len(x) > 0 and all(map(_is_pair, x)),
+        "pairs of different languages, such as [('de', 'en')],",
+    )
+)
 
 
 def _check_known(pairs: _Pairs, languages: Sequence[str], dataset: str) -> None:
     for language in itertools.chain.from_iterable(pairs):
         if language not in languages:
+            expected = f"languages of {dataset}: {', '.join(languages)}"
             raise UserValueError(
-                f"pairs: expected languages of {dataset}, {', '.join(languages)}, got "
-                f"{language!r}.{did_you_mean(language, languages)} Change pairs."
+                path="pairs", expected=expected, got=language, names=languages
             )

@@ -77,10 +77,7 @@ def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
 def cut_rows(
     values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
 ) -> tf.Tensor:
-    """Returns values [N] as padded rows, int32 [B, T].
-
-    The bounds are int64 [B].
-    """
+    """Returns values [N] as padded rows, int32 [B, T]. The bounds are int64 [B]."""
     columns = tf.range(length, dtype=tf.int64)
     is_there = columns < sizes[:, tf.newaxis]
     positions = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)

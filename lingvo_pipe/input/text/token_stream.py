@@ -40,10 +40,7 @@ class TokenStream:
         self._epoch = functools.lru_cache(maxsize=2)(self._order_and_stops)
 
     def spans(self, first: int, batch_size: int, end: int | None = None) -> BatchSpans:
-        """Returns the tokens of consecutive rows.
-
-        Rows from `end` on are padding.
-        """
+        """Returns the tokens of consecutive rows. Rows from `end` on are padding."""
         after = first + batch_size if end is None else min(first + batch_size, end)
         seed = None if self._seed is None else named_seed(self._seed, "rows")
         rows = stream_indices(seed, first, after, self.rows_per_epoch)

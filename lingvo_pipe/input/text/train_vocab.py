@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lingvo_pipe.core.checks import check_counts
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 _CHUNK_SIZE = 1024
@@ -34,10 +34,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Makes the vocabulary.
-
-    A user error exits with a one-line message.
-    """
+    """Makes the vocabulary. A user error exits with a one-line message."""
     flags = _parse(arguments)
     try:
         _check(flags)
@@ -83,20 +80,17 @@ def _make(flags: argparse.Namespace) -> None:
 
 def _check(flags: argparse.Namespace) -> None:
     if bool(flags.files) == bool(flags.dataset):
-        raise UserValueError(
-            f"--dataset: expected either files or a data set, got files {flags.files} "
-            f"and --dataset={flags.dataset}. Give one of them."
-        )
+        expected = "either files or a data set"
+        got = Words(f"files {flags.files} and --dataset={flags.dataset}")
+        raise UserValueError(path="--dataset", expected=expected, got=got)
     names = flags.languages
     if any(not n or n.split() != [n] for n in names) or len({*names}) < len(names):
-        raise UserValueError(
-            "--languages: expected different names with commas and no spaces between "
-            f"them, such as de,en, got {','.join(names)!r}."
-        )
+        expected = "different names with commas and no spaces, such as de,en"
+        raise UserValueError(path="--languages", expected=expected, got=",".join(names))
     check_counts({"--max_texts": flags.max_texts}, minimum=2)
     if flags.output.is_dir() or not flags.output.parent.is_dir():
-        expected = "--output: expected a file in an existing folder"
-        raise UserValueError(f"{expected}, got {flags.output}.")
+        expected = "a file in an existing folder"
+        raise UserValueError(path="--output", expected=expected, got=str(flags.output))
 
 
 def _read_files(flags: argparse.Namespace) -> list[str]:

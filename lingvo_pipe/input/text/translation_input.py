@@ -2,13 +2,14 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.example_order import check_start_step
 from lingvo_pipe.input.param_checks import check_params
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
@@ -20,6 +21,15 @@ from lingvo_pipe.input.tf_data import call_numpy, make_batches
 from lingvo_pipe.nested_map import NestedMap
 
 _STREAM = ("ids", "segment_ids", "segment_pos")
+_DATASETS = (
+    "a list of params of data sets, such as "
+    "[TfdsPairs.Params().Set(dataset='wmt14_translate/de-en')]"
+)
+
+
+def _are_datasets(value: Any) -> bool:
+    is_list = is_sequence(value) and len(value) > 0
+    return is_list and all(isinstance(x, InstantiableParams) for x in value)
 
 
 class TranslationInput(TextInput):
@@ -82,16 +92,11 @@ class TranslationInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        data = params.data
-        is_list = isinstance(data, list | tuple) and len(data) > 0
-        are_params = is_list and all(isinstance(x, InstantiableParams) for x in data)
-        example = "[TfdsPairs.Params().Set(dataset='wmt14_translate/de-en')]"
-        expected = f"a list of params of data sets, such as {example}"
-        check_params(params, {"data": (are_params, expected)}, "Set it")
+        check_params(params, {"data": (_are_datasets, _DATASETS)})
         sampling_probabilities([1], params.temperature)
         for limit in self._limits():
             limit.check()
-        self._datasets = [template.Instantiate() for template in data]
+        self._datasets = [template.Instantiate() for template in params.data]
         self._positions: PlanPositions | None = None
 
     @property
@@ -106,11 +111,8 @@ class TranslationInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns endless batches.
-
-        `place`, from `Place`, saves packing again.
-        """
-        check_start_step(start_step)
+        """Returns endless batches. `place`, from `Place`, saves packing again."""
+        check_counts(start_step=start_step, minimum=0)
         p, measured, fitting = self.params, self._measured, self._fitting
         members = {
             name: fitting[measured.pair_of[fitting] == pair]
@@ -133,10 +135,7 @@ class TranslationInput(TextInput):
         return "" if self._positions is None else self._positions.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sentences in order.
-
-        The last rows are empty.
-        """
+        """Returns one pass over all sentences in order. The last rows are empty."""
         planner, fitting = self._planner(self.params.packing), self._fitting
         return self._batches(lambda: planner.one_pass(fitting), self._batch)
 
@@ -174,10 +173,12 @@ class TranslationInput(TextInput):
         num_tokens = self.vocabulary.Tokenize(tf.constant(sentences)).row_lengths()
         longest = int(tf.argmax(num_tokens))
         if num_tokens[longest] > limit.max_tokens:
+            needed = num_tokens[longest] + limit.added
             raise UserValueError(
-                f"{limit.param}: sentence {longest + 1} needs "
-                f"{num_tokens[longest] + limit.added} tokens, got {limit.length}. "
-                f"Break it up, or raise input.{limit.param}; no weight depends on it."
+                path=f"input.{limit.param}",
+                expected=f"room for sentence {longest + 1} of {needed} tokens",
+                got=limit.length,
+                hint="Break the sentence up, or raise it: no weight depends on it.",
             )
         return num_tokens.numpy()
 

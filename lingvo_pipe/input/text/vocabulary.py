@@ -17,8 +17,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from lingvo_pipe.core.checks import check_counts
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.input.text.text_files import data_path
 
 # Ids of vocabularies made here. Padding is 0, as everywhere in TensorFlow.
@@ -57,9 +56,11 @@ def open_vocabulary(
     vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HINT))
     if vocabulary.size != vocab_size:
         raise UserValueError(
-            f"vocab_size: expected {vocabulary.size:,}, the number of tokens in "
-            f"{vocabulary.path}, got {vocab_size:,}. Set vocab_size and the model's "
-            "num_tokens to it, or make a vocabulary of the size you want."
+            path="input.vocab_size",
+            expected=f"{vocabulary.size}, the number of tokens in {vocabulary.path}",
+            got=vocab_size,
+            hint="Set it and the model's num_tokens to that, or make a vocabulary of "
+            "the size you want.",
         )
     return vocabulary
 
@@ -79,16 +80,17 @@ class Vocabulary(tf.Module):
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
             raise UserValueError(
-                f"vocab_file: expected a SentencePiece file, got {path}. {_HINT}"
+                path="vocab_file", expected="a SentencePiece file", got=path, hint=_HINT
             ) from error
         self.pad_id, self.unk_id = processor.pad_id(), processor.unk_id()
         self.bos_id, self.eos_id = processor.bos_id(), processor.eos_id()
         ids = ("pad", "unk", "bos", "eos")
         missing = [name for name in ids if getattr(self, f"{name}_id") < 0]
         if missing:
+            expected = f"tokens for {', '.join(ids)}"
+            got = Words(f"{path} without {', '.join(missing)}")
             raise UserValueError(
-                f"vocab_file: expected tokens for {', '.join(ids)}, got {path} without "
-                f"{', '.join(missing)}. {_HINT}"
+                path="vocab_file", expected=expected, got=got, hint=_HINT
             )
         self.size = processor.get_piece_size()
         self.fingerprint = hashlib.sha256(model).hexdigest()[:16]
@@ -113,12 +115,13 @@ class Vocabulary(tf.Module):
         for language in languages:
             if language not in available:
                 raise UserValueError(
-                    f"vocab_file: expected the token {language_token(language)} for "
-                    f"the target language {language!r}, got none in {self.path}."
-                    f"{did_you_mean(language, available)} It has "
-                    f"{', '.join(available) or 'no languages'}. Make a vocabulary with "
-                    "all target languages, or set language_tokens=False for one "
-                    "direction."
+                    path="target language",
+                    expected=f"one with a token in {self.path} "
+                    f"({', '.join(available) or 'none'})",
+                    got=language,
+                    names=available,
+                    hint="Make a vocabulary with all target languages, or set "
+                    "language_tokens=False for one direction.",
                 )
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
@@ -188,27 +191,26 @@ def train_vocabulary(
             minloglevel=_ERRORS_ONLY,
         )
     except (RuntimeError, OSError) as error:
-        raise UserValueError(_reason(str(error), vocab_size, len(languages))) from error
+        raise _problem(str(error), vocab_size, len(languages)) from error
     return file.getvalue()
 
 
-def _reason(problem: str, vocab_size: int, num_languages: int) -> str:
-    too_high, too_low = _TOO_HIGH.search(problem), _TOO_LOW.search(problem)
+def _problem(text: str, vocab_size: int, num_languages: int) -> UserValueError:
+    too_high, too_low = _TOO_HIGH.search(text), _TOO_LOW.search(text)
     if too_high:
-        return (
-            f"vocab_size: expected at most {int(too_high[1]):,}, the number of tokens "
-            f"in these texts, got {vocab_size:,}. Lower it, or add texts."
+        expected = f"at most {too_high[1]}, the number of tokens in these texts"
+        hint = "Lower it, or add texts."
+    elif too_low:
+        expected = (
+            f"at least {too_low[1]}: a token for each character of these texts, each "
+            "language and four special tokens"
         )
-    if too_low:
-        return (
-            f"vocab_size: expected at least {int(too_low[1]):,} (a token for each "
-            "character of these texts, each language and four special tokens), got "
-            f"{vocab_size:,}. Raise it, or lower character_coverage."
-        )
-    reason = _INTERNALS.sub("", problem.strip()).strip()
-    return (
-        f"vocab_size: cannot make {vocab_size:,} tokens, {num_languages} of them for "
-        f"languages, from these texts. {reason or 'Are there any texts?'}"
+        hint = "Raise it, or lower character_coverage."
+    else:
+        expected = f"tokens that these texts have, {num_languages} for languages"
+        hint = _INTERNALS.sub("", text.strip()).strip() or "Are there any texts?"
+    return UserValueError(
+        path="vocab_size", expected=expected, got=vocab_size, hint=hint
     )
 
 
@@ -216,7 +218,9 @@ def _checked(texts: Iterable[str]) -> Iterable[str]:
     for number, text in enumerate(texts):
         if len(text.encode()) > _LONGEST_TEXT_BYTES:
             raise UserValueError(
-                f"texts: expected at most {_LONGEST_TEXT_BYTES:,} bytes each, got text "
-                f"{number + 1} with {len(text.encode()):,}. Break it into lines."
+                path=f"text {number + 1}",
+                expected=f"at most {_LONGEST_TEXT_BYTES:,} bytes",
+                got=len(text.encode()),
+                hint="Break it into lines.",
             )
         yield text

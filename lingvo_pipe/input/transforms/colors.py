@@ -1,14 +1,13 @@
 """Transforms of the values of images of H x W pixels in C channels."""
 
 import functools
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.param_checks import Rule, check_params, number_between
 from lingvo_pipe.input.transforms.image_transform import (
     ImageShape,
     ImageTransform,
@@ -30,8 +29,9 @@ class Channels(ImageTransform):
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         p = self.params
-        is_known = {p.channels, shape[2]} <= {1, 3}
-        self._check("channels", is_known, f"1 or 3, from 1 or 3 and not {shape[2]}")
+        expected = f"1 or 3, from 1 or 3 and not {shape[2]}"
+        rule: Rule = (lambda x: {x, shape[2]} <= {1, 3}, expected)
+        check_params(p, {"channels": rule})
         return *shape[:2], p.channels
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -48,8 +48,10 @@ class _RgbTransform(ImageTransform):
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         if shape[2] != 3:
             raise UserValueError(
-                f"{self.params.cls.__name__}: expected images of 3 channels (red, "
-                f"green, blue), got {shape[2]}. Leave it out for these images."
+                path=self.params.cls.__name__,
+                expected="images of 3 channels: red, green, blue",
+                got=shape[2],
+                hint="Leave it out for these images.",
             )
         return shape
 
@@ -71,7 +73,10 @@ class ColorDistortion(_RgbTransform):
         "hue": (0.2, "Hue is turned by up to this share of the circle."),
         "contrast": (0.5, "Contrast is scaled by 1 plus or minus up to this."),
     }
-    NUMBERS: ClassVar = {**dict.fromkeys(PARAMS, (0, 1)), "hue": (0, 0.5)}
+    RULES: ClassVar = {
+        **dict.fromkeys(PARAMS, number_between(0, 1)),
+        "hue": number_between(0, 0.5),
+    }
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         kinds: dict[str, tuple[float, Callable]] = {
@@ -125,7 +130,7 @@ class ChromaShift(_RgbTransform):
         "max_luma": (32 / 255, "Largest change of luma."),
         "max_chroma": (0.1, "Largest change of Cb, and of Cr."),
     }
-    NUMBERS: ClassVar = dict.fromkeys(PARAMS, (0, math.inf))
+    RULES: ClassVar = dict.fromkeys(PARAMS, number_between(0))
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
@@ -136,27 +141,28 @@ class ChromaShift(_RgbTransform):
 
 
 class Normalization(ImageTransform):
-    """A shift by `mean`, then a division by `stddev`.
-
-    By default 0..1 becomes -1..1.
-    """
+    """A shift by `mean`, then a division by `stddev`. By default 0..1 becomes -1..1."""
 
     PARAMS: ClassVar = {
         "mean": (0.5, "Value that becomes 0."),
         "stddev": (0.5, "The distance from the mean that becomes 1."),
     }
 
-    def __init__(self, params: InstantiableParams) -> None:
-        super().__init__(params)
-        mean, stddev = _numbers(params.mean), _numbers(params.stddev)
-        expected = "number, or a list with one for each channel"
-        self._check("mean", bool(mean), f"a {expected}")
-        self._check("stddev", min(stddev, default=0) > 0, f"a positive {expected}")
+    RULES: ClassVar = {
+        "mean": (
+            lambda x: bool(_numbers(x)),
+            "a number, or a list with one for each channel",
+        ),
+        "stddev": (
+            lambda x: min(_numbers(x), default=0) > 0,
+            "a positive number, or a list with one for each channel",
+        ),
+    }
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        for name in ("mean", "stddev"):
-            is_valid = len(_numbers(self.params.Get(name))) in (1, shape[2])
-            self._check(name, is_valid, f"a number for each of {shape[2]} channels")
+        expected = f"a number for each of {shape[2]} channels"
+        rule: Rule = (lambda x: len(_numbers(x)) in (1, shape[2]), expected)
+        check_params(self.params, dict.fromkeys(self.RULES, rule))
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

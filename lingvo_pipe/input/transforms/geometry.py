@@ -4,12 +4,11 @@ Shapes: images of H x W pixels in C channels. A window is int32 [4]: the row of 
 first pixel, the column, its height, its width.
 """
 
-import math
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.param_checks import integer_from, number_between
 from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
 
 
@@ -43,11 +42,12 @@ class CentralCrop(CropTransform):
         "fraction": (0.875, "Share of the height, and of the width, to keep.")
     }
 
-    def __init__(self, params: InstantiableParams) -> None:
-        super().__init__(params)
-        fraction = params.fraction
-        is_share = isinstance(fraction, int | float) and 0 < fraction <= 1
-        self._check("fraction", is_share, "a number above 0 and at most 1")
+    RULES: ClassVar = {
+        "fraction": (
+            lambda x: isinstance(x, int | float) and 0 < x <= 1,
+            "a number above 0 and at most 1",
+        )
+    }
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         return self._cropped(shape[0]), self._cropped(shape[1]), shape[2]
@@ -71,8 +71,7 @@ class PadAndCrop(ImageTransform):
         "padding": (4, "Pixels added on each side."),
         "fill": (0.5, "Value of the pixels added."),
     }
-    INTEGERS: ClassVar = {"padding": 0}
-    NUMBERS: ClassVar = {"fill": (0, 1)}
+    RULES: ClassVar = {"padding": integer_from(0), "fill": number_between(0, 1)}
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
@@ -102,15 +101,16 @@ class RandomAreaCrop(CropTransform):
         ),
     }
 
-    def __init__(self, params: InstantiableParams) -> None:
-        super().__init__(params)
-        checks = {
-            "area_range": (1, "shares of the image's area, above 0 and at most 1"),
-            "aspect_ratio_range": (math.inf, "positive ratios of width to height"),
-        }
-        for name, (maximum, expected) in checks.items():
-            is_valid = _is_range(params.Get(name)) and params.Get(name)[1] <= maximum
-            self._check(name, is_valid, f"two ascending {expected}")
+    RULES: ClassVar = {
+        "area_range": (
+            lambda x: _is_range(x) and x[1] <= 1,
+            "two ascending shares of the image's area, above 0 and at most 1",
+        ),
+        "aspect_ratio_range": (
+            lambda x: _is_range(x),
+            "two ascending, positive ratios of width to height",
+        ),
+    }
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
@@ -146,7 +146,7 @@ class Resize(ImageTransform):
         "width": (None, "Pixels from left to right."),
         "antialias": (None, "True to smooth images that become smaller."),
     }
-    INTEGERS: ClassVar = {"height": 1, "width": 1}
+    RULES: ClassVar = {"height": integer_from(1), "width": integer_from(1)}
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         return self.params.height, self.params.width, shape[2]
@@ -174,8 +174,7 @@ class Cutout(ImageTransform):
         "size": (16, "Pixels of each side of the square."),
         "fill": (0.5, "Value of the pixels in the square."),
     }
-    INTEGERS: ClassVar = {"size": 0}
-    NUMBERS: ClassVar = {"fill": (0, 1)}
+    RULES: ClassVar = {"size": integer_from(0), "fill": number_between(0, 1)}
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         sides = tf.shape(image)[:2]

@@ -1,17 +1,12 @@
-"""The base of transforms of images [H, W, C].
-
-Seeds of random numbers are int64 [2].
-"""
+"""The base of transforms of images [H, W, C]. Seeds of random numbers are int64 [2]."""
 
 import copy
-import math
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import is_count, is_number
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.input.param_checks import Rule, check_params
 
 ImageShape = tuple[int | None, int | None, int]
 
@@ -23,12 +18,9 @@ class ImageTransform:
         ValueError: if a param is out of range.
     """
 
-    # Default and description of each param, by name.
+    # Default and description of each param, and the rule for its values, by name.
     PARAMS: ClassVar[dict[str, tuple[Any, str]]] = {}
-    # The smallest value of params that are integers, by name; and the smallest and the
-    # largest value of other numbers.
-    INTEGERS: ClassVar[dict[str, int]] = {}
-    NUMBERS: ClassVar[dict[str, tuple[float, float]]] = {}
+    RULES: ClassVar[dict[str, Rule]] = {}
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -40,28 +32,14 @@ class ImageTransform:
 
     def __init__(self, params: InstantiableParams) -> None:
         self.params = params
-        for name, least in self.INTEGERS.items():
-            is_valid = is_count(params.Get(name), least)
-            self._check(name, is_valid, f"an integer of at least {least}")
-        for name, (minimum, maximum) in self.NUMBERS.items():
-            value = params.Get(name)
-            is_valid = is_number(value) and minimum <= value <= maximum
-            of_any = f"a number of at least {minimum}"
-            bounded = f"a number from {minimum} to {maximum}"
-            self._check(name, is_valid, of_any if math.isinf(maximum) else bounded)
-
-    def _check(self, name: str, is_valid: bool, expected: str) -> None:
-        check_params(self.params, {name: (is_valid, expected)}, "Set it")
+        check_params(params, self.RULES)
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         """Returns transformed images' (H, W, C), H and W None if they differ."""
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Transforms an image, float32 [H, W, C].
-
-        All randomness is from the seed.
-        """
+        """Transforms an image, float32 [H, W, C]. All randomness is from the seed."""
         raise NotImplementedError(f"{type(self).__name__}.Apply")
 
 

@@ -1,7 +1,4 @@
-"""A sequence of transforms of images [H, W, C].
-
-Seeds are int64 [2].
-"""
+"""A sequence of transforms of images [H, W, C]. Seeds are int64 [2]."""
 
 from collections.abc import Callable, Sequence
 
@@ -42,9 +39,10 @@ class TransformChain:
             cls = template.cls if is_template else None
             if not isinstance(cls, type) or not issubclass(cls, ImageTransform):
                 raise UserValueError(
-                    "train_transforms, eval_transforms: expected params of subclasses "
-                    f"of ImageTransform, got {template!r}. Write for example "
-                    "RandomFlip.Params()."
+                    path="input.train_transforms, input.eval_transforms",
+                    expected="params of subclasses of ImageTransform, such as "
+                    "RandomFlip.Params()",
+                    got=template,
                 )
             self._transforms.append(template.Instantiate())
             shape = self._transforms[-1].OutputShape(shape)

@@ -118,10 +118,9 @@ class AmoebaCell(CompositeLayer):
     def _depth(self, num: tf.Tensor | None) -> tf.Tensor:
         """Returns the cell's number over the number of all cells, [] float64."""
         if num is None:
-            raise UserValueError(
-                f"{self._path}: expected the number of cells so far as third input, "
-                "for drop-path, got None. Set counts_cells of the stem."
-            )
+            expected = "the number of cells so far as third input, for drop-path"
+            hint = "Set counts_cells of the stem."
+            raise UserValueError(path=self.path, expected=expected, got=None, hint=hint)
         return tf.cast(num[0], tf.float64) / self.params.num_cells
 
     @classmethod

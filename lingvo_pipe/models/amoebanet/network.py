@@ -104,10 +104,8 @@ def _auxiliary_head(
 ) -> InstantiableParams:
     """Returns the auxiliary classifier after `layers`, without its `num_classes`."""
     if image_shape is None:
-        raise UserValueError(
-            "image_shape: expected [H, W], got None. An auxiliary head's window "
-            "depends on the size of the images."
-        )
+        expected = "[H, W], which an auxiliary head's window depends on"
+        raise UserValueError(path="image_shape", expected=expected, got=None)
     image = (1, *image_shape, layers[0].num_in)
     _, *size, channels = cost_of_sequence(layers, image).out_shapes[0]
     head = tpl.Copy().Set(name="auxiliary_head", num_outputs=3)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import convolution
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
@@ -35,9 +34,9 @@ class Channels(NamedTuple):
 def operation(name: str, channels: Channels, stride: int = 1) -> InstantiableParams:
     """Returns params of a named operation: `[B, H/stride, W/stride, F]`."""
     if name not in _OPERATIONS:
+        expected = f"one of {sorted(_OPERATIONS)}"
         raise UserValueError(
-            f"A genotype's operation: expected one of {sorted(_OPERATIONS)}, "
-            f"got {name!r}.{did_you_mean(name, _OPERATIONS)}"
+            path="operation", expected=expected, got=name, names=_OPERATIONS
         )
     return SequentialLayer.Params().Set(sub=_OPERATIONS[name](channels, stride))
 

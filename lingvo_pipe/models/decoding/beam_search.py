@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.checks import check_counts, is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.attention import dim_size
 
@@ -90,7 +90,12 @@ def beam_search(
     Raises:
         ValueError: if a number is out of its range.
     """
-    _check(width, num_hypotheses)
+    check_counts(width=width)
+    if not is_count(num_hypotheses) or num_hypotheses > width:
+        expected = f"an integer from 1 to the beam's width, {width}"
+        raise UserValueError(
+            path="num_hypotheses", expected=expected, got=num_hypotheses
+        )
     penalties = tf.constant(length_penalties(length_penalty, max_length), dtype)
     max_penalties = tf.gather(penalties, max_lengths)
 
@@ -147,33 +152,18 @@ def length_penalties(alpha: float, max_length: int) -> np.ndarray:
         ValueError: if α is out of range.
     """
     if not 0 <= alpha < math.inf:
+        expected = "a finite number of at least 0, GNMT's α"
+        hint = "0 scores only by probability; 0.6 to 1 are usual."
         raise UserValueError(
-            "length_penalty: expected a finite number of at least 0, GNMT's α, got "
-            f"{alpha!r}. 0 scores only by probability; 0.6 to 1 are usual."
+            path="length_penalty", expected=expected, got=alpha, hint=hint
         )
     return ((5.0 + np.arange(max_length + 1)) / 6.0) ** alpha
-
-
-def _check(width: int, num_hypotheses: int) -> None:
-    if not is_count(width):
-        raise UserValueError(
-            f"width: expected an integer of at least 1, got {width!r}. A beam of width "
-            "1 is greedy search."
-        )
-    if not is_count(num_hypotheses) or num_hypotheses > width:
-        raise UserValueError(
-            "num_hypotheses: expected an integer from 1 to the beam's width, "
-            f"{width}, got {num_hypotheses!r}. Return fewer, or widen the beam."
-        )
 
 
 def _only_allowed(
     log_probs: tf.Tensor, must_end: tf.Tensor, eos_id: int, width: int
 ) -> tf.Tensor:
-    """Maps `[B·W, V]` to `[B, W, V]`.
-
-    If `must_end`, only the end token is allowed.
-    """
+    """Maps `[B·W, V]` to `[B, W, V]`. If `must_end`, only the end token is allowed."""
     num_tokens = log_probs.shape[-1]
     log_probs = tf.reshape(log_probs, [-1, width, num_tokens])
     is_not_end = tf.not_equal(tf.range(num_tokens), eos_id)

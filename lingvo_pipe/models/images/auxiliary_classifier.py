@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_positive
@@ -42,18 +42,16 @@ class AuxiliaryClassifierLayer(BaseLayer):
         self.CreateChild("classifier", p.classifier)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Returns the outputs.
-
-        In training label `[B]` and weight `[B]` follow them.
-        """
+        """Returns the outputs. In training label `[B]` and weight `[B]` follow them."""
         p = self.params
         outputs, targets = args[: p.num_outputs], args[p.num_outputs :]
         if not self.do_eval:
             if len(targets) != 2:
                 raise UserValueError(
-                    f"{self._path}: expected label and weight after {p.num_outputs} "
-                    f"outputs, got {len(targets)} inputs there. Set the task's "
-                    "feed_targets."
+                    path=self.path,
+                    expected=f"label and weight after {p.num_outputs} outputs",
+                    got=Words(f"{len(targets)} inputs there"),
+                    hint="Set the task's feed_targets.",
                 )
             label, weight = targets
             logits = self.classifier.FProp(theta.classifier, outputs[0])

@@ -31,8 +31,8 @@ class ClassificationImages:
 
     def __init__(self, class_names: Sequence[str] = ()):
         self._names = class_names
-        self._images: list[ClassifiedImage] = []
-        self._confusion: Confusion | None = None
+        self.images: list[ClassifiedImage] = []
+        self.confusion: Confusion | None = None
 
     def Add(self, input_batch: NestedMap, predictions: tf.Tensor) -> None:
         """Adds images `[B, H, W, C]`, label and weight `[B]`, and logits `[B, N]`."""
@@ -41,25 +41,25 @@ class ClassificationImages:
         predicted = tf.argmax(predictions, -1).numpy()[counts]
         num_classes = predictions.shape[-1]
         if num_classes <= _MAX_CLASSES_COUNTED:
-            self._confusion = self._confusion or Confusion(num_classes)
-            self._confusion.add(labels, predicted)
-        num_missing = _NUM_IMAGES - len(self._images)
+            self.confusion = self.confusion or Confusion(num_classes)
+            self.confusion.add(labels, predicted)
+        num_missing = _NUM_IMAGES - len(self.images)
         if num_missing and len(input_batch.image.shape) == 4:
             rows = np.flatnonzero(counts)[:num_missing]
             pixels = tf.gather(input_batch.image, rows).numpy()
             triples = zip(pixels, labels.tolist(), predicted.tolist(), strict=False)
-            self._images += [ClassifiedImage(*triple) for triple in triples]
+            self.images += [ClassifiedImage(*triple) for triple in triples]
 
     def Draw(self) -> dict[str, bytes]:
         """Returns the PNGs `images` and `confusion`, each if there is data for it."""
         drawn = {}
-        if self._images:
-            drawn["images"] = draw_images(self._images, self._name)
-        if self._confusion is not None:
-            classes = self._confusion.most_confused(_MAX_CLASSES_SHOWN)
+        if self.images:
+            drawn["images"] = draw_images(self.images, self._name)
+        if self.confusion is not None:
+            classes = self.confusion.most_confused(_MAX_CLASSES_SHOWN)
             if len(classes):
                 names = [self._name(c) for c in classes]
-                drawn["confusion"] = draw_confusion(self._confusion, classes, names)
+                drawn["confusion"] = draw_confusion(self.confusion, classes, names)
         return drawn
 
     def _name(self, label: int) -> str:
@@ -139,10 +139,7 @@ def displayed(pixels: np.ndarray) -> np.ndarray:
 def draw_confusion(
     confusion: Confusion, classes: np.ndarray, names: Sequence[str]
 ) -> bytes:
-    """Returns a PNG of counts of classes, int `[K]`.
-
-    Larger shares are darker.
-    """
+    """Returns a PNG of counts of classes, int `[K]`. Larger shares are darker."""
     size = len(classes) * _INCHES_PER_CLASS + _INCHES_OF_NAMES
     figure = _figure(size, size)
     panel = figure.subplots()

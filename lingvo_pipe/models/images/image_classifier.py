@@ -89,10 +89,7 @@ class ImageClassifier(BaseTask):
         }
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
-        """Returns `loss` and `accuracy`.
-
-        Labels are smoothed in training only.
-        """
+        """Returns `loss` and `accuracy`. Labels are smoothed in training only."""
         smoothing = 0.0 if self.do_eval else self.params.label_smoothing
         label, weight = targets.label, targets.weight
         return softmax_cross_entropy(predictions, label, weight, smoothing)

@@ -20,8 +20,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.hyperparams.frozen_values import copy_value
@@ -48,10 +47,7 @@ class KerasTask(BaseTask):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns params.
-
-        `ParamsOf` also sets the pipeline's cells.
-        """
+        """Returns params. `ParamsOf` also sets the pipeline's cells."""
         p = super().Params()
         p.Define(
             "loss",
@@ -113,12 +109,13 @@ class KerasTask(BaseTask):
         return p.Set(model_fingerprint=fingerprint(built))
 
     def __init__(self, params: InstantiableParams):
-        first = next(iter(params.pipeline.cell_tpl), None)
-        if first is None or first.cls is not KerasCell or first.model is None:
+        first = _first_cell(params)
+        if first is None:
             raise UserValueError(
-                f"{params.name}.pipeline.cell_tpl: expected the cells of a Keras "
-                f"model, got {first and first.cls.__name__!r}. Make the params by "
-                f"{type(self).__name__}.ParamsOf(function)."
+                path=f"{params.name}.pipeline.cell_tpl",
+                expected="the cells of a Keras model",
+                got=params.pipeline.cell_tpl,
+                hint=f"Make the params by {type(self).__name__}.ParamsOf(function).",
             )
         super().__init__(params)
         p = self.params
@@ -134,8 +131,8 @@ class KerasTask(BaseTask):
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
         """Raises ValueError if an image's channels, or the classes, do not fit."""
-        first = next(iter(p.pipeline.cell_tpl), None)
-        if first is None or first.cls is not KerasCell or first.model is None:
+        first = _first_cell(p)
+        if first is None:
             return  # The constructor refuses it.
         model = built_model(first.model, first.arguments, None).model
         takes, gives = (
@@ -176,9 +173,12 @@ class KerasTask(BaseTask):
         outputs = self.Outputs(predictions)
         if "loss" not in self._values or not tf.is_tensor(outputs):
             raise UserValueError(
-                f"{self.path}.loss: expected a loss of a model with one output, got "
-                f"{self.params.loss!r} for {len(tree.flatten(outputs))} outputs. Name "
-                "one of keras.losses, or define ComputeLoss in a subclass."
+                path=f"{self.path}.loss",
+                expected="a loss of a model with one output",
+                got=Words(
+                    f"{self.params.loss!r} for {len(tree.flatten(outputs))} outputs"
+                ),
+                hint="Name one of keras.losses, or define ComputeLoss in a subclass.",
             )
         original_outputs = outputs
         outputs = tf.cast(outputs, tf.as_dtype(keras.config.floatx()))
@@ -199,11 +199,19 @@ class KerasTask(BaseTask):
         return metrics
 
 
+def _first_cell(p: InstantiableParams) -> InstantiableParams | None:
+    """Returns params of the first cell of a Keras model, or None for other cells."""
+    first = next(iter(p.pipeline.cell_tpl), None)
+    is_keras = first is not None and first.cls is KerasCell and first.model is not None
+    return first if is_keras else None
+
+
 def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
     if "reduction" in arguments:
         raise UserValueError(
-            f"{path}_arguments['reduction']: expected no reduction: the loss is the "
-            f"mean by the task's weights, got {arguments['reduction']!r}. Leave it out."
+            path=f"{path}_arguments['reduction']",
+            expected="none, as the loss is the mean by the task's weights",
+            got=arguments["reduction"],
         )
     resolved: Any = _named(keras.losses, loss, path) if isinstance(loss, str) else loss
     is_class = inspect.isclass(resolved)
@@ -224,11 +232,8 @@ def _named(module: Any, name: Any, path: str) -> Any:
     with contextlib.suppress(ValueError):  # If it is no abbreviation, such as mse.
         choices.setdefault(name, keras.losses.get(str(name)))
     if name not in choices:
-        raise UserValueError(
-            f"{path}: expected a name of {module.__name__}, one of {sorted(choices)}, "
-            f"got {name!r}. "
-            f"{did_you_mean(str(name), choices).strip() or 'Choose one of these.'}"
-        )
+        expected = f"a name of {module.__name__}, one of {sorted(choices)}"
+        raise UserValueError(path=path, expected=expected, got=name, names=choices)
     return choices[name]
 
 

@@ -12,7 +12,7 @@ import math
 
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.attention import dim_size
@@ -53,7 +53,11 @@ def beam_decode(
     Raises:
         ValueError: if a param is out of its range.
     """
-    _check(p)
+    check_counts(max_extra_length=p.max_extra_length)
+    if not 0 <= p.max_length_ratio < math.inf:
+        expected = "a finite number of at least 0"
+        got = p.max_length_ratio
+        raise UserValueError(path="max_length_ratio", expected=expected, got=got)
     num_source_tokens = source.ids.shape[1]
     max_length = math.floor(p.max_length_ratio * num_source_tokens) + p.max_extra_length
     memory = incremental.run_source(cells, source)
@@ -81,24 +85,8 @@ def beam_decode(
         )
 
 
-def _check(p: Params) -> None:
-    if not 0 <= p.max_length_ratio < math.inf:
-        raise UserValueError(
-            "max_length_ratio: expected a finite number of at least 0, got "
-            f"{p.max_length_ratio!r}. 1.0 is usual."
-        )
-    if not is_count(p.max_extra_length):
-        raise UserValueError(
-            "max_extra_length: expected an integer of at least 1, for the end token, "
-            f"got {p.max_extra_length!r}. 50 is usual."
-        )
-
-
 def _max_lengths(p: Params, source: NestedMap) -> tf.Tensor:
-    """Returns `[B]` maximal lengths.
-
-    The source's padding does not count.
-    """
+    """Returns `[B]` maximal lengths. The source's padding does not count."""
     lengths = tf.math.count_nonzero(source.segment_ids, 1, dtype=tf.int32)
     of_source = tf.floor(p.max_length_ratio * tf.cast(lengths, tf.float64))
     return tf.cast(of_source, tf.int32) + p.max_extra_length

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.models.transformer.logits import LogitsLayer
 from lingvo_pipe.models.transformer.streams import SOURCE, TARGET, StreamEmbeddingLayer
@@ -67,21 +67,21 @@ def placed_cells(
 
 def _placed(layer: BaseLayer, theta: NestedMap, device: str | None) -> PlacedCell:
     if not isinstance(layer, _KINDS):
-        raise UserValueError(
-            f"{layer.path}: expected {', '.join(kind.__name__ for kind in _KINDS)} for "
-            f"decoding token by token, got {type(layer).__name__}."
-        )
+        names = ", ".join(kind.__name__ for kind in _KINDS)
+        expected = f"{names} for decoding token by token"
+        got = Words(type(layer).__name__)
+        raise UserValueError(path=layer.path, expected=expected, got=got)
     cell = PlacedCell(layer, theta, device)
     if cell.has_states and not layer.params.causal:
+        expected = "True for decoding token by token"
+        hint = "Train the model with causal=True."
         raise UserValueError(
-            f"{layer.path}.causal: expected True for decoding token by token, got "
-            "False. Train the model with causal=True."
+            path=f"{layer.path}.causal", expected=expected, got=False, hint=hint
         )
     if device is not None and must_compile(device):
-        raise UserValueError(
-            f"{layer.path}: expected a CPU or GPU for decoding, got {device}. Choose "
-            "other --devices: a checkpoint fits any."
-        )
+        expected = "a CPU or GPU for decoding"
+        hint = "Choose other --devices: a checkpoint fits any."
+        raise UserValueError(path=layer.path, expected=expected, got=device, hint=hint)
     with tf.device(device):
         local = tf.nest.map_structure(tf.identity, layer.CastTheta(theta))
     return cell._replace(theta=local)

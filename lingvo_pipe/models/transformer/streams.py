@@ -96,10 +96,7 @@ class StreamEmbeddingLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the embedding.
-
-        The last slice has the positions and the dropout.
-        """
+        """Cuts the embedding. The last slice has the positions and the dropout."""
         embedding = cls.SliceableParts(p)["embedding"]
         tables = slices_of(embedding, part_slices(num_slices, "embedding"))
         tpl = CopyFieldsTo(p, _StreamEmbeddingSlice.Params()).Set(name="")

@@ -86,10 +86,7 @@ class TransformerLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the parts.
-
-        A part that is not cut becomes one cell.
-        """
+        """Cuts the parts. A part that is not cut becomes one cell."""
         tpl = CopyFieldsTo(p, TransformerSlice.Params(), ignore_unknown_keys=True)
         slices = []
         for name, part in cls.SliceableParts(p).items():

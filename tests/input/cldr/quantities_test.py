@@ -1,7 +1,6 @@
 """Amounts, as CLDR writes them."""
 
 import unicodedata
-from decimal import Decimal
 
 import pytest
 from babel.numbers import format_compact_decimal
@@ -58,12 +57,13 @@ def test_durations_are_lists_of_units(language, text):
     assert write(kind_named("duration"), language, value) == text
 
 
-def test_the_digits_of_all_languages_are_the_number_s():
-    kind = kind_named("number")
+@pytest.mark.parametrize("name", ["number", "percentage"])
+def test_the_digits_of_all_languages_are_the_number_s(name):
+    kind = kind_named(name)
     for language, value in samples(kind, 20):
         text = language.plain(kind.render(language, value))
         digits = "".join(str(unicodedata.digit(c)) for c in text if c.isdigit())
-        assert int(digits) in (value[0], value[0] // 10), (language.locale, text)
+        assert int(digits) in (value[0], value[0] / 10), (language.locale, text)
 
 
 def test_round_numbers_are_those_of_babel_where_it_is_right():
@@ -90,12 +90,3 @@ def test_round_numbers_are_those_of_babel_where_it_is_right():
 def test_prices_have_the_currency_s_decimals():
     assert write(kind_named("price"), "en", (5_000, "KWD")) == "5.000 Kuwaiti dinars"
     assert write(kind_named("price"), "en", (5, "EUR")) == "0.05 euros"
-
-
-def test_numbers_do_not_lose_digits():
-    kind = kind_named("percentage")
-    for language, value in samples(kind, 20):
-        text = language.plain(kind.render(language, value))
-        digits = "".join(str(unicodedata.digit(c)) for c in text if c.isdigit())
-        tenths = Decimal(value[0])
-        assert int(digits) in (tenths, tenths / 10), (language.locale, text)

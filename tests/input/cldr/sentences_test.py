@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import EIGHT, ENGLISH, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import (
     KINDS,
     Phrase,
@@ -13,6 +13,7 @@ from lingvo_pipe.input.cldr.sentences import (
     split_of,
 )
 from tests.input.cldr.value_samples import kind_named, kinds_named, samples
+from tests.support.errors import fails
 
 
 def sentences(split, languages=EIGHT, num_sentences=400, seed=0):
@@ -82,16 +83,6 @@ def test_texts_are_normal():
             assert text
 
 
-def test_no_content_is_of_both_splits():
-    train, test = (
-        {content for s in sentences(split) for content in s.contents()}
-        for split in ("train", "test")
-    )
-    assert len(train) > 5000
-    assert len(test) > 2000
-    assert not train & test
-
-
 def values_by_brute_force(split):
     """Returns all dates, times and so on of a split, however they are written."""
     found = set()
@@ -114,6 +105,7 @@ def values_by_brute_force(split):
 
 def test_no_value_is_of_both_splits():
     train, test = values_by_brute_force("train"), values_by_brute_force("test")
+    assert len(train) > 5000
     assert len(test) > 2000
     assert not train & test
 
@@ -177,5 +169,5 @@ def test_every_kind_can_be_written_in_every_language():
 
 
 def test_an_unknown_split_is_refused():
-    with pytest.raises(ValueError, match="split.*train.*test.*'dev'"):
+    with fails(path="split", got="dev"):
         draw_sentence("de", "dev", 0)

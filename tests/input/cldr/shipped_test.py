@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import EIGHT, ENGLISH, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import draw_sentence
 from lingvo_pipe.input.cldr.shipped import (
     ALL_VOCABULARY,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lingvo_pipe.input.cldr.language import Language, get_language
-from lingvo_pipe.input.cldr.languages import ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.language import ENGLISH, LANGUAGES, Language, get_language
 from lingvo_pipe.input.cldr.phrase_kind import Draws, Kind
 from lingvo_pipe.input.cldr.sentences import KINDS
 

@@ -6,7 +6,7 @@ import socket
 import pytest
 import tensorflow_datasets as tfds
 
-from lingvo_pipe.input.cldr.languages import EIGHT, LANGUAGES
+from lingvo_pipe.input.cldr.language import EIGHT, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import draw_sentence
 from lingvo_pipe.input.embedded.cldr_sentences import CldrSentences, Translations
 from lingvo_pipe.input.prepared_dataset import find_builder

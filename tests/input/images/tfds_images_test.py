@@ -7,7 +7,9 @@ import tensorflow_datasets as tfds
 
 from lingvo_pipe.input.images.image_source import ImageFormat
 from lingvo_pipe.input.images.tfds_images import TfdsImages
-from tests.input.example_images import CLASSES, SIZES, example, prepare_photos
+from tests.input.example_images import CLASSES, SIZES, example
+from tests.input.listed_examples import ListedExamples, prepare
+from tests.support.errors import fails
 
 # Name: height and width, if all images have the same; number of classes.
 CATALOG = {
@@ -23,9 +25,9 @@ CATALOG = {
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    data_dir = tmp_path_factory.mktemp("data")
-    prepare_photos(data_dir)
-    return str(data_dir)
+    data_dir = str(tmp_path_factory.mktemp("data"))
+    prepare("photos", data_dir)
+    return data_dir
 
 
 def read(source, indices):
@@ -122,15 +124,14 @@ def test_a_part_of_a_split_is_a_part_of_it(data_dir):
 
 
 def test_what_is_not_there_is_named_with_the_command_that_prepares_it(tmp_path):
-    place = str(tmp_path)
-    for name in ("cifar10", "imagenet2012"):
-        with pytest.raises(ValueError, match=f"/{name}/") as raised:
-            TfdsImages(name, place).Open("train")
-        command = f": lingvo_pipe prepare --dataset={name} --data_dir={place}"
-        assert str(raised.value).endswith(command)
     # A builder of the user's own is found by importing it.
-    with pytest.raises(ValueError, match=" --imports=tests.input.example_images$"):
-        TfdsImages("photos", place).Open("train")
+    imports = " --imports=tests.input.example_images"
+    for name, more in (("cifar10", ""), ("imagenet2012", ""), ("photos", imports)):
+        with fails(path="dataset") as info:
+            TfdsImages(name, str(tmp_path)).Open("train")
+        assert f"{name}, which is not in {tmp_path}/{name}/" in info.value.got
+        command = f"lingvo_pipe prepare --dataset={name} --data_dir={tmp_path}{more}"
+        assert info.value.hint == f"Prepare it with: {command}"
     assert not list(tmp_path.iterdir())
 
 
@@ -138,31 +139,18 @@ def test_a_split_without_labels_is_refused(tmp_path):
     builder = unprepared("cifar10", tmp_path)
     image = np.zeros([32, 32, 3], np.uint8)
     write(builder, [{"id": "a", "image": image, "label": -1}])
-    with pytest.raises(ValueError, match=r"^split\b.*labels.*'train'.*cifar10"):
+    with fails(path="split", got="train"):
         TfdsImages("cifar10", str(tmp_path)).Open("train")
 
 
-class Sentences(tfds.core.GeneratorBasedBuilder):
+class Sentences(ListedExamples):
     """A data set of something else than images."""
 
-    VERSION = tfds.core.Version("1.0.0")
-
-    def _info(self):
-        features = {
-            "text": tfds.features.Text(),
-            "label": tfds.features.Scalar(np.int64),
-        }
-        return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.FeaturesDict(features)
-        )
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
-
-    def _generate_examples(self):
-        yield 0, {"text": "a", "label": 0}
+    def Features(self):
+        return {"text": tfds.features.Text(), "label": tfds.features.Scalar(np.int64)}
 
 
 def test_a_data_set_without_images_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"'image'.*'sentences'.*\blabel\b.*\btext\b"):
+    with fails(path="dataset") as info:
         TfdsImages("sentences", str(tmp_path))
+    assert info.value.got.startswith("'sentences' with label ")

@@ -11,8 +11,7 @@ from absl import logging as absl_logging
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.measured_pairs import RowLimit, measure
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
-from lingvo_pipe.input.text.vocabulary import Vocabulary
-from tests.input.text.small_texts import vocabulary_file
+from tests.support.errors import fails
 
 ROWS = [
     ("ab ab ab ab ab ab", "fg", "aa", "bb"),
@@ -36,22 +35,6 @@ class Rows:
 
     def Where(self, number):
         return f"row {number}"
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocabulary") / "small.vocab"
-    path.write_bytes(vocabulary_file())
-    return Vocabulary(str(path))
-
-
-@pytest.fixture
-def logged(monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr(
-        absl_logging, "warning", lambda text, *args: lines.append(text % args)
-    )
-    return lines
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 1024])
@@ -115,19 +98,19 @@ def test_nothing_is_said_where_all_fit(vocabulary, logged):
 
 def test_it_is_an_error_if_that_is_asked_for(vocabulary):
     measured = measure(Rows(), vocabulary)
-    with pytest.raises(ValueError, match=r"allow_left_out\W.*False\D+1\D+4\D+aa-bb"):
+    with fails(path="input.data") as info:
         measured.fitting(limit(4), limit(4), False)
+    assert info.value.got.startswith("1 of 4 sentences of aa-bb are too long, 1 empty")
 
 
 def test_a_pair_of_which_nothing_is_left_is_an_error(vocabulary, logged):
     measured = measure(Rows([*ROWS[:2], ROWS[4]]), vocabulary)
-    told = r"source_length\W+10\b.*target_length\W+10\b.*bb-aa"
-    with pytest.raises(ValueError, match=told):
+    with fails(path="input.data", got="none of bb-aa"):
         measured.fitting(limit(9), limit(9, 1, "target_length"), True)
 
 
 def test_no_sentences_are_an_error(vocabulary):
-    with pytest.raises(ValueError, match=r"none.*\bdata\b"):
+    with fails(path="input.data"):
         measure(Rows([]), vocabulary)
 
 

@@ -11,6 +11,7 @@ from lingvo_pipe.input.text.mixture_order import (
     quotas,
     sampling_probabilities,
 )
+from tests.support.errors import fails
 
 # Sentences of three pairs, in turns and out of order.
 MEMBERS = {
@@ -128,14 +129,6 @@ def test_probabilities_are_flattened_shares(temperature):
     )
 
 
-def test_between_every_sentence_alike_and_every_pair_alike():
-    np.testing.assert_allclose(sampling_probabilities([3, 1], 1), [0.75, 0.25])
-    np.testing.assert_allclose(sampling_probabilities([3, 1], math.inf), [0.5, 0.5])
-    # 100,000 times as many sentences are read ten times as often.
-    large, small = sampling_probabilities([10**9, 10**4], 5)
-    assert large / small == pytest.approx(10)
-
-
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize("sizes", [[1], [5, 5, 5], [1, 2, 300], [1] * 50 + [1000]])
 def test_every_pair_has_its_due_at_any_time(sizes, temperature):
@@ -148,11 +141,7 @@ def test_every_pair_has_its_due_at_any_time(sizes, temperature):
         assert all(a >= b for a, b in zip(after, before, strict=True))
 
 
-def test_at_temperature_one_a_block_is_an_epoch():
-    assert quotas(SIZES, 1, sum(SIZES), 7) == [7 * size for size in SIZES]
-
-
-@pytest.mark.parametrize("temperature", [0.99, 0, -5, math.nan])
+@pytest.mark.parametrize("temperature", [0.99, math.nan, "5"])
 def test_temperatures_below_one_are_refused(temperature):
-    with pytest.raises(ValueError, match=rf"temperature.*\b1\b.* {temperature}\b"):
+    with fails(path="temperature", got=temperature):
         sampling_probabilities([1, 2], temperature)

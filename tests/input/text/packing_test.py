@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.input.text.batch_plan import pack
+from tests.support.errors import fails
 
 
 def lengths_like(number, capacity, seed=0, ratio=1.0):
@@ -109,7 +110,7 @@ def test_rows_never_change():
     assert pack(lengths, (10, 10)) == [[0, 4], [2, 3], [1, 6], [5, 7]]
 
 
-@pytest.mark.parametrize("wrong", [[11, 3], [3, 11], [0, 3], [3, 0]])
+@pytest.mark.parametrize("wrong", [[11, 3], [3, 11], [3, 0]])
 def test_what_does_not_fit_a_row_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"\b1\b.*\(10, 10\).*\[.*\]"):
+    with fails(path="lengths"):
         pack(np.array([[5, 5], wrong]), (10, 10))

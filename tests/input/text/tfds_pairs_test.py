@@ -1,13 +1,14 @@
 """Translations of TensorFlow Datasets: texts by language, or rows with languages."""
 
 import itertools
-import re
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
 from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
+from tests.input.listed_examples import ListedExamples, prepare
+from tests.support.errors import fails
 
 TEXTS = {"de": ["eins", "zwei", "drei"], "en": ["one", "two", "three"]}
 ROWS = [
@@ -18,53 +19,34 @@ ROWS = [
 ]
 
 
-class ByLanguage(tfds.core.GeneratorBasedBuilder):
+class ByLanguage(ListedExamples):
     """`by_language`, as the data sets of WMT are."""
 
-    VERSION = tfds.core.Version("1.0.0")
+    def Features(self):
+        return tfds.features.Translation(languages=sorted(TEXTS))
 
-    def _info(self):
-        features = tfds.features.Translation(languages=sorted(TEXTS))
-        return tfds.core.DatasetInfo(
-            builder=self, features=features, disable_shuffling=True
-        )
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
-
-    def _generate_examples(self):
-        for number, texts in enumerate(zip(*TEXTS.values(), strict=True)):
-            yield number, dict(zip(TEXTS, texts, strict=True))
+    def Examples(self):
+        for texts in zip(*TEXTS.values(), strict=True):
+            yield dict(zip(TEXTS, texts, strict=True))
 
 
-class ByRow(tfds.core.GeneratorBasedBuilder):
+class ByRow(ListedExamples):
     """`by_row`: languages differ from row to row."""
 
-    VERSION = tfds.core.Version("1.0.0")
     NAMES = ("source", "target", "source_language", "target_language")
 
-    def _info(self):
-        features = {name: tfds.features.Text() for name in self.NAMES}
-        return tfds.core.DatasetInfo(
-            builder=self,
-            features=tfds.features.FeaturesDict(features),
-            disable_shuffling=True,
-        )
+    def Features(self):
+        return {name: tfds.features.Text() for name in self.NAMES}
 
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
-
-    def _generate_examples(self):
-        for number, row in enumerate(ROWS):
-            yield number, dict(zip(self.NAMES, row, strict=True))
+    def Examples(self):
+        return [dict(zip(self.NAMES, row, strict=True)) for row in ROWS]
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("data"))
     for name in ("by_language", "by_row"):
-        builder = tfds.builder(name, data_dir=folder)
-        builder.download_and_prepare(file_format="array_record")
+        prepare(name, folder)
     return folder
 
 
@@ -119,39 +101,29 @@ def test_languages_are_known_without_the_data(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "values", "message"),
+    ("dataset", "values", "path", "got"),
     [
-        ("by_langage", {}, "dataset.*'by_langage'.*'by_language'"),
-        ("by_row", {"split": "tran"}, "split.*by_row.*'tran'.*'train'"),
-        ("optdigits", {}, "dataset.*source, target,.*optdigits.*image, label"),
-        (
-            "by_language",
-            {"pairs": [("de", "eng")]},
-            "pairs.*by_language.*de, en.*'eng'.*'en'",
-        ),
-        ("by_row", {"pairs": [("fr", "ne")]}, "pairs.*by_row.*'ne'.*'en'"),
-        ("by_row", {"pairs": [("en", "fr")]}, r"pairs.*by_row.*\[\('en', 'fr'\)\]"),
+        ("by_langage", {}, "dataset", "by_langage"),
+        ("by_row", {"split": "tran"}, "split", "tran"),
+        ("optdigits", {}, "dataset", "optdigits with image, label"),
+        ("by_language", {"pairs": [("de", "eng")]}, "pairs", "eng"),
+        ("by_row", {"pairs": [("fr", "ne")]}, "pairs", "ne"),
+        ("by_row", {"pairs": [("en", "fr")]}, "pairs", [("en", "fr")]),
     ],
 )
-def test_what_can_not_be_read_is_named(data_dir, dataset, values, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_can_not_be_read_is_named(data_dir, dataset, values, path, got):
+    with fails(path=path, got=got):
         pairs_of(dataset, **values).Open(data_dir)
 
 
-def test_a_data_set_that_is_not_prepared_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"by_row.* prepare --dataset=by_row "):
-        pairs_of("by_row").Open(str(tmp_path))
-
-
-@pytest.mark.parametrize("pairs", [[], ["de-en"], [("de", "de")], [("de",)], "de"])
-def test_pairs_must_be_pairs(pairs):
-    value = re.escape(repr(pairs))
-    with pytest.raises(ValueError, match=f"pairs.*None.*{value}.*TfdsPairs"):
-        pairs_of("by_row", pairs=pairs)
-
-
-@pytest.mark.parametrize("name", ["dataset", "split"])
-def test_names_must_be_set(name):
-    p = TfdsPairs.Params().Set(dataset="by_row").Set(**{name: None})
-    with pytest.raises(ValueError, match=f"{name}.*None.*TfdsPairs"):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("pairs", x) for x in ([], ["de-en"], [("de", "de")], [("de",)], "de")],
+        *[("dataset", None), ("split", None)],
+    ],
+)
+def test_params_must_be_set(name, value):
+    p = TfdsPairs.Params().Set(dataset="by_row").Set(**{name: value})
+    with fails(path=f"TfdsPairs.{name}", got=value):
         p.Instantiate()

@@ -1,14 +1,12 @@
 """Batches of translations: no sentence lost, each whole, the same from any step on."""
 
 import collections
-import hashlib
 import math
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import logging
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.input_generator import InputGenerator
@@ -18,6 +16,7 @@ from tests.input.text.read_batches import (
     all_texts,
     asked_for,
     assert_same,
+    digest_of,
     segments,
     take,
 )
@@ -27,20 +26,15 @@ from tests.input.text.small_texts import (
     files_of,
     pairs_of,
     translation_input,
-    write_texts,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 EVERY = [
     (*sentences, *languages)
     for languages in SIZES
     for sentences in pairs_of(*languages)
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_texts(tmp_path_factory.mktemp("texts"))
 
 
 # ---- What is in a batch.
@@ -86,15 +80,19 @@ def test_source_and_target_have_the_same_segments(folder):
 
 
 def test_languages_may_be_left_unsaid(folder):
-    plain = translation_input(folder, language_tokens=False, vocab_file="small.vocab")
-    tokens = [
-        s for b in take(plain.EvalBatches()) for row in segments(b.source) for s in row
-    ]
-    tagged = translation_input(folder)
-    others = [
-        s for b in take(tagged.EvalBatches()) for row in segments(b.source) for s in row
-    ]
-    assert sorted(tokens) == sorted(sentence[1:] for sentence in others)
+    plain, tagged = (
+        [
+            sentence
+            for batch in take(given.EvalBatches())
+            for row in segments(batch.source)
+            for sentence in row
+        ]
+        for given in (
+            translation_input(folder, language_tokens=False),
+            translation_input(folder),
+        )
+    )
+    assert sorted(plain) == sorted(sentence[1:] for sentence in tagged)
 
 
 def test_rows_are_filled(folder):
@@ -198,9 +196,7 @@ def test_seeds_choose_the_order(folder):
 def test_batches_never_change(folder):
     # Other bytes here would break every run that is resumed.
     batches = take(translation_input(folder).TrainBatches(5), 4)
-    parts = [np.ascontiguousarray(part) for b in batches for part in b.Flatten()]
-    digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
-    assert digest[:16] == "90c6ad32a9768a81"
+    assert digest_of(batches) == "90c6ad32a9768a81"
 
 
 # ---- Evaluation and decoding.
@@ -249,36 +245,27 @@ def test_sentences_of_one_length_are_decoded_together(folder):
     assert np.all(np.diff(np.concatenate(lengths)) <= 0)
 
 
-def test_decoding_leaves_out_long_sources_alone(folder, monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr(
-        logging, "warning", lambda text, *args: lines.append(text % args)
-    )
+def test_decoding_leaves_out_long_sources_alone(folder, logged):
     given = translation_input(folder, source_length=64, target_length=8)
-    assert sum(batch.weight.sum() for batch in take(given.DecodeBatches())) == len(
-        EVERY
-    )
-    assert not lines
+    number = sum(batch.weight.sum() for batch in take(given.DecodeBatches()))
+    assert number == len(EVERY)
+    assert not logged
     given = translation_input(folder, source_length=16, target_length=8)
     number = sum(batch.weight.sum() for batch in take(given.DecodeBatches()))
     assert 0 < number < len(EVERY)
     given.DecodeBatches()
-    (line,) = lines  # Said once, however often they are asked for.
+    (line,) = logged  # Said once, however often they are asked for.
     assert re.search(r"source_length\W+16\b", line)
 
 
 # ---- What can't be.
 
 
-def test_long_sentences_are_counted_and_left_out(folder, monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr(
-        logging, "warning", lambda text, *args: lines.append(text % args)
-    )
+def test_long_sentences_are_counted_and_left_out(folder, logged):
     given = translation_input(folder, source_length=16, target_length=14)
     texts = all_texts(given, take(given.EvalBatches()))
     given.TrainBatches()
-    (line,) = lines
+    (line,) = logged
     left = len(EVERY) - len(texts)
     before = line.partition("/")[0]  # The first file.
     counts = [int(found) for found in re.findall(r"(\d+)\D+\d+\D+ \w\w-\w\w\b", before)]
@@ -292,9 +279,9 @@ def test_long_sentences_may_be_an_error(folder):
     )
     # Before the first batch: a test set would else be refused after the training.
     for batches in (given.TrainBatches, given.EvalBatches, given.DecodeBatches):
-        told = r"allow_left_out.*False.* aa-bb\W.*line \d+\b.*/aa-bb\.aa .*_length\W+\d"
-        with pytest.raises(ValueError, match=told):
+        with fails(path="input.data") as info:
             batches()
+        assert re.search(r" aa-bb .*line \d+ of .*_length \d", info.value.got)
 
 
 # ---- Data sets of one's own.

@@ -20,6 +20,7 @@ from lingvo_pipe.input.transforms.geometry import (
 )
 from lingvo_pipe.input.transforms.image_transform import ImageTransform
 from tests.input.transforms.many_seeds import random_image, seed
+from tests.support.errors import fails
 
 RANDOM = [
     RandomAreaCrop.Params(),
@@ -112,44 +113,31 @@ def test_the_image_is_left_as_it_was(params):
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
+    ("cls", "name", "values"),
     [
-        (Cutout.Params().Set(size=-1), r"^size\b.*\b0\b.*-1\b"),
-        (Cutout.Params().Set(size=2.5), r"^size\b.*\b2\.5\b.*Cutout"),
-        (Cutout.Params().Set(size=True), r"^size\b.*True"),
-        (Cutout.Params().Set(fill=2), r"^fill\b.*\b0\b.*\b1\b.*\b2\b"),
-        (PadAndCrop.Params().Set(padding=-1), "padding.*-1"),
-        (PadAndCrop.Params().Set(fill=None), r"^fill\b.*None"),
-        (Resize.Params(), "height.*None"),
-        (Resize.Params().Set(height=8), "width.*None.*Resize"),
-        (Resize.Params().Set(height=8, width=0), r"width.*\b0\b"),
-        (CentralCrop.Params().Set(fraction=0), r"fraction.*\b0\b.*\b1\b.*\b0\b"),
-        (CentralCrop.Params().Set(fraction=1.1), r"fraction.*\b1\.1\b"),
-        (ChromaShift.Params().Set(max_luma=-1), "max_luma.*-1"),
-        (
-            ChromaShift.Params().Set(max_chroma=float("nan")),
-            r"max_chroma.*\bnan\b",
-        ),
-        (ColorDistortion.Params().Set(hue=0.6), r"^hue\b.*\b0\.5\b.*\b0\.6\b"),
-        (ColorDistortion.Params().Set(contrast="a"), "contrast.*'a'"),
-        (Normalization.Params().Set(mean=None), r"^mean\b.*None"),
-        (Normalization.Params().Set(stddev=[1, 0]), r"stddev.*\[1, 0\]"),
-        (Normalization.Params().Set(stddev=[]), r"stddev.*\[\]"),
-        (RandomAreaCrop.Params().Set(area_range=[0, 1]), r"area_range.*\[0, 1\]"),
-        (RandomAreaCrop.Params().Set(area_range=[0.5, 2]), r"area_range.*\[0\.5, 2\]"),
-        (RandomAreaCrop.Params().Set(area_range=0.5), r"area_range.*\b0\.5\b"),
-        (
-            RandomAreaCrop.Params().Set(aspect_ratio_range=[2, 1]),
-            r"aspect_ratio_range.*\[2, 1\]",
-        ),
+        (Cutout, "size", [-1, 2.5, True]),
+        (Cutout, "fill", [2, None]),
+        (PadAndCrop, "padding", [-1]),
+        (Resize, "height", [None, 0]),
+        (CentralCrop, "fraction", [0, 1.1, "a"]),
+        (ChromaShift, "max_luma", [-1, float("nan")]),
+        (ColorDistortion, "hue", [0.6]),
+        (Normalization, "mean", [None, []]),
+        (Normalization, "stddev", [[1, 0], []]),
+        (RandomAreaCrop, "area_range", [[0, 1], [0.5, 2], 0.5]),
+        (RandomAreaCrop, "aspect_ratio_range", [[2, 1]]),
     ],
 )
-def test_params_out_of_range_are_refused(params, message):
-    with pytest.raises(ValueError, match=message):
-        params.Instantiate()
+def test_params_out_of_range_are_refused(cls, name, values):
+    for value in values:
+        p = cls.Params()
+        if cls is Resize:
+            p.Set(height=8, width=8)
+        with fails(path=f"{cls.__name__}.{name}", got=value):
+            p.Set(**{name: value}).Instantiate()
 
 
 @pytest.mark.parametrize("cls", [ChromaShift, ColorDistortion])
 def test_colors_need_three_channels(cls):
-    with pytest.raises(ValueError, match=rf"{cls.__name__}\b.*\b3\b.*\b1\b"):
+    with fails(path=cls.__name__, got=1):
         cls.Params().Instantiate().OutputShape((8, 8, 1))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.input.transforms.geometry import CropTransform
+from lingvo_pipe.input.transforms.geometry import CropTransform, keep_window
 from lingvo_pipe.input.transforms.image_transform import ImageTransform
+from lingvo_pipe.input.transforms.transform_chain import TransformChain
 
 
 def seed(number: int) -> tf.Tensor:
@@ -24,6 +25,15 @@ def apply_many(
 ) -> np.ndarray:
     """Returns [num_seeds, H, W, C]: the image transformed with each seed."""
     return _map(lambda s: transform.Apply(tf.constant(image), s), num_seeds, tf.float32)
+
+
+def run_chain(templates: list, image: np.ndarray, number: int = 0) -> np.ndarray:
+    """Returns an image after all transforms, with a seed."""
+    chain = TransformChain(templates, (None, None, image.shape[2]))
+    choose = chain.first_window(seed(number))
+    if choose is not None:
+        image = keep_window(image, choose(tf.shape(image)))
+    return chain.apply_after_window(tf.constant(image), seed(number)).numpy()
 
 
 def windows(

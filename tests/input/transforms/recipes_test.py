@@ -1,13 +1,11 @@
 """The published preprocessing: sizes, ranges, and random in training alone."""
 
 import pytest
-import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.transforms import recipes
-from lingvo_pipe.input.transforms.geometry import keep_window
 from lingvo_pipe.input.transforms.transform_chain import TransformChain
-from tests.input.transforms.many_seeds import random_image, seed
+from tests.input.transforms.many_seeds import random_image, run_chain
 
 CASES = [
     (recipes.imagenet(24), (45, 60, 3), (24, 24, 3)),
@@ -17,21 +15,12 @@ CASES = [
 ]
 
 
-def run(templates, image, number):
-    chain = TransformChain(templates, (None, None, image.shape[2]))
-    choose = chain.first_window(seed(number))
-    image = tf.constant(image)
-    if choose is not None:
-        image = keep_window(image, choose(tf.shape(image)))
-    return chain.apply_after_window(image, seed(number)).numpy()
-
-
 @pytest.mark.parametrize(("recipe", "before", "after"), CASES)
 def test_sizes_and_values_are_as_expected(recipe, before, after):
     image = random_image(*before)
     for templates in recipe.values():
         assert TransformChain(templates, before).output_shape == after
-        made = run(templates, image, 0)
+        made = run_chain(templates, image)
         assert made.shape == after
         assert -1 <= made.min() < -0.5
         assert 0.5 < made.max() <= 1
@@ -41,7 +30,7 @@ def test_sizes_and_values_are_as_expected(recipe, before, after):
 def test_training_is_random_and_evaluation_is_not(recipe, before, after):
     image = random_image(*before)
     for name, templates in recipe.items():
-        made = {run(templates, image, number).tobytes() for number in range(10)}
+        made = {run_chain(templates, image, number).tobytes() for number in range(10)}
         assert len(made) == (10 if name == "train_transforms" else 1)
 
 

@@ -12,31 +12,21 @@ from lingvo_pipe.input.transforms.geometry import (
     RandomAreaCrop,
     RandomFlip,
     Resize,
-    keep_window,
 )
 from lingvo_pipe.input.transforms.transform_chain import (
     TransformChain,
     fitting_chain,
 )
-from tests.input.transforms.many_seeds import random_image, seed
+from tests.input.transforms.many_seeds import random_image, run_chain, seed
+from tests.support.errors import fails
 
 IMAGE = random_image(12, 16, 3)
 HALF = CentralCrop.Params().Set(fraction=0.5)
 RESIZE = Resize.Params().Set(height=8, width=8)
 
 
-def run(templates, image=IMAGE, number=0):
-    """The image after the whole chain."""
-    chain = TransformChain(templates, image.shape)
-    choose = chain.first_window(seed(number))
-    image = tf.constant(image)
-    if choose is not None:
-        image = keep_window(image, choose(tf.shape(image)))
-    return chain.apply_after_window(image, seed(number)).numpy()
-
-
 def test_an_empty_chain_changes_nothing():
-    np.testing.assert_array_equal(run([]), IMAGE)
+    np.testing.assert_array_equal(run_chain([], IMAGE), IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +41,7 @@ def test_it_is_one_after_the_other(templates):
     expected = tf.constant(IMAGE)
     for template in templates:
         expected = template.Instantiate().Apply(expected, seed(0))
-    np.testing.assert_array_equal(run(templates), expected)
+    np.testing.assert_array_equal(run_chain(templates, IMAGE), expected)
     assert TransformChain(templates, IMAGE.shape).output_shape == expected.shape
 
 
@@ -75,7 +65,7 @@ def test_transforms_have_numbers_of_their_own():
     places: dict[int, list] = {1: [], 2: []}
     for number in range(60):
         for length, found in places.items():
-            (place,) = np.argwhere(run([move] * length, dot, number)[..., 0])
+            (place,) = np.argwhere(run_chain([move] * length, dot, number)[..., 0])
             found.append(place - 8)
     first, both = np.array(places[1]), np.array(places[2])
     second = both - first
@@ -85,7 +75,7 @@ def test_transforms_have_numbers_of_their_own():
 
 def test_the_seed_of_the_image_determines_all():
     templates = [RandomAreaCrop.Params(), RESIZE, RandomFlip.Params()]
-    made = [run(templates, number=number % 10).tobytes() for number in range(20)]
+    made = [run_chain(templates, IMAGE, number % 10).tobytes() for number in range(20)]
     assert made[:10] == made[10:]
     assert len(set(made)) == 10
 
@@ -99,18 +89,9 @@ def test_the_shape_is_known_where_it_can_be():
     assert shape(RandomAreaCrop.Params(), RESIZE, RandomFlip.Params()) == (8, 8, 3)
 
 
-@pytest.mark.parametrize(
-    ("template", "shown"),
-    [
-        (RandomFlip, r"geometry\.RandomFlip\b"),
-        (None, "None"),
-        ("RandomFlip", "'RandomFlip'"),
-        (InstantiableParams(dict), "'dict'"),
-    ],
-)
-def test_what_is_no_transform_is_refused(template, shown):
-    told = rf"(?s)ImageTransform.*{shown}.*RandomFlip\.Params"
-    with pytest.raises(ValueError, match=told):
+@pytest.mark.parametrize("template", [RandomFlip, None, InstantiableParams(dict)])
+def test_what_is_no_transform_is_refused(template):
+    with fails(got=template):
         TransformChain([template], (8, 8, 3))
 
 
@@ -150,5 +131,5 @@ def test_gray_is_the_same_in_all_channels_and_back():
 
 
 def test_channels_that_cannot_be_converted_are_refused():
-    with pytest.raises(ValueError, match=r"channels.*\b4\b.*\b3\b"):
+    with fails(path="Channels.channels", got=3):
         fitting_chain([], (None, None, 4), None, 3)

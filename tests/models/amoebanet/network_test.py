@@ -157,18 +157,20 @@ def test_labels_cross_up_to_the_auxiliary_head() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "tokens"),
+    ("arguments", "path", "got"),
     [
-        (("D", 4, 8, 10), r"num_cells.*\b3\b.*\b4\b"),
-        (("D", 0, 8, 10), r"num_cells.*\b3\b.*\b0\b"),
-        (("D", 3, 7, 10), r"num_filters.*\b8\b.*small_images=False.*\b7\b"),
-        (("D", 3, 1, 10, 3, True), r"num_filters.*\b2\b.*small_images=True.*\b1\b"),
-        (("E", 3, 8, 10), "genotype.*'A', 'B', 'C', 'D'.*'E'"),
+        (("D", 4, 8, 10), "num_cells", 4),
+        (("D", 0, 8, 10), "num_cells", 0),
+        (("D", 3, 7, 10), "num_filters", 7),
+        (("D", 3, 1, 10, 3, True), "num_filters", 1),
+        (("E", 3, 8, 10), "genotype", "E"),
     ],
 )
-def test_impossible_networks_are_refused(arguments: tuple, tokens: str) -> None:
-    with pytest.raises(ValueError, match=tokens):
+def test_impossible_networks_are_refused(arguments: tuple, path: str, got: Any) -> None:
+    with fails() as info:
         amoebanet(*arguments)
+    assert str(info.value).startswith(f"{path}: ")
+    assert f"got {got!r}" in str(info.value)
 
 
 @pytest.mark.parametrize("genotype", ["A", "B", "C", "D"])
@@ -179,7 +181,7 @@ def test_the_narrowest_networks_can_be_built(genotype: str) -> None:
 
 
 def test_auxiliary_heads_need_images_of_known_and_sufficient_size() -> None:
-    with pytest.raises(ValueError, match="image_shape"):
+    with fails(path="image_shape", got=None):
         amoebanet("D", 3, 8, 10, auxiliary_tpl=_auxiliary())
     small = amoebanet("D", 3, 8, 10, auxiliary_tpl=_auxiliary(), image_shape=[64, 64])
     with fails():

@@ -12,6 +12,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.softmax_cross_entropy import softmax_cross_entropy
 from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer
+from tests.support.errors import fails
 
 
 def _inputs() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -70,12 +71,12 @@ def test_costs_are_the_classifiers_in_training() -> None:
 
 def test_training_needs_targets() -> None:
     layer = _layer()
-    with pytest.raises(ValueError, match=r"\bside\b.*\b1\b.*\b0\b.*feed_targets"):
+    with fails(path="side", got="0 inputs there"):
         layer.FProp(layer.theta, _inputs()[0])
 
 
 def test_params_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"\bside\.loss_weight\b.*\b0\b"):
+    with fails(path="side.loss_weight", got=0.0):
         _layer(loss_weight=0.0)
-    with pytest.raises(ValueError, match=r"label_smoothing.*\[0, 1\).*1\.5"):
+    with fails():
         _layer(label_smoothing=1.5)

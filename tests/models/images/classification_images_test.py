@@ -17,7 +17,7 @@ from lingvo_pipe.models.images.classification_images import (
 )
 from lingvo_pipe.nested_map import NestedMap
 
-NUM_CLASSES = 3
+NUM_CLASSES = 6
 BATCH = 5
 
 
@@ -64,12 +64,12 @@ def test_only_the_first_images_are_collected() -> None:
     images = np.concatenate([batch.image for batch, _ in batches])
     labels = np.concatenate([batch.label for batch, _ in batches])
     predicted = np.concatenate([tf.argmax(logits, -1) for _, logits in batches])
-    assert len(drawing._images) == 16
-    for i, image in enumerate(drawing._images):
+    assert len(drawing.images) == 16
+    for i, image in enumerate(drawing.images):
         np.testing.assert_array_equal(image.pixels, images[i])
         assert (image.label, image.predicted) == (labels[i], predicted[i])
-    assert drawing._confusion.counts.sum() == len(labels)
-    assert drawing._confusion.counts.trace() == sum(labels == predicted)
+    assert drawing.confusion.counts.sum() == len(labels)
+    assert drawing.confusion.counts.trace() == sum(labels == predicted)
 
 
 def test_padding_is_left_out() -> None:
@@ -96,7 +96,7 @@ def _many_classes(num_classes: int, wrong: bool) -> tuple[NestedMap, tf.Tensor]:
 
 def test_of_many_classes_the_most_confused_are_shown() -> None:
     drawing = _added(_many_classes(100, wrong=True))
-    assert drawing._confusion.most_confused(20).tolist() == [3, 5, 7, 8]
+    assert drawing.confusion.most_confused(20).tolist() == [3, 5, 7, 8]
     shown = _decoded(drawing.Draw()["confusion"])
     few = _decoded(_added(_batch(0)).Draw()["confusion"])
     assert shown.shape[0] < 2 * few.shape[0]
@@ -108,7 +108,7 @@ def test_of_too_many_classes_nothing_is_counted(
 ) -> None:
     monkeypatch.setattr(classification_images, "_MAX_CLASSES_COUNTED", 99)
     drawing = _added(_many_classes(100, wrong=True))
-    assert drawing._confusion is None
+    assert drawing.confusion is None
     assert set(drawing.Draw()) == {"images"}
 
 
@@ -132,29 +132,24 @@ def test_images_of_any_range_are_displayed(num_channels: int) -> None:
     assert not displayed(np.full([5, 4, num_channels], 3.0)).any()
 
 
-NUM_CLASSES = 6
-
-
-def _random(num_examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(seed)
-    return tuple(random.integers(NUM_CLASSES, size=[2, num_examples]))
-
-
-def _counted(num_examples: int, seed: int = 0) -> Confusion:
+def _counted(num_examples: int, seed: int = 0, batch_size: int = 7) -> Confusion:
     confusion = Confusion(NUM_CLASSES)
-    confusion.add(*_random(num_examples, seed))
+    for start in range(0, num_examples, batch_size):
+        confusion.add(*_random(num_examples, seed)[:, start : start + batch_size])
     return confusion
 
 
-def test_every_example_is_counted_once() -> None:
-    labels, predicted = _random(200, 1)
-    pairs = list(zip(labels.tolist(), predicted.tolist(), strict=True))
-    whole, parts = Confusion(NUM_CLASSES), Confusion(NUM_CLASSES)
-    whole.add(labels, predicted)
-    for start in range(0, 200, 7):
-        parts.add(labels[start : start + 7], predicted[start : start + 7])
+def _random(num_examples: int, seed: int) -> np.ndarray:
+    """Returns labels and predictions: `[2, N]`."""
+    return np.random.default_rng(seed).integers(NUM_CLASSES, size=[2, num_examples])
+
+
+@pytest.mark.parametrize("batch_size", [7, 200])
+def test_every_example_is_counted_once(batch_size: int) -> None:
+    pairs = _random(200, 1).T.tolist()
+    counts = _counted(200, 1, batch_size).counts
     for i, j in itertools.product(range(NUM_CLASSES), repeat=2):
-        assert whole.counts[i, j] == parts.counts[i, j] == pairs.count((i, j))
+        assert counts[i, j] == pairs.count([i, j])
 
 
 def _by_hand(confusion: Confusion, max_classes: int) -> list[int]:

@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
+from tests.support.errors import fails
 
 
 def _targets() -> NestedMap:
@@ -42,7 +42,7 @@ def test_predictions_are_the_pipelines() -> None:
 
 
 def test_label_smoothing_is_a_share() -> None:
-    with pytest.raises(ValueError, match=r"label_smoothing.*\[0, 1\).*1\.5"):
+    with fails():
         _task(1.5)
 
 

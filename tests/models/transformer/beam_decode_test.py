@@ -23,6 +23,7 @@ from tests.models.transformer.small_models import (
     translation_task,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 EOS = 1
 SOURCES = sentences([3, 5, 8, 1, 0])
@@ -207,31 +208,28 @@ def test_states_of_tokens_stay_on_their_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
+    ("name", "value"),
     [
-        ({"max_extra_length": 0}, r"max_extra_length.*\b1\b.*\b0\b"),
-        ({"max_extra_length": 1.5}, r"max_extra_length.*\b1\.5\b"),
-        ({"max_length_ratio": -1.0}, r"max_length_ratio.*\b0\b.*-1\.0"),
-        ({"max_length_ratio": float("inf")}, r"max_length_ratio.*\binf\b"),
-        ({"width": 0}, r"width.*\b1\b.*\b0\b"),
+        *[("max_extra_length", 0), ("max_extra_length", 1.5)],
+        *[("max_length_ratio", -1.0), ("max_length_ratio", float("inf"))],
     ],
 )
-def test_params_out_of_range_are_refused(params: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        decode(task_of(**params), [0])
+def test_params_out_of_range_are_refused(name: str, value: float) -> None:
+    with fails(path=name, got=value):
+        decode(task_of(**{name: value}), [0])
 
 
 def test_layers_that_see_later_tokens_are_refused() -> None:
     p = translation_task().Set(dtype=tf.float64)
     p.pipeline.cell_tpl[4].causal = False
-    with pytest.raises(ValueError, match=r"task/pipeline/decoder_0\.causal"):
+    with fails(path="task/pipeline/decoder_0.causal", got=False):
         decode(p.Instantiate(), [0])
 
 
 def test_layers_of_other_kinds_are_refused() -> None:
     p = translation_task()
     p.pipeline.cell_tpl[1] = DropoutLayer.Params().Set(name="other")
-    with pytest.raises(ValueError, match="task/pipeline/other.*DropoutLayer"):
+    with fails(path="task/pipeline/other", got="DropoutLayer"):
         decode(p.Instantiate(), [0])
 
 

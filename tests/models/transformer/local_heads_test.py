@@ -19,6 +19,7 @@ from tests.models.transformer.small_models import (
     language_model_task,
     translation_task,
 )
+from tests.support.errors import fails
 
 LOGITS = tf.TensorSpec([2, 5, NUM_TOKENS])
 DECODER = [StreamNormLayer, TransformerLayer, LogitsLayer]
@@ -81,8 +82,7 @@ def test_streams_without_hidden_states_have_no_head(
 ) -> None:
     p = make()
     state = _state(source=False, target=False)
-    match = rf"{p.cls.__name__}.*\[2, 5\], \[2, 5\].*\b1\b.*LocalHead"
-    with pytest.raises(ValueError, match=match):
+    with fails():
         p.cls.LocalHead(p, 1, state, LOGITS)
 
 

@@ -29,6 +29,7 @@ from tests.models.transformer.small_models import (
     translation_batch,
     translation_task,
 )
+from tests.support.errors import fails
 
 
 def _num_parameters(layers: list[InstantiableParams]) -> int:
@@ -47,19 +48,10 @@ def _num_parameters(layers: list[InstantiableParams]) -> int:
 
 @pytest.mark.parametrize(
     ("num_layers", "count"),
-    [
-        (3, 282_178_816),
-        (13, 785_761_536),
-        (24, 1_339_702_528),
-        (48, 2_548_301_056),
-        (103, 5_318_006_016),
-        (156, 7_986_994_432),
-        (415, 21_029_786_880),
-        (1663, 83_876_910_336),
-    ],
+    # Those that are registered have a test there.
+    [(24, 1_339_702_528), (48, 2_548_301_056), (156, 7_986_994_432)],
 )
 def test_language_models_have_the_published_sizes(num_layers: int, count: int) -> None:
-    """GPipe's table 1 has 282.2M, 785.8M, 5.3B, 21.0B and 83.9B."""
     layers = language_model(num_layers)
     assert len(layers) == num_layers + 2
     assert _num_parameters(layers) == count
@@ -70,25 +62,16 @@ def test_many_layers_are_counted_as_each_by_itself() -> None:
     assert sum(parameter_counts(layers)) == _num_parameters(layers)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "num_tokens", "count", "published"),
-    [
-        ((6, 8192, 16), 64_000, 473_432_064, "473.4M"),
-        ((6, 8192, 16), 32_000, 375_128_064, "375.1M"),
-        ((12, 16384, 32), 64_000, 1_303_904_256, "1303.9M"),
-        ((24, 8192, 16), 64_000, 1_303_904_256, "1303.9M"),
-        ((32, 16384, 32), 64_000, 3_149_398_016, "3149.4M"),
-        ((64, 16384, 32), 64_000, 6_102_188_032, "6102.2M"),
-    ],
-)
+@pytest.mark.parametrize("sizes", [(6, 8192, 16), (2, 16384, 32)])
 def test_translation_models_have_the_published_sizes(
-    sizes: tuple[int, int, int], num_tokens: int, count: int, published: str
+    sizes: tuple[int, int, int],
 ) -> None:
     """GPipe's T(L, H, A): 12·1024·64·A + 4·1024·H for each L, and three tables."""
-    layers = translation_model(*sizes, num_tokens)
-    assert len(layers) == 2 * sizes[0] + 3
-    assert _num_parameters(layers) == count
-    assert f"{count / 1e6:.1f}M" == published
+    num_layers, hidden_dim, num_heads = sizes
+    layers = translation_model(*sizes, num_tokens=1000)
+    assert len(layers) == 2 * num_layers + 3
+    of_layers = num_layers * (12 * 1024 * 64 * num_heads + 4 * 1024 * hidden_dim)
+    assert _num_parameters(layers) == of_layers + 3 * 1000 * 1024
 
 
 def test_biases_and_norms_are_the_rest() -> None:
@@ -161,7 +144,7 @@ def _has_final_norm(p: InstantiableParams) -> bool:
 
 @pytest.mark.parametrize("make", [translation_model, language_model])
 def test_no_layers_are_refused(make: Any) -> None:
-    with pytest.raises(ValueError, match=r"num_layers.*\b1\b.*\b0\b"):
+    with fails(path="num_layers", got=0):
         make(**small_sizes(num_layers=0))
 
 

@@ -146,14 +146,9 @@ def pipelined_metrics_and_gradients(
         result = task.ComputeGradients(task.Values(), batch)
     metrics = {name: float(mean) for name, (mean, _) in result.metrics.items()}
     paths = {v.ref(): path for path, v in task.VariablePaths().items()}
-    flat = zip(
-        tf.nest.flatten(task.vars), tf.nest.flatten(result.gradients), strict=True
-    )
-    return metrics, {
-        paths[variable.ref()]: gradient.numpy()
-        for variable, gradient in flat
-        if gradient is not None
-    }
+    trees = tf.nest.flatten(task.vars), tf.nest.flatten(result.gradients)
+    pairs = zip(*trees, strict=True)
+    return metrics, {paths[v.ref()]: g.numpy() for v, g in pairs if g is not None}
 
 
 def assert_alike(a: Any, b: Any, tolerance: float) -> None:
