@@ -23,9 +23,8 @@ from keras import tree
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
-from lingvo_pipe.keras.compilation import Compilation, packed_outputs
-from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization, total_loss
+from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
 from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_normalization
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells, trainable_flags
 from lingvo_pipe.keras.placement import (
@@ -42,6 +41,7 @@ from lingvo_pipe.keras.refusals import (
     check_params,
     check_summary,
 )
+from lingvo_pipe.keras.triples import first_inputs, packed_outputs
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
@@ -56,7 +56,7 @@ class PipelinedModel(keras.Model):
     test_function: Callable | None
     predict_function: Callable | None
     _cells: ModelCells
-    _compilation: Compilation
+    _compilation: LossAndMetrics
 
     # These are the plain model's; get_layer looks layers up.
     layers = property(attrgetter("model.layers"))
@@ -172,7 +172,7 @@ class PipelinedModel(keras.Model):
             place_slots(self.optimizer, self.model.variables)
         # So that it is saved with the model.
         self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
-        self.__dict__["_compilation"] = Compilation(
+        self.__dict__["_compilation"] = LossAndMetrics(
             private_names.graph_of(self.model),
             self._compile_loss,
             self._compile_metrics,
@@ -242,7 +242,8 @@ class PipelinedModel(keras.Model):
 
     def _cut_if_new(self) -> None:
         """Makes new cells if layers have other variables, such as LoRA's."""
-        if self._cells.variable_ids != set(map(id, self.model.variables)):
+        in_cells = {id(v.variable) for v in self._cells.variables}
+        if in_cells != set(map(id, self.model.variables)):
             self._cut(model_cells(self.model))
 
     def _place(self) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 from absl import logging
-from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
@@ -26,7 +25,7 @@ from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.loss import PipelineLoss
 from lingvo_pipe.keras.mixing import mixing_losses, warn_of
 from lingvo_pipe.keras.refusals import no_other_variables
-from lingvo_pipe.keras.values import all_attached, rows_in_place
+from lingvo_pipe.keras.triples import packed_outputs, rows_in_place
 from lingvo_pipe.keras.whole_loss import (
     WholeLoss,
     can_be_rerun,
@@ -43,7 +42,7 @@ _HINT = "Give PipelinedModel exact_losses=True or 'auto', which allow them."
 _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 
 
-class Compilation:
+class LossAndMetrics:
     """The loss and metrics of one call of `compile`."""
 
     def __init__(
@@ -278,13 +277,6 @@ def _is_by_example(function: Callable, options: Mapping[str, Any]) -> bool:
             )
             return bool(values.shape) and values.shape[0] is None
     return False
-
-
-def packed_outputs(graph: private_names.Functional, triples: Sequence[Any]) -> Any:
-    """Returns outputs with their attributes, in the structure of a model's outputs."""
-    return tree.pack_sequence_as(
-        private_names.output_structure(graph), all_attached(triples)
-    )
 
 
 def _written(
