@@ -29,22 +29,8 @@ class PipelineLoss:
     """The loss of one compilation, for a mini-batch's size."""
 
     def __init__(self, compiled: Any, num_examples: int, is_whole: bool):
-        """Checks the reductions.
-
-        Raises:
-            ValueError: if the losses of micro-batches cannot be put together.
-        """
-        self._compiled = compiled
-        self._num_examples = num_examples
-        self._is_whole = is_whole
-        self._losses = flat_losses(compiled)
-        unknown = sorted(set(map(_reduction, self._losses)) - set(_REDUCTIONS))
-        if unknown:
-            raise UserValueError(
-                "compile(loss=...): expected losses with a reduction among "
-                f"{list(_REDUCTIONS)}, got {unknown!r}. Set "
-                "reduction='sum_over_batch_size'."
-            )
+        self._compiled, self._losses = compiled, flat_losses(compiled)
+        self._num_examples, self._is_whole = num_examples, is_whole
 
     @property
     def needs_divisors(self) -> bool:
@@ -103,6 +89,17 @@ class PipelineLoss:
             y, outputs, sample_weight
         )
         return divisors
+
+
+def check_reductions(compiled: Any) -> None:
+    """Raises ValueError unless losses of micro-batches can be put together."""
+    unknown = set(map(_reduction, flat_losses(compiled))) - set(_REDUCTIONS)
+    if unknown:
+        raise UserValueError(
+            path="compile(loss=...)",
+            expected=f"losses with a reduction among {list(_REDUCTIONS)}",
+            got=sorted(unknown),
+        )
 
 
 def _reduction(loss: Any) -> str:

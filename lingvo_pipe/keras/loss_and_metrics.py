@@ -19,10 +19,10 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.loss import PipelineLoss
+from lingvo_pipe.keras.loss import PipelineLoss, check_reductions
 from lingvo_pipe.keras.mixing import mixing_losses, warn_of
 from lingvo_pipe.keras.refusals import no_other_variables
 from lingvo_pipe.keras.triples import packed_outputs, rows_in_place
@@ -108,10 +108,11 @@ class LossAndMetrics:
         pruned = graph.prune(graph.inputs, present(divisors))
         if any(x.dtype == tf.resource and x.consumers() for x in pruned.inputs):
             raise UserValueError(
-                "compile(loss=...): expected several losses with masks that follow "
-                "from the inputs alone, got a mask that depends on weights or random "
-                "numbers. Give PipelinedModel exact_losses=True, or compute the mask "
-                "from an input."
+                path="compile(loss=...)",
+                expected="masks that follow from the inputs alone, for several losses",
+                got=Words("a mask that depends on weights or random numbers"),
+                hint="Give PipelinedModel exact_losses=True, or compute the mask from "
+                "an input.",
             )
         values = [tf.fill([num_examples], x) for x in pruned(*present(data))]
         return pack_present(divisors, values)
@@ -124,8 +125,9 @@ class LossAndMetrics:
         `specs` are KerasTensors of targets, outputs and sample weights.
 
         Raises:
-            ValueError: if a loss reads weights that are trained.
+            ValueError: if a loss has another reduction, or reads trained weights.
         """
+        check_reductions(self._loss)
         trackers = [v for m in self._loss.metrics for v in m.variables]
         graph = graph_of_loss(
             lambda *args: _written(trackers, lambda: self._loss(*args)), specs
@@ -246,7 +248,7 @@ def _check_weights(model: keras.Model, graph: Any) -> None:
         raise UserValueError(
             path="compile(loss=...)",
             expected="losses of targets and outputs, in which no weight is trained",
-            got=f"a loss that reads {weights}",
+            got=Words(f"a loss that reads {weights}"),
             hint="Use a layer's add_loss or a regularizer for losses of weights.",
         )
 

@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.core.errors import UserTypeError, UserValueError
+from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
 from lingvo_pipe.keras.loss import regularization, total_loss
@@ -98,8 +98,10 @@ class PipelinedModel(keras.Model):
         """
         if isinstance(model, PipelinedModel):
             raise UserValueError(
-                "PipelinedModel: expected a plain Keras model, got a PipelinedModel. "
-                "Give it the other's plain model, its attribute `model`."
+                path="PipelinedModel(model=...)",
+                expected="a plain Keras model",
+                got=Words("a PipelinedModel"),
+                hint="Give it the other's attribute `model`.",
             )
         check_params(params)
         check_model(model)
@@ -144,9 +146,8 @@ class PipelinedModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Raises TypeError: what is saved and cloned is the plain model."""
         raise UserTypeError(
-            "PipelinedModel: expected a plain Keras model to be cloned or made part of "
-            "another, got a PipelinedModel. Use its attribute `model`; `save` writes "
-            "that, too."
+            "A PipelinedModel cannot be cloned or made part of another model.",
+            hint="Use its attribute `model`; `save` writes that, too.",
         )
 
     def compile(
@@ -162,7 +163,7 @@ class PipelinedModel(keras.Model):
         ValueError if an option is not supported.
         """
         bound = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
-        check_compilation(jit_compile, bound.arguments)
+        check_compilation({"jit_compile": jit_compile, **bound.arguments})
         self._pipes.warn_of_waiting(self.name)
         if self.pipeline.params.num_micro_batches > 1:
             warn_of_normalization(self.model)

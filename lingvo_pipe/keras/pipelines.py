@@ -11,7 +11,7 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -76,9 +76,11 @@ class Pipelines:
         shards = self.of_full_size.spec.num_batch_shards
         if num_examples < shards:
             raise UserValueError(
-                f"fit(x): expected mini-batches of at least {shards} examples, one for "
-                f"each batch shard, got {num_examples!r}. Leave the last, smaller "
-                "mini-batch out, or choose another batch_size."
+                path="fit(x=...)",
+                expected=f"at least {shards} examples, one for each batch shard",
+                got=num_examples,
+                hint="Leave a smaller last mini-batch out, or choose another "
+                "batch_size.",
             )
         return min(self._num_micro_batches, num_examples // shards * shards)
 
@@ -141,8 +143,9 @@ def with_stages(
     if "splits" not in p and isinstance(replicas, int) and replicas > 0:
         if number % replicas:
             raise UserValueError(
-                "PipelinedModel(devices=...): expected a multiple of num_replicas, "
-                f"{replicas}, got {devices!r}. Each replica has as many devices."
+                path="PipelinedModel(devices=...)",
+                expected=f"a multiple of num_replicas, {replicas}",
+                got=devices,
             )
         check_devices(number // replicas, num_cells)
         p["splits"] = number // replicas * p.get("stages_per_device", 1)
@@ -150,9 +153,10 @@ def with_stages(
         needed = stages * replicas
         if number != needed and "stages_per_device" not in p:
             raise UserValueError(
-                f"PipelinedModel(devices=...): expected {needed}, as splits={stages} "
-                f"needs, got {devices!r}. Give devices={needed} or "
-                f"splits={number // replicas}."
+                path="PipelinedModel(devices=...)",
+                expected=f"{needed}, as splits={stages} needs",
+                got=devices,
+                hint=f"Or give splits={number // replicas}.",
             )
     return p
 
@@ -160,28 +164,32 @@ def with_stages(
 def _set_inputs(
     p: InstantiableParams, graph: Functional, batch_size: int | None
 ) -> None:
+    path = "PipelinedModel(batch_size=...)"
     if p.input_shapes is not None or not needs_inputs(p):
         if batch_size is not None:
             raise UserValueError(
-                "PipelinedModel(batch_size=...): expected None unless splits='auto' or "
-                f"memory_limit is set, got {batch_size!r}. Give batch_size to fit."
+                path=path,
+                expected="None unless splits='auto' or memory_limit is set",
+                got=batch_size,
+                hint="Give batch_size to fit.",
             )
         return
     by_flops = p.memory_limit is None and p.cell_costs is None
     if batch_size is None and not by_flops:
         raise UserValueError(
-            "PipelinedModel(batch_size=...): expected the size of a mini-batch, since "
-            "stages are chosen by measured times or within memory_limit, got None. "
-            "Give it, or leave cell_costs and memory_limit out."
+            path=path,
+            expected="the size of a mini-batch, for measured times or memory_limit",
+            got=None,
         )
     # Flops of cells are in the same ratios for any number of rows.
     rows = 1 if batch_size is None else -(-batch_size // p.num_micro_batches)
     unknown = [x.name for x in graph.inputs if None in x.shape[1:]]
     if unknown:
         raise UserValueError(
-            "PipelinedModel(splits='auto'): expected inputs of known sizes apart from "
-            f"the examples, got inputs {unknown} of any size. Give splits as a number "
-            "or a list of boundaries."
+            path="PipelinedModel(splits=...)",
+            expected="stages that need no costs, because sizes of inputs are unknown",
+            got=Words(f"'auto' for inputs {unknown}"),
+            hint="Give a number of stages or a list of boundaries.",
         )
     with tf.Graph().as_default():
         placeholders = [
@@ -225,8 +233,9 @@ def num_examples_of(inputs: Sequence[Any]) -> int:
     sizes = {x.shape[0] for x in inputs if x is not None}
     if len(sizes) != 1 or None in sizes:
         raise UserValueError(
-            "inputs: expected inputs with the same number of examples, known before "
-            f"the step, got {sorted(sizes, key=str)!r}."
+            path="inputs",
+            expected="one number of examples, known before the step",
+            got=sorted(sizes, key=str),
         )
     return sizes.pop()
 

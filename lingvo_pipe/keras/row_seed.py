@@ -20,9 +20,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.core.errors import UserTypeError, Words
 
 UNKNOWN = -1
+_PATH = "random numbers in a layer"
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 
 # Whether the next draw belongs to the rows, from its shape.
@@ -67,9 +68,9 @@ def known_draws(belong: Sequence[bool]) -> Iterator[None]:
         _belongs.reset(token)
     if number != len(belong):
         raise UserTypeError(
-            path="random numbers in a layer",
+            path=_PATH,
             expected=f"{len(belong)} draws, as for another number of examples",
-            got=f"{number} draws",
+            got=Words(f"{number} draws"),
             hint="Draw as often whatever the number of examples is.",
         )
 
@@ -121,10 +122,11 @@ def _state_tensor(
 
 def _refuse(*unused: Any, **options: Any) -> tf.Tensor:
     raise UserTypeError(
-        "random numbers in a layer: expected uniform or normal numbers, or integers, "
-        "of keras.random, got a draw from another distribution. It would give each "
-        "micro-batch the same numbers. Make it from uniform numbers, or apply the "
-        "layer to the dataset, before fit."
+        path=_PATH,
+        expected="keras.random's uniform or normal numbers, or integers",
+        got=Words("a draw from another distribution"),
+        hint="It would give each micro-batch the same numbers: make it from uniform "
+        "numbers, or apply the layer to the dataset, before fit.",
     )
 
 
@@ -192,10 +194,10 @@ def _rows_of(
         shape = tf.concat([[seed.num_rows], shape[1:]], 0)
     elif (UNKNOWN if static[0] is None else static[0]) != seed.num_rows:
         raise UserTypeError(
-            path="random numbers in a layer",
+            path=_PATH,
             expected="a first dimension of the examples, or one that does not depend "
             "on their number",
-            got=f"shape {static.as_list()}",
+            got=Words(f"shape {static.as_list()}"),
             hint="Draw numbers of shape [examples, ...], and reshape them.",
         )
     row_size = static[1:].num_elements()
