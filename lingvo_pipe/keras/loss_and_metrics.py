@@ -141,23 +141,20 @@ class LossAndMetrics:
                 model.name,
             )
         elif num_micro_batches > 1:
-            self._choose_by_mixing(model.name, specs[:2])
-
-    def _choose_by_mixing(self, model: str, specs: Any) -> None:
-        names = mixing_losses(self._loss, *specs)
-        if names and self._exact_losses == "auto":
-            self.is_exact = True
-        if not self.is_exact:
-            for name in names:
-                warn_of(model, "loss", name)
-        elif names:
-            logging.info(
-                "%s: losses %s may mix the examples of a mini-batch, so they take one "
-                "more forward pass. Return a value for each example, or give "
-                "PipelinedModel exact_losses=False.",
-                model,
-                names,
-            )
+            names = mixing_losses(self._loss, *specs[:2])
+            if names and self._exact_losses == "auto":
+                self.is_exact = True
+            if not self.is_exact:
+                for name in names:
+                    warn_of(model.name, "loss", name)
+            elif names:
+                logging.info(
+                    "%s: losses %s may mix the examples of a mini-batch, so they take "
+                    "one more forward pass. Return a value for each example, or give "
+                    "PipelinedModel exact_losses=False.",
+                    model.name,
+                    names,
+                )
 
     def whole(self, outputs: Sequence[Any], y: Any, sample_weight: Any) -> WholeLoss:
         """Returns the loss of a mini-batch from a pipeline's outputs, `[B, ...]` each.

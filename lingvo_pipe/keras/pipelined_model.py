@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
+from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
 from lingvo_pipe.keras.loss import regularization, total_loss
@@ -35,11 +35,8 @@ from lingvo_pipe.keras.placement import (
 )
 from lingvo_pipe.keras.refusals import (
     check_compilation,
-    check_exactness,
-    check_loss,
     check_model,
     check_params,
-    check_summary,
 )
 from lingvo_pipe.keras.triples import first_inputs, packed_outputs
 from lingvo_pipe.layers.core.forward_context import ForwardContext
@@ -96,16 +93,8 @@ class PipelinedModel(keras.Model):
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
                 recompute or num_replicas.
         """
-        if isinstance(model, PipelinedModel):
-            raise UserValueError(
-                path="PipelinedModel(model=...)",
-                expected="a plain Keras model",
-                got=Words("a PipelinedModel"),
-                hint="Give it the other's attribute `model`.",
-            )
-        check_params(params)
+        check_params(params, exact_losses)
         check_model(model)
-        check_exactness(exact_losses)
         super().__init__(name=model.name, dtype=model.dtype_policy)
         self.model, self._exact_losses = model, exact_losses
         cells = model_cells(model)
@@ -134,7 +123,13 @@ class PipelinedModel(keras.Model):
 
         Raises TypeError if other options of Keras's summary are given.
         """
-        check_summary([*args, *options])
+        if passed := [*args, *options]:
+            raise UserTypeError(
+                path="PipelinedModel.summary",
+                expected="no option but print_fn, since it shows stages",
+                got=passed,
+                hint="Call pipelined.model.summary(...) for Keras's own table.",
+            )
         cells = list(self._cells.cells.values())
         for line in pipelines.summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
@@ -236,9 +231,9 @@ class PipelinedModel(keras.Model):
             self.predict_function = self._function(self.predict_step)
 
     def _cut(self, cells: ModelCells) -> None:
-        self.__dict__["_cells"] = cells  # Set so that Keras does not track them.
-        self.__dict__["_weights"] = self.model.trainable_variables
-        self.__dict__["_trained"] = trainable_flags(self.model)
+        weights, flags = self.model.trainable_variables, trainable_flags(self.model)
+        # Set so that Keras does not track them.
+        self.__dict__.update(_cells=cells, _weights=weights, _trained=flags)
         self._place()
 
     def _cut_if_new(self) -> None:
@@ -297,7 +292,9 @@ class PipelinedModel(keras.Model):
         return run
 
     def _build_compilation(self, data: Any) -> None:
-        check_loss(self._compile_loss)
+        if self._compile_loss is None:
+            expected = "a loss, besides what layers add"
+            raise UserValueError(path="compile(loss=...)", expected=expected, got=None)
         compiled = [x for x in (self._compile_loss, self._compile_metrics) if x]
         if not all(x.built for x in compiled):
             x, y, sample_weight = tree.map_structure(
@@ -317,8 +314,8 @@ class PipelinedModel(keras.Model):
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = first_inputs(private_names.graph_of(self.model), x)
         num_examples = pipelines.num_examples_of(inputs)
-        number = self._pipes.number_for(num_examples)
         pipe, divisors, losses = self._pipes.for_examples(num_examples), None, None
+        number = pipe.params.num_micro_batches
         compilation = self._compilation
         if compilation.is_exact:
             outputs = pipe.FProp(pipe.vars, *inputs)

@@ -62,14 +62,6 @@ class Pipelines:
     def for_examples(self, num_examples: int) -> PipeliningLayer:
         """Returns the pipeline for B examples.
 
-        See `number_for` for errors.
-        """
-        number = self.number_for(num_examples)
-        return self._made.get(number) or self._make(number)
-
-    def number_for(self, num_examples: int) -> int:
-        """Returns the number of micro-batches for B examples.
-
         Raises:
             ValueError: if there are fewer examples than batch shards.
         """
@@ -79,10 +71,10 @@ class Pipelines:
                 path="fit(x=...)",
                 expected=f"at least {shards} examples, one for each batch shard",
                 got=num_examples,
-                hint="Leave a smaller last mini-batch out, or choose another "
-                "batch_size.",
+                hint="Leave a smaller last mini-batch out, or change batch_size.",
             )
-        return min(self._num_micro_batches, num_examples // shards * shards)
+        number = min(self._num_micro_batches, num_examples // shards * shards)
+        return self._made.get(number) or self._make(number)
 
     def warn_of_few(self, num_examples: int) -> None:
         """Logs a warning if the first mini-batches have fewer examples than M."""
@@ -134,30 +126,25 @@ def with_stages(
         return p
     devices = 1 if devices is None else devices
     check_devices(devices)
+    path = "PipelinedModel(devices=...)"
     number = devices if isinstance(devices, int) else len(devices)
     if not isinstance(devices, int):
         p["devices"] = list(devices)
-    elif is_auto(p.get("splits")):
+    elif is_auto(stages):
         p["devices"] = stage_devices(None, devices)
     replicas = p.get("num_replicas", 1)
     if "splits" not in p and isinstance(replicas, int) and replicas > 0:
         if number % replicas:
-            raise UserValueError(
-                path="PipelinedModel(devices=...)",
-                expected=f"a multiple of num_replicas, {replicas}",
-                got=devices,
-            )
+            expected = f"a multiple of num_replicas, {replicas}"
+            raise UserValueError(path=path, expected=expected, got=devices)
         check_devices(number // replicas, num_cells)
         p["splits"] = number // replicas * p.get("stages_per_device", 1)
     elif is_count(stages) and is_count(devices) and is_count(replicas):
         needed = stages * replicas
         if number != needed and "stages_per_device" not in p:
-            raise UserValueError(
-                path="PipelinedModel(devices=...)",
-                expected=f"{needed}, as splits={stages} needs",
-                got=devices,
-                hint=f"Or give splits={number // replicas}.",
-            )
+            expected = f"{needed}, as splits={stages} needs"
+            hint = f"Or give splits={number // replicas}."
+            raise UserValueError(path=path, expected=expected, got=devices, hint=hint)
     return p
 
 
@@ -167,20 +154,13 @@ def _set_inputs(
     path = "PipelinedModel(batch_size=...)"
     if p.input_shapes is not None or not needs_inputs(p):
         if batch_size is not None:
-            raise UserValueError(
-                path=path,
-                expected="None unless splits='auto' or memory_limit is set",
-                got=batch_size,
-                hint="Give batch_size to fit.",
-            )
+            expected = "None (it is fit's) unless splits='auto' or memory_limit is set"
+            raise UserValueError(path=path, expected=expected, got=batch_size)
         return
     by_flops = p.memory_limit is None and p.cell_costs is None
     if batch_size is None and not by_flops:
-        raise UserValueError(
-            path=path,
-            expected="the size of a mini-batch, for measured times or memory_limit",
-            got=None,
-        )
+        expected = "the size of a mini-batch, for measured times or memory_limit"
+        raise UserValueError(path=path, expected=expected, got=None)
     # Flops of cells are in the same ratios for any number of rows.
     rows = 1 if batch_size is None else -(-batch_size // p.num_micro_batches)
     unknown = [x.name for x in graph.inputs if None in x.shape[1:]]
@@ -232,11 +212,8 @@ def num_examples_of(inputs: Sequence[Any]) -> int:
     """Returns B."""
     sizes = {x.shape[0] for x in inputs if x is not None}
     if len(sizes) != 1 or None in sizes:
-        raise UserValueError(
-            path="inputs",
-            expected="one number of examples, known before the step",
-            got=sorted(sizes, key=str),
-        )
+        expected = "one number of examples, known before the step"
+        raise UserValueError(path="inputs", expected=expected, got=[*sizes])
     return sizes.pop()
 
 

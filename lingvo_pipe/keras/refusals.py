@@ -69,12 +69,16 @@ def check_model(model: Any) -> None:
         )
     path = f"model {model.name!r}"
     if not is_graph(model):
+        hint = (
+            "Write it as keras.Model(inputs, outputs), with what call does in layers."
+        )
+        if hasattr(model, "pipeline"):
+            hint = "Give the plain model, its attribute `model`."
         raise UserValueError(
             path=path,
             expected="a Sequential or functional model, which can be cut into layers",
-            got=Words(f"{type(model).__name__} with a call method of its own"),
-            hint="Write it as keras.Model(inputs, outputs), or put what call does into "
-            "layers of a functional model.",
+            got=Words(f"{type(model).__name__}, whose call method is its own"),
+            hint=hint,
         )
     if graph_of(model) is None:
         raise UserValueError(
@@ -167,17 +171,16 @@ def check_for_learner(model: keras.Model) -> None:
             )
 
 
-def check_params(names: Iterable[str]) -> None:
-    """Raises TypeError unless all are names of params that a user may give."""
+def check_params(names: Iterable[str], exact_losses: Any) -> None:
+    """Raises TypeError for names of no params, ValueError for a wrong exact_losses."""
     allowed = (*_ARGUMENTS, *_PARAMS)
     for name in names:
         if name not in _PARAMS:
-            raise UserTypeError(
-                path=f"PipelinedModel({name}=...)",
-                expected=f"one of {', '.join(allowed)}",
-                got=name,
-                names=allowed,
-            )
+            path, expected = f"PipelinedModel({name}=...)", f"one of {list(allowed)}"
+            raise UserTypeError(path=path, expected=expected, got=name, names=allowed)
+    if not isinstance(exact_losses, bool) and exact_losses != "auto":
+        path, expected = "PipelinedModel(exact_losses=...)", "True, False or 'auto'"
+        raise UserValueError(path=path, expected=expected, got=exact_losses)
 
 
 def check_devices(devices: Any, num_cells: int | None = None) -> None:
@@ -195,38 +198,6 @@ def check_devices(devices: Any, num_cells: int | None = None) -> None:
             expected=f"at most {num_cells}, one for each cell of the model",
             got=devices,
             hint="Each layer with a kernel starts a cell; summary() shows them.",
-        )
-
-
-def check_exactness(exact_losses: Any) -> None:
-    """Raises ValueError unless this is a setting of exact losses."""
-    if not isinstance(exact_losses, bool) and exact_losses != "auto":
-        raise UserValueError(
-            path="PipelinedModel(exact_losses=...)",
-            expected="True, False or 'auto'",
-            got=exact_losses,
-        )
-
-
-def check_summary(options: list[Any]) -> None:
-    """Raises TypeError if options of Keras's summary are given."""
-    if options:
-        raise UserTypeError(
-            path="PipelinedModel.summary",
-            expected="no option but print_fn, since it shows stages",
-            got=options,
-            hint="Call pipelined.model.summary(...) for Keras's own table.",
-        )
-
-
-def check_loss(compiled: Any) -> None:
-    """Raises ValueError unless a model is compiled with a loss."""
-    if compiled is None:
-        raise UserValueError(
-            path="compile(loss=...)",
-            expected="a loss, besides what layers add",
-            got=None,
-            hint="predict needs none.",
         )
 
 

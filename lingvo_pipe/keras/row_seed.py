@@ -148,12 +148,11 @@ def _uniform(
     if dtype.is_integer:
         limits = {"minval": tf.cast(minval, dtype), "maxval": tf.cast(maxval, dtype)}
         draw = tf.raw_ops.StatelessRandomUniformIntV2
-        return _rows_of(draw, shape, seed, _group(dtype), **limits)
-    drawn = _rows_of(
-        tf.raw_ops.StatelessRandomUniformV2, shape, seed, _group(dtype), dtype=dtype
-    )
+        return _rows_of(draw, shape, seed, dtype, **limits)
+    draw = tf.raw_ops.StatelessRandomUniformV2
     low = tf.cast(minval, dtype)
     high = tf.cast(1 if maxval is None else maxval, dtype)
+    drawn = _rows_of(draw, shape, seed, dtype, dtype=dtype)
     return tf.add(drawn * (high - low), low)
 
 
@@ -168,9 +167,8 @@ def _normal(
     alg: str = "auto_select",
 ) -> tf.Tensor:
     dtype = tf.as_dtype(dtype)
-    drawn = _rows_of(
-        tf.raw_ops.StatelessRandomNormalV2, shape, seed, _group(dtype), dtype=dtype
-    )
+    draw = tf.raw_ops.StatelessRandomNormalV2
+    drawn = _rows_of(draw, shape, seed, dtype, dtype=dtype)
     return tf.add(drawn * tf.cast(stddev, dtype), tf.cast(mean, dtype))
 
 
@@ -178,7 +176,7 @@ def _rows_of(
     draw: Callable[..., tf.Tensor],
     shape: Any,
     seed: RowSeed,
-    group: int,
+    made: tf.DType,
     **options: Any,
 ) -> tf.Tensor:
     """Draws the rows of a larger array, or the array itself if it has no rows."""
@@ -186,9 +184,7 @@ def _rows_of(
     static = tf.fill(shape, 0).shape  # What TensorFlow infers of the sizes.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed.pair)
     options.update(key=key, alg=_PHILOX)
-    if not static.rank:
-        return draw(shape=shape, counter=counter, **options)
-    if not _belongs.get()(static):
+    if not static.rank or not _belongs.get()(static):
         return draw(shape=shape, counter=counter, **options)
     if static[0] is None and seed.num_rows != UNKNOWN:
         shape = tf.concat([[seed.num_rows], shape[1:]], 0)
@@ -200,6 +196,7 @@ def _rows_of(
             got=Words(f"shape {static.as_list()}"),
             hint="Draw numbers of shape [examples, ...], and reshape them.",
         )
+    group = 2 if made.size == 8 else 4  # Numbers that Philox makes at each count.
     row_size = static[1:].num_elements()
     sizes = tf.cast(shape, tf.int64)
     numbers_per_row = tf.reduce_prod(sizes[1:]) if row_size is None else row_size
@@ -211,8 +208,3 @@ def _rows_of(
     numbers = draw(shape=total[None] + group - 1, counter=counter, **options)
     skipped = first % group
     return tf.reshape(numbers[skipped : skipped + total], shape)
-
-
-def _group(dtype: tf.DType) -> int:
-    """Returns how many numbers Philox makes at each count."""
-    return 2 if dtype.size == 8 else 4

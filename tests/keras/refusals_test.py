@@ -13,7 +13,7 @@ from keras import layers
 
 from lingvo_pipe.core.errors import UserTypeError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
-from tests.keras.toy_models import OUTPUTS, WIDTH, fit, sequential
+from tests.keras.toy_models import OUTPUTS, WIDTH, Block, fit, sequential
 from tests.support.errors import fails
 
 
@@ -33,28 +33,14 @@ class _Layer(layers.Layer):
     def __init__(self, function: Callable[[Any, Any], Any], **parts: Any) -> None:
         super().__init__(name="own")
         self._function = function
-        vars(self).update(parts)  # Keras does not track them.
+        for name, part in parts.items():
+            setattr(self, name, part)
 
     def build(self, shape: Any) -> None:
         self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
 
     def call(self, x: Any) -> Any:
         return self._function(self, x)
-
-
-class _Block(layers.Layer):
-    """A composite layer that passes its input's mask on to batch normalization."""
-
-    def __init__(self) -> None:
-        super().__init__(name="own")
-        self.norm = layers.BatchNormalization()
-        self.supports_masking = True
-
-    def build(self, shape: Any) -> None:
-        self.norm.build(shape)
-
-    def call(self, x: Any, training: bool | None = None) -> Any:
-        return self.norm(x, training=training)
 
 
 def _untraceable() -> keras.Model:
@@ -82,55 +68,47 @@ def _with_step() -> keras.Model:
     return model
 
 
+_OWN, _INPUT, _LAYER = "model 'own'", "input 'rows'", "layer 'own'"
+_CANNOT_TRACE = "no input shape, or a layer of unknown outputs"
 _MODELS: dict[str, tuple[Callable[[], Any], str, Any]] = {
     "no model": (lambda: 3, "PipelinedModel(model=...)", 3),
     "pipelined": (
-        lambda: PipelinedModel(sequential()),
-        "PipelinedModel(model=...)",
-        "a PipelinedModel",
+        lambda: PipelinedModel(sequential(name="own")),
+        _OWN,
+        "PipelinedModel, whose call method is its own",
     ),
     "subclassed": (
         lambda: _Subclassed(name="own"),
-        "model 'own'",
-        "_Subclassed with a call method of its own",
+        _OWN,
+        "_Subclassed, whose call method is its own",
     ),
     "unbuilt": (
         lambda: keras.Sequential([layers.Dense(3)], name="own"),
-        "model 'own'",
-        "no input shape, or a layer of unknown outputs",
+        _OWN,
+        _CANNOT_TRACE,
     ),
-    "untraceable": (
-        _untraceable,
-        "model 'own'",
-        "no input shape, or a layer of unknown outputs",
-    ),
-    "a step that is replaced": (_with_step, "model 'own'", "Sequential.train_step"),
+    "untraceable": (_untraceable, _OWN, _CANNOT_TRACE),
+    "a step that is replaced": (_with_step, _OWN, "Sequential.train_step"),
     "a package with a name like Keras's": (
         lambda: _functional(type("Own", (_OwnStep,), {"__module__": "keras_mine"})),
-        "model 'own'",
+        _OWN,
         "Own.train_step",
     ),
-    "sparse": (
-        lambda: _of_input(sparse=True),
-        "input 'rows'",
-        "keras.Input(sparse=True)",
-    ),
+    "sparse": (lambda: _of_input(sparse=True), _INPUT, "keras.Input(sparse=True)"),
     "fixed batch": (
         lambda: _of_input(shape=None, batch_shape=(8, 4)),
-        "input 'rows'",
+        _INPUT,
         "a batch size of 8",
     ),
     "mixing": (
         lambda: _of_input(layers.MixUp(name="own"), shape=(8, 8, 3)),
-        "layer 'own'",
+        _LAYER,
         "MixUp",
     ),
     "lookup": (
-        lambda: _of_input(
-            layers.IntegerLookup(vocabulary=[1, 2], name="own"), dtype="int64"
-        ),
-        "layer 'own'",
-        "IntegerLookup",
+        lambda: _of_input(layers.Hashing(2, name="own"), dtype="int64"),
+        _LAYER,
+        "Hashing",
     ),
 }
 
@@ -199,25 +177,25 @@ def _of_another_model() -> Any:
 _LAYERS: dict[str, tuple[Callable[[], list[Any]], str]] = {
     "unseeded": (
         lambda: [_Layer(lambda _, x: x + keras.random.normal(keras.ops.shape(x)))],
-        "layer 'own'",
+        _LAYER,
     ),
     "writing": (lambda: [_Layer(_scaled)], "variable"),
     "another variable": (
         lambda: [_Layer(lambda layer, x: x * layer.number, number=tf.Variable(2.0))],
-        "layer 'own'",
+        _LAYER,
     ),
-    "a metric": (
-        lambda: [_Layer(_measured, mean=keras.metrics.Mean())],
-        "layer 'own'",
+    "a metric": (lambda: [_Layer(_measured, mean=keras.metrics.Mean())], _LAYER),
+    "of another model": (lambda: [_of_another_model()], _LAYER),
+    "renorm": (lambda: [layers.BatchNormalization(name="own", renorm=True)], _LAYER),
+    "an inner layer's mask": (
+        lambda: [layers.RepeatVector(2), layers.Masking(), Block(name="own")],
+        _LAYER,
     ),
-    "of another model": (lambda: [_of_another_model()], "layer 'own'"),
-    "renorm": (
-        lambda: [layers.BatchNormalization(name="own", renorm=True)],
-        "layer 'own'",
-    ),
-    "an inner layer's mask": (lambda: [layers.Masking(), _Block()], "layer 'own'"),
     "two calls": (
-        lambda: [layers.TimeDistributed(layers.BatchNormalization(name="n"))],
+        lambda: [
+            layers.RepeatVector(2),
+            layers.TimeDistributed(layers.BatchNormalization()),
+        ],
         "variable",
     ),
 }
@@ -229,11 +207,8 @@ def test_a_layer_that_would_differ_by_micro_batch(name: str) -> None:
     if name == "renorm" and not hasattr(layers.BatchNormalization(), "renorm"):
         pytest.skip("This Keras has no renorm.")
     make, path = _LAYERS[name]
-    middle = [layers.Dense(4), *make()]
-    if name in ("an inner layer's mask", "two calls"):
-        middle = [layers.RepeatVector(2), *make()]
     with fails() as info:
-        _fit(*middle)
+        _fit(layers.Dense(4), *make())
     assert info.value.path.startswith(path)
 
 

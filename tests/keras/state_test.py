@@ -12,6 +12,8 @@ from keras import layers
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import (
+    Block,
+    Sampling,
     assert_close,
     assert_same,
     fit,
@@ -19,18 +21,7 @@ from tests.keras.toy_models import (
     plain_and_pipelined,
     sequential,
 )
-
-
-class _Sampling(layers.Layer):
-    """Draws numbers in evaluation too, as variational autoencoders do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seed_generator = keras.random.SeedGenerator(3)
-
-    def call(self, x: Any) -> Any:
-        shape = keras.ops.shape(x)
-        return x + keras.random.normal(shape, seed=self.seed_generator)
+from tests.support.cases import exhaustive
 
 
 def test_draws_of_evaluations_are_plain_keras_own() -> None:
@@ -38,7 +29,7 @@ def test_draws_of_evaluations_are_plain_keras_own() -> None:
     x, y, results = numbers(10, 4), numbers(10, 2), []
 
     def make() -> keras.Model:
-        shared, inputs = _Sampling(), keras.Input((4,))
+        shared, inputs = Sampling(), keras.Input((4,))
         z = shared(layers.Dense(5)(shared(layers.Dense(4)(inputs))))
         return keras.Model(inputs, layers.Dense(2)(layers.Dropout(0.3)(z)))
 
@@ -71,20 +62,6 @@ def test_averages_are_the_mini_batchs(masks: bool, number: int) -> None:
     assert_close(results)
 
 
-class _Block(layers.Layer):
-    """A composite layer with batch normalization inside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = layers.BatchNormalization(momentum=0.5)
-
-    def build(self, shape: Any) -> None:
-        self.norm.build(shape)
-
-    def call(self, x: Any, training: bool | None = None) -> Any:
-        return self.norm(x, training=training)
-
-
 def _frozen() -> Any:
     norm = layers.BatchNormalization(scale=False, center=False, trainable=False)
     return sequential(layers.Dense(3), norm)
@@ -95,7 +72,7 @@ def _frozen() -> Any:
     [
         _frozen,
         lambda: sequential(layers.BatchNormalization(momentum=1.0)),
-        lambda: sequential(_Block()),
+        lambda: sequential(Block()),
     ],
     ids=["frozen", "momentum 1", "inside"],
 )
@@ -106,16 +83,6 @@ def test_averages_of_any_normalization(make: Any) -> None:
         fit(trained)
         results.append(model.non_trainable_variables)
     assert_close(results)
-
-
-def test_functions_of_the_plain_model_see_the_new_storage() -> None:
-    inner = sequential()
-    model, x = keras.Sequential([inner, layers.Dense(2)]), numbers(6, 4)
-    model.predict(x, verbose=0), inner.predict(x, verbose=0)
-    trained: Any = PipelinedModel(model, devices=2)
-    model.set_weights([v + 1.0 for v in model.get_weights()])
-    found = [model.predict(x, verbose=0), inner.predict(x, verbose=0)]
-    assert_close([[trained.predict(x, verbose=0), inner(x)], found])
 
 
 class _Squared(layers.Layer):
@@ -140,18 +107,21 @@ def test_losses_of_layers_are_scaled_like_the_models() -> None:
     assert_same(results)
 
 
-def test_a_compiled_model_stays_compiled(tmp_path: Path) -> None:
-    """A loaded model goes on like one that was never saved."""
-    never: Any = PipelinedModel(sequential(layers.Dense(3)), 2, 2)
+@pytest.mark.parametrize("devices", [0, 2, exhaustive(3)])
+def test_a_saved_model_stays_compiled(devices: int, tmp_path: Path) -> None:
+    """In plain Keras or on other devices, it goes on like one never saved."""
+    never: Any = PipelinedModel(sequential(layers.Dense(4), layers.Dense(3)), 2)
     never.compile("adam", loss="mae", metrics=["mse"])
     fit(never)
     never.save(tmp_path / "model.keras")
-    resumed = PipelinedModel(keras.models.load_model(tmp_path / "model.keras"), 2, 2)
+    resumed = loaded = keras.models.load_model(tmp_path / "model.keras")
+    if devices:
+        resumed = PipelinedModel(loaded, devices)
     results = []
     for trained in (never, resumed):
         history = fit(trained, epochs=2)
         state = [v.numpy() for v in trained.optimizer.variables]
-        results.append([*history.values(), *state, *trained.model.get_weights()])
+        results.append([*history.values(), *state, *trained.get_weights()])
     assert_same(results)
 
 

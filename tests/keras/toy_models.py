@@ -1,4 +1,4 @@
-"""A small model, and the same one pipelined: what both leave, to be compared."""
+"""Layers of one's own, a small model, and the same one pipelined, to be compared."""
 
 from __future__ import annotations
 
@@ -12,6 +12,33 @@ from keras import layers
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 
 WIDTH, OUTPUTS = 4, 3
+
+
+class Sampling(layers.Layer):
+    """Draws numbers in evaluation too, as variational autoencoders do."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.seed_generator = keras.random.SeedGenerator(3)
+
+    def call(self, x: Any) -> Any:
+        shape = keras.ops.shape(x)
+        return x + keras.random.normal(shape, seed=self.seed_generator)
+
+
+class Block(layers.Layer):
+    """A composite layer that passes its input's mask on to batch normalization."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.norm = layers.BatchNormalization(momentum=0.5)
+        self.supports_masking = True
+
+    def build(self, shape: Any) -> None:
+        self.norm.build(shape)
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        return self.norm(x, training=training)
 
 
 def numbers(*shape: int) -> np.ndarray:

@@ -119,8 +119,13 @@ def _task(task: str, options: dict[str, Any], family: str, /, **params: Any) -> 
 
 _language_model = partial(_task, "CausalLM", {}, num_layers=3, **_SIZES)
 _text_classifier = partial(
-    *(_task, "TextClassifier", {"num_classes": 4}),
-    **{"num_layers": 3, "num_heads": 2, "max_sequence_length": _T, **_SIZES},
+    _task,
+    "TextClassifier",
+    {"num_classes": 4},
+    num_layers=3,
+    num_heads=2,
+    max_sequence_length=_T,
+    **_SIZES,
 )
 _image_classifier = partial(
     _task, "ImageClassifier", {"num_classes": 4}, image_shape=_IMAGE
