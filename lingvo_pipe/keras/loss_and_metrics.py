@@ -22,7 +22,7 @@ from absl import logging
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.loss import PipelineLoss, check_reductions
+from lingvo_pipe.keras.loss import check_reductions, divisors_of, mean_and_weight
 from lingvo_pipe.keras.mixing import mixing_losses, warn_of
 from lingvo_pipe.keras.refusals import no_other_variables
 from lingvo_pipe.keras.triples import packed_outputs, rows_in_place
@@ -69,10 +69,9 @@ class LossAndMetrics:
         """
         key = num_examples, num_micro_batches
         if key not in self._functions:
-            loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
 
             def loss_function(triples: Sequence[Any], targets: Any) -> NestedMap:
-                return self._micro_batch(loss, num_examples, triples, *targets)
+                return self._micro_batch(*key, triples, *targets)
 
             self._functions[key] = loss_function
         return self._functions[key]
@@ -91,14 +90,14 @@ class LossAndMetrics:
         Raises:
             ValueError: if masks depend on weights or on random numbers.
         """
-        loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
-        if not loss.needs_divisors:
+        if num_micro_batches == 1 or len(private_names.flat_losses(self._loss)) == 1:
             return None
         divisors: list[tf.Tensor | None] = []
 
         def find(*flat: tf.Tensor) -> list[tf.Tensor]:
             x, y, sample_weight = pack_present(data, flat)
-            divisors[:] = loss.divisors(y, model(x, training=True), sample_weight)
+            outputs = model(x, training=True)
+            divisors[:] = divisors_of(self._loss, y, outputs, sample_weight)
             return present(divisors)
 
         graph = tf.compat.v1.wrap_function(find, list(map(spec_of, present(data))))
@@ -188,8 +187,8 @@ class LossAndMetrics:
 
     def _micro_batch(
         self,
-        loss: PipelineLoss,
         num_examples: int,
+        num_micro_batches: int,
         triples: Sequence[Any],
         y: Any,
         sample_weight: Any,
@@ -208,13 +207,16 @@ class LossAndMetrics:
             weight = tf.cast(rows, tf.float32) / float(num_examples)
             mean = stand_in(triples, whole, weight)
         else:
+            data = y, outputs, sample_weight
+
+            def mean_and_weight_of() -> tuple[tf.Tensor, tf.Tensor]:
+                if num_micro_batches == 1:
+                    return self._loss(*data), tf.ones([])
+                return mean_and_weight(self._loss, data, rows, num_examples, divisors)
+
             with no_other_variables("the loss", _HINT):
-                (mean, weight), sums = _written(
-                    [v for m in self._loss.metrics for v in m.variables],
-                    lambda: loss.mean_and_weight(
-                        y, outputs, sample_weight, rows, divisors
-                    ),
-                )
+                variables = [v for m in self._loss.metrics for v in m.variables]
+                (mean, weight), sums = _written(variables, mean_and_weight_of)
         # By its weight, the scale reaches layers' losses too; it cancels in the mean.
         weight = weight if scale is None else weight * scale[0]
         metrics = NestedMap(loss=(mean, weight))
