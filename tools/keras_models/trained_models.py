@@ -73,14 +73,7 @@ def _trained(data: Example, params: dict[str, Any]) -> tuple[Any, float, float]:
     trained.compile(keras.optimizers.SGD(0.01, 0.9), data.loss)
     times = [start]
     for epochs in (1, 2):
-        trained.fit(
-            data.inputs,
-            data.targets,
-            batch_size=B,
-            epochs=epochs,
-            shuffle=False,
-            verbose=0,
-        )
+        trained.fit(data.inputs, data.targets, B, epochs, verbose=0, shuffle=False)
         times.append(_cpu_seconds())
     variables = [(v.path, np.array(v.numpy())) for v in model.variables]
     return variables, times[1] - times[0], (times[2] - times[1]) / 2
