@@ -72,7 +72,7 @@ def check_model(model: Any) -> None:
         hint = (
             "Write it as keras.Model(inputs, outputs), with what call does in layers."
         )
-        if hasattr(model, "pipeline"):
+        if type(model).__name__ == "PipelinedModel":
             hint = "Give the plain model, its attribute `model`."
         raise UserValueError(
             path=path,
