@@ -5,19 +5,12 @@
                                     add     z = norm(y), y
 
 Sequential and functional models inside a model are replaced by their own calls.
-The calls are cut into cells, whatever the number of stages:
-
-    calls        a   b   c   d   e          a call with a kernel starts a cell;
-    kernels      *   .   *   .   .          the others join the cell before them
-                '--.--' '----.----'
-    cells          0         1
-    passed on     b,a        e              what later cells, or the model, still need
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import tree
@@ -26,8 +19,8 @@ from lingvo_pipe.keras.private_names import graph_of, is_graph, nodes_in_order
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
-    """A tensor of the graph."""
+class GraphTensor:
+    """A tensor of a model's graph."""
 
     number: int  # Its number in the model; inputs come first.
     spec: keras.KerasTensor  # Its shape and dtype.
@@ -45,20 +38,18 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Call:
+class KerasCall:
     """One call of a layer or another operation."""
 
     operation: Any
-    args: tuple[Any, ...]  # Its arguments; a tensor is a `Value`.
+    args: tuple[Any, ...]  # Its arguments; a tensor is a `GraphTensor`.
     kwargs: dict[str, Any]
-    made: tuple[Value, ...]  # Its outputs, flat.
+    made: tuple[GraphTensor, ...]  # Its outputs, flat.
 
     @property
-    def taken(self) -> list[Value]:
+    def taken(self) -> list[GraphTensor]:
         """The tensors among its arguments."""
-        return [
-            x for x in tree.flatten((self.args, self.kwargs)) if isinstance(x, Value)
-        ]
+        return tensors_in((self.args, self.kwargs))
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -70,94 +61,59 @@ class Call:
         """True if its layer has a trained weight of two or more dimensions."""
         return any(len(v.shape) > 1 for v in getattr(self.operation, "weights", ()))
 
+    def arguments(self, value_of: Callable[[GraphTensor], Any]) -> Any:
+        """Returns args and kwargs with values in place of tensors."""
+        return tree.map_structure(
+            lambda x: value_of(x) if isinstance(x, GraphTensor) else x,
+            (self.args, self.kwargs),
+        )
+
 
 @dataclass(frozen=True)
-class Calls:
+class ModelCalls:
     """All calls of a model, with its inputs and outputs, flat."""
 
-    inputs: tuple[Value, ...]
-    calls: tuple[Call, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[GraphTensor, ...]
+    calls: tuple[KerasCall, ...]
+    outputs: tuple[GraphTensor, ...]
 
 
-def calls_of(model: keras.Model) -> Calls:
+def calls_of(model: keras.Model) -> ModelCalls:
     """Returns the calls of a Sequential or functional model."""
     numbers = itertools.count()
     graph = graph_of(model)
-    inputs = tuple(Value(next(numbers), x) for x in graph.inputs)
-    calls: list[Call] = []
+    inputs = tuple(GraphTensor(next(numbers), x) for x in graph.inputs)
+    calls: list[KerasCall] = []
     outputs = _collect(graph, inputs, numbers, calls)
-    return Calls(inputs, tuple(calls), tuple(outputs))
+    return ModelCalls(inputs, tuple(calls), tuple(outputs))
+
+
+def tensors_in(arguments: Any) -> list[GraphTensor]:
+    """Returns the tensors in nested arguments."""
+    return [x for x in tree.flatten(arguments) if isinstance(x, GraphTensor)]
 
 
 def _collect(
     model: keras.Model,
-    inputs: tuple[Value, ...],
+    inputs: Iterable[GraphTensor],
     numbers: Iterator[int],
-    calls: list[Call],
-) -> list[Value]:
+    calls: list[KerasCall],
+) -> list[GraphTensor]:
+    """Adds the calls of a model of these inputs, and returns its outputs."""
     graph = graph_of(model)
-    values_by_id = dict(zip(map(id, graph.inputs), inputs, strict=True))
+    tensors = dict(zip(map(id, graph.inputs), inputs, strict=True))
     for node in nodes_in_order(graph):
-        if any(id(x) not in values_by_id for x in node.input_tensors):
+        if any(id(x) not in tensors for x in node.input_tensors):
             continue  # Keras skips it as well: another graph's call of a shared layer.
-        args, kwargs = _filled(node, values_by_id)
+        args, kwargs = tree.map_structure(
+            lambda x: tensors[id(x)] if isinstance(x, keras.KerasTensor) else x,
+            (node.arguments.args, node.arguments.kwargs),
+        )
         if is_graph(node.operation):
-            block_inputs = tuple(
-                x for x in tree.flatten((args, kwargs)) if isinstance(x, Value)
-            )
+            block_inputs = tensors_in((args, kwargs))
             outputs = _collect(node.operation, block_inputs, numbers, calls)
         else:
-            outputs = [Value(next(numbers), x) for x in node.outputs]
-            calls.append(Call(node.operation, args, kwargs, tuple(outputs)))
-        values_by_id.update(zip(map(id, node.outputs), outputs, strict=True))
-    return [values_by_id[id(x)] for x in graph.outputs]
-
-
-def _filled(node: Any, values_by_id: Mapping[int, Value]) -> tuple[Any, Any]:
-    """Returns a node's arguments with values in place of its symbolic tensors."""
-    arguments = node.arguments
-    args, kwargs = tree.map_structure(
-        lambda x: values_by_id[id(x)] if isinstance(x, keras.KerasTensor) else x,
-        (arguments.args, arguments.kwargs),
-    )
-    return tuple(args), dict(kwargs)
-
-
-class Step(NamedTuple):
-    """A call for cutting: numbers of its values, and whether it starts a cell."""
-
-    takes: Sequence[int]
-    makes: Sequence[int]
-    starts_cell: bool
-
-
-class Cell(NamedTuple):
-    """Consecutive calls, with the values that enter and leave by position."""
-
-    start: int  # The calls, as a range of indices.
-    stop: int
-    given: tuple[int, ...]  # Numbers of the values that the cell is given.
-    kept: tuple[int, ...]  # Numbers of the values that it passes on.
-
-
-def cut(
-    inputs: Sequence[int], steps: Sequence[Step], outputs: Sequence[int]
-) -> list[Cell]:
-    """Returns the cells of a graph, which pass values on until their last use."""
-    starts = [i for i, step in enumerate(steps) if step.starts_cell or i == 0]
-    # Cheap calls before the first kernel belong to its cell.
-    if len(starts) > 1 and not steps[0].starts_cell:
-        del starts[1]
-    stops = [*starts[1:], len(steps)]
-    last_use = {number: i for i, step in enumerate(steps) for number in step.takes}
-    last_use.update(dict.fromkeys(outputs, len(steps)))
-    cells, live = [], tuple(inputs)
-    for start, stop in zip(starts, stops, strict=True):
-        computed = [number for step in steps[start:stop] for number in step.makes]
-        kept = tuple(x for x in (*live, *computed) if last_use.get(x, -1) >= stop)
-        if stop == len(steps):
-            kept = tuple(outputs)
-        cells.append(Cell(start, stop, live, kept))
-        live = kept
-    return cells
+            outputs = [GraphTensor(next(numbers), x) for x in node.outputs]
+            calls.append(KerasCall(node.operation, args, kwargs, tuple(outputs)))
+        tensors.update(zip(map(id, node.outputs), outputs, strict=True))
+    return [tensors[id(x)] for x in graph.outputs]

@@ -1,4 +1,4 @@
-"""KerasCell: calls of a Keras model as a cell, of flat triples of b rows (`values`)."""
+"""KerasCell: calls of a Keras model as a cell, of flat triples of b rows."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -8,17 +8,18 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, LocalCall, Position
+from lingvo_pipe.keras.calls import GraphTensor, KerasCall
+from lingvo_pipe.keras.model_cells import CellCalls, CellVariable
 from lingvo_pipe.keras.model_function import built_model
 from lingvo_pipe.keras.placement import created, placed
 from lingvo_pipe.keras.refusals import no_other_variables
 from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
 from lingvo_pipe.keras.state import CellScope, mask_weights
-from lingvo_pipe.keras.values import all_attached, rows_in_place, triple
+from lingvo_pipe.keras.triples import all_attached, rows_in_place, triple
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.construction import resolve_params
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context
@@ -74,7 +75,8 @@ class KerasCell(BaseLayer):
     def FProp(self, theta: NestedMap, *given: Any) -> tuple[Any, ...]:
         """Maps triples of the values that the cell is given to those it passes on."""
         calls, context = self._calls, current_context()
-        values = self._values(given, context)
+        training = not context.do_eval
+        values = dict(zip(calls.given, self._values(given, context), strict=True))
         unseeded = self._global_seed
         variable_values = {
             id(v.variable): _given(v, theta, context) for v in calls.variables
@@ -88,20 +90,28 @@ class KerasCell(BaseLayer):
         scope.set_value(unseeded, tf.zeros(unseeded.shape, tf.int64))
         weights: dict[int, tf.Tensor] = {}
         with scope:
-            for call in calls.calls:
-                if not context.do_eval:
-                    weights.update(mask_weights(call.operation, _masks(call, values)))
+            for call, draws in zip(calls.calls, calls.draws[training], strict=True):
+                layer = call.operation
+                if training:
+                    weights.update(mask_weights(layer, _masks(call, values)))
                 with (
-                    known_draws(call.draws[not context.do_eval]),
-                    no_other_variables(f"layer {call.operation.name!r}", _HINT),
+                    known_draws(draws.belong),
+                    no_other_variables(f"layer {layer.name!r}", _HINT),
                 ):
-                    values += _made(call, values, training=not context.do_eval)
+                    made = _made(call, values, training)
+                values.update(zip(call.made, made, strict=True))
                 if scope.writes[id(unseeded)]:
-                    raise _unseeded(call.operation)
+                    raise UserValueError(
+                        path=f"layer {layer.name!r}",
+                        expected="random numbers from a SeedGenerator of the layer",
+                        got=Words("a draw from Keras's global seed"),
+                        hint="Set self.seed_generator = keras.random.SeedGenerator("
+                        "seed) in __init__, and pass seed=self.seed_generator.",
+                    )
         for call in calls.calls:
             if isinstance(call.operation, keras.Layer):
                 private_names.forget_losses(call.operation)
-        if not context.do_eval:
+        if training:
             self._hand_over(scope, context, weights)
         losses = [*scope.losses, *self._penalties(variable_values)]
         if losses:  # Each is a mean over the micro-batch.
@@ -109,9 +119,9 @@ class KerasCell(BaseLayer):
             rows = context.num_rows or tf.shape(given[0])[0]
             self.AddLoss("keras_losses", tf.fill([rows], total))
         return tuple(
-            x
-            for i, is_output in zip(calls.kept, calls.are_outputs, strict=True)
-            for x in _padded(triple(values[i], is_output), calls.has_rows[i], context)
+            part
+            for x in calls.kept
+            for part in _padded(triple(values[x], x in calls.outputs), x, context)
         )
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
@@ -135,7 +145,9 @@ class KerasCell(BaseLayer):
         with tf.Graph().as_default() as graph, ForwardContext(do_eval=True):
             layer = cls.Params().Set(name="cell", calls=calls).Instantiate()
             placeholders = [
-                _placeholders(shape, tf.bool if i % 3 == 1 else calls.dtypes[i // 3])
+                _placeholders(
+                    shape, "bool" if i % 3 == 1 else calls.given[i // 3].spec.dtype
+                )
                 for i, shape in enumerate(shapes)
             ]
             outputs = layer.FProp(layer.theta, *placeholders)
@@ -156,7 +168,7 @@ class KerasCell(BaseLayer):
     def _values(self, given: Sequence[Any], context: ForwardContext) -> list[Any]:
         triples = list(given)
         for i in range(len(given)):
-            if self._calls.has_rows[i // 3] and context.may_have_padding_rows:
+            if self._calls.given[i // 3].has_rows and context.may_have_padding_rows:
                 triples[i] = map_present(lambda x: x[: context.num_examples], given[i])
         return all_attached(triples)
 
@@ -172,7 +184,14 @@ class KerasCell(BaseLayer):
                 weight = weights.get(id(self._calls.variables[mean].variable), count)
                 new = tf.cast(scope.get_current_value(v), tf.float64)
                 if kind.name != "state":
-                    _check_written_once(v, scope)
+                    if scope.writes[id(v)] > 1:
+                        raise UserValueError(
+                            path=f"variable {v.path!r}",
+                            expected="one call of a batch normalization in each cell",
+                            got=Words(f"{scope.writes[id(v)]} calls"),
+                            hint="Use one layer for each call; in place of "
+                            "TimeDistributed, call the layer itself.",
+                        )
                     new /= 1.0 - kind.momentum
                 self.Accumulate(f"keras_sum{i}", new * weight)
                 self.Accumulate(f"keras_count{i}", weight)
@@ -180,10 +199,11 @@ class KerasCell(BaseLayer):
                     self.Accumulate(f"keras_square{i}", new**2 * weight)
             elif kind.name != "seed" and scope.writes[id(v)]:
                 raise UserValueError(
-                    f"variable {v.path!r}: expected weights that only the optimizer "
-                    "changes, got a layer that writes it in its call. Micro-batches "
-                    "would each write another value. Leave the layer out, or compute "
-                    "the value without storing it."
+                    path=f"variable {v.path!r}",
+                    expected="weights that only the optimizer changes",
+                    got=Words("a layer that writes it in its call"),
+                    hint="Leave the layer out, or compute the value without storing "
+                    "it: each micro-batch would write another one.",
                 )
 
     def _next_state(self, i: int, accumulated: NestedMap) -> tf.Tensor:
@@ -212,44 +232,15 @@ def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Ten
     return value + tf.constant([0, earlier], value.dtype) if earlier else value
 
 
-def _unseeded(layer: Any) -> UserValueError:
-    return UserValueError(
-        f"layer {layer.name!r}: expected random numbers from a "
-        "keras.random.SeedGenerator of the layer, got a draw from Keras's global seed. "
-        "Create self.seed_generator = keras.random.SeedGenerator(seed) in the layer's "
-        "__init__, and pass seed=self.seed_generator."
-    )
-
-
-def _check_written_once(variable: keras.Variable, scope: CellScope) -> None:
-    if scope.writes[id(variable)] > 1:
-        raise UserValueError(
-            f"variable {variable.path!r}: expected a batch normalization that is "
-            f"called once between two kernels, got {scope.writes[id(variable)]} calls, "
-            "each of which moves its averages. Use one layer for each call; in place "
-            "of TimeDistributed, call the layer itself."
-        )
-
-
-def _masks(call: LocalCall, values: Sequence[Any]) -> list[tf.Tensor]:
+def _masks(call: KerasCall, values: Mapping[GraphTensor, Any]) -> list[tf.Tensor]:
     """Returns the argument `mask` of a call or, without it, its inputs' masks."""
     mask_argument = call.kwargs.get("mask")
-    if isinstance(mask_argument, Position):
+    if isinstance(mask_argument, GraphTensor):
         return [values[mask_argument]]
-    arguments = tree.flatten((call.args, call.kwargs))
-    masks = [
-        private_names.get_mask(values[x]) for x in arguments if isinstance(x, Position)
-    ]
-    return [mask for mask in masks if mask is not None]
+    return present([private_names.get_mask(values[x]) for x in call.taken])
 
 
-def first_inputs(graph: private_names.Functional, x: Any) -> list[Any]:
-    """Returns a model's inputs as the first cell takes them."""
-    flat = private_names.standardized_inputs(graph, x)
-    return [z for value in flat for z in triple(value, with_logits=False)]
-
-
-def _placeholders(shape: Any, dtype: tf.DType) -> Any:
+def _placeholders(shape: Any, dtype: str) -> Any:
     """Returns a placeholder of a shape, for each of a dict of shapes, or None."""
     if isinstance(shape, Mapping):
         return {key: _placeholders(x, dtype) for key, x in shape.items()}
@@ -269,37 +260,40 @@ def _check_unset(p: InstantiableParams) -> None:
     for name in ("dtype", "fprop_dtype", "params_init"):
         if p.Get(name) != default.Get(name):
             raise UserValueError(
-                f"{name} of a Keras model: expected None, because its layers have "
-                f"dtypes and initializers, got {p.Get(name)!r}. Set "
-                "keras.config.set_dtype_policy, or the layers' initializers."
+                path=f"{p.name}.{name}",
+                expected="None, because a Keras model's layers have their own",
+                got=p.Get(name),
+                hint="Set keras.config.set_dtype_policy, or the layers' initializers.",
             )
 
 
-def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:
-    args, kwargs = tree.map_structure(
-        lambda x: values[x] if isinstance(x, Position) else x,
-        (call.args, call.kwargs),
-    )
+def _made(
+    call: KerasCall, values: Mapping[GraphTensor, Any], training: bool
+) -> list[Any]:
+    path = f"layer {call.operation.name!r}"
+    args, kwargs = call.arguments(values.__getitem__)
     try:
         outputs = private_names.run_operation(call.operation, training, args, kwargs)
     except ValueError as error:  # For an unknown number of examples it has run.
         raise UserValueError(
-            f"layer {call.operation.name!r}: {error}\nExpected a layer that takes any "
-            "number of examples. If it merges them with another dimension, choose "
-            "num_micro_batches so that it can do so in each micro-batch."
+            f"{path}: {error}",
+            path=path,
+            hint="It must take any number of examples. If it merges them with another "
+            "dimension, choose num_micro_batches so that it can do so in each.",
         ) from error
     outputs = tree.flatten(outputs)
-    if len(outputs) != call.num_made:
+    if len(outputs) != len(call.made):
         raise UserValueError(
-            f"layer {call.operation.name!r}: expected {call.num_made} outputs, as when "
-            f"the model was built, got {len(outputs)!r}."
+            path=path,
+            expected=f"{len(call.made)} outputs, as when the model was built",
+            got=Words(f"{len(outputs)}"),
         )
     return outputs
 
 
-def _padded(parts: Sequence[Any], has_rows: bool, context: ForwardContext) -> Any:
+def _padded(parts: Sequence[Any], x: GraphTensor, context: ForwardContext) -> Any:
     """Returns the parts of a triple with as many rows as the micro-batch."""
-    if not (has_rows and context.may_have_padding_rows):
+    if not (x.has_rows and context.may_have_padding_rows):
         return parts
     num_rows = context.num_rows or 0  # A pipeline's context knows it.
-    return map_present(lambda x: rows_in_place(x, 0, num_rows), parts)
+    return map_present(lambda part: rows_in_place(part, 0, num_rows), parts)

@@ -25,84 +25,65 @@ _BY_ELEMENTS = ("sum_over_batch_size", "mean")
 _REDUCTIONS = (*_BY_ELEMENTS, "mean_with_sample_weight", "sum")
 
 
-class PipelineLoss:
-    """The loss of one compilation, for a mini-batch's size."""
+def check_reductions(compiled: Any) -> None:
+    """Raises ValueError unless losses of micro-batches can be put together."""
+    unknown = set(map(_reduction, flat_losses(compiled))) - set(_REDUCTIONS)
+    if unknown:
+        raise UserValueError(
+            path="compile(loss=...)",
+            expected=f"losses with a reduction among {list(_REDUCTIONS)}",
+            got=sorted(unknown),
+        )
 
-    def __init__(self, compiled: Any, num_examples: int, is_whole: bool):
-        """Checks the reductions.
 
-        Raises:
-            ValueError: if the losses of micro-batches cannot be put together.
-        """
-        self._compiled = compiled
-        self._num_examples = num_examples
-        self._is_whole = is_whole
-        self._losses = flat_losses(compiled)
-        unknown = sorted(set(map(_reduction, self._losses)) - set(_REDUCTIONS))
-        if unknown:
-            raise UserValueError(
-                "compile(loss=...): expected losses with a reduction among "
-                f"{list(_REDUCTIONS)}, got {unknown!r}. Set "
-                "reduction='sum_over_batch_size'."
-            )
+def mean_and_weight(
+    compiled: Any,
+    data: tuple[Any, Any, Any],
+    rows: tf.Tensor,
+    num_examples: int,
+    divisors: Sequence[tf.Tensor | None] | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a micro-batch's loss and its weight in the mini-batch's mean.
 
-    @property
-    def needs_divisors(self) -> bool:
-        """True if D of each loss must be known before the step."""
-        return not self._is_whole and len(self._losses) > 1
-
-    def mean_and_weight(
-        self,
-        y: Any,
-        outputs: Any,
-        sample_weight: Any,
-        rows: tf.Tensor,
-        divisors: Sequence[tf.Tensor | None] | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns a micro-batch's loss and its weight in the mini-batch's mean."""
-        if self._is_whole:
-            return self._compiled(y, outputs, sample_weight), tf.ones([])
-        share = tf.cast(rows, tf.float32) / float(self._num_examples)
-        if len(self._losses) == 1 and _reduction(self._losses[0]) != "sum":
-            return self._alone(share, y, outputs, sample_weight)
-        totals = divisors or [None] * len(self._losses)
-        shares = [
-            _share_of(loss, share, total)
-            for loss, total in zip(self._losses, totals, strict=True)
-        ]
-        loss = with_losses(self._compiled, shares)(y, outputs, sample_weight)
-        return tf.math.divide_no_nan(loss, share), share
-
-    def _alone(self, share: tf.Tensor, *args: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the only loss and its weight, known after the micro-batch."""
-        (loss,), weight = self._losses, share
+    `data` are targets, outputs and sample weights, `[b, ...]` each.
+    """
+    share = weight = tf.cast(rows, tf.float32) / float(num_examples)
+    losses = flat_losses(compiled)
+    if len(losses) == 1 and _reduction(losses[0]) != "sum":
 
         def value(*loss_args: Any) -> tf.Tensor:
-            nonlocal weight
-            divisor = _divisor(loss, *loss_args)
+            nonlocal weight  # It is known after the micro-batch.
+            divisor = _divisor(losses[0], *loss_args)
             if divisor is not None:
-                weight = divisor / float(self._num_examples)
-            return loss(*loss_args)
+                weight = divisor / float(num_examples)
+            return losses[0](*loss_args)
 
-        return with_losses(self._compiled, [value])(*args), weight
+        return with_losses(compiled, [value])(*data), weight
+    totals = divisors or [None] * len(losses)
+    shares = [
+        _share_of(loss, share, total)
+        for loss, total in zip(losses, totals, strict=True)
+    ]
+    loss = with_losses(compiled, shares)(*data)
+    return tf.math.divide_no_nan(loss, share), share
 
-    def divisors(
-        self, y: Any, outputs: Any, sample_weight: Any
-    ) -> list[tf.Tensor | None]:
-        """Returns D of each loss over a mini-batch, [], or None for its elements."""
-        divisors: list[tf.Tensor | None] = []
 
-        def measure(loss: Any) -> Callable[..., tf.Tensor]:
-            def value(*args: Any) -> tf.Tensor:
-                divisors.append(_divisor(loss, *args))
-                return tf.zeros([])
+def divisors_of(compiled: Any, *data: Any) -> list[tf.Tensor | None]:
+    """Returns D of each loss over a mini-batch, [], or None for its elements.
 
-            return value
+    `data` are targets, outputs and sample weights, `[B, ...]` each.
+    """
+    divisors: list[tf.Tensor | None] = []
 
-        with_losses(self._compiled, list(map(measure, self._losses)))(
-            y, outputs, sample_weight
-        )
-        return divisors
+    def measure(loss: Any) -> Callable[..., tf.Tensor]:
+        def value(*args: Any) -> tf.Tensor:
+            divisors.append(_divisor(loss, *args))
+            return tf.zeros([])
+
+        return value
+
+    with_losses(compiled, list(map(measure, flat_losses(compiled))))(*data)
+    return divisors
 
 
 def _reduction(loss: Any) -> str:

@@ -15,9 +15,9 @@ from keras import tree
 
 from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.calls import Call, Value, calls_of
+from lingvo_pipe.keras.calls import GraphTensor, KerasCall, calls_of
 from lingvo_pipe.keras.row_seed import known_draws
-from lingvo_pipe.keras.state import CellScope, Draws, draws_of, kinds_of
+from lingvo_pipe.keras.state import CellScope, RandomDraws, draws_of, kinds_of
 
 _NUM_ROWS = 4
 _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
@@ -66,7 +66,7 @@ def _normalizes(layer: keras.Layer) -> bool:
     return isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
 
 
-def _may_mix(call: Call) -> bool:
+def _may_mix(call: KerasCall) -> bool:
     layer, draws = call.operation, draws_of(call, training=True)
     if draws.are_elsewhere:
         return True
@@ -141,7 +141,7 @@ def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
         shapes = [[min(size or _FEW, _FEW) for size in shape] for shape in shapes]
     random = np.random.default_rng(0)
     rows = [
-        Value(0, keras.KerasTensor((None, *shape), x.dtype))
+        GraphTensor(0, keras.KerasTensor((None, *shape), x.dtype))
         for shape, x in zip(shapes, specs, strict=True)
     ]
     examples = [_example(x, random) for x in rows]
@@ -189,7 +189,7 @@ def _is_mean(
     return _is_close(full, (first + second) / 2, tolerance)
 
 
-def _example(x: Value, random: np.random.Generator) -> np.ndarray:
+def _example(x: GraphTensor, random: np.random.Generator) -> np.ndarray:
     """Returns random numbers, or zeros and ones, of a value's shape and dtype."""
     shape = [_FEW if size is None else size for size in x.spec.shape]
     if x.row_axis is not None:
@@ -201,16 +201,14 @@ def _example(x: Value, random: np.random.Generator) -> np.ndarray:
 
 
 def _outputs(
-    call: Call, draws: Draws, examples: dict[int, np.ndarray], part: slice
+    call: KerasCall, draws: RandomDraws, examples: dict[int, np.ndarray], part: slice
 ) -> list[np.ndarray]:
-    def argument(x: Any) -> Any:
-        if not isinstance(x, Value):
-            return x
+    def argument(x: GraphTensor) -> tf.Tensor:
         before = (slice(None),) * (x.row_axis or 0)
         rows = () if x.row_axis is None else (*before, part)
         return tf.constant(examples[x.number][rows])
 
-    args, kwargs = tree.map_structure(argument, (call.args, call.kwargs))
+    args, kwargs = call.arguments(argument)
     values = {id(v): v.value for v in call.variables}
     first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
     scope = CellScope(values, call.variables, first, num_rows)
@@ -227,7 +225,7 @@ def _outputs(
     return [tf.cast(x, tf.float64).numpy() for x in numbers]
 
 
-def _is_same(x: Value, full: Any, first: Any, second: Any) -> bool:
+def _is_same(x: GraphTensor, full: Any, first: Any, second: Any) -> bool:
     if x.row_axis is None:  # Such as a mean over the mini-batch.
         return _is_close(full, first) and _is_close(full, second)
     return _is_close(full, np.concatenate([first, second], axis=x.row_axis))

@@ -1,20 +1,65 @@
-"""The cells of a Keras model: their calls, and which variables each has."""
+"""The cells of a Keras model: their calls, and which variables each has.
+
+    calls        a   b   c   d   e          a call with a kernel starts a cell;
+    kernels      *   .   *   .   .          the others join the cell before them
+                '--.--' '----.----'
+    cells          0         1
+    passed on     b,a        e              what later cells, or the model, still need
+
+The cells are the same for any number of stages. No two of them are equal: a
+configuration may leave out functions, tensors and settings, so it does not tell whether
+layers compute the same. The pipeline compares traced graphs instead, and identical ones
+share a trace.
+"""
 
 import collections
 import itertools
 import operator
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from lingvo_pipe.keras.calls import Call, Step, calls_of, cut
-from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, local_values
+from lingvo_pipe.keras.calls import GraphTensor, KerasCall, ModelCalls, calls_of
 from lingvo_pipe.keras.private_names import flat_layers
-from lingvo_pipe.keras.state import draws_of, kinds_of
+from lingvo_pipe.keras.state import RandomDraws, VariableKind, draws_of, kinds_of
 from lingvo_pipe.nested_map import NestedMap
+
+
+class CellVariable(NamedTuple):
+    """A Keras variable in a cell."""
+
+    variable: keras.Variable
+    name: str  # Its name in the cell.
+    kind: VariableKind
+    owned: bool  # True if no earlier cell has it.
+    # A seed's draws by earlier cells of the step, in training (True) or not.
+    earlier_draws: dict[bool, int]
+    draws: dict[bool, int]  # By how much its seed moves on after a step.
+
+
+@dataclass(eq=False, repr=False)
+class CellCalls:
+    """The calls of a cell, as a value of the cell's params."""
+
+    calls: Sequence[KerasCall]
+    draws: Mapping[bool, Sequence[RandomDraws]]  # Of each call, in training or not.
+    given: Sequence[GraphTensor]  # The tensors that the cell is given.
+    kept: Sequence[GraphTensor]  # The tensors that it passes on.
+    outputs: Collection[GraphTensor]  # The outputs of the model.
+    variables: list[CellVariable]  # The variables, each once.
+    # Whether the cell's variables are the Keras model's storage.
+    shares_variables: bool
+
+    def __deepcopy__(self, memo: Any) -> "CellCalls":
+        """Returns itself: it stands for the user's layers, which are not copied."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"CellCalls({', '.join(call.operation.name for call in self.calls)})"
 
 
 @dataclass(frozen=True)
@@ -30,11 +75,6 @@ class ModelCells:
         """The variables of all cells, shared ones of each."""
         return [v for cell in self.cells.values() for v in cell.variables]
 
-    @property
-    def variable_ids(self) -> set[int]:
-        """The ids of the Keras variables."""
-        return {id(v.variable) for v in self.variables}
-
     def move_seeds(self) -> None:
         """Moves the seeds on by the draws of an evaluation."""
         for v in self.variables:
@@ -48,51 +88,67 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
     """Returns the cells of a Sequential or functional model."""
     model_calls = calls_of(model)
     calls = model_calls.calls
-    steps = [
-        Step([x.number for x in c.taken], [x.number for x in c.made], c.has_kernel)
-        for c in calls
-    ]
-    outputs = [x.number for x in model_calls.outputs]
-    cells = cut([x.number for x in model_calls.inputs], steps, outputs)
-    values = sorted(
-        {*model_calls.inputs, *(x for call in calls for x in call.made)},
-        key=lambda x: x.number,
-    )
     draws = {key: [draws_of(call, key) for call in calls] for key in (True, False)}
-    earlier = {key: _sums(x.counts for x in noted) for key, noted in draws.items()}
+    sums = {key: _sums(x.counts for x in noted) for key, noted in draws.items()}
     owners: dict[int, str] = {}
-    by_name: dict[str, CellCalls] = {}
+    cells: dict[str, CellCalls] = {}
     tied = {}
-    for cell in cells:
-        cell_calls = calls[cell.start : cell.stop]
-        variables = list(
-            {id(v): v for call in cell_calls for v in call.variables}.values()
+    for start, stop, given, kept in cut(model_calls):
+        cell_calls = calls[start:stop]
+        cell, named = cell_name(cell_calls, cells), _named_variables(cell_calls)
+        kinds = kinds_of([*named.values()], [call.operation for call in cell_calls])
+        variables = []
+        for (name, v), kind in zip(named.items(), kinds, strict=True):
+            path = f"{cell}/{name}"
+            owner = owners.setdefault(id(v), path)
+            if owner != path:
+                tied[path] = owner
+            earlier = {key: counts[start][id(v)] for key, counts in sums.items()}
+            total = {
+                key: counts[-1][id(v)] if owner == path else 0
+                for key, counts in sums.items()
+            }
+            variables.append(CellVariable(v, name, kind, owner == path, earlier, total))
+        cells[cell] = CellCalls(
+            cell_calls,
+            {key: noted[start:stop] for key, noted in draws.items()},
+            given,
+            kept,
+            model_calls.outputs,
+            variables,
+            shares_variables,
         )
-        name, names = cell_name(cell_calls, by_name), variable_names(cell_calls)
-        paths = [f"{name}/{below}" for below in names]
-        kinds = kinds_of(variables, [call.operation for call in cell_calls])
-        owned = [id(v) not in owners for v in variables]
-        for v, path in zip(variables, paths, strict=True):
-            if owners.setdefault(id(v), path) != path:
-                tied[path] = owners[id(v)]
-        by_name[name] = CellCalls(
-            **local_values(cell, cell_calls, draws, values, outputs),
-            variables=[
-                CellVariable(
-                    v,
-                    name,
-                    kind,
-                    is_owned,
-                    {key: sums[cell.start][id(v)] for key, sums in earlier.items()},
-                    {key: sums[-1][id(v)] * is_owned for key, sums in earlier.items()},
-                )
-                for v, name, kind, is_owned in zip(
-                    variables, names, kinds, owned, strict=True
-                )
-            ],
-            shares_variables=shares_variables,
-        )
-    return ModelCells(by_name, tied)
+    return ModelCells(cells, tied)
+
+
+class CellRange(NamedTuple):
+    """Consecutive calls, as a range of indices, with what enters and leaves them."""
+
+    start: int
+    stop: int
+    given: tuple[GraphTensor, ...]
+    kept: tuple[GraphTensor, ...]
+
+
+def cut(model: ModelCalls) -> list[CellRange]:
+    """Returns the cells of a model, which pass tensors on until their last use."""
+    calls = model.calls
+    starts = [i for i, call in enumerate(calls) if call.has_kernel or i == 0]
+    # Cheap calls before the first kernel belong to its cell.
+    if len(starts) > 1 and not calls[0].has_kernel:
+        del starts[1]
+    stops = [*starts[1:], len(calls)]
+    last_use = {x: i for i, call in enumerate(calls) for x in call.taken}
+    last_use.update(dict.fromkeys(model.outputs, len(calls)))
+    cells, live = [], model.inputs
+    for start, stop in zip(starts, stops, strict=True):
+        computed = [x for call in calls[start:stop] for x in call.made]
+        kept = tuple(x for x in (*live, *computed) if last_use.get(x, -1) >= stop)
+        if stop == len(calls):
+            kept = model.outputs
+        cells.append(CellRange(start, stop, live, kept))
+        live = kept
+    return cells
 
 
 def _sums(counts: Iterable[collections.Counter[int]]) -> list[collections.Counter[int]]:
@@ -101,7 +157,7 @@ def _sums(counts: Iterable[collections.Counter[int]]) -> list[collections.Counte
     return list(itertools.accumulate(counts, operator.add, initial=initial))
 
 
-def cell_name(calls: Sequence[Call], taken: Collection[str]) -> str:
+def cell_name(calls: Sequence[KerasCall], taken: Collection[str]) -> str:
     """Returns a new name for a cell of these calls."""
     with_kernel = [call for call in calls if call.has_kernel]
     name = (with_kernel or calls)[0].operation.name
@@ -109,15 +165,16 @@ def cell_name(calls: Sequence[Call], taken: Collection[str]) -> str:
     return _new(name, taken, "_call")  # Keras itself adds _1 for another layer.
 
 
-def variable_names(calls: Sequence[Call]) -> list[str]:
-    """Returns names of the variables of a cell's calls, each variable once."""
-    names_by_id: dict[int, str] = {}
+def _named_variables(calls: Sequence[KerasCall]) -> dict[str, keras.Variable]:
+    """Returns the variables of a cell's calls by their names in the cell."""
+    named: dict[str, keras.Variable] = {}
+    ids = set()
     for call in calls:
         for v in call.variables:
-            if id(v) not in names_by_id:
-                key = _key(v.path, call.operation.name)
-                names_by_id[id(v)] = _new(key, names_by_id.values(), "_")
-    return list(names_by_id.values())
+            if id(v) not in ids:
+                ids.add(id(v))
+                named[_new(_key(v.path, call.operation.name), named, "_")] = v
+    return named
 
 
 def _key(path: str, layer: str) -> str:

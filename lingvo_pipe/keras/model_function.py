@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import tree
 
-from lingvo_pipe.keras.calls import Value, calls_of
+from lingvo_pipe.keras.calls import GraphTensor, calls_of
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
 from lingvo_pipe.keras.private_names import place_variable
 from lingvo_pipe.keras.refusals import check_for_learner, check_model
@@ -59,7 +59,7 @@ def fingerprint(model: keras.Model) -> str:
         for x in calls_of(model).calls
     ]
     numbered = tree.map_structure(
-        lambda x: x.number if isinstance(x, Value) else x, calls
+        lambda x: x.number if isinstance(x, GraphTensor) else x, calls
     )
     text = json.dumps(numbered, default=lambda x: type(x).__name__)
     plain = json.loads(

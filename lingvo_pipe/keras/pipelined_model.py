@@ -23,9 +23,8 @@ from keras import tree
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
-from lingvo_pipe.keras.compilation import Compilation, packed_outputs
-from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization, total_loss
+from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
 from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_normalization
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells, trainable_flags
 from lingvo_pipe.keras.placement import (
@@ -36,12 +35,10 @@ from lingvo_pipe.keras.placement import (
 )
 from lingvo_pipe.keras.refusals import (
     check_compilation,
-    check_exactness,
-    check_loss,
     check_model,
     check_params,
-    check_summary,
 )
+from lingvo_pipe.keras.triples import first_inputs, packed_outputs
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
@@ -56,7 +53,7 @@ class PipelinedModel(keras.Model):
     test_function: Callable | None
     predict_function: Callable | None
     _cells: ModelCells
-    _compilation: Compilation
+    _compilation: LossAndMetrics
 
     # These are the plain model's; get_layer looks layers up.
     layers = property(attrgetter("model.layers"))
@@ -96,14 +93,8 @@ class PipelinedModel(keras.Model):
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
                 recompute or num_replicas.
         """
-        if isinstance(model, PipelinedModel):
-            raise UserValueError(
-                "PipelinedModel: expected a plain Keras model, got a PipelinedModel. "
-                "Give it the other's plain model, its attribute `model`."
-            )
-        check_params(params)
+        check_params(params, exact_losses)
         check_model(model)
-        check_exactness(exact_losses)
         super().__init__(name=model.name, dtype=model.dtype_policy)
         self.model, self._exact_losses = model, exact_losses
         cells = model_cells(model)
@@ -132,7 +123,13 @@ class PipelinedModel(keras.Model):
 
         Raises TypeError if other options of Keras's summary are given.
         """
-        check_summary([*args, *options])
+        if passed := [*args, *options]:
+            raise UserTypeError(
+                path="PipelinedModel.summary",
+                expected="no option but print_fn, since it shows stages",
+                got=passed,
+                hint="Call pipelined.model.summary(...) for Keras's own table.",
+            )
         cells = list(self._cells.cells.values())
         for line in pipelines.summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
@@ -144,9 +141,8 @@ class PipelinedModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Raises TypeError: what is saved and cloned is the plain model."""
         raise UserTypeError(
-            "PipelinedModel: expected a plain Keras model to be cloned or made part of "
-            "another, got a PipelinedModel. Use its attribute `model`; `save` writes "
-            "that, too."
+            "A PipelinedModel cannot be cloned or made part of another model.",
+            hint="Use its attribute `model`; `save` writes that, too.",
         )
 
     def compile(
@@ -162,7 +158,7 @@ class PipelinedModel(keras.Model):
         ValueError if an option is not supported.
         """
         bound = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
-        check_compilation(jit_compile, bound.arguments)
+        check_compilation({"jit_compile": jit_compile, **bound.arguments})
         self._pipes.warn_of_waiting(self.name)
         if self.pipeline.params.num_micro_batches > 1:
             warn_of_normalization(self.model)
@@ -172,7 +168,7 @@ class PipelinedModel(keras.Model):
             place_slots(self.optimizer, self.model.variables)
         # So that it is saved with the model.
         self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
-        self.__dict__["_compilation"] = Compilation(
+        self.__dict__["_compilation"] = LossAndMetrics(
             private_names.graph_of(self.model),
             self._compile_loss,
             self._compile_metrics,
@@ -235,14 +231,15 @@ class PipelinedModel(keras.Model):
             self.predict_function = self._function(self.predict_step)
 
     def _cut(self, cells: ModelCells) -> None:
-        self.__dict__["_cells"] = cells  # Set so that Keras does not track them.
-        self.__dict__["_weights"] = self.model.trainable_variables
-        self.__dict__["_trained"] = trainable_flags(self.model)
+        weights, flags = self.model.trainable_variables, trainable_flags(self.model)
+        # Set so that Keras does not track them.
+        self.__dict__.update(_cells=cells, _weights=weights, _trained=flags)
         self._place()
 
     def _cut_if_new(self) -> None:
         """Makes new cells if layers have other variables, such as LoRA's."""
-        if self._cells.variable_ids != set(map(id, self.model.variables)):
+        in_cells = {id(v.variable) for v in self._cells.variables}
+        if in_cells != set(map(id, self.model.variables)):
             self._cut(model_cells(self.model))
 
     def _place(self) -> None:
@@ -295,7 +292,9 @@ class PipelinedModel(keras.Model):
         return run
 
     def _build_compilation(self, data: Any) -> None:
-        check_loss(self._compile_loss)
+        if self._compile_loss is None:
+            expected = "a loss, besides what layers add"
+            raise UserValueError(path="compile(loss=...)", expected=expected, got=None)
         compiled = [x for x in (self._compile_loss, self._compile_metrics) if x]
         if not all(x.built for x in compiled):
             x, y, sample_weight = tree.map_structure(
@@ -315,8 +314,8 @@ class PipelinedModel(keras.Model):
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = first_inputs(private_names.graph_of(self.model), x)
         num_examples = pipelines.num_examples_of(inputs)
-        number = self._pipes.number_for(num_examples)
         pipe, divisors, losses = self._pipes.for_examples(num_examples), None, None
+        number = pipe.params.num_micro_batches
         compilation = self._compilation
         if compilation.is_exact:
             outputs = pipe.FProp(pipe.vars, *inputs)

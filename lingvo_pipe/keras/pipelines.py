@@ -11,15 +11,15 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.keras.cell_calls import CellCalls
-from lingvo_pipe.keras.keras_cell import KerasCell, first_inputs
-from lingvo_pipe.keras.model_cells import ModelCells
+from lingvo_pipe.keras.keras_cell import KerasCell
+from lingvo_pipe.keras.model_cells import CellCalls, ModelCells
 from lingvo_pipe.keras.private_names import Functional
 from lingvo_pipe.keras.refusals import check_devices
+from lingvo_pipe.keras.triples import first_inputs
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -62,25 +62,19 @@ class Pipelines:
     def for_examples(self, num_examples: int) -> PipeliningLayer:
         """Returns the pipeline for B examples.
 
-        See `number_for` for errors.
-        """
-        number = self.number_for(num_examples)
-        return self._made.get(number) or self._make(number)
-
-    def number_for(self, num_examples: int) -> int:
-        """Returns the number of micro-batches for B examples.
-
         Raises:
             ValueError: if there are fewer examples than batch shards.
         """
         shards = self.of_full_size.spec.num_batch_shards
         if num_examples < shards:
             raise UserValueError(
-                f"fit(x): expected mini-batches of at least {shards} examples, one for "
-                f"each batch shard, got {num_examples!r}. Leave the last, smaller "
-                "mini-batch out, or choose another batch_size."
+                path="fit(x=...)",
+                expected=f"at least {shards} examples, one for each batch shard",
+                got=num_examples,
+                hint="Leave a smaller last mini-batch out, or change batch_size.",
             )
-        return min(self._num_micro_batches, num_examples // shards * shards)
+        number = min(self._num_micro_batches, num_examples // shards * shards)
+        return self._made.get(number) or self._make(number)
 
     def warn_of_few(self, num_examples: int) -> None:
         """Logs a warning if the first mini-batches have fewer examples than M."""
@@ -132,56 +126,50 @@ def with_stages(
         return p
     devices = 1 if devices is None else devices
     check_devices(devices)
+    path = "PipelinedModel(devices=...)"
     number = devices if isinstance(devices, int) else len(devices)
     if not isinstance(devices, int):
         p["devices"] = list(devices)
-    elif is_auto(p.get("splits")):
+    elif is_auto(stages):
         p["devices"] = stage_devices(None, devices)
     replicas = p.get("num_replicas", 1)
     if "splits" not in p and isinstance(replicas, int) and replicas > 0:
         if number % replicas:
-            raise UserValueError(
-                "PipelinedModel(devices=...): expected a multiple of num_replicas, "
-                f"{replicas}, got {devices!r}. Each replica has as many devices."
-            )
+            expected = f"a multiple of num_replicas, {replicas}"
+            raise UserValueError(path=path, expected=expected, got=devices)
         check_devices(number // replicas, num_cells)
         p["splits"] = number // replicas * p.get("stages_per_device", 1)
     elif is_count(stages) and is_count(devices) and is_count(replicas):
         needed = stages * replicas
         if number != needed and "stages_per_device" not in p:
-            raise UserValueError(
-                f"PipelinedModel(devices=...): expected {needed}, as splits={stages} "
-                f"needs, got {devices!r}. Give devices={needed} or "
-                f"splits={number // replicas}."
-            )
+            expected = f"{needed}, as splits={stages} needs"
+            hint = f"Or give splits={number // replicas}."
+            raise UserValueError(path=path, expected=expected, got=devices, hint=hint)
     return p
 
 
 def _set_inputs(
     p: InstantiableParams, graph: Functional, batch_size: int | None
 ) -> None:
+    path = "PipelinedModel(batch_size=...)"
     if p.input_shapes is not None or not needs_inputs(p):
         if batch_size is not None:
-            raise UserValueError(
-                "PipelinedModel(batch_size=...): expected None unless splits='auto' or "
-                f"memory_limit is set, got {batch_size!r}. Give batch_size to fit."
-            )
+            expected = "None (it is fit's) unless splits='auto' or memory_limit is set"
+            raise UserValueError(path=path, expected=expected, got=batch_size)
         return
     by_flops = p.memory_limit is None and p.cell_costs is None
     if batch_size is None and not by_flops:
-        raise UserValueError(
-            "PipelinedModel(batch_size=...): expected the size of a mini-batch, since "
-            "stages are chosen by measured times or within memory_limit, got None. "
-            "Give it, or leave cell_costs and memory_limit out."
-        )
+        expected = "the size of a mini-batch, for measured times or memory_limit"
+        raise UserValueError(path=path, expected=expected, got=None)
     # Flops of cells are in the same ratios for any number of rows.
     rows = 1 if batch_size is None else -(-batch_size // p.num_micro_batches)
     unknown = [x.name for x in graph.inputs if None in x.shape[1:]]
     if unknown:
         raise UserValueError(
-            "PipelinedModel(splits='auto'): expected inputs of known sizes apart from "
-            f"the examples, got inputs {unknown} of any size. Give splits as a number "
-            "or a list of boundaries."
+            path="PipelinedModel(splits=...)",
+            expected="stages that need no costs, because sizes of inputs are unknown",
+            got=Words(f"'auto' for inputs {unknown}"),
+            hint="Give a number of stages or a list of boundaries.",
         )
     with tf.Graph().as_default():
         placeholders = [
@@ -224,10 +212,8 @@ def num_examples_of(inputs: Sequence[Any]) -> int:
     """Returns B."""
     sizes = {x.shape[0] for x in inputs if x is not None}
     if len(sizes) != 1 or None in sizes:
-        raise UserValueError(
-            "inputs: expected inputs with the same number of examples, known before "
-            f"the step, got {sorted(sizes, key=str)!r}."
-        )
+        expected = "one number of examples, known before the step"
+        raise UserValueError(path="inputs", expected=expected, got=[*sizes])
     return sizes.pop()
 
 

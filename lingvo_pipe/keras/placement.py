@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.keras import private_names
 
 # Of storage that is no more in use: no size fits it.
@@ -158,7 +158,7 @@ def _refuse_to_train(name: str, unused_iterator: Any) -> None:
     raise UserValueError(
         path=f"model {name!r}",
         expected="a model that is compiled after its weights have moved",
-        got="one that trained them before a PipelinedModel moved them to its devices",
+        got=Words("one that trained them before a PipelinedModel moved them"),
         hint="Compile it again.",
     )
 

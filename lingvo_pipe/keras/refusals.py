@@ -8,12 +8,23 @@ import keras
 import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserTypeError, UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.keras.private_names import flat_layers, graph_of, is_graph
 
-# What they make of an example depends on others of the mini-batch.
-_MIXING = ("MixUp", "CutMix", "MelSpectrogram")
+# Layers that a pipeline cannot run, and what it can.
+_REFUSED_LAYERS = {
+    # What they make of an example depends on others of the mini-batch.
+    **dict.fromkeys(
+        ("MixUp", "CutMix", "MelSpectrogram"), "layers that treat examples one by one"
+    ),
+    **dict.fromkeys(
+        (
+            *("TextVectorization", "StringLookup", "IntegerLookup"),
+            *("Hashing", "HashedCrossing"),
+        ),
+        "layers without lookup tables",
+    ),
+}
 # Methods that save what compile was given, and one that nothing calls.
 _HARMLESS = {"get_compile_config", "compile_from_config", "loss"}
 # Methods that KerasHub's tasks extend by preprocessing.
@@ -27,68 +38,103 @@ _PARAMS = (
     *("recompute", "schedule", "splits", "stages_per_device", "state_dtype"),
 )
 _ARGUMENTS = ("devices", "num_micro_batches", "batch_size", "exact_losses")
-_LOOKUPS = (
-    "TextVectorization",
-    "StringLookup",
-    "IntegerLookup",
-    "Hashing",
-    "HashedCrossing",
-)
+# Options of compile: allowed values, these in words, and what else to do.
+_COMPILE_OPTIONS: dict[str, tuple[tuple[Any, ...], str, str]] = {
+    "jit_compile": (
+        (False, "auto", None),
+        "False or 'auto'",
+        "Give jit_compile=True to PipelinedModel: XLA then compiles cells.",
+    ),
+    "steps_per_execution": (
+        (1,),
+        "1",
+        "Raise num_micro_batches, or the size of the mini-batch.",
+    ),
+    "run_eagerly": (
+        (False, None),
+        "False, because a pipeline is a graph",
+        "To debug layers, fit the plain model, the attribute `model`.",
+    ),
+}
 
 
 def check_model(model: Any) -> None:
     """Raises ValueError unless a model can be cut into cells."""
     if not isinstance(model, keras.Model):
         raise UserValueError(
-            f"PipelinedModel: expected a keras.Model, got {type(model).__name__!r}. "
-            "Make one of layers by keras.Sequential([keras.Input(shape), ...])."
+            path="PipelinedModel(model=...)",
+            expected="a keras.Model",
+            got=model,
+            hint="Make one of layers by keras.Sequential([keras.Input(shape), ...]).",
         )
+    path = f"model {model.name!r}"
     if not is_graph(model):
+        hint = (
+            "Write it as keras.Model(inputs, outputs), with what call does in layers."
+        )
+        if type(model).__name__ == "PipelinedModel":
+            hint = "Give the plain model, its attribute `model`."
         raise UserValueError(
-            f"model {model.name!r}: expected a Sequential or functional model, whose "
-            f"layers can be told apart, got {type(model).__name__} with a call method "
-            "of its own. Write it as keras.Model(inputs, outputs), or put what call "
-            "does into layers of a functional model."
+            path=path,
+            expected="a Sequential or functional model, which can be cut into layers",
+            got=Words(f"{type(model).__name__}, whose call method is its own"),
+            hint=hint,
         )
     if graph_of(model) is None:
         raise UserValueError(
-            f"model {model.name!r}: expected a Sequential model that Keras can trace, "
-            "got one without an input shape, or with a layer whose outputs Keras "
-            "cannot tell. Begin it with keras.Input(shape), and give layers a "
-            "compute_output_spec if their call cannot be traced."
+            path=path,
+            expected="a Sequential model that Keras can trace",
+            got=Words("no input shape, or a layer of unknown outputs"),
+            hint="Begin it with keras.Input(shape), and give layers whose call cannot "
+            "be traced a compute_output_spec.",
         )
     if methods := _training_methods(model):
-        shown = ", ".join(f"{type(model).__name__}.{name}" for name in methods)
         raise UserValueError(
-            f"model {model.name!r}: expected keras.Model's own methods of training, "
-            f"got {shown}. Express them by the loss, add_loss, metrics and the "
-            "optimizer, or make a keras.Model of the same inputs and outputs."
+            path=path,
+            expected="keras.Model's own methods of training",
+            got=Words(", ".join(f"{type(model).__name__}.{x}" for x in methods)),
+            hint="Give compile the loss, metrics and optimizer, and use a layer's "
+            "add_loss and callbacks for the rest; then pipeline "
+            "keras.Model(model.inputs, model.outputs).",
         )
     if tf.distribute.has_strategy():
         raise UserValueError(
-            "PipelinedModel: expected no tf.distribute strategy, got "
-            f"{type(tf.distribute.get_strategy()).__name__!r}. Use num_replicas for "
-            "pipelines side by side."
-        )
-    fixed = [
-        x.name for x in graph_of(model).inputs if x.shape and x.shape[0] is not None
-    ]
-    if fixed:
-        raise UserValueError(
-            f"inputs {fixed}: expected any number of examples, got a fixed batch size. "
-            "Use keras.Input(shape) without batch_size: micro-batches are smaller than "
-            "the mini-batch."
+            path=path,
+            expected="no tf.distribute strategy",
+            got=Words(type(tf.distribute.get_strategy()).__name__),
+            hint="Use num_replicas for pipelines side by side.",
         )
     for x in graph_of(model).inputs:
+        path = f"input {x.name!r}"
+        if x.shape and x.shape[0] is not None:
+            raise UserValueError(
+                path=path,
+                expected="any number of examples, which micro-batches have fewer of",
+                got=Words(f"a batch size of {x.shape[0]}"),
+                hint="Use keras.Input(shape) without batch_size.",
+            )
         if x.sparse or x.ragged:
             raise UserValueError(
-                path=f"input {x.name!r}",
+                path=path,
                 expected="a dense tensor, which can be cut into micro-batches",
-                got=f"keras.Input({'sparse' if x.sparse else 'ragged'}=True)",
+                got=Words(f"keras.Input({'sparse' if x.sparse else 'ragged'}=True)"),
                 hint="Give token ids to an Embedding, or dense rows.",
             )
     for layer in flat_layers(model):
-        _check_layer(layer)
+        path, kind = f"layer {layer.name!r}", type(layer).__name__
+        if getattr(layer, "renorm", False):
+            raise UserValueError(
+                path=path,
+                expected="batch normalization whose statistics no micro-batch changes",
+                got=Words("renorm=True"),
+            )
+        if kind in _REFUSED_LAYERS:
+            raise UserValueError(
+                path=path,
+                expected=_REFUSED_LAYERS[kind],
+                got=Words(kind),
+                hint="Apply it to the dataset, before fit.",
+            )
 
 
 def _training_methods(model: keras.Model) -> list[str]:
@@ -110,113 +156,58 @@ def check_for_learner(model: keras.Model) -> None:
     for v in model.trainable_variables:
         if v.constraint is not None:
             raise UserValueError(
-                f"variable {v.path!r}: expected no constraint, which the trainer's "
-                f"learner does not apply, got {type(v.constraint).__name__!r}. Leave "
-                "it out, or train by PipelinedModel.fit."
+                path=f"variable {v.path!r}",
+                expected="no constraint, which the trainer's learner does not apply",
+                got=Words(type(v.constraint).__name__),
+                hint="Leave it out, or train by PipelinedModel.fit.",
             )
     for layer in flat_layers(model):
         if layer.compute_dtype == "float16":
             raise UserValueError(
-                f"layer {layer.name!r}: expected a dtype that needs no loss scaling, "
-                f"got {layer.dtype_policy.name!r}. Use mixed_bfloat16, or train by "
-                "PipelinedModel.fit."
+                path=f"layer {layer.name!r}",
+                expected="a dtype that needs no loss scaling",
+                got=layer.dtype_policy.name,
+                hint="Use mixed_bfloat16, or train by PipelinedModel.fit.",
             )
 
 
-def check_params(names: Iterable[str]) -> None:
-    """Raises TypeError unless all are names of params that a user may give."""
+def check_params(names: Iterable[str], exact_losses: Any) -> None:
+    """Raises TypeError for names of no params, ValueError for a wrong exact_losses."""
+    allowed = (*_ARGUMENTS, *_PARAMS)
     for name in names:
         if name not in _PARAMS:
-            raise UserTypeError(
-                path=f"PipelinedModel({name}=...)",
-                expected=f"one of {', '.join((*_ARGUMENTS, *_PARAMS))}",
-                got=name,
-                hint=did_you_mean(name, (*_ARGUMENTS, *_PARAMS)).strip(),
-            )
+            path, expected = f"PipelinedModel({name}=...)", f"one of {list(allowed)}"
+            raise UserTypeError(path=path, expected=expected, got=name, names=allowed)
+    if not isinstance(exact_losses, bool) and exact_losses != "auto":
+        path, expected = "PipelinedModel(exact_losses=...)", "True, False or 'auto'"
+        raise UserValueError(path=path, expected=expected, got=exact_losses)
 
 
 def check_devices(devices: Any, num_cells: int | None = None) -> None:
     """Raises ValueError unless these are devices, for at most as many as cells."""
-    is_list = isinstance(devices, (list, tuple))
-    number = len(devices) if is_list else devices
+    number = len(devices) if isinstance(devices, (list, tuple)) else devices
     if not is_count(number):
         raise UserValueError(
-            "PipelinedModel(devices=...): expected the number of devices, at least 1, "
-            f"or a list of their names, got {devices!r}. Give devices=2, or "
-            "devices=['gpu:0', 'gpu:1']."
+            path="PipelinedModel(devices=...)",
+            expected="at least 1, or a list of names such as ['gpu:0', 'gpu:1']",
+            got=devices,
         )
     if num_cells is not None and number > num_cells:
         raise UserValueError(
-            f"PipelinedModel(devices=...): expected at most {num_cells}, one for each "
-            f"cell of the model, got {devices!r}. Use fewer. Each layer with a kernel "
-            "starts a cell; summary() shows them."
+            path="PipelinedModel(devices=...)",
+            expected=f"at most {num_cells}, one for each cell of the model",
+            got=devices,
+            hint="Each layer with a kernel starts a cell; summary() shows them.",
         )
 
 
-def check_exactness(exact_losses: Any) -> None:
-    """Raises ValueError unless this is a setting of exact losses."""
-    if not isinstance(exact_losses, bool) and exact_losses != "auto":
-        raise UserValueError(
-            path="PipelinedModel(exact_losses=...)",
-            expected="True, False or 'auto'",
-            got=exact_losses,
-        )
-
-
-def check_summary(options: list[Any]) -> None:
-    """Raises TypeError if options of Keras's summary are given."""
-    if options:
-        raise UserTypeError(
-            path="PipelinedModel.summary",
-            expected="no option but print_fn, since it shows stages",
-            got=options,
-            hint="Call pipelined.model.summary(...) for Keras's own table.",
-        )
-
-
-def check_loss(compiled: Any) -> None:
-    """Raises ValueError unless a model is compiled with a loss."""
-    if compiled is None:
-        raise UserValueError(
-            "compile(loss=...): expected a loss, besides what layers add, got None. "
-            "Give the loss or losses of the outputs. predict needs none."
-        )
-
-
-def check_compilation(jit_compile: Any, options: Mapping[str, Any]) -> None:
+def check_compilation(options: Mapping[str, Any]) -> None:
     """Raises ValueError for options of compile that a pipeline cannot follow."""
-    if jit_compile not in (False, "auto", None):
-        raise UserValueError(
-            f"compile(jit_compile=...): expected False or 'auto', got {jit_compile!r}. "
-            "Give jit_compile=True to PipelinedModel: XLA then compiles cells."
-        )
-    if options.get("steps_per_execution", 1) != 1:
-        raise UserValueError(
-            "compile(steps_per_execution=...): expected 1, got "
-            f"{options['steps_per_execution']!r}. Raise num_micro_batches, or the size "
-            "of the mini-batch."
-        )
-    if options.get("run_eagerly"):
-        raise UserValueError(
-            "compile(run_eagerly=...): expected False, because a pipeline is a graph, "
-            "got True. To debug layers, fit the plain model, the attribute `model`."
-        )
-
-
-def _check_layer(layer: keras.Layer) -> None:
-    name, hint = type(layer).__name__, "Apply it to the dataset, before fit."
-    if getattr(layer, "renorm", False):
-        expected, got = "batch normalization without renorm", "renorm=True"
-        hint = "It normalizes by statistics that each micro-batch would change."
-    elif name in _MIXING:
-        expected = "layers that treat examples one by one"
-        got = f"{name}, which looks at the whole mini-batch"
-    elif name in _LOOKUPS:
-        expected, got = "layers without lookup tables", name
-    else:
-        return
-    path = f"layer {layer.name!r}"
-    raise UserValueError(path=path, expected=expected, got=got, hint=hint)
+    for name, (allowed, expected, hint) in _COMPILE_OPTIONS.items():
+        value = options.get(name, allowed[0])
+        if value not in allowed:
+            path = f"compile({name}=...)"
+            raise UserValueError(path=path, expected=expected, got=value, hint=hint)
 
 
 @contextlib.contextmanager
@@ -230,7 +221,9 @@ def no_other_variables(path: str, hint: str) -> Iterator[None]:
         raise UserValueError(
             path=path,
             expected="no variables but the weights of the model's layers",
-            got="others, such as a variable of TensorFlow, the state of a metric, or "
-            "weights of a layer that is not in the model",
+            got=Words(
+                "others, such as a variable of TensorFlow, the state of a metric, or "
+                "weights of a layer that is not in the model"
+            ),
             hint=hint,
         )

@@ -20,9 +20,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.core.errors import UserTypeError, Words
 
 UNKNOWN = -1
+_PATH = "random numbers in a layer"
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 
 # Whether the next draw belongs to the rows, from its shape.
@@ -67,9 +68,9 @@ def known_draws(belong: Sequence[bool]) -> Iterator[None]:
         _belongs.reset(token)
     if number != len(belong):
         raise UserTypeError(
-            path="random numbers in a layer",
+            path=_PATH,
             expected=f"{len(belong)} draws, as for another number of examples",
-            got=f"{number} draws",
+            got=Words(f"{number} draws"),
             hint="Draw as often whatever the number of examples is.",
         )
 
@@ -121,10 +122,11 @@ def _state_tensor(
 
 def _refuse(*unused: Any, **options: Any) -> tf.Tensor:
     raise UserTypeError(
-        "random numbers in a layer: expected uniform or normal numbers, or integers, "
-        "of keras.random, got a draw from another distribution. It would give each "
-        "micro-batch the same numbers. Make it from uniform numbers, or apply the "
-        "layer to the dataset, before fit."
+        path=_PATH,
+        expected="keras.random's uniform or normal numbers, or integers",
+        got=Words("a draw from another distribution"),
+        hint="It would give each micro-batch the same numbers: make it from uniform "
+        "numbers, or apply the layer to the dataset, before fit.",
     )
 
 
@@ -146,12 +148,11 @@ def _uniform(
     if dtype.is_integer:
         limits = {"minval": tf.cast(minval, dtype), "maxval": tf.cast(maxval, dtype)}
         draw = tf.raw_ops.StatelessRandomUniformIntV2
-        return _rows_of(draw, shape, seed, _group(dtype), **limits)
-    drawn = _rows_of(
-        tf.raw_ops.StatelessRandomUniformV2, shape, seed, _group(dtype), dtype=dtype
-    )
+        return _rows_of(draw, shape, seed, dtype, **limits)
+    draw = tf.raw_ops.StatelessRandomUniformV2
     low = tf.cast(minval, dtype)
     high = tf.cast(1 if maxval is None else maxval, dtype)
+    drawn = _rows_of(draw, shape, seed, dtype, dtype=dtype)
     return tf.add(drawn * (high - low), low)
 
 
@@ -166,9 +167,8 @@ def _normal(
     alg: str = "auto_select",
 ) -> tf.Tensor:
     dtype = tf.as_dtype(dtype)
-    drawn = _rows_of(
-        tf.raw_ops.StatelessRandomNormalV2, shape, seed, _group(dtype), dtype=dtype
-    )
+    draw = tf.raw_ops.StatelessRandomNormalV2
+    drawn = _rows_of(draw, shape, seed, dtype, dtype=dtype)
     return tf.add(drawn * tf.cast(stddev, dtype), tf.cast(mean, dtype))
 
 
@@ -176,7 +176,7 @@ def _rows_of(
     draw: Callable[..., tf.Tensor],
     shape: Any,
     seed: RowSeed,
-    group: int,
+    made: tf.DType,
     **options: Any,
 ) -> tf.Tensor:
     """Draws the rows of a larger array, or the array itself if it has no rows."""
@@ -184,20 +184,19 @@ def _rows_of(
     static = tf.fill(shape, 0).shape  # What TensorFlow infers of the sizes.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed.pair)
     options.update(key=key, alg=_PHILOX)
-    if not static.rank:
-        return draw(shape=shape, counter=counter, **options)
-    if not _belongs.get()(static):
+    if not static.rank or not _belongs.get()(static):
         return draw(shape=shape, counter=counter, **options)
     if static[0] is None and seed.num_rows != UNKNOWN:
         shape = tf.concat([[seed.num_rows], shape[1:]], 0)
     elif (UNKNOWN if static[0] is None else static[0]) != seed.num_rows:
         raise UserTypeError(
-            path="random numbers in a layer",
+            path=_PATH,
             expected="a first dimension of the examples, or one that does not depend "
             "on their number",
-            got=f"shape {static.as_list()}",
+            got=Words(f"shape {static.as_list()}"),
             hint="Draw numbers of shape [examples, ...], and reshape them.",
         )
+    group = 2 if made.size == 8 else 4  # Numbers that Philox makes at each count.
     row_size = static[1:].num_elements()
     sizes = tf.cast(shape, tf.int64)
     numbers_per_row = tf.reduce_prod(sizes[1:]) if row_size is None else row_size
@@ -209,8 +208,3 @@ def _rows_of(
     numbers = draw(shape=total[None] + group - 1, counter=counter, **options)
     skipped = first % group
     return tf.reshape(numbers[skipped : skipped + total], shape)
-
-
-def _group(dtype: tf.DType) -> int:
-    """Returns how many numbers Philox makes at each count."""
-    return 2 if dtype.size == 8 else 4

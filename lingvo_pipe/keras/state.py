@@ -17,10 +17,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import tree
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.keras.calls import Call, Value
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.keras.calls import GraphTensor, KerasCall
 from lingvo_pipe.keras.private_names import (
     compute_output_spec,
     flat_layers,
@@ -36,7 +35,7 @@ _TRIALS = (((120, 240), 16), ((120, 240), None), ((None, None), None))
 
 
 @dataclass(frozen=True)
-class Kind:
+class VariableKind:
     """The rule that a variable follows."""
 
     name: str  # weight, frozen, seed, mean, variance or state.
@@ -88,26 +87,30 @@ class CellScope(keras.StatelessScope):
         super().add_update((variable, value))
 
 
-def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list[Kind]:
+def kinds_of(
+    variables: Sequence[keras.Variable], layers: Sequence[Any]
+) -> list[VariableKind]:
     """Returns the kind of each variable of the layers among a cell's operations."""
     layers_by_id = {id(x): x for x in layers if isinstance(x, keras.Layer)}
     below = [x for layer in layers_by_id.values() for x in flat_layers(layer)]
     place = {id(v): i for i, v in enumerate(variables)}
-    kinds: dict[int, Kind] = {}
+    kinds: dict[int, VariableKind] = {}
     for layer in below:
         norm = isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
         if norm and layer.momentum < 1.0:  # Else its averages stay.
             mean = place[id(layer.moving_mean)]
-            kinds[id(layer.moving_mean)] = Kind("mean", layer.momentum)
-            kinds[id(layer.moving_variance)] = Kind("variance", layer.momentum, mean)
+            kinds[id(layer.moving_mean)] = VariableKind("mean", layer.momentum)
+            kinds[id(layer.moving_variance)] = VariableKind(
+                "variance", layer.momentum, mean
+            )
     own_weights = {id(v) for x in below for v in x._trainable_variables}
     for v in variables:
         if v.trainable:
-            kinds[id(v)] = Kind("weight")
+            kinds[id(v)] = VariableKind("weight")
         elif v.name == _SEED_NAME:
-            kinds[id(v)] = Kind("seed")
+            kinds[id(v)] = VariableKind("seed")
         elif id(v) not in kinds:
-            kinds[id(v)] = Kind("frozen" if id(v) in own_weights else "state")
+            kinds[id(v)] = VariableKind("frozen" if id(v) in own_weights else "state")
     return [kinds[id(v)] for v in variables]
 
 
@@ -117,17 +120,17 @@ def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]
     norms = [x for x in inner if isinstance(x, keras.layers.BatchNormalization)]
     if norms and norms != [layer]:
         raise UserValueError(
-            f"layer {layer.name!r}: expected batch normalization without a mask, or as "
-            f"a layer of the model, got {norms[0].name!r} within the layer, and a "
-            "mask. How many values it averages is not known outside. Call it in the "
-            "model itself, or stop the mask before."
+            path=f"layer {layer.name!r}",
+            expected="batch normalization without a mask, or as a layer of the model",
+            got=Words(f"{norms[0].name!r} within the layer, and a mask"),
+            hint="Call it in the model itself, or stop the mask before.",
         )
     total = [tf.reduce_sum(tf.cast(mask, tf.float64)) for mask in masks]
     return {id(norm.moving_mean): total[0] for norm in norms}
 
 
 @dataclass(frozen=True)
-class Draws:
+class RandomDraws:
     """Random draws of a call."""
 
     counts: collections.Counter[int]  # How often it draws, by the seeds' ids.
@@ -136,7 +139,7 @@ class Draws:
     are_elsewhere: bool
 
 
-def draws_of(call: Call, training: bool) -> Draws:
+def draws_of(call: KerasCall, training: bool) -> RandomDraws:
     """Returns a call's draws.
 
     Raises:
@@ -144,7 +147,7 @@ def draws_of(call: Call, training: bool) -> Draws:
     """
     seeds = [v for v in call.variables if v.name == _SEED_NAME]
     if not seeds:
-        return Draws(collections.Counter(), (), are_elsewhere=False)
+        return RandomDraws(collections.Counter(), (), are_elsewhere=False)
     for numbers, size in _TRIALS:
         try:
             (counts, shapes), (_, other_shapes) = (
@@ -159,8 +162,7 @@ def draws_of(call: Call, training: bool) -> Draws:
         raise UserValueError(
             path=f"layer {call.operation.name!r}",
             expected="as many random draws for any number of examples",
-            got=f"{len(shapes)} draws for {numbers[0]}, {len(other_shapes)} for "
-            f"{numbers[1]}",
+            got=Words(f"{len(shapes)} and {len(other_shapes)} for {numbers}"),
             hint="Draw numbers of shape [examples, ...] at once.",
         )
     # For each draw, which dimensions depend on the examples.
@@ -168,7 +170,7 @@ def draws_of(call: Call, training: bool) -> Draws:
         [x != y for x, y in zip(a, b, strict=True)]
         for a, b in zip(shapes, other_shapes, strict=True)
     ]
-    return Draws(
+    return RandomDraws(
         counts,
         tuple(a[0] is None or x[0] for a, x in zip(shapes, depend, strict=True)),
         any(any(x[1:]) for x in depend),
@@ -176,7 +178,7 @@ def draws_of(call: Call, training: bool) -> Draws:
 
 
 def _traced_draws(
-    call: Call,
+    call: KerasCall,
     training: bool,
     seeds: Sequence[keras.Variable],
     num_examples: int | None,
@@ -197,15 +199,13 @@ def _traced_draws(
         counts.update({id(v): scope.writes[id(v)] for v in seeds})
         return outputs
 
-    def spec(x: Any) -> Any:
-        if not isinstance(x, Value):
-            return x
+    def spec(x: GraphTensor) -> keras.KerasTensor:
         sizes = [size if n is None else n for n in x.spec.shape]
         if x.row_axis is not None:
             sizes[x.row_axis] = num_examples
         return keras.KerasTensor(sizes, x.spec.dtype)
 
     with noted_draws() as shapes:
-        compute_output_spec(run, *tree.map_structure(spec, (call.args, call.kwargs)))
+        compute_output_spec(run, *call.arguments(spec))
     forget_losses(call.operation)
     return counts, [x.as_list() for x in shapes]

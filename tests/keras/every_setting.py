@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,42 +52,34 @@ def _model(activation: Any = None, **options: Any) -> keras.Model:
     )
 
 
-def _sgd(**options: Any) -> Callable[[], dict[str, Any]]:
-    return lambda: {"optimizer": keras.optimizers.SGD(0.05, 0.9), **options}
-
-
-# For losses and metrics: the outputs' activation, and targets.
-_TARGETS: dict[str, tuple[Any, np.ndarray]] = {
-    **dict.fromkeys(
-        [
-            *("CategoricalCrossentropy", "CategoricalFocalCrossentropy"),
-            *("CategoricalHinge", "KLDivergence", "CategoricalAccuracy"),
-            *("TopKCategoricalAccuracy", "OneHotIoU", "OneHotMeanIoU"),
-            *("F1Score", "FBetaScore"),
-        ],
-        ("softmax", _ONE_HOT),
+# Losses and metrics, with the outputs' activation and targets; others take _NUMBERS.
+_GROUPS: list[tuple[str, Any, np.ndarray]] = [
+    (
+        "CategoricalCrossentropy CategoricalFocalCrossentropy CategoricalHinge "
+        "KLDivergence CategoricalAccuracy TopKCategoricalAccuracy OneHotIoU "
+        "OneHotMeanIoU F1Score FBetaScore",
+        "softmax",
+        _ONE_HOT,
     ),
-    **dict.fromkeys(
-        [
-            *("SparseCategoricalCrossentropy", "CategoricalGeneralizedCrossEntropy"),
-            *("SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy"),
-        ],
-        ("softmax", _LABELS),
+    (
+        "SparseCategoricalCrossentropy CategoricalGeneralizedCrossEntropy "
+        "SparseCategoricalAccuracy SparseTopKCategoricalAccuracy",
+        "softmax",
+        _LABELS,
     ),
-    **dict.fromkeys(
-        [
-            *("BinaryCrossentropy", "BinaryFocalCrossentropy", "Dice", "Tversky"),
-            *("MeanSquaredLogarithmicError", "AUC", "BinaryAccuracy", "BinaryIoU"),
-            *("FalseNegatives", "FalsePositives", "TrueNegatives", "TruePositives"),
-            *("Precision", "PrecisionAtRecall", "Recall", "RecallAtPrecision"),
-            *("SensitivityAtSpecificity", "SpecificityAtSensitivity", "Accuracy"),
-            *("IoU", "MeanIoU"),
-        ],
-        ("sigmoid", _ZEROS_AND_ONES),
+    (
+        "BinaryCrossentropy BinaryFocalCrossentropy Dice Tversky AUC BinaryAccuracy "
+        "MeanSquaredLogarithmicError BinaryIoU FalseNegatives FalsePositives "
+        "TrueNegatives TruePositives Precision PrecisionAtRecall Recall "
+        "RecallAtPrecision SensitivityAtSpecificity SpecificityAtSensitivity Accuracy "
+        "IoU MeanIoU",
+        "sigmoid",
+        _ZEROS_AND_ONES,
     ),
-    "Poisson": ("softplus", np.abs(_NUMBERS)),
-    "Circle": (lambda x: keras.ops.normalize(x, axis=-1), _LABELS),
-}
+    ("Poisson", "softplus", np.abs(_NUMBERS)),
+    ("Circle", lambda x: keras.ops.normalize(x, axis=-1), _LABELS),
+]
+_TARGETS = {name: target for names, *target in _GROUPS for name in names.split()}
 _ARGUMENTS: dict[str, dict[str, Any]] = {
     "BinaryIoU": {"threshold": 0.5},
     "F1Score": {"average": "micro"},
@@ -123,15 +115,22 @@ def _of(module: Any, name: str) -> Any:
     return getattr(module, name)(**_ARGUMENTS.get(name, {}))
 
 
+def _case(loss: Any = "mse", optimizer: Any = None, **model: Any) -> Case:
+    """Returns a case of numbers; the optimizer is made anew for each training."""
+    make_optimizer = optimizer or (lambda: keras.optimizers.SGD(0.05, 0.9))
+    return Case(
+        lambda: _model(**model),
+        (_X, _NUMBERS),
+        lambda: {"optimizer": make_optimizer(), "loss": loss},
+    )
+
+
 def _loss(name: str) -> Case:
     if name == "CTC":
         return _ctc()
     activation, y = _TARGETS.get(name, (None, _NUMBERS))
-    return Case(
-        lambda: _model(activation),
-        (_X, y),
-        lambda: {"optimizer": "sgd", "loss": _of(keras.losses, name)},
-    )
+    one = _case(_of(keras.losses, name), activation=activation)
+    return replace(one, data=(_X, y))
 
 
 def _ctc() -> Case:
@@ -141,17 +140,12 @@ def _ctc() -> Case:
 
     x = _RANDOM.normal(size=(_ROWS, 10, _WIDTH)).astype("float32")
     y = _RANDOM.integers(1, 5, (_ROWS, 4))
-    return Case(
-        make,
-        (x, y),
-        lambda: {"optimizer": "sgd", "loss": keras.losses.CTC()},
-    )
+    return replace(_case(keras.losses.CTC()), make=make, data=(x, y))
 
 
 def _metric(name: str) -> Case:
     activation, y = _TARGETS.get(name, (None, _NUMBERS))
-    sparse = y.ndim == 1
-    loss = "sparse_categorical_crossentropy" if sparse else "mse"
+    loss = "sparse_categorical_crossentropy" if y.ndim == 1 else "mse"
     return Case(
         lambda: _model(activation),
         (_X, y) if "IoU" in name else (_X, y, np.linspace(0.0, 2.0, _ROWS)),
@@ -171,35 +165,25 @@ def _optimizer(name: str) -> Case:
         if name == "MultiOptimizer":
             made = {2: keras.optimizers.SGD(0.01), 1: keras.optimizers.Adam(0.01)}
             return keras.optimizers.MultiOptimizer(lambda v: made[len(v.shape)])
-        options = (
-            {"epsilon": 1e-3}
-            if name not in ("Adafactor", "Ftrl", "Lion", "SGD")
-            else {}
-        )
+        has_epsilon = name not in ("Adafactor", "Ftrl", "Lion", "SGD")
+        options = {"epsilon": 1e-3} if has_epsilon else {}
         return getattr(keras.optimizers, name)(0.01, **options)
 
-    return Case(
-        _model,
-        (_X, _NUMBERS),
-        lambda: {"optimizer": optimizer(), "loss": "mse"},
-    )
+    return _case(optimizer=optimizer)
 
 
-def _of_kernel(setting: str, module: Any) -> Callable[[str], Case]:
-    return lambda name: Case(
-        lambda: _model(**{f"kernel_{setting}": _of(module, name)}),
-        (_X, _NUMBERS),
-        _sgd(loss="mse"),
+def _of_kernel(setting: str) -> tuple[Any, type, Callable[[str], Case]]:
+    """Returns the kind of a setting of kernels, such as "regularizer"."""
+    module = getattr(keras, f"{setting}s")
+    return (
+        module,
+        getattr(module, setting.capitalize()),
+        lambda name: _case(**{f"kernel_{setting}": _of(module, name)}),
     )
 
 
 def _policy(name: str) -> Case:
-    return Case(
-        lambda: _model(dtype=name),
-        (_X, _NUMBERS),
-        _sgd(loss="mse"),
-        options={"tolerance": 0.02},
-    )
+    return replace(_case(dtype=name), options={"tolerance": 0.02})
 
 
 def _callback(name: str) -> Case:
@@ -226,39 +210,18 @@ def _callback(name: str) -> Case:
         ),
     }
     make = made.get(name, getattr(keras.callbacks, name))
-
-    def compile_args() -> dict[str, Any]:
-        # It swaps averages.
-        optimizer = keras.optimizers.SGD(0.05, use_ema=name == "SwapEMAWeights")
-        return {"optimizer": optimizer, "loss": "mse"}
-
-    return Case(
-        _model,
-        (_X, _NUMBERS),
-        compile_args,
-        lambda: {"callbacks": [make()], "epochs": 3},
-    )
+    averages = name == "SwapEMAWeights"
+    one = _case(optimizer=lambda: keras.optimizers.SGD(0.05, use_ema=averages))
+    return replace(one, fit_args=lambda: {"callbacks": [make()], "epochs": 3})
 
 
 _KINDS: dict[str, tuple[Any, type, Callable[[str], Case]]] = {
     "losses": (keras.losses, keras.losses.Loss, _loss),
     "metrics": (keras.metrics, keras.metrics.Metric, _metric),
     "optimizers": (keras.optimizers, keras.optimizers.Optimizer, _optimizer),
-    "regularizers": (
-        keras.regularizers,
-        keras.regularizers.Regularizer,
-        _of_kernel("regularizer", keras.regularizers),
-    ),
-    "constraints": (
-        keras.constraints,
-        keras.constraints.Constraint,
-        _of_kernel("constraint", keras.constraints),
-    ),
-    "initializers": (
-        keras.initializers,
-        keras.initializers.Initializer,
-        _of_kernel("initializer", keras.initializers),
-    ),
+    "regularizers": _of_kernel("regularizer"),
+    "constraints": _of_kernel("constraint"),
+    "initializers": _of_kernel("initializer"),
     "callbacks": (keras.callbacks, keras.callbacks.Callback, _callback),
 }
 POLICIES = ("float32", "float64", "mixed_bfloat16", "bfloat16", "mixed_float16")

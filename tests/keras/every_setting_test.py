@@ -8,6 +8,7 @@ from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_p
 from tests.keras.every_setting import KINDS, case, names
 from tests.keras.keras_table import PAGE, table
 from tests.support.cases import exhaustive
+from tools.keras_models.results_table import Result, sections
 
 _FAST = {
     ("losses", "Dice"),
@@ -32,3 +33,15 @@ def test_it_is_plain_keras_own(
 
 def test_the_table_is_of_this_keras() -> None:
     assert PAGE.read_text(encoding="utf-8") == table()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "shown"),
+    [("differs", "**Differs:** BERT."), ("x: no.", "**Refused:** BERT (x: no).")],
+)
+def test_each_outcome_of_a_larger_model_is_shown(outcome: str, shown: str) -> None:
+    results = [Result(name, outcome, {}, {}) for name in ("BERT", "ResNet50")]
+    text = sections(results)
+    assert shown in text
+    word = shown.strip("*").partition(":")[0].lower()
+    assert f"| `ResNet50` | {word} | {word} |" in text

@@ -41,18 +41,10 @@ def _tokens() -> np.ndarray:
 
 
 def mlp() -> Example:
-    model = keras.Sequential(
-        [
-            keras.Input((16,)),
-            layers.Dense(32, activation="relu"),
-            layers.Dropout(0.3),
-            layers.LayerNormalization(),
-            layers.Dense(27, activation="relu"),
-            layers.GaussianNoise(0.1),
-            layers.Dense(16, activation="relu"),
-            layers.Dense(5),
-        ]
-    )
+    first, second, third = (layers.Dense(n, activation="relu") for n in (32, 27, 16))
+    hidden = [first, layers.Dropout(0.3), layers.LayerNormalization(), second]
+    hidden += [layers.GaussianNoise(0.1), third]
+    model = keras.Sequential([keras.Input((16,)), *hidden, layers.Dense(5)])
     return Example(model, _numbers(16, 16), _labels(16), _classes())
 
 
@@ -69,16 +61,19 @@ def residual() -> Example:
     )
 
 
+def _block(x: Any, **attention: Any) -> Any:
+    """Returns the outputs of a Transformer's layer."""
+    y = layers.LayerNormalization()(x)
+    x = x + layers.MultiHeadAttention(2, 8, dropout=0.2)(y, y, **attention)
+    y = layers.Dense(32, activation="gelu")(layers.LayerNormalization()(x))
+    return x + layers.Dense(16)(layers.Dropout(0.1)(y))
+
+
 def transformer() -> Example:
     tokens = keras.Input((10,), dtype="int32")
-    embedding = layers.Embedding(20, 16, mask_zero=True)
-    x = embedding(tokens)
-    y = layers.LayerNormalization()(x)
-    x = x + layers.MultiHeadAttention(2, 8, dropout=0.2)(y, y, use_causal_mask=True)
-    y = layers.Dense(32, activation="gelu")(layers.LayerNormalization()(x))
-    x = x + layers.Dense(16)(layers.Dropout(0.1)(y))
-    model = keras.Model(tokens, layers.Dense(20)(x))
-    return Example(model, _tokens(), _tokens(), _classes())
+    x = layers.Embedding(20, 16, mask_zero=True)(tokens)
+    logits = layers.Dense(20)(_block(x, use_causal_mask=True))
+    return Example(keras.Model(tokens, logits), _tokens(), _tokens(), _classes())
 
 
 def tied_transformer() -> Example:
@@ -87,11 +82,7 @@ def tied_transformer() -> Example:
         pytest.skip("This Keras has no ReversibleEmbedding.")
     tokens = keras.Input((10,), dtype="int32")
     embedding = layers.ReversibleEmbedding(20, 16, mask_zero=True)
-    x = embedding(tokens)
-    y = layers.LayerNormalization()(x)
-    x = x + layers.MultiHeadAttention(2, 8, dropout=0.2)(y, y, use_causal_mask=True)
-    y = layers.Dense(32, activation="gelu")(layers.LayerNormalization()(x))
-    x = x + layers.Dense(16)(layers.Dropout(0.1)(y))
+    x = _block(embedding(tokens), use_causal_mask=True)
     model = keras.Model(tokens, embedding(x, reverse=True))
     return Example(model, _tokens(), _tokens(), _classes())
 
@@ -118,11 +109,7 @@ def vision_transformer() -> Example:
     image = keras.Input((8, 8, 3))
     x = layers.Reshape((4, 48))(keras.ops.image.extract_patches(image, 4))
     x = _PatchEncoder(4, 16)(x)
-    for _ in range(2):
-        y = layers.LayerNormalization()(x)
-        x = layers.Add()([x, layers.MultiHeadAttention(2, 8, dropout=0.1)(y, y)])
-        y = layers.Dense(32, activation="gelu")(layers.LayerNormalization()(x))
-        x = layers.Add()([x, layers.Dense(16)(layers.Dropout(0.1)(y))])
+    x = _block(_block(x))
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
     return Example(
         keras.Model(image, layers.Dense(5, activation="softmax")(x)),
@@ -177,12 +164,9 @@ def shared() -> Example:
 
 
 MODELS: dict[str, Callable[[], Example]] = {
-    "mlp": mlp,
-    "residual": residual,
-    "transformer": transformer,
-    "recurrent": recurrent,
-    "shared": shared,
-    "vision_transformer": vision_transformer,
-    "mobile_net": mobile_net,
-    "tied_transformer": tied_transformer,
+    make.__name__: make
+    for make in (
+        *(mlp, residual, transformer, recurrent, shared, vision_transformer),
+        *(mobile_net, tied_transformer),
+    )
 }

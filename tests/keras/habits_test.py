@@ -59,7 +59,6 @@ class _User:
         self.results += [v.numpy() for v in self.model.variables]
 
     def compile(self) -> None:
-        """Compiles with a new optimizer."""
         kind = str(self._random.choice(["SGD", "AdamW"]))
         options = {"SGD": {"momentum": 0.9}, "AdamW": {"epsilon": 0.01}}[kind]
         optimizer = getattr(keras.optimizers, kind)(0.02, **options)
@@ -78,18 +77,15 @@ class _User:
             self.compile()
 
     def fit(self) -> None:
-        """Trains for two epochs."""
         history = self.trained.fit(_X, _Y, shuffle=False, epochs=2, **_BATCHES).history
         self.results += [np.array(x) for x in history.values()]
         self._has_trained = True
 
     def train_on_batch(self) -> None:
-        """Takes one step."""
         self.results += self.trained.train_on_batch(_X[:6], _Y[:6])
         self._has_trained = True
 
     def evaluate(self) -> None:
-        """Evaluates."""
         self.results += self.trained.evaluate(_X, _Y, **_BATCHES)
 
     def predict(self) -> None:
@@ -98,7 +94,6 @@ class _User:
         self.results.append(self._part.predict(_X, **_BATCHES))
 
     def set_weights(self) -> None:
-        """Sets new weights."""
         weights = self.model.get_weights()
         self.trained.set_weights([0.9 * x for x in weights])
 

@@ -15,13 +15,6 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 WIDTH = 5
 
 
-def scaled_tanh(scale: float) -> Callable[[Any], Any]:
-    def tanh_of(x: Any) -> Any:
-        return scale * keras.ops.tanh(x)
-
-    return tanh_of
-
-
 def named_relu(scale: float) -> Callable[[Any], Any]:
     """Returns a function that has the name of one of Keras."""
 
@@ -31,11 +24,11 @@ def named_relu(scale: float) -> Callable[[Any], Any]:
     return relu
 
 
-class Scaled(keras.layers.Layer):
-    """A layer with a factor that its configuration leaves out."""
+class Unsaved(keras.layers.Layer):
+    """A layer with a factor, and without a configuration."""
 
-    def __init__(self, scale: float, **kwargs: Any):
-        super().__init__(**kwargs)
+    def __init__(self, scale: float):
+        super().__init__()
         self.scale = scale
 
     def call(self, x: Any) -> Any:
@@ -44,8 +37,6 @@ class Scaled(keras.layers.Layer):
     def compute_output_shape(self, shape: Any) -> Any:
         return shape
 
-
-class Unsaved(Scaled):
     def get_config(self) -> dict[str, Any]:
         raise AttributeError("of a layer that was never meant to be saved")
 
@@ -64,14 +55,13 @@ class ScaledDense(keras.layers.Dense):
         return super().get_config()
 
 
-class Cell(keras.layers.SimpleRNNCell):
-    def __init__(self, units: int, scale: float):
-        super().__init__(units)
+class ScaledCell(keras.layers.SimpleRNNCell):
+    def __init__(self, scale: float):
+        super().__init__(WIDTH)
         self.scale = scale
 
     def call(self, x: Any, states: Any, training: bool = False) -> Any:
-        outputs, states = super().call(x * self.scale, states, training=training)
-        return outputs, states
+        return super().call(x * self.scale, states, training=training)
 
     def get_config(self) -> dict[str, Any]:
         return keras.layers.SimpleRNNCell(self.units).get_config()
@@ -99,34 +89,20 @@ def large_constant(scale: float) -> keras.Layer:
     return keras.layers.Lambda(lambda x: x @ table @ np.ones([1000, WIDTH], np.float32))
 
 
-def sequence_layer(scale: float) -> keras.Layer:
-    return keras.layers.RNN(Cell(WIDTH, scale))
-
-
 LAYERS: dict[str, Callable[[float], keras.Layer]] = {
-    "activation": lambda x: keras.layers.Dense(WIDTH, activation=scaled_tanh(x)),
     "activation of a known name": lambda x: keras.layers.Dense(
         WIDTH, activation=named_relu(x)
     ),
-    "activation layer": lambda x: keras.layers.Activation(scaled_tanh(x)),
-    "lambda": lambda x: keras.layers.Lambda(scaled_tanh(x)),
     "lambda over an array": large_constant,
-    "own layer": Scaled,
     "own layer without a configuration": Unsaved,
     "subclass": ScaledDense,
-    "wrapped": lambda x: keras.layers.TimeDistributed(Scaled(x)),
     "patched": patched,
-    "functions of one name": lambda x: keras.layers.Dense(
-        WIDTH, activation="gelu" if x < 1 else keras.ops.gelu
-    ),
     "changed": lambda x: _changed(
         keras.layers.Dense(WIDTH, kernel_initializer="ones"), "use_bias", x < 1
     ),
     "policy by name": by_map,
-    "policy": lambda x: keras.layers.Dense(
-        WIDTH, dtype="float32" if x < 1 else "mixed_bfloat16"
-    ),
-    "recurrent": sequence_layer,
+    "wrapped": lambda x: keras.layers.TimeDistributed(Unsaved(x)),
+    "recurrent": lambda x: keras.layers.RNN(ScaledCell(x)),
 }
 SEQUENCES = {"recurrent", "wrapped"}
 

@@ -65,7 +65,7 @@ def table() -> str:
     for kind, outcomes in sections.items():
         lines.append(f"## {kind.capitalize()}\n")
         lines += [f"{_paragraph(*outcome)}\n" for outcome in outcomes.items()]
-    return "\n".join([*lines, results_table.sections()])
+    return "\n".join([*lines, results_table.sections(results_table.read_results())])
 
 
 def _paragraph(outcome: str, members: Iterable[str]) -> str:

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from keras import layers
 
-from lingvo_pipe.core.errors import UserError
+from lingvo_pipe.core.errors import UserAssertionError
 from lingvo_pipe.testing.pipelined_equals_plain import (
     TrainedModel,
     assert_pipelined_equals_plain,
     differences,
 )
+from tests.support.errors import fails
 
 _RANDOM = np.random.default_rng(0)
 _DATA = [_RANDOM.normal(size=(16, n)).astype("float32") for n in (6, 2)]
@@ -33,26 +34,33 @@ def test_dropout_is_the_same_with_weights_of_examples() -> None:
 
 def test_batch_norm_of_micro_batches_is_another_one() -> None:
     """The first array that differs is named."""
-    numbers: Any = {"num_micro_batches": [4], "devices": [1]}
-    with pytest.raises(AssertionError) as error:
+
+    def check(number: int) -> None:
         assert_pipelined_equals_plain(
-            lambda: _model(layers.BatchNormalization()), _DATA, _COMPILED, **numbers
+            lambda: _model(layers.BatchNormalization()),
+            _DATA,
+            _COMPILED,
+            num_micro_batches=[number],
+            devices=[1],
         )
-    assert isinstance(error.value, UserError)
-    assert "first/kernel" in error.value.path
-    assert_pipelined_equals_plain(
-        lambda: _model(layers.BatchNormalization()),
-        _DATA,
-        _COMPILED,
-        **{**numbers, "num_micro_batches": [1]},
-    )
+
+    with fails(UserAssertionError) as info:
+        check(4)
+    assert "first/kernel" in info.value.path
+    check(1)
 
 
-def test_an_optimizer_object_is_refused() -> None:
-    """It would train the second model with the slots of the first one."""
-    given = {**_COMPILED, "optimizer": keras.optimizers.Adam()}
-    with pytest.raises(ValueError, match="lambda"):
-        assert_pipelined_equals_plain(_model, _DATA, given)
+@pytest.mark.parametrize("path", ["compile_args", "devices", "schedule"])
+def test_arguments_that_are_refused(path: str) -> None:
+    """An optimizer would train the second model with the slots of the first one."""
+    with_object = {**_COMPILED, "optimizer": keras.optimizers.Adam()}
+    refused: Any = {"compile_args": with_object, "devices": [], "schedule": "gpipe"}
+    arguments = {"make_model": _model, "data": _DATA, "compile_args": _COMPILED}
+    with fails(path=path):
+        assert_pipelined_equals_plain(**{**arguments, path: refused[path]})
+
+
+def test_an_optimizer_may_be_made_by_a_function() -> None:
     assert_pipelined_equals_plain(
         _model,
         _DATA,

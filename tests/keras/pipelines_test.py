@@ -12,6 +12,8 @@ from keras import layers
 from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.model_cells import model_cells
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from tests.keras.toy_models import assert_same, fit
+from tests.support.errors import fails
 
 
 def _model() -> keras.Model:
@@ -30,14 +32,10 @@ def _model() -> keras.Model:
 
 def _trained(num_examples: int = 11, **options: Any) -> tuple[Any, list[Any]]:
     """Returns the trained model, and its values with the loss."""
-    model = _model()
-    trained: Any = PipelinedModel(model, num_micro_batches=4, **options)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    trained.compile("sgd", loss=loss)
-    x = np.random.default_rng(0).normal(size=(num_examples, 6)).astype("float32")
-    y = np.arange(num_examples)
-    fit = trained.fit(x, y, batch_size=8, shuffle=False, verbose=0)
-    return trained, [*model.get_weights(), fit.history["loss"]]
+    trained: Any = PipelinedModel(_model(), **{"num_micro_batches": 4, **options})
+    trained.compile("sgd", loss="mse")
+    losses = fit(trained, num_examples, batch_size=8)["loss"]
+    return trained, [*trained.get_weights(), losses]
 
 
 def test_replicas_and_chosen_stages_train_to_the_same_bytes() -> None:
@@ -46,8 +44,7 @@ def test_replicas_and_chosen_stages_train_to_the_same_bytes() -> None:
     trained, found = _trained(
         devices=4, num_replicas=2, splits="auto", cell_costs="measured", batch_size=8
     )
-    for x, y in zip(expected, found, strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_same([expected, found])
     assert [len(stages) for stages in trained.pipeline.replicas] == [2, 2]
 
 
@@ -65,14 +62,16 @@ def test_stages_are_chosen_by_costs(options: dict, boundaries: list[int]) -> Non
     assert model.pipeline.boundaries == boundaries
 
 
-def test_replicas_divide_the_devices() -> None:
-    model = PipelinedModel(_model(), devices=4, num_replicas=2, num_micro_batches=2)
-    assert model.pipeline.num_stages == 2
-
-
-def test_splits_ask_for_devices() -> None:
-    assert PipelinedModel(_model(), splits=2).pipeline.num_stages == 2
-    assert PipelinedModel(_model()).pipeline.num_stages == 1
+@pytest.mark.parametrize(
+    ("options", "num_stages"),
+    [
+        ({"devices": 4, "num_replicas": 2, "num_micro_batches": 2}, 2),
+        ({"splits": 2}, 2),
+        ({}, 1),
+    ],
+)
+def test_devices_and_splits_give_stages(options: Any, num_stages: int) -> None:
+    assert PipelinedModel(_model(), **options).pipeline.num_stages == num_stages
 
 
 @pytest.mark.parametrize(("batch_size", "expected"), [(3, 1), (4, 0)])
@@ -81,9 +80,8 @@ def test_mini_batches_of_fewer_examples_than_micro_batches_are_reported(
 ) -> None:
     trained: Any = PipelinedModel(_model(), num_micro_batches=4)
     trained.compile("sgd", loss="mse")
-    x, y = (np.ones((10, *s[1:])) for s in (trained.input_shape, trained.output_shape))
     with caplog.at_level("WARNING"):
-        trained.fit(x, y, batch_size=batch_size, epochs=2, verbose=0)
+        fit(trained, 10, batch_size=batch_size, epochs=2)
     assert sum("num_micro_batches=4" in x for x in caplog.messages) == expected
 
 
@@ -93,7 +91,7 @@ def test_keras_use_builds_few_pipelines(caplog: pytest.LogCaptureFixture) -> Non
     with caplog.at_level("WARNING"):
         for split in (0.1, 0.2):
             trained.compile("sgd", loss="mse")
-            trained.fit(x, y, batch_size=8, validation_split=split, verbose=0)
+            fit(trained, 30, batch_size=8, validation_split=split)
             trained.evaluate(x, y, batch_size=16, verbose=0)
             trained.predict(x, batch_size=16, verbose=0)
     assert not caplog.messages
@@ -102,34 +100,42 @@ def test_keras_use_builds_few_pipelines(caplog: pytest.LogCaptureFixture) -> Non
 @pytest.mark.parametrize(
     ("options", "path"),
     [
-        ({"devices": 3, "num_replicas": 2}, "devices"),
-        ({"devices": 2, "splits": "auto", "memory_limit": 1e6}, "batch_size"),
-        ({"devices": 2, "splits": "auto", "cell_costs": "measured"}, "batch_size"),
-        ({"devices": 2, "batch_size": 8}, "batch_size"),
-        ({"devices": 2, "splits": 3}, "devices.*splits=3.*splits=2"),
-        ({"devices": ["gpu:0", "gpu:1"]}, r"\['cpu:.*name some"),
-        ({"devices": 2, "schedule": "auto"}, "schedule"),
-        ({"devices": 2, "recompute": "auto"}, "recompute"),
+        ({"devices": 3, "num_replicas": 2}, "PipelinedModel(devices=...)"),
+        ({"devices": 2, "splits": 3}, "PipelinedModel(devices=...)"),
+        (
+            {"devices": 2, "splits": "auto", "memory_limit": 1e6},
+            "PipelinedModel(batch_size=...)",
+        ),
+        (
+            {"devices": 2, "splits": "auto", "cell_costs": "measured"},
+            "PipelinedModel(batch_size=...)",
+        ),
+        ({"devices": 2, "batch_size": 8}, "PipelinedModel(batch_size=...)"),
+        ({"num_examples": 9, "devices": 1, "num_batch_shards": 2}, "fit(x=...)"),
     ],
 )
 def test_options_that_do_not_fit(options: dict[str, Any], path: str) -> None:
-    with pytest.raises(ValueError, match=path):
+    with fails(path=path):
         _trained(**options)
 
 
-def test_the_trainer_finds_the_number_of_micro_batches() -> None:
-    with pytest.raises(ValueError, match="num_micro_batches.*trainer"):
-        PipelinedModel(_model(), num_micro_batches="auto")  # type: ignore[arg-type]
-
-
-def test_a_batch_of_fewer_examples_than_shards_is_refused() -> None:
-    with pytest.raises(ValueError, match="fit"):
-        _trained(num_examples=9, devices=1, num_batch_shards=2)
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"devices": ["gpu:0", "gpu:1"]}, "cpu:"),
+        ({"devices": 2, "schedule": "auto"}, "schedule"),
+        ({"devices": 2, "recompute": "auto"}, "recompute"),
+        ({"num_micro_batches": "auto"}, "num_micro_batches.*trainer"),
+    ],
+)
+def test_options_that_the_pipeline_refuses(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        _trained(**options)
 
 
 def test_inputs_of_any_size_have_no_costs() -> None:
     model = keras.Sequential([keras.Input((None, 4)), layers.Dense(4), layers.Dense(4)])
-    with pytest.raises(ValueError, match="splits"):
+    with fails(path="PipelinedModel(splits=...)"):
         PipelinedModel(model, devices=2, splits="auto")
 
 

@@ -17,6 +17,7 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.keras.placement import deferred_variables
 from lingvo_pipe.keras.private_names import stored_variable
 from tests.keras.example_models import MODELS, Example
+from tests.keras.toy_models import assert_same, fit, sequential
 from tests.support.cases import exhaustive
 
 
@@ -59,10 +60,8 @@ def test_values_and_training_are_the_same(name: str) -> None:
     (at_once, _, begin), (deferred, pipelined, start) = (
         _train(defer, name) for defer in (False, True)
     )
-    for x, y in zip(begin, start, strict=True):
-        np.testing.assert_array_equal(x, y)
-    for x, y in zip(at_once.model.weights, deferred.model.weights, strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_same([begin, start])
+    assert_same([at_once.model.weights, deferred.model.weights])
     devices = {v.value.device for v in pipelined.trainable_variables}
     assert devices == set(pipelined.pipeline.devices)
     slots = {v.value.device for v in pipelined.optimizer.variables if v.shape.rank}
@@ -76,8 +75,7 @@ def test_weights_are_loaded_to_the_stages_devices(tmp_path: Path) -> None:
         model = MODELS["residual"]().model
     pipelined = PipelinedModel(model, devices=2)
     pipelined.load_weights(tmp_path / "model.weights.h5")
-    for x, y in zip(model.weights, plain.weights, strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_same([model.weights, plain.weights])
     assert len({v.value.device for v in model.weights}) == 2
 
 
@@ -110,21 +108,21 @@ def test_each_variable_is_updated_on_its_stages_device(wrapper: str) -> None:
     assert len(set(optimizer.found.values())) == 2
 
 
-def _small() -> keras.Model:
-    return keras.Sequential([keras.Input((6,)), layers.Dense(8), layers.Dense(2)])
+def _small() -> Any:
+    return sequential(layers.Dense(8))
 
 
-def _loaded(path: Path) -> keras.Model:
+def _loaded(path: Path) -> Any:
     return keras.models.load_model(path / "model.keras", compile=False)
 
 
-def _with_weights(path: Path) -> keras.Model:
+def _with_weights(path: Path) -> Any:
     model = _small()
     model.load_weights(path / "model.weights.h5")
     return model
 
 
-def _with_arrays(path: Path) -> keras.Model:
+def _with_arrays(path: Path) -> Any:
     model = _small()
     model.set_weights(_with_weights(path).get_weights())
     return model
@@ -137,16 +135,15 @@ def test_weights_that_are_given_while_deferred_are_kept(
     """They were dropped: the model began with random numbers."""
     trained, other = _small(), _small()
     trained.compile("adam", loss="mse")
-    trained.fit(np.ones((4, 6)), np.ones((4, 2)), verbose=0)
+    fit(trained)
     trained.save(tmp_path / "model.keras")
     trained.save_weights(tmp_path / "model.weights.h5")
     with deferred_variables():
         model = make(tmp_path)
         other.load_weights(tmp_path / "model.weights.h5")  # It is not deferred.
     pipelined: Any = PipelinedModel(model, devices=2)
-    for weights in (pipelined.get_weights(), other.get_weights()):
-        for expected, got in zip(trained.get_weights(), weights, strict=True):
-            np.testing.assert_array_equal(expected, got)
+    for given in (pipelined, other):
+        assert_same([trained.get_weights(), given.get_weights()])
     assert model.layers[-1].kernel.value.device.endswith("CPU:1")
 
 

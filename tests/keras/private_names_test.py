@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.keras import private_names
+from tests.keras.toy_models import fit, sequential
 
 
 def _model() -> keras.Model:
@@ -20,16 +21,13 @@ def test_a_graph_is_run_node_by_node() -> None:
     assert private_names.is_graph(model)
     assert private_names.graph_of(model) is model
     nodes = list(private_names.nodes_in_order(model))
-    assert [node.operation.name for node in nodes][0] == "dense"
+    assert nodes[0].operation.name == "dense"
     assert len(nodes) == 2
     assert len(private_names.output_structure(model)) == 1
     (x,) = private_names.standardized_inputs(model, {"x": np.ones((2, 4))})
     assert x.dtype == tf.float32
-
-
-def test_sequential_models_have_a_graph() -> None:
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    assert len(list(private_names.nodes_in_order(private_names.graph_of(model)))) == 1
+    inner = private_names.graph_of(sequential())
+    assert len(list(private_names.nodes_in_order(inner))) == 1
 
 
 def test_masks_are_attributes_of_tensors() -> None:
@@ -96,9 +94,9 @@ def test_a_variable_can_be_made_later() -> None:
 
 
 def test_a_compilation_lists_its_losses_and_metrics() -> None:
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model = sequential()
     model.compile("sgd", loss="mse", metrics=["mae"])
-    model.train_on_batch(np.ones((2, 4)), np.ones((2, 3)))
+    fit(model)
     (loss,) = private_names.flat_losses(model._compile_loss)
     assert loss.reduction == "sum_over_batch_size"
     other = private_names.with_losses(model._compile_loss, [lambda *unused: 7.0])

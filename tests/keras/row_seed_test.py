@@ -16,6 +16,7 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
 from lingvo_pipe.keras.state import CellScope
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
+from tests.keras.toy_models import assert_same, numbers
 
 _DRAWS: dict[str, Callable[[Any, keras.random.SeedGenerator], Any]] = {
     "uniform": lambda x, seed: keras.random.uniform(x.shape, -2.0, 3.0, seed=seed),
@@ -79,34 +80,26 @@ def test_a_number_of_rows_that_only_a_run_decides(width: int) -> None:
 
 
 def test_a_draw_without_rows_is_the_same_for_all() -> None:
-    found = [
-        _rows(
-            lambda x, seed: keras.random.uniform((5,), seed=seed),
-            tf.ones([2, 3]),
-            i,
-            2,
-            belongs=False,
-        )
-        for i in (0, 4)
-    ]
-    np.testing.assert_array_equal(found[0], found[1])
+    draw = lambda x, seed: keras.random.uniform((5,), seed=seed)  # noqa: E731
+    found = [_rows(draw, tf.ones([2, 3]), i, 2, belongs=False) for i in (0, 4)]
+    assert_same(found)
 
 
 @pytest.mark.parametrize("name", ["gamma", "truncated_normal", "beta"])
 def test_other_draws_refuse_the_seed(name: str) -> None:
-    cases: dict[str, dict[str, Any]] = {
-        "gamma": {"shape": (2,), "alpha": 0.5},
-        "truncated_normal": {"shape": (2,)},
-        "beta": {"shape": (2,), "alpha": 0.5, "beta": 0.5},
-    }
-    options = cases[name]
+    draw, parameters = getattr(keras.random, name), {"gamma": [0.5], "beta": [0.5] * 2}
     with pytest.raises((TypeError, ValueError)):
         _rows(
-            lambda x, seed: getattr(keras.random, name)(**options, seed=seed),
-            tf.ones(2),
-            0,
-            2,
+            lambda x, seed: draw((2,), *parameters.get(name, []), seed=seed),
+            *(tf.ones(2), 0, 2),
         )
+
+
+def _compare(make: Callable[[], Any], x: Any, y: Any, number: int) -> None:
+    compiled = {"optimizer": "sgd", "loss": "mse"}
+    assert_pipelined_equals_plain(
+        make, [x, y], compiled, devices=[1], num_micro_batches=[number]
+    )
 
 
 class _Noise(layers.Layer):
@@ -142,30 +135,23 @@ def test_a_dimension_is_told_apart_from_its_size(
     name: str, num_micro_batches: int
 ) -> None:
     """Micro-batches of 8, 2 and 1: once, a kernel's 2 rows passed for examples."""
-    random = np.random.default_rng(0)
-    assert_pipelined_equals_plain(
+    _compare(
         lambda: keras.Sequential([keras.Input((2,)), _NOISES[name](), layers.Dense(2)]),
-        [random.normal(size=(8, 2)).astype("float32") for _ in range(2)],
-        {"optimizer": "sgd", "loss": "mse"},
-        devices=[1],
-        num_micro_batches=[num_micro_batches],
+        *(numbers(8, 2), numbers(8, 2)[::-1]),
+        num_micro_batches,
     )
 
 
 @pytest.mark.parametrize("length", [None, 4])
 def test_timesteps_are_no_examples(length: int | None) -> None:
     """Micro-batches have 4 examples, and each sequence 4 timesteps."""
-    random = np.random.default_rng(0)
-    x, y = (random.normal(size=(8, 4, 2)).astype("float32") for _ in range(2))
     noise = lambda x: (keras.ops.shape(x)[1], 2)  # noqa: E731
-    assert_pipelined_equals_plain(
+    _compare(
         lambda: keras.Sequential(
             [keras.Input((length, 2)), _Noise(noise), layers.Dense(2)]
         ),
-        [x, y],
-        {"optimizer": "sgd", "loss": "mse"},
-        devices=[1],
-        num_micro_batches=[2],
+        *(numbers(8, 4, 2), numbers(8, 4, 2)[::-1]),
+        2,
     )
 
 
@@ -185,20 +171,14 @@ class _Up(layers.Layer):
 
 def test_sizes_that_no_trial_fits() -> None:
     """Both images, of any size, were tried with the same one."""
-    images = np.random.default_rng(0).random((8, 8, 8, 1)).astype("float32")
+    images = numbers(8, 8, 8, 1)
 
     def make() -> keras.Model:
         x = keras.Input((None, None, 1))
         small = layers.Conv2D(2, 3, strides=2, padding="same")(x)
         return keras.Model(x, layers.Conv2D(1, 1)(_Up()([small, x])))
 
-    assert_pipelined_equals_plain(
-        make,
-        [images, images],
-        {"optimizer": "sgd", "loss": "mse"},
-        devices=[1],
-        num_micro_batches=[4],
-    )
+    _compare(make, images, images, 4)
 
 
 def test_draws_whose_examples_are_another_dimension_are_warned_of(
@@ -220,5 +200,5 @@ def test_a_dimension_that_holds_more_than_the_examples_is_refused() -> None:
     made = keras.ops.split(_Noise(noise)(twice), 2)[0]
     model = PipelinedModel(keras.Model(image, layers.Dense(1)(made)))
     model.compile(loss="mse")
-    with pytest.raises(UserTypeError, match="8, 2"):
+    with pytest.raises(UserTypeError, match="8, 2"):  # Keras makes it anew, of text.
         model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=4, verbose=0)

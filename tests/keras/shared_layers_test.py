@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from tests.keras.toy_models import assert_close
+from tests.support.errors import fails
 
 _RANDOM = np.random.default_rng(0)
 _X = _RANDOM.normal(size=(8, 6)).astype("float32")
@@ -60,15 +61,13 @@ def _gan(devices: tuple[int, int]) -> list[Any]:
 @pytest.mark.parametrize("devices", [(1, 1), (2, 0), (2, 2)])
 def test_a_gan_trains_by_turns(devices: tuple[int, int]) -> None:
     """Freezing moved storage, which the other model went on to train."""
-    for plain, pipelined in zip(_gan((0, 0)), _gan(devices), strict=True):
-        np.testing.assert_allclose(plain, pipelined, rtol=1e-4, atol=1e-6)
+    assert_close([_gan((0, 0)), _gan(devices)], rtol=1e-4)
 
 
 def test_a_model_that_trained_moved_weights_asks_to_be_compiled() -> None:
     """With the outer model on two devices, the discriminator's kernels move there."""
-    with pytest.raises(UserValueError) as error:
+    with fails(path="model 'd'"):
         _gan((0, 2))
-    assert error.value.path == "model 'd'"
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -84,8 +83,7 @@ def test_an_encoder_that_has_predicted_sees_its_autoencoder_train(devices: int) 
         model.compile(_sgd(), loss="mse")
         model.fit(_X, _X, epochs=3, verbose=0)
         outputs.append(encoder.predict(_X, verbose=0))
-    plain, pipelined = outputs
-    np.testing.assert_allclose(plain, pipelined, rtol=1e-4, atol=1e-6)
+    assert_close(outputs, rtol=1e-4)
 
 
 def test_a_function_of_old_storage_fails() -> None:
@@ -114,6 +112,5 @@ def test_two_pipelines_of_other_layouts_share_layers(caplog: Any) -> None:
         second.compile(_sgd(), loss="mse")
         losses = [x.train_on_batch(_X, _X) for x in [first, second] * 3]
         results.append([losses, *first.get_weights()])
-    for plain, pipelined in zip(*results, strict=True):
-        np.testing.assert_allclose(plain, pipelined, rtol=1e-4, atol=1e-6)
+    assert_close(results, rtol=1e-4)
     assert "move back" in caplog.text

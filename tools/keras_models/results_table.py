@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.keras_models.hub_models import HUB_MODELS
+from tools.keras_models.examples import HUB_MODELS
 
 RESULTS = Path(__file__).parent / "results.jsonl"
 _WIDTH = 92
@@ -33,7 +33,11 @@ _HUB = """\
 
 A small model of each of KerasHub's families, with all weights trained, and with LoRA.
 """
-_OUTCOMES = {"same": "Same", "warned": "Same at M = 1, and warned at M = 4"}
+_HEADINGS = {
+    "same": "Same",
+    "warned": "Same at M = 1, and warned at M = 4",
+    "differs": "Differs",
+}
 
 
 class Result(NamedTuple):
@@ -59,26 +63,35 @@ def read_results() -> list[Result]:
     return sorted(Result(**json.loads(line)) for line in lines)
 
 
-def sections() -> str:
-    """Returns the sections' text."""
-    results = read_results()
-    hub = [x for x in results if x.name.removesuffix(" LoRA") in HUB_MODELS]
-    rows = [_row(result) for result in results if result not in hub]
-    paragraphs = [_paragraph(outcome, hub) for outcome in _OUTCOMES]
-    return f"{_APPLICATIONS}{''.join(rows)}\n{_HUB}\n" + "\n".join(paragraphs)
+def sections(results: list[Result]) -> str:
+    """Returns the sections' text, in which each result is named."""
+    rows, names = [], defaultdict(list)
+    for result in results:
+        heading = _HEADINGS.get(result.outcome, "Refused")
+        if result.name.removesuffix(" LoRA") not in HUB_MODELS:
+            rows.append(_row(result, heading.lower()))
+        elif heading == "Refused":
+            names[heading].append(f"{result.name} ({result.outcome.rstrip('.')})")
+        else:
+            names[heading].append(result.name)
+    paragraphs = [
+        textwrap.fill(
+            f"**{heading}:** {', '.join(names[heading])}.",
+            _WIDTH,
+            break_on_hyphens=False,
+        )
+        for heading in (*_HEADINGS.values(), "Refused")
+        if heading in names
+    ]
+    return f"{_APPLICATIONS}{''.join(rows)}\n{_HUB}\n" + "\n\n".join(paragraphs) + "\n"
 
 
-def _row(result: Result) -> str:
+def _row(result: Result, outcome: str) -> str:
+    """Returns a row, without factors of layouts that were not trained."""
+    outcomes = ["same", "warned"] if result.outcome == "warned" else [outcome] * 2
     factors = [
-        f"{seconds[layout] / seconds['plain']:.1f}"
+        f"{seconds[layout] / seconds['plain']:.1f}" if layout in seconds else ""
         for seconds in (result.first_step, result.step)
         for layout in ("M=1", "M=4")
     ]
-    outcomes = ["same", result.outcome]
     return f"| `{result.name}` | {' | '.join([*outcomes, *factors])} |\n"
-
-
-def _paragraph(outcome: str, results: Sequence[Result]) -> str:
-    names = ", ".join(x.name for x in results if x.outcome == outcome)
-    text = f"**{_OUTCOMES[outcome]}:** {names}."
-    return textwrap.fill(text, _WIDTH, break_on_hyphens=False) + "\n"

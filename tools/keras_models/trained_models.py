@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import Handler, LogRecord
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,12 +25,10 @@ from lingvo_pipe.core.errors import UserError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.testing.pipelined_equals_plain import TrainedModel, differences
-from tools.keras_models.hub_models import HUB_MODELS, hub_model
+from tools.keras_models.examples import B, Example, example
 from tools.keras_models.results_table import Result
 
-B = 8
 CLOSE = 1e-3  # Of the largest number of an array; batch norms enlarge rounding.
-_SIZES = (32, 48, 71, 75, 96, 224)  # Of images; the smallest that a model takes.
 _LAYOUTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "M=1": {"num_micro_batches": 1, "devices": 1},
@@ -39,35 +37,14 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-class Example(NamedTuple):
-    """A model and data to train it."""
-
-    make_model: Callable[[], keras.Model]
-    inputs: Any
-    targets: Any
-    loss: Any
-
-
-def application(name: str) -> Example:
-    """Returns a model of keras.applications at the smallest size of images it takes."""
-    size = next(size for size in _SIZES if _takes(name, size))
-    random = np.random.default_rng(0)
-    return Example(
-        lambda: _application(name, size),
-        random.uniform(size=(B, size, size, 3)).astype("float32"),
-        random.integers(10, size=B),
-        "sparse_categorical_crossentropy",
-    )
-
-
-def train(name: str, example: Example) -> Result:
+def train(name: str, data: Example) -> Result:
     """Trains a model in each layout and compares the results."""
     trained: dict[str, TrainedModel] = {}
     first_step, step = {}, {}
     try:
         with _warnings() as warnings:
             for layout, params in _LAYOUTS.items():
-                model, *seconds = _trained(example, params)
+                model, *seconds = _trained(data, params)
                 trained[layout] = TrainedModel(layout, model)
                 first_step[layout], step[layout] = seconds
     except UserError as error:
@@ -87,36 +64,16 @@ def train(name: str, example: Example) -> Result:
     return Result(name, outcome, first_step, step)
 
 
-def _application(name: str, size: int) -> keras.Model:
-    make = getattr(keras.applications, name)
-    return make(weights=None, input_shape=(size, size, 3), classes=10)
-
-
-def _takes(name: str, size: int) -> bool:
-    try:
-        _application(name, size)
-    except ValueError:
-        return False
-    return True
-
-
-def _trained(example: Example, params: dict[str, Any]) -> tuple[Any, float, float]:
+def _trained(data: Example, params: dict[str, Any]) -> tuple[Any, float, float]:
     """Returns trained variables, and CPU seconds of the first and of later steps."""
     keras.utils.set_random_seed(1)
-    model = example.make_model()
+    model = data.make_model()
     start = _cpu_seconds()
     trained: Any = PipelinedModel(model, **params) if params else model
-    trained.compile(keras.optimizers.SGD(0.01, 0.9), example.loss)
+    trained.compile(keras.optimizers.SGD(0.01, 0.9), data.loss)
     times = [start]
     for epochs in (1, 2):
-        trained.fit(
-            example.inputs,
-            example.targets,
-            batch_size=B,
-            epochs=epochs,
-            shuffle=False,
-            verbose=0,
-        )
+        trained.fit(data.inputs, data.targets, B, epochs, verbose=0, shuffle=False)
         times.append(_cpu_seconds())
     variables = [(v.path, np.array(v.numpy())) for v in model.variables]
     return variables, times[1] - times[0], (times[2] - times[1]) / 2
@@ -153,14 +110,8 @@ def _warnings() -> Iterator[list[str]]:
         logger.removeHandler(collector)
 
 
-def _run(names: list[str]) -> None:
-    """Prints the results of models."""
-    initialize_devices(2)
-    for name in names:
-        is_hub = name.removesuffix(" LoRA") in HUB_MODELS
-        example = Example(*hub_model(name)) if is_hub else application(name)
-        print(json.dumps(train(name, example)._asdict()), flush=True)
-
-
 if __name__ == "__main__":
-    _run(sys.argv[1:])
+    initialize_devices(2)
+    for model_name in sys.argv[1:]:
+        result = train(model_name, example(model_name))
+        print(json.dumps(result._asdict()), flush=True)

@@ -12,8 +12,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from keras import tree
 
-from lingvo_pipe.keras.private_names import get_logits, get_mask, set_logits, set_mask
+from lingvo_pipe.keras.private_names import (
+    Functional,
+    get_logits,
+    get_mask,
+    output_structure,
+    set_logits,
+    set_mask,
+    standardized_inputs,
+)
 
 # Keras also looks for these operations, by their types, to find logits.
 _ACTIVATIONS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.math.sigmoid}
@@ -32,8 +41,7 @@ def triple(x: tf.Tensor, with_logits: bool) -> tuple[Any, Any, Any]:
     return x, mask, None
 
 
-def attached(x: tf.Tensor, mask: Any, logits: Any) -> tf.Tensor:
-    """Returns the value of a triple with its attributes."""
+def _attached(x: tf.Tensor, mask: Any, logits: Any) -> tf.Tensor:
     if mask is None and logits is None:
         return x
     kind, logits_tensor = next(iter((logits or {_ATTRIBUTE: None}).items()))
@@ -47,7 +55,18 @@ def attached(x: tf.Tensor, mask: Any, logits: Any) -> tf.Tensor:
 
 def all_attached(triples: Sequence[Any]) -> list[tf.Tensor]:
     """Returns the values of flat triples with their attributes."""
-    return [attached(*triples[i : i + 3]) for i in range(0, len(triples), 3)]
+    return [_attached(*triples[i : i + 3]) for i in range(0, len(triples), 3)]
+
+
+def first_inputs(graph: Functional, x: Any) -> list[Any]:
+    """Returns a model's inputs as the first cell takes them."""
+    flat = standardized_inputs(graph, x)
+    return [z for value in flat for z in triple(value, with_logits=False)]
+
+
+def packed_outputs(graph: Functional, triples: Sequence[Any]) -> Any:
+    """Returns outputs with their attributes, in the structure of a model's outputs."""
+    return tree.pack_sequence_as(output_structure(graph), all_attached(triples))
 
 
 def rows_in_place(x: tf.Tensor, first: Any, num_rows: int) -> tf.Tensor:

@@ -18,15 +18,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 from absl import logging
-from keras import tree
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.loss import PipelineLoss
+from lingvo_pipe.keras.loss import check_reductions, divisors_of, mean_and_weight
 from lingvo_pipe.keras.mixing import mixing_losses, warn_of
 from lingvo_pipe.keras.refusals import no_other_variables
-from lingvo_pipe.keras.values import all_attached, rows_in_place
+from lingvo_pipe.keras.triples import packed_outputs, rows_in_place
 from lingvo_pipe.keras.whole_loss import (
     WholeLoss,
     can_be_rerun,
@@ -43,7 +42,7 @@ _HINT = "Give PipelinedModel exact_losses=True or 'auto', which allow them."
 _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 
 
-class Compilation:
+class LossAndMetrics:
     """The loss and metrics of one call of `compile`."""
 
     def __init__(
@@ -70,10 +69,9 @@ class Compilation:
         """
         key = num_examples, num_micro_batches
         if key not in self._functions:
-            loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
 
             def loss_function(triples: Sequence[Any], targets: Any) -> NestedMap:
-                return self._micro_batch(loss, num_examples, triples, *targets)
+                return self._micro_batch(*key, triples, *targets)
 
             self._functions[key] = loss_function
         return self._functions[key]
@@ -92,14 +90,14 @@ class Compilation:
         Raises:
             ValueError: if masks depend on weights or on random numbers.
         """
-        loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
-        if not loss.needs_divisors:
+        if num_micro_batches == 1 or len(private_names.flat_losses(self._loss)) == 1:
             return None
         divisors: list[tf.Tensor | None] = []
 
         def find(*flat: tf.Tensor) -> list[tf.Tensor]:
             x, y, sample_weight = pack_present(data, flat)
-            divisors[:] = loss.divisors(y, model(x, training=True), sample_weight)
+            outputs = model(x, training=True)
+            divisors[:] = divisors_of(self._loss, y, outputs, sample_weight)
             return present(divisors)
 
         graph = tf.compat.v1.wrap_function(find, list(map(spec_of, present(data))))
@@ -109,10 +107,11 @@ class Compilation:
         pruned = graph.prune(graph.inputs, present(divisors))
         if any(x.dtype == tf.resource and x.consumers() for x in pruned.inputs):
             raise UserValueError(
-                "compile(loss=...): expected several losses with masks that follow "
-                "from the inputs alone, got a mask that depends on weights or random "
-                "numbers. Give PipelinedModel exact_losses=True, or compute the mask "
-                "from an input."
+                path="compile(loss=...)",
+                expected="masks that follow from the inputs alone, for several losses",
+                got=Words("a mask that depends on weights or random numbers"),
+                hint="Give PipelinedModel exact_losses=True, or compute the mask from "
+                "an input.",
             )
         values = [tf.fill([num_examples], x) for x in pruned(*present(data))]
         return pack_present(divisors, values)
@@ -125,8 +124,9 @@ class Compilation:
         `specs` are KerasTensors of targets, outputs and sample weights.
 
         Raises:
-            ValueError: if a loss reads weights that are trained.
+            ValueError: if a loss has another reduction, or reads trained weights.
         """
+        check_reductions(self._loss)
         trackers = [v for m in self._loss.metrics for v in m.variables]
         graph = graph_of_loss(
             lambda *args: _written(trackers, lambda: self._loss(*args)), specs
@@ -140,23 +140,20 @@ class Compilation:
                 model.name,
             )
         elif num_micro_batches > 1:
-            self._choose_by_mixing(model.name, specs[:2])
-
-    def _choose_by_mixing(self, model: str, specs: Any) -> None:
-        names = mixing_losses(self._loss, *specs)
-        if names and self._exact_losses == "auto":
-            self.is_exact = True
-        if not self.is_exact:
-            for name in names:
-                warn_of(model, "loss", name)
-        elif names:
-            logging.info(
-                "%s: losses %s may mix the examples of a mini-batch, so they take one "
-                "more forward pass. Return a value for each example, or give "
-                "PipelinedModel exact_losses=False.",
-                model,
-                names,
-            )
+            names = mixing_losses(self._loss, *specs[:2])
+            if names and self._exact_losses == "auto":
+                self.is_exact = True
+            if not self.is_exact:
+                for name in names:
+                    warn_of(model.name, "loss", name)
+            elif names:
+                logging.info(
+                    "%s: losses %s may mix the examples of a mini-batch, so they take "
+                    "one more forward pass. Return a value for each example, or give "
+                    "PipelinedModel exact_losses=False.",
+                    model.name,
+                    names,
+                )
 
     def whole(self, outputs: Sequence[Any], y: Any, sample_weight: Any) -> WholeLoss:
         """Returns the loss of a mini-batch from a pipeline's outputs, `[B, ...]` each.
@@ -190,8 +187,8 @@ class Compilation:
 
     def _micro_batch(
         self,
-        loss: PipelineLoss,
         num_examples: int,
+        num_micro_batches: int,
         triples: Sequence[Any],
         y: Any,
         sample_weight: Any,
@@ -210,13 +207,16 @@ class Compilation:
             weight = tf.cast(rows, tf.float32) / float(num_examples)
             mean = stand_in(triples, whole, weight)
         else:
+            data = y, outputs, sample_weight
+
+            def mean_and_weight_of() -> tuple[tf.Tensor, tf.Tensor]:
+                if num_micro_batches == 1:
+                    return self._loss(*data), tf.ones([])
+                return mean_and_weight(self._loss, data, rows, num_examples, divisors)
+
             with no_other_variables("the loss", _HINT):
-                (mean, weight), sums = _written(
-                    [v for m in self._loss.metrics for v in m.variables],
-                    lambda: loss.mean_and_weight(
-                        y, outputs, sample_weight, rows, divisors
-                    ),
-                )
+                variables = [v for m in self._loss.metrics for v in m.variables]
+                (mean, weight), sums = _written(variables, mean_and_weight_of)
         # By its weight, the scale reaches layers' losses too; it cancels in the mean.
         weight = weight if scale is None else weight * scale[0]
         metrics = NestedMap(loss=(mean, weight))
@@ -247,7 +247,7 @@ def _check_weights(model: keras.Model, graph: Any) -> None:
         raise UserValueError(
             path="compile(loss=...)",
             expected="losses of targets and outputs, in which no weight is trained",
-            got=f"a loss that reads {weights}",
+            got=Words(f"a loss that reads {weights}"),
             hint="Use a layer's add_loss or a regularizer for losses of weights.",
         )
 
@@ -278,13 +278,6 @@ def _is_by_example(function: Callable, options: Mapping[str, Any]) -> bool:
             )
             return bool(values.shape) and values.shape[0] is None
     return False
-
-
-def packed_outputs(graph: private_names.Functional, triples: Sequence[Any]) -> Any:
-    """Returns outputs with their attributes, in the structure of a model's outputs."""
-    return tree.pack_sequence_as(
-        private_names.output_structure(graph), all_attached(triples)
-    )
 
 
 def _written(

@@ -1,27 +1,69 @@
-"""Small models of KerasHub's families, one of each, with data to train them."""
+"""Models of keras.applications and of KerasHub's families, with data to train them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-_B, _T, _V = 8, 6, 50
+B = 8
+_T, _V = 6, 50
 _LORA_RANK = 2
 _SIZES = {"vocabulary_size": _V, "hidden_dim": 16, "intermediate_dim": 24}
 _GROUPED = {"num_query_heads": 2, "num_key_value_heads": 1}
 _IMAGE = (16, 16, 3)
+_IMAGE_SIZES = (32, 48, 71, 75, 96, 224)  # Of applications.
 _Make = Callable[[Any], tuple[Any, keras.Model]]  # A backbone, and what is trained.
 
 
-def hub_model(name: str) -> tuple[Callable[[], keras.Model], Any, Any, Any]:
-    """Returns a function that makes a model, its inputs, targets and loss.
+class Example(NamedTuple):
+    """A model and data to train it."""
+
+    make_model: Callable[[], keras.Model]
+    inputs: Any
+    targets: Any
+    loss: Any
+
+
+def example(name: str) -> Example:
+    """Returns the example of a model.
 
     Args:
-        name: a name of `HUB_MODELS`, followed by " LoRA" for low-rank adapters.
+        name: a name of `HUB_MODELS`, followed by " LoRA" for low-rank adapters, or of
+            keras.applications.
     """
+    is_hub = name.removesuffix(" LoRA") in HUB_MODELS
+    return _hub_model(name) if is_hub else _application(name)
+
+
+def _application(name: str) -> Example:
+    """Returns a model at the smallest size of images that it takes."""
+
+    def make(size: int) -> keras.Model:
+        application = getattr(keras.applications, name)
+        return application(weights=None, input_shape=(size, size, 3), classes=10)
+
+    def takes(size: int) -> bool:
+        try:
+            make(size)
+        except ValueError:
+            return False
+        return True
+
+    size = next(filter(takes, _IMAGE_SIZES))
+    random = np.random.default_rng(0)
+    return Example(
+        partial(make, size),
+        random.uniform(size=(B, size, size, 3)).astype("float32"),
+        random.integers(10, size=B),
+        "sparse_categorical_crossentropy",
+    )
+
+
+def _hub_model(name: str) -> Example:
     family = name.removesuffix(" LoRA")
 
     def make_model() -> keras.Model:
@@ -42,19 +84,19 @@ def hub_model(name: str) -> tuple[Callable[[], keras.Model], Any, Any, Any]:
     loss: Any = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     targets: Any
     if family == "CLIP":  # Each image has its text.
-        targets = {"vision_logits": np.arange(_B), "text_logits": np.arange(_B)}
+        targets = {"vision_logits": np.arange(B), "text_logits": np.arange(B)}
         loss = dict.fromkeys(targets, loss)
     elif family == "Stable Diffusion 3":
         targets, loss = random.normal(size=inputs["latent"].shape), "mse"
     else:
         shape = [_T if n is None else n for n in model.output.shape[1:]]
-        targets = random.integers(shape[-1], size=(_B, *shape[:-1]))
-    return make_model, inputs, targets, loss
+        targets = random.integers(shape[-1], size=(B, *shape[:-1]))
+    return Example(make_model, inputs, targets, loss)
 
 
 def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
     """Returns the values of an input by its name: ids, a mask or numbers."""
-    sizes = [_B, *(_T if n is None else n for n in shape[1:])]
+    sizes = [B, *(_T if n is None else n for n in shape[1:])]
     if "mask" in name:
         return np.ones(sizes, "int32")
     if "segment" in name:
@@ -64,33 +106,30 @@ def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray
     return random.normal(size=sizes).astype("float32")
 
 
-def _language_model(family: str, **params: Any) -> _Make:
+def _task(task: str, options: dict[str, Any], family: str, /, **params: Any) -> _Make:
+    """Makes a family's backbone, with the head of a task."""
+
     def make(hub: Any) -> tuple[Any, keras.Model]:
-        backbone = getattr(hub, f"{family}Backbone")(num_layers=3, **_SIZES, **params)
-        model = getattr(hub, f"{family}CausalLM")
-        return backbone, model(backbone=backbone, preprocessor=None)
+        backbone = getattr(hub, f"{family}Backbone")(**params)
+        model = getattr(hub, f"{family}{task}")
+        return backbone, model(backbone=backbone, preprocessor=None, **options)
 
     return make
 
 
-def _text_classifier(family: str) -> _Make:
-    def make(hub: Any) -> tuple[Any, keras.Model]:
-        backbone = getattr(hub, f"{family}Backbone")(
-            num_layers=3, num_heads=2, max_sequence_length=_T, **_SIZES
-        )
-        model = getattr(hub, f"{family}TextClassifier")
-        return backbone, model(backbone=backbone, num_classes=4, preprocessor=None)
-
-    return make
-
-
-def _image_classifier(family: str, **params: Any) -> _Make:
-    def make(hub: Any) -> tuple[Any, keras.Model]:
-        backbone = getattr(hub, f"{family}Backbone")(image_shape=_IMAGE, **params)
-        model = getattr(hub, f"{family}ImageClassifier")
-        return backbone, model(backbone=backbone, num_classes=4, preprocessor=None)
-
-    return make
+_language_model = partial(_task, "CausalLM", {}, num_layers=3, **_SIZES)
+_text_classifier = partial(
+    _task,
+    "TextClassifier",
+    {"num_classes": 4},
+    num_layers=3,
+    num_heads=2,
+    max_sequence_length=_T,
+    **_SIZES,
+)
+_image_classifier = partial(
+    _task, "ImageClassifier", {"num_classes": 4}, image_shape=_IMAGE
+)
 
 
 def _translator(family: str, **params: Any) -> _Make:
