@@ -17,7 +17,8 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.graph_gradient import custom_gradient
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
-X, Y = np.float32([1, 2, 3]), np.float32([4, 5, 6])
+X = np.array([1, 2, 3], np.float32)
+Y = np.array([4, 5, 6], np.float32)
 
 
 def _halved(x: tf.Tensor, y: tf.Tensor) -> Any:
