@@ -157,26 +157,24 @@ def _check_independent(pipeline: PipeliningLayer) -> None:
         for path, variable in cell.VariablePaths().items()
         if stages.setdefault(variable.ref(), k) != k
     }
-    problem = ""
-    if num_batch_shards > 1:
-        problem = (
-            f"num_batch_shards: expected 1, got {num_batch_shards}, whose gradients "
-            "are summed first. Set num_replicas to 1 and num_batch_shards to None"
-        )
-    elif pipeline.before:
-        problem = (
-            "before_tpl: expected no layers, which would be in no stage. Put them into "
-            "cell_tpl"
-        )
-    elif shared:
-        problem = (
-            "tied: expected no weights of several stages, got "
-            f"{', '.join(sorted(shared))}. Untie them, unless they are of overlapping "
-            "blocks"
-        )
-    if problem:
-        raise UserValueError(
-            f"{pipeline.path}.{problem}; or train one step at a time: "
-            "task.train.steps_per_loop=1. With several steps in a graph each stage "
-            "updates its own weights."
-        )
+    rules = (
+        (
+            "num_batch_shards",
+            "1, since each stage updates its weights by itself",
+            num_batch_shards if num_batch_shards > 1 else None,
+        ),
+        (
+            "before_tpl",
+            "no layers, which would be in no stage",
+            pipeline.params.before_tpl,
+        ),
+        ("tied", "no weights of several stages", sorted(shared)),
+    )
+    for name, expected, got in rules:
+        if got:
+            raise UserValueError(
+                path=f"{pipeline.path}.{name}",
+                expected=expected,
+                got=got,
+                hint="Or train one step at a time: task.train.steps_per_loop=1.",
+            )

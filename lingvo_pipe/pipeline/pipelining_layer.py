@@ -12,7 +12,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -126,8 +126,9 @@ class PipeliningLayer(BaseLayer):
         boundaries = self._layout.boundaries
         if not 0 <= index < boundaries[-1]:
             raise UserValueError(
-                f"{self.path}.stage_of_cell: expected the index of one of "
-                f"{boundaries[-1]} cells, got {index!r}. Count cells from 0."
+                path=f"{self.path}.stage_of_cell",
+                expected=f"the index of one of {boundaries[-1]} cells, from 0",
+                got=index,
             )
         return bisect.bisect(boundaries, index)
 
@@ -305,8 +306,9 @@ class PipeliningLayer(BaseLayer):
         check_theta(theta, self.vars, self.path)
         if not isinstance(inputs, (list, tuple)):
             raise UserValueError(
-                f"{self.path}: expected a list of the first layer's positional inputs, "
-                f"got a {type(inputs).__name__}. Put it in a list."
+                path=f"{self.path}.inputs",
+                expected="a list of the first layer's positional inputs",
+                got=Words(f"a {type(inputs).__name__}"),
             )
         args = as_tensors(tuple(inputs), self.path)
         prologue = self._prologue.run(theta["before"], args, trains)

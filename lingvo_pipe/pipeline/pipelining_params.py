@@ -7,7 +7,7 @@ import dataclasses
 import functools
 
 from lingvo_pipe import hyperparams
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
@@ -189,15 +189,19 @@ class Layout:
             return layout_schedule
         if not isinstance(given, Schedule):
             raise UserValueError(
-                f"{path}: expected a Schedule, or None for the layer's own; got "
-                f"{given!r}. Use make_schedule for one by its name."
+                path=f"{path}.schedule",
+                expected="a Schedule, or None for the layer's own",
+                got=given,
+                hint="Use make_schedule for one by its name.",
             )
         with problems_of("schedule", path):
             check(given)
         if not given.has_backward:
             raise UserValueError(
-                f"{path}: the schedule for ComputeGradients has no backward passes. "
-                "Use ComputeMetrics."
+                path=f"{path}.schedule",
+                expected="a schedule with backward passes",
+                got=Words("none"),
+                hint="Use ComputeMetrics.",
             )
         number, devices = (
             layout_schedule.num_micro_batches,
@@ -206,9 +210,9 @@ class Layout:
         given_number, given_devices = given.num_micro_batches, given.device_of_stage()
         if (given_number, given_devices) != (number, devices):
             raise UserValueError(
-                f"{path}: expected a schedule for {number} micro-batches and devices "
-                f"{devices} by stage; got one for {given_number} and {given_devices}. "
-                "Make it from the layer's sizes."
+                path=f"{path}.schedule",
+                expected=f"{number} micro-batches and devices {devices} by stage",
+                got=Words(f"{given_number} and {given_devices}"),
             )
         return given
 
@@ -224,8 +228,9 @@ def make_layout(p: InstantiableParams, path: str) -> Layout:
     num_stages = count_stages(p, path)
     if num_stages % per_device:
         raise UserValueError(
-            f"{path}.stages_per_device: expected a divisor of the number of stages, "
-            f"{num_stages}, got {per_device}. Change it, or splits."
+            path=f"{path}.stages_per_device",
+            expected=f"a divisor of the number of stages, {num_stages}",
+            got=per_device,
         )
     num_batch_shards = count_batch_shards(p, path)
     num_devices = num_stages // per_device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.fewest_slices import fewest_slices
 from lingvo_pipe.pipeline.pipelining_params import Layout, make_layout
@@ -33,7 +33,11 @@ def make_sliced_layout(p: InstantiableParams, path: str) -> Layout:
         except DoesNotFitError as error:
             if not error.has_oversized_cell:
                 raise
-            raise DoesNotFitError(f"{error}{_advice(p, path)}") from error
+            fit = _fewest_slices(p, path)
+            if fit is None:
+                raise
+            hint = f"Or cut layers: it fits with slices={fit[0]}, which 'auto' finds."
+            raise DoesNotFitError(str(error), path=error.path, hint=hint) from error
     sliced, layout = (_auto if is_auto(p.slices) else _sliced)(p, path)
     p.Set(cell_tpl=sliced.cell_tpl, tied=sliced.tied, slices=None)
     return layout
@@ -47,9 +51,11 @@ def _sliced(p: InstantiableParams, path: str) -> _Sliced:
 def _auto(p: InstantiableParams, path: str) -> _Sliced:
     if p.memory_limit is None or not is_auto(p.splits):
         raise UserValueError(
-            f"{path}.slices: 'auto' cuts what does not fit, and needs memory_limit and "
-            f"splits='auto'; got memory_limit={p.memory_limit}, splits={p.splits!r}. "
-            "Set both, or list the slices."
+            path=f"{path}.slices",
+            expected="a map of slices, or 'auto' with memory_limit and splits='auto'",
+            got=Words(
+                f"'auto' with memory_limit={p.memory_limit}, splits={p.splits!r}"
+            ),
         )
     if (fit := _fewest_slices(p, path)) is not None:
         slices, sliced = fit
@@ -62,18 +68,9 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
     except DoesNotFitError as error:
         raise DoesNotFitError(
             f"{path}.slices: 'auto' found no slices that fit into "
-            f"memory_limit={p.memory_limit}. Without slices: {error}"
+            f"memory_limit={p.memory_limit}. Without slices: {error}",
+            path=f"{path}.slices",
         ) from error
-
-
-def _advice(p: InstantiableParams, path: str) -> str:
-    """Returns a sentence about the slices that would fit, if there are any."""
-    if (fit := _fewest_slices(p, path)) is None:
-        return ""
-    return (
-        f" Or cut layers: the model fits with slices={fit[0]}, which slices='auto' "
-        "finds."
-    )
 
 
 def _fewest_slices(

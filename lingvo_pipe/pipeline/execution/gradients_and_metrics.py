@@ -108,9 +108,9 @@ def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
     used_twice |= set(merged.losses) & set(merged.metrics)
     if used_twice:
         raise UserValueError(
-            "Losses and metrics of layers, and the task's metrics, must have different "
-            f"names; used twice: {sorted(used_twice)}. Rename them in AddLoss or "
-            "AddMetric."
+            path="AddLoss, AddMetric",
+            expected="names that no other losses or metrics of the model have",
+            got=sorted(used_twice),
         )
     return merged
 

@@ -67,8 +67,9 @@ class PipelineFunction:
             warn_of_unreached_weights(self._traced)
         elif spec.trains and has_auxiliary_losses(self._traced.traces):
             raise UserValueError(
-                f"{spec.name}: the gradient of FProp lacks the losses that some layers "
-                "add. Use ComputeGradients."
+                f"{spec.name}: the gradient of FProp lacks the losses that layers add.",
+                path=spec.name,
+                hint="Use ComputeGradients.",
             )
         self._stages = _stages(spec, self._traced)
         self._thetas = specs.thetas

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core import trees
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
@@ -156,9 +156,8 @@ def _watched(weights: list[Any]) -> list[Any]:
 
 def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:
     raise UserValueError(
-        "ComputeMetrics and ComputeGradients of a PipeliningLayer have no gradient for "
-        "an outer tape. Use the gradients that ComputeGradients returns, or take "
-        "gradients through FProp."
+        "ComputeMetrics and ComputeGradients have no gradient for an outer tape.",
+        hint="Use the gradients that ComputeGradients returns, or FProp.",
     )
 
 
@@ -209,9 +208,10 @@ def check_theta(theta: Any, variables: Any, path: str) -> None:
         more = len(differences) - _MAX_DIFFERENCES
         ending = f"; and {more} more" if more > 0 else ""
         raise UserValueError(
-            f"{path}: expected theta with the structure and shapes of vars; "
-            f"{'; '.join(differences[:_MAX_DIFFERENCES])}{ending}. Take it from "
-            "layer.theta, or map layer.vars to it."
+            path=f"{path}.theta",
+            expected="the structure and shapes of vars",
+            got=Words(f"{'; '.join(differences[:_MAX_DIFFERENCES])}{ending}"),
+            hint="Take it from layer.theta, or map layer.vars to it.",
         )
 
 

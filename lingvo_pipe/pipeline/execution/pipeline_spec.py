@@ -125,14 +125,17 @@ def replica_devices(
         names = device_names(peer_devices)
         if num_replicas > 1 and names[0].kind == "TPU":
             raise UserValueError(
-                f"num_replicas: expected 1 on TPUs, got {num_replicas}, with stage "
-                f"{stage} on {[name.short for name in names]}. Use more stages instead."
+                path="num_replicas",
+                expected="1 on TPUs",
+                got=num_replicas,
+                hint="Use more stages instead.",
             )
         if len({name.kind for name in names}) > 1:
             raise UserValueError(
-                f"expected one kind of device for stage {stage} in all replicas, got "
-                f"{[name.short for name in names]}. Name the devices "
-                "replica by replica, in the same order."
+                path="devices",
+                expected=f"one kind of device for stage {stage} in all replicas",
+                got=[name.short for name in names],
+                hint="Name the devices replica by replica, in the same order.",
             )
     return replicas
 

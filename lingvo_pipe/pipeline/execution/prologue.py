@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, present, spec_of
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -285,9 +285,10 @@ def _check_adds_nothing(layer: BaseLayer, trace: Trace) -> None:
     added = sorted({**sums.losses, **sums.metrics})
     if added:
         raise UserValueError(
-            f"{layer.path}: expected no losses or metrics from a layer of before_tpl, "
-            f"because micro-batches have them; the {type(layer).__name__} adds {added}."
-            " Make it a cell."
+            path=layer.path,
+            expected="no losses or metrics of a layer in before_tpl",
+            got=added,
+            hint=f"Make the {type(layer).__name__} a cell.",
         )
 
 
@@ -299,9 +300,11 @@ def _check_static(args: Any, path: str) -> None:
     ]
     if wrong:
         raise UserValueError(
-            f"{path}: expected inputs with static shapes, got {', '.join(wrong)}. Batch"
-            " with drop_remainder=True, pad to a static shape, or set it with "
-            "tf.ensure_shape."
+            path=path,
+            expected="inputs of static shapes",
+            got=Words(", ".join(wrong)),
+            hint="Batch with drop_remainder=True, pad to a static shape, or set it "
+            "with tf.ensure_shape.",
         )
 
 

@@ -79,9 +79,10 @@ class TracedLayers:
             self.outputs = self._add(trace, layer_inputs)
             if self.outputs is None:
                 raise UserValueError(
-                    f"{functions.location(layer)}: expected a tensor or a structure of "
-                    "tensors for the next layer, got None. Does FProp end without a "
-                    "`return`?"
+                    path=functions.location(layer),
+                    expected="a tensor or a structure of tensors for the next layer",
+                    got=None,
+                    hint="Does FProp end without a `return`?",
                 )
             values = as_args(self.outputs)
         if loss_fn is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext, row_dim
@@ -98,9 +98,10 @@ class LayerFunctions:
         of_outputs = trace.input_gradients[: len(present(outputs))]
         if self.trains and not present(of_outputs):
             raise UserValueError(
-                "The loss: expected a gradient for the last layer's outputs; there is "
-                f"none for {last_layer.path}. Look for a tf.stop_gradient, a "
-                "comparison or an integer cast in ComputeLoss."
+                path="ComputeLoss",
+                expected=f"a loss that depends on the outputs of {last_layer.path}",
+                got=Words("no gradient"),
+                hint="Look for a tf.stop_gradient, a comparison or an integer cast.",
             )
         return trace
 
@@ -202,9 +203,10 @@ class LayerFunctions:
         added = {**context.accumulated, **context.losses, **context.metric_pairs}
         if added:
             raise UserValueError(
-                "The loss: expected no calls of Accumulate, AddLoss or AddMetric, "
-                f"which are for layers; it added {sorted(added)}. Return them as "
-                "metrics."
+                path="ComputeLoss",
+                expected="no calls of Accumulate, AddLoss or AddMetric",
+                got=sorted(added),
+                hint="These calls are for layers. Return metrics instead.",
             )
         graph, location = tf.compat.v1.get_default_graph(), self.loss_label(last_layer)
         check_pure(graph, location, _root(last_layer).VariablePaths(), OF_LOSSES)
@@ -245,9 +247,9 @@ def _check_outputs(outputs: Any) -> None:
     ]
     if wrong:
         raise UserValueError(
-            "Expected dense outputs of static shape, because they may be sent to "
-            f"another device; got {', '.join(wrong)}. Pad to a static shape, or set "
-            "it with tf.ensure_shape."
+            expected="dense outputs of static shape, which another device can receive",
+            got=Words(", ".join(wrong)),
+            hint="Pad to a static shape, or set it with tf.ensure_shape.",
         )
 
 
@@ -256,9 +258,10 @@ def _check_all_accumulated(layer: BaseLayer, context: ForwardContext) -> None:
     missing = sorted(registered - set(context.accumulated))
     if missing:
         raise UserValueError(
-            f"{layer.path}: expected a value for every registered accumulator in each "
-            f"training forward pass, got none for {missing}. Call Accumulate, or "
-            "SetValue of a Lingvo Accumulator."
+            path=layer.path,
+            expected="a value for every accumulator in each training forward pass",
+            got=Words(f"none for {missing}"),
+            hint="Call Accumulate, or SetValue of a Lingvo Accumulator.",
         )
 
 
@@ -281,8 +284,9 @@ class _ClosedFunctions(dict[str, Callable]):
 
     def __setitem__(self, name: str, function: Callable) -> None:
         raise UserValueError(
-            f"{self._path}: expected functions to be added before the first run, which "
-            f"traces the layer permanently; got {name!r} afterwards. Call AddFunction "
-            "earlier; to change a function later, create the layers again, or let "
-            "FProp choose by an input."
+            path=self._path,
+            expected="AddFunction before the first run, which traces the layer",
+            got=name,
+            hint="To change a function later, create the layers again, or let FProp "
+            "choose by an input.",
         )
