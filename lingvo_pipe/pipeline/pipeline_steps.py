@@ -16,13 +16,13 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.execution.build_cache import FunctionCache
 from lingvo_pipe.pipeline.execution.micro_batches import (
     MicroBatches,
     as_tensors,
     cut_batch,
 )
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
+from lingvo_pipe.pipeline.execution.pipeline_runs import PipelineRuns
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
 from lingvo_pipe.pipeline.execution.update_function import Update
 from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults, table_spec
@@ -60,14 +60,14 @@ class PipelineSteps:
         self._pipeline = pipeline
         self._feed = feed
         self._loss_fn = loss_fn
-        self._cache = FunctionCache(dataclasses.replace(pipeline.spec, update=update))
+        self._runs = PipelineRuns(dataclasses.replace(pipeline.spec, update=update))
         self.schedule = functools.cache(self._schedule)
         self.tables = functools.cache(self._tables)
 
     @property
     def functions(self) -> list[PipelineFunction]:
         """Functions built so far, one for each set of shapes."""
-        return self._cache.built
+        return self._runs.functions
 
     def _schedule(self, num_steps: int) -> Schedule:
         schedule = several_steps(self._pipeline.schedule, num_steps)
@@ -111,7 +111,7 @@ class PipelineSteps:
             targets=targets,
         )
         structure = make_tables(self.schedule(1))
-        function = self._cache.function(
+        function = self._runs.function(
             structure, arguments, self._loss_fn, do_eval=False, input_gradients=False
         )
         return function(arguments, tables)
@@ -148,7 +148,7 @@ class PipelineSteps:
 
 def _check_independent(pipeline: PipeliningLayer) -> None:
     """Raises ValueError unless each stage can update its weights by itself."""
-    num_batch_shards = pipeline.spec.num_batch_shards
+    num_batch_shards = pipeline.spec.layout.num_batch_shards
     stages: dict[Any, int] = {}
     shared = {
         path

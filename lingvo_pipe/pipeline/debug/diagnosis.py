@@ -197,7 +197,7 @@ class _Layer:
             )
             gradients.update(totals)
             (accumulators,) = stage.gradients.unpack(packs)
-            of_weights = functions.unpack_gradients(accumulators)
+            of_weights = functions.gradients.unpack(accumulators)
         pairs = zip(self._weight_names, functions.phases.has_gradient, strict=True)
         names = [f"gradient of {name}" for name, has_gradient in pairs if has_gradient]
         self._not_finite.inspect(label, zip(names, of_weights, strict=True))

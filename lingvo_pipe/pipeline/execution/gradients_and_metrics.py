@@ -17,7 +17,7 @@ from lingvo_pipe.pipeline.execution.replicas import (
     summed_accumulators,
 )
 from lingvo_pipe.pipeline.execution.update_function import pack_trained
-from lingvo_pipe.pipeline.loops.gradient_accumulators import finish_accumulation
+from lingvo_pipe.pipeline.loops.packed_phases import finish_accumulation
 from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.loops.run_data import LoopResults, RunArguments, RunResults
 from lingvo_pipe.pipeline.loops.stage import Stage
@@ -40,7 +40,7 @@ def results_of(
     """
     joined = join_batch_shards(shards, spec)
     sums = sums_of(traced, itertools.chain(*joined.sums))
-    with tf.device(loop_device(spec.devices[-1])):
+    with tf.device(loop_device(spec.layout.devices[-1])):
         metrics = _metrics(sums, arguments.batch_size)
         divisor = None
         if spec.loss_fn is not None and not spec.update:
@@ -143,7 +143,7 @@ def _gradients(
     ]
     gradients = []
     for (k, i), theta, owner in zip(
-        places, thetas, map(loop_device, spec.owners), strict=False
+        places, thetas, map(loop_device, spec.layout.owners), strict=False
     ):
         layer = stages[k].layers[i]
         accumulators = [shard.gradients[k][i] for shard in shards]

@@ -25,10 +25,12 @@ class PackedWeights:
     """The packs of a pipeline's weights, with their specs in `spec`."""
 
     def __init__(self, spec: PipelineSpec, stages: Sequence[Stage]):
-        self._replicas = [list(map(loop_device, devices)) for devices in spec.replicas]
-        self._owners = list(map(loop_device, spec.owners))
+        self._replicas = [
+            list(map(loop_device, devices)) for devices in spec.layout.replicas
+        ]
+        self._owners = list(map(loop_device, spec.layout.owners))
         self._functions = [layer.functions for s in stages for layer in s.layers]
-        self._stages = by_stage(range(len(self._owners)), spec.boundaries)
+        self._stages = by_stage(range(len(self._owners)), spec.layout.boundaries)
         self._loss: list[Pack] = [[]] if spec.loss_fn else []
         owned: dict[tuple[int, str], list[int]] = {}
         for k, layers in enumerate(self._stages):
@@ -88,7 +90,7 @@ class PackedWeights:
 
         def pack(by_layer: Sequence[list[Any]]) -> Pack:
             pairs = zip(functions, by_layer, strict=True)
-            return packing.pack([phases.cast_and_pack(x) for phases, x in pairs])
+            return packing.pack([phases.pack_weights(x) for phases, x in pairs])
 
         flat = [x for layer_weights in weights for x in layer_weights]
         if not all(isinstance(x, tf.Variable) for x in flat):

@@ -60,7 +60,7 @@ class PipelineFunction:
     def __init__(self, spec: PipelineSpec, arguments: RunArguments):
         """Builds the function for arguments of these shapes and dtypes."""
         self._spec = spec
-        self._devices = [loop_device(device) for device in spec.devices]
+        self._devices = [loop_device(device) for device in spec.layout.devices]
         specs = map_present(spec_of, arguments)
         self._traced = _trace_layers(spec, specs)
         if spec.trains and spec.loss_fn:
@@ -89,7 +89,7 @@ class PipelineFunction:
                 channel_prefix=f"{spec.name}/{replica}",
                 updates=self._updates(spec.update) if spec.update else [],
             )
-            for replica, devices in enumerate(spec.replicas)
+            for replica, devices in enumerate(spec.layout.replicas)
         ]
         self._arguments = (
             specs_for_any_number(arguments._replace(thetas=[])),
@@ -122,7 +122,7 @@ class PipelineFunction:
                 list(map(tf.convert_to_tensor, tf.nest.flatten(theta)))
                 for theta in arguments.thetas
             ],
-            spec.boundaries,
+            spec.layout.boundaries,
         )
         if spec.loss_fn:
             weights[-1].append([])
@@ -130,7 +130,7 @@ class PipelineFunction:
         mini_batch = {"input": arguments.inputs, "target": arguments.targets}
         diagnose(
             self._stages,
-            spec.devices,
+            spec.layout.devices,
             self._traced,
             of_loops,
             weights,
@@ -145,8 +145,10 @@ class PipelineFunction:
             self._stages,
             self._traced.specs,
             self._traced.inputs,
-            num_accumulators=self._spec.shards_per_replica,
-            shared_weights=shared_weights(self._spec.layers, len(self._spec.replicas)),
+            num_accumulators=self._spec.layout.shards_per_replica,
+            shared_weights=shared_weights(
+                self._spec.layers, len(self._spec.layout.replicas)
+            ),
         )
 
     def boundary_bytes(self, num_micro_batches: int) -> Bytes:
@@ -224,8 +226,8 @@ class PipelineFunction:
             return fed._replace(loss_scale=tf.repeat(scales, per_step))
 
     def _updates(self, update: Update) -> list[StageUpdate]:
-        layers = by_stage(self._spec.layers, self._spec.boundaries)
-        traces = by_stage(self._traced.traces, self._spec.boundaries)
+        layers = by_stage(self._spec.layers, self._spec.layout.boundaries)
+        traces = by_stage(self._traced.traces, self._spec.layout.boundaries)
         updates = []
         for stage_layers, stage_traces, stage, device in zip(
             layers, traces, self._stages, self._devices, strict=True
@@ -265,7 +267,9 @@ def _trace_layers(spec: PipelineSpec, specs: RunArguments) -> TracedLayers:
         num_rows=first.shape[row_dim(first.shape.rank, spec.batch_dim)],
         stages={
             layer.path: stage
-            for stage, layers in enumerate(by_stage(spec.layers, spec.boundaries))
+            for stage, layers in enumerate(
+                by_stage(spec.layers, spec.layout.boundaries)
+            )
             for layer in layers
         },
     )
@@ -273,20 +277,20 @@ def _trace_layers(spec: PipelineSpec, specs: RunArguments) -> TracedLayers:
 
 def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
     """Groups the layers, and the loss, into stages."""
-    layers = by_stage(spec.layers, spec.boundaries)
+    layers = by_stage(spec.layers, spec.layout.boundaries)
     compiled = [
         compilation(yes, device)
         for yes, device, stage_layers in zip(
-            spec.jit_compile, spec.devices, layers, strict=True
+            spec.jit_compile, spec.layout.devices, layers, strict=True
         )
         for _ in stage_layers
     ]
-    recomputed = list(spec.recomputed)
+    recomputed = list(spec.layout.recomputed)
     if spec.loss_fn:
         compiled.append(compiled[-1])
         recomputed.append(recomputed[-1])
     placed = traced.placed_layers(compiled)
-    boundaries = [*spec.boundaries[:-1], len(placed)]
+    boundaries = [*spec.layout.boundaries[:-1], len(placed)]
     kinds: dict[object, Stage] = {}
     return [
         Stage(placed_layers, stage_recomputed, kinds)

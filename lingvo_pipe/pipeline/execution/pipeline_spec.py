@@ -18,6 +18,7 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.devices.device_names import device_name, device_names
 from lingvo_pipe.pipeline.execution.update_function import Update
 from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
@@ -28,30 +29,14 @@ OWN_CPU = device_name("cpu:0").full
 
 
 @dataclasses.dataclass(frozen=True)
-class PipelineSpec:
-    """Everything that a pipeline is built from.
+class Layout:
+    """Stages, their devices and their training schedule."""
 
-    Pipelines of the same name share the mutex and the prefix of channels. If it trains,
-    the schedule has backward passes. Without a loss they start from given gradients of
-    the outputs.
-    """
-
-    layers: Sequence[BaseLayer]
     boundaries: Sequence[int]  # Of the stages.
     replicas: Sequence[Sequence[str]]  # Full names of each one's devices, by stage.
-    recomputed: Sequence[bool]  # For each layer, wherever the schedule recomputes.
-    jit_compile: Sequence[bool]  # For each stage, whether XLA compiles its layers.
-    name: str
-    batch_dim: int = 0  # Dimension of the examples in the inputs.
-    state_dtype: tf.DType | None = None  # See `LayerFunctions`.
-    tables: Sequence[Table] = ()  # One for each device; see `make_tables`.
-    loss_fn: LossFunction | None = None  # See `trace_loss`; None to return the outputs.
-    do_eval: bool = False
-    trains: bool = False
-    input_gradients: bool = False  # Whether runs return gradients of the inputs.
-    update: Update | None = None  # Updates weights, in a schedule with UPDATEs.
-    num_batch_shards: int = 1  # See `replicas`.
-    inputs_device: str = OWN_CPU  # Device of the mini-batch.
+    num_batch_shards: int
+    schedule: Schedule
+    recomputed: Sequence[bool]  # For each cell, wherever the schedule recomputes.
 
     @property
     def devices(self) -> Sequence[str]:
@@ -65,8 +50,32 @@ class PipelineSpec:
 
     @functools.cached_property
     def owners(self) -> list[str]:
-        """For each layer the device that owns its weights."""
+        """For each cell the owner of its weights, a device of its stage."""
         return owners_round_robin(self.boundaries, self.replicas)
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineSpec:
+    """Everything that a pipeline is built from.
+
+    Pipelines of the same name share the mutex and the prefix of channels. If it trains,
+    the schedule has backward passes. Without a loss they start from given gradients of
+    the outputs.
+    """
+
+    layers: Sequence[BaseLayer]
+    layout: Layout
+    jit_compile: Sequence[bool]  # For each stage, whether XLA compiles its layers.
+    name: str
+    batch_dim: int = 0  # Dimension of the examples in the inputs.
+    state_dtype: tf.DType | None = None  # See `LayerFunctions`.
+    tables: Sequence[Table] = ()  # One for each device; see `make_tables`.
+    loss_fn: LossFunction | None = None  # See `trace_loss`; None to return the outputs.
+    do_eval: bool = False
+    trains: bool = False
+    input_gradients: bool = False  # Whether runs return gradients of the inputs.
+    update: Update | None = None  # Updates weights, in a schedule with UPDATEs.
+    inputs_device: str = OWN_CPU  # Device of the mini-batch.
 
     def trace_layers(
         self,

@@ -87,7 +87,7 @@ class Prologue:
         # Outer tapes watch these tensors.
         thetas = tf.nest.map_structure(tf.convert_to_tensor, list(thetas))
         step, first = context.step, context.first_example
-        with tf.device(spec.devices[0]):
+        with tf.device(spec.layout.devices[0]):
             # Each path has tensors of its own, even if paths share a variable.
             stopped_thetas, inputs = map_present(tf.stop_gradient, (thetas, args))
             call_context = CallContext(
@@ -97,7 +97,10 @@ class Prologue:
             run_inputs = PrologueInputs(stopped_thetas, call_context, inputs)
         function = self._function(spec, run_inputs)
         forward = function.forward(run_inputs)
-        device, tensors = spec.devices[0], (present(thetas), differentiable(args))
+        device, tensors = (
+            spec.layout.devices[0],
+            (present(thetas), differentiable(args)),
+        )
         outputs = with_gradient(
             forward.outputs,
             device,
@@ -141,9 +144,12 @@ def prologue_spec(layers: Sequence[BaseLayer], cells: PipelineSpec) -> PipelineS
     return dataclasses.replace(
         cells,
         layers=layers,
-        boundaries=[len(layers)],
-        replicas=[cells.devices[:1]],
-        recomputed=[False] * len(layers),
+        layout=dataclasses.replace(
+            cells.layout,
+            boundaries=[len(layers)],
+            replicas=[cells.layout.devices[:1]],
+            recomputed=[False] * len(layers),
+        ),
         jit_compile=cells.jit_compile[:1],
     )
 
@@ -180,7 +186,7 @@ class PrologueFunction:
         """
         _check_static(specs.args, spec.name)
         self._spec = spec
-        self._device = loop_device(spec.devices[0])
+        self._device = loop_device(spec.layout.devices[0])
         context = specs.context._replace(path_hash=tf.TensorSpec([], tf.uint64))
         self._traced = spec.trace_layers(
             specs.thetas, context, specs.args, has_last=False
@@ -188,7 +194,7 @@ class PrologueFunction:
         for layer, trace in zip(spec.layers, self._traced.traces, strict=True):
             _check_adds_nothing(layer, trace)
         self._outputs = as_args(self._traced.outputs)
-        compiled = compilation(spec.jit_compile[0], spec.devices[0])
+        compiled = compilation(spec.jit_compile[0], spec.layout.devices[0])
         placed = self._traced.placed_layers([compiled] * len(spec.layers))
         self._stages = stages_of_one(placed)
         self.num_bytes = sum(

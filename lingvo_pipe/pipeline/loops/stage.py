@@ -261,23 +261,23 @@ class Stage:
 
     def zero_sums(self) -> Pack:
         """Returns sums of no micro-batch."""
-        return self.sums.pack(self._of_layers(lambda f: f.zero_sums()))
+        return self.sums.pack(self._of_layers(lambda f: f.sums.zeros()))
 
     def zero_gradients(self) -> Pack:
         """Returns accumulators of no micro-batch."""
-        return self.gradients.pack(self._of_layers(lambda f: f.zero_gradients()))
+        return self.gradients.pack(self._of_layers(lambda f: f.gradients.zeros()))
 
     def unpack_sums(self, sums: Pack) -> list[list[tf.Tensor]]:
         """Returns the flat sums of each layer."""
         packs = zip(self.layers, self.sums.unpack(sums), strict=True)
-        return [layer.functions.unpack_sums(pack) for layer, pack in packs]
+        return [layer.functions.sums.unpack(pack) for layer, pack in packs]
 
     def empty_stash(self, kind: StashKind, num_slots: tf.Tensor) -> Pack:
         """Returns a stash with empty slots."""
         if kind is StashKind.WEIGHT_RESIDUALS:
-            stashes = self._of_layers(lambda f: f.empty_weight_residuals(num_slots))
+            stashes = self._of_layers(lambda f: f.weight_residuals.empty(num_slots))
         else:
-            stashes = self._of_layers(lambda f: f.empty_residuals(num_slots))
+            stashes = self._of_layers(lambda f: f.residuals.empty(num_slots))
         if kind is StashKind.FOR_RECOMPUTE:
             stashed = zip(stashes, self.recomputed, strict=True)
             stashes = [[] if again else stash for stash, again in stashed]

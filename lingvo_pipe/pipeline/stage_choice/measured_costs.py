@@ -216,7 +216,7 @@ class _Cell:
         )
         gradients.update(totals)
         (accumulators,) = self.stage.gradients.unpack(self.accumulators)
-        of_weights = layer.functions.unpack_gradients(accumulators)
+        of_weights = layer.functions.gradients.unpack(accumulators)
         return [*totals.values(), *of_weights, *stash]
 
 

@@ -16,7 +16,6 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution import pipeline_function, prologue
-from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
 from lingvo_pipe.pipeline.execution.prologue import Prologue, PrologueRun
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.tracing import phases
@@ -69,16 +68,8 @@ def test_alike_layers_are_traced_once_for_training_and_once_for_evaluation() -> 
 
 def _run(layer: PipeliningLayer, inputs: list[Any], trains: bool) -> PrologueRun:
     """Runs the prologue alone."""
-    spec = PipelineSpec(
-        layers=layer.cells,
-        boundaries=[len(layer.cells)],
-        replicas=[layer.devices[:1]],
-        recomputed=[True] * len(layer.cells),
-        jit_compile=[False],
-        name=layer.path,
-    )
     theta = raw_values(layer).before
-    return Prologue(layer.before, spec).run(theta, tuple(inputs), trains)
+    return Prologue(layer.before, layer.spec).run(theta, tuple(inputs), trains)
 
 
 @pytest.mark.parametrize("do_eval", [False, True])

@@ -173,7 +173,7 @@ def test_weights_and_optimizer_slots_are_spread_over_the_replicas() -> None:
     pipeline = step.task.pipeline
     assert len({d for own in pipeline.replicas for d in own}) == 4
     for i, (cell, owner) in enumerate(
-        zip(pipeline.cells, pipeline.spec.owners, strict=True)
+        zip(pipeline.cells, pipeline.spec.layout.owners, strict=True)
     ):
         stage = pipeline.stage_of_cell(i)
         assert owner in [own[stage] for own in pipeline.replicas]
@@ -181,7 +181,7 @@ def test_weights_and_optimizer_slots_are_spread_over_the_replicas() -> None:
         slots = [v for p, v in step.State().items() if any(x in p for x in variables)]
         assert {v.device for v in slots} <= {owner}
     for own in pipeline.replicas:
-        assert set(own) <= set(pipeline.spec.owners)
+        assert set(own) <= set(pipeline.spec.layout.owners)
 
 
 def test_each_replica_owns_its_share_of_each_stage() -> None:
