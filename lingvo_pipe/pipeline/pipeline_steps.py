@@ -24,8 +24,8 @@ from lingvo_pipe.pipeline.execution.micro_batches import (
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.execution.pipeline_runs import PipelineRuns
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
-from lingvo_pipe.pipeline.execution.update_function import Update
 from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults, table_spec
+from lingvo_pipe.pipeline.loops.stage_update import Update
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -75,7 +75,6 @@ class PipelineSteps:
         return schedule
 
     def _tables(self, num_steps: int) -> list[FedTable]:
-        """Returns the schedule's tables, as `run` takes them."""
         return [table.fed for table in make_tables(self.schedule(num_steps))]
 
     @property
@@ -147,7 +146,6 @@ class PipelineSteps:
 
 
 def _check_independent(pipeline: PipeliningLayer) -> None:
-    """Raises ValueError unless each stage can update its weights by itself."""
     num_batch_shards = pipeline.spec.layout.num_batch_shards
     stages: dict[Any, int] = {}
     shared = {

@@ -29,8 +29,8 @@ from lingvo_pipe.pipeline.execution.pipeline_runs import (
 from lingvo_pipe.pipeline.execution.pipeline_spec import OWN_CPU, PipelineSpec
 from lingvo_pipe.pipeline.execution.prologue import Prologue, PrologueRun
 from lingvo_pipe.pipeline.execution.replicas import Bytes
-from lingvo_pipe.pipeline.execution.update_function import sum_tied
 from lingvo_pipe.pipeline.loops.run_data import RunArguments
+from lingvo_pipe.pipeline.loops.stage_update import sum_tied
 from lingvo_pipe.pipeline.pipelining_params import (
     checked_schedule,
     define_pipelining_params,
@@ -39,10 +39,7 @@ from lingvo_pipe.pipeline.pipelining_params import (
 from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
-from lingvo_pipe.pipeline.tracing.loss_function import (
-    LossFunction,
-    check_loss_function,
-)
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_function
 
 
 class PipeliningLayer(BaseLayer):
@@ -299,7 +296,6 @@ class PipeliningLayer(BaseLayer):
         targets: Any = None,
         trains: bool = False,
     ) -> tuple[PrologueRun, MicroBatches, RunArguments]:
-        """Runs the prologue, and returns the pipeline's cut and arguments with it."""
         check_theta(theta, self.vars, self.path)
         if not isinstance(inputs, (list, tuple)):
             raise UserValueError(

@@ -19,11 +19,10 @@ from lingvo_pipe.core.error_causes import likely_cause
 from lingvo_pipe.core.error_text import frames_text, plain_message
 from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.core.nests import map_present
-from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
-from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
+from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers, Values
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
@@ -76,15 +75,16 @@ def diagnose(
             zip(stages_of_one([layer for layer, *_ in placed]), placed, strict=True)
         )
     ]
-    for m in range(len(arguments.first_examples)):
-        num = arguments.num_examples
+    run = arguments.run
+    for m in range(len(run.first_examples)):
+        num = run.num_examples
         call_context = CallContext(
-            step=arguments.step,
-            first_example=arguments.first_examples[m],
+            step=run.step,
+            first_example=run.first_examples[m],
             num_examples=None if num is None else num[m],
             loss_scale=arguments.loss_scale,
         )
-        values = {i: x[m] for i, x in enumerate(arguments.batch)}
+        values = {i: x[m] for i, x in enumerate(run.batch)}
         stashes = [layer.forward(call_context, values, m) for layer in layers]
         gradients: Values = {}
         if trains:

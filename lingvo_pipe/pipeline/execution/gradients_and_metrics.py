@@ -16,13 +16,12 @@ from lingvo_pipe.pipeline.execution.replicas import (
     join_batch_shards,
     summed_accumulators,
 )
-from lingvo_pipe.pipeline.execution.update_function import pack_trained
 from lingvo_pipe.pipeline.loops.packed_phases import finish_accumulation
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.loops.run_data import LoopResults, RunArguments, RunResults
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_update import pack_trained
 from lingvo_pipe.pipeline.loops.stash import Pack
-from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer, TracedLayers
 from lingvo_pipe.pipeline.tracing.loss_function import Total
 
 
@@ -39,7 +38,7 @@ def results_of(
     `shards` come from `emit_batch_shards`. `thetas` are specs of each layer's weights.
     """
     joined = join_batch_shards(shards, spec)
-    sums = sums_of(traced, itertools.chain(*joined.sums))
+    sums = sums_of(traced, itertools.chain(*(stage.sums for stage in joined.stages)))
     with tf.device(loop_device(spec.layout.devices[-1])):
         metrics = _metrics(sums, arguments.batch_size)
         divisor = None
@@ -48,7 +47,7 @@ def results_of(
             divisor = loss_divisor(traced.traces, weight, arguments.batch_size)
     outputs = input_gradients = None
     if spec.loss_fn is None and not spec.trains:
-        outputs = pack_present(traced.outputs, joined.outputs)
+        outputs = pack_present(traced.outputs, joined.stages[-1].outputs)
     if spec.input_gradients:
         numbers = range(len(present(arguments.inputs)))
         totals = [joined.input_gradients[value] for value in numbers]
@@ -64,7 +63,7 @@ def results_of(
         accumulated={} if spec.update else dict(sorted(sums.accumulated.items())),
         outputs=outputs,
         input_gradients=input_gradients,
-        notes=joined.notes,
+        notes=[stage.notes for stage in joined.stages],
         times=joined.times,
     )
 
@@ -116,7 +115,6 @@ def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
 
 
 def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
-    """Returns pairs (mean, weight) by name."""
     metrics = NestedMap()
     for name, metric_sums in sums.metrics.items():
         if isinstance(metric_sums, Total):
@@ -146,7 +144,7 @@ def _gradients(
         places, thetas, map(loop_device, spec.layout.owners), strict=False
     ):
         layer = stages[k].layers[i]
-        accumulators = [shard.gradients[k][i] for shard in shards]
+        accumulators = [shard.stages[k].gradients[i] for shard in shards]
         packed = summed_accumulators(layer, accumulators, spec, k, owner)
         with tf.device(owner):
             gradients.append(layer_gradients(layer, theta, packed, divisor))

@@ -18,6 +18,7 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_update import read_variable
 from lingvo_pipe.pipeline.loops.stash import Pack, PackOfPacks
 
 
@@ -99,7 +100,7 @@ class PackedWeights:
 
         def read(_: list[tf.Tensor], variables: list[tf.Variable]) -> Pack:
             # A tied weight is read once: the layers of a stage share its copy.
-            values = {id(x.handle): _read(x) for x in variables}
+            values = {id(x.handle): read_variable(x) for x in variables}
             tensors = [values[id(x.handle)] for x in variables]
             return pack(cut_list(tensors, *sizes)[:-1])
 
@@ -114,8 +115,3 @@ class PackedWeights:
             weights = functions.weights.unpack(pack)
         with tf.device(device):
             return functions.weights.pack(weights)
-
-
-def _read(variable: tf.Variable) -> tf.Tensor:
-    handle, dtype = variable.handle, variable.dtype
-    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)

@@ -26,12 +26,7 @@ from lingvo_pipe.pipeline.execution.auxiliary_losses import (
 from lingvo_pipe.pipeline.execution.gradients_and_metrics import results_of
 from lingvo_pipe.pipeline.execution.packed_weights import PackedWeights
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
-from lingvo_pipe.pipeline.execution.replicas import (
-    Bytes,
-    emit_batch_shards,
-    step_bytes,
-)
-from lingvo_pipe.pipeline.execution.update_function import Update, update_function
+from lingvo_pipe.pipeline.execution.replicas import Bytes, emit_batch_shards, step_bytes
 from lingvo_pipe.pipeline.loops.loop_graph import LoopGraph
 from lingvo_pipe.pipeline.loops.mutex import lock_run, unlock_run
 from lingvo_pipe.pipeline.loops.run_data import (
@@ -41,7 +36,7 @@ from lingvo_pipe.pipeline.loops.run_data import (
     table_spec,
 )
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
+from lingvo_pipe.pipeline.loops.stage_update import StageUpdate, Update
 from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.memory.peak_memory import (
     bytes_of_calls,
@@ -180,25 +175,14 @@ class PipelineFunction:
         self, arguments: RunArguments, tables: Sequence[FedTable] = ()
     ) -> LoopArguments:
         """Returns the arguments of the loops, without the weights."""
-        fed = LoopArguments(
-            tables=tables,
-            weights=[],
-            step=arguments.step,
-            first_examples=arguments.first_examples,
-            num_examples=arguments.num_examples,
-            batch=present((arguments.inputs, arguments.targets)),
-            output_gradients=arguments.output_gradients,
-            micro_batches_per_step=arguments.micro_batches_per_step,
-        )
+        fed = LoopArguments(tables, weights=[], run=arguments)
         if self._spec.trains and self._spec.loss_fn:
-            return self._with_loss_scale(fed, arguments)
+            return self._with_loss_scale(fed)
         return fed
 
-    def _with_loss_scale(
-        self, fed: LoopArguments, arguments: RunArguments
-    ) -> LoopArguments:
+    def _with_loss_scale(self, fed: LoopArguments) -> LoopArguments:
         """Adds the scale of auxiliary losses, and with updates each step's divisor."""
-        traces = self._traced.traces
+        traces, arguments = self._traced.traces, fed.run
         num_targets = len(present(arguments.targets))
         if any(trace.result.local_goals for trace in traces):
             weight_graph(traces[-1], num_targets)  # It must follow from the targets.
@@ -226,17 +210,11 @@ class PipelineFunction:
             return fed._replace(loss_scale=tf.repeat(scales, per_step))
 
     def _updates(self, update: Update) -> list[StageUpdate]:
-        layers = by_stage(self._spec.layers, self._spec.layout.boundaries)
-        traces = by_stage(self._traced.traces, self._spec.layout.boundaries)
-        updates = []
-        for stage_layers, stage_traces, stage, device in zip(
-            layers, traces, self._stages, self._devices, strict=True
-        ):
-            function = update_function(
-                update, stage_layers, stage_traces, stage, device
-            )
-            updates.append(StageUpdate(stage, function))
-        return updates
+        boundaries = self._spec.layout.boundaries
+        layers = by_stage(self._spec.layers, boundaries)
+        traces = by_stage(self._traced.traces, boundaries)
+        stages = zip(layers, traces, self._stages, self._devices, strict=True)
+        return [StageUpdate(update, *stage) for stage in stages]
 
 
 def specs_for_any_number(arguments: RunArguments) -> RunArguments:
@@ -276,7 +254,6 @@ def _trace_layers(spec: PipelineSpec, specs: RunArguments) -> TracedLayers:
 
 
 def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
-    """Groups the layers, and the loss, into stages."""
     layers = by_stage(spec.layers, spec.layout.boundaries)
     compiled = [
         compilation(yes, device)
@@ -295,8 +272,6 @@ def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
     return [
         Stage(placed_layers, stage_recomputed, kinds)
         for placed_layers, stage_recomputed in zip(
-            by_stage(placed, boundaries),
-            by_stage(recomputed, boundaries),
-            strict=True,
+            by_stage(placed, boundaries), by_stage(recomputed, boundaries), strict=True
         )
     ]

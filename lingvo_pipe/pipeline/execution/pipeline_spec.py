@@ -16,7 +16,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.devices.device_names import device_name, device_names
-from lingvo_pipe.pipeline.execution.update_function import Update
+from lingvo_pipe.pipeline.loops.stage_update import Update
 from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import Table
@@ -94,15 +94,9 @@ class PipelineSpec:
             loss_fn=self.loss_fn,
             **options,
         )
+        needed = self.input_gradients
         return TracedLayers(
-            self.layers,
-            thetas,
-            context,
-            inputs,
-            targets,
-            self.loss_fn,
-            functions,
-            self.input_gradients,
+            self.layers, thetas, context, inputs, targets, functions, needed
         )
 
 

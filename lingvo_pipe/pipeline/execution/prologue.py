@@ -30,10 +30,10 @@ from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
     sums_of,
 )
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
-from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.stage import StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.loops.traced_layers import Values
+from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import (
@@ -112,7 +112,6 @@ class Prologue:
         )
 
     def _function(self, spec: PipelineSpec, inputs: PrologueInputs) -> PrologueFunction:
-        """Returns the function for these inputs, built if needed."""
         specs = map_present(spec_of, inputs)
         key = spec.do_eval, spec.trains, spec.input_gradients, repr(specs)
         return self._functions.get(key, PrologueFunction, spec, specs)
@@ -286,7 +285,6 @@ class PrologueFunction:
 
 
 def _check_adds_nothing(layer: BaseLayer, trace: Trace) -> None:
-    """Raises ValueError if a layer adds losses or metrics."""
     sums = trace.result.sums
     added = sorted({**sums.losses, **sums.metrics})
     if added:

@@ -25,9 +25,9 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.loops.loop_graph import LoopGraph
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
-from lingvo_pipe.pipeline.loops.run_data import LoopArguments, LoopResults
+from lingvo_pipe.pipeline.loops.run_data import LoopArguments, LoopResults, StageResults
 from lingvo_pipe.pipeline.loops.stash import Pack
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 
 # Bytes by names of the sending and the receiving device.
@@ -67,29 +67,26 @@ def join_batch_shards(shards: Sequence[LoopResults], spec: PipelineSpec) -> Loop
     """
     if len(shards) == 1:
         return shards[0]
-    devices = list(map(loop_device, spec.layout.devices))
     add = functools.partial(tf.nest.map_structure, tf.add)
-    sums, times = [], []
-    for k, device in enumerate(devices):
+    stages, times = [], []
+    for k, device in enumerate(map(loop_device, spec.layout.devices)):
+        of_stage = [shard.stages[k] for shard in shards]
         with tf.device(device):
-            sums.append(functools.reduce(add, [shard.sums[k] for shard in shards]))
-    with tf.device(devices[-1]):
-        outputs = _concat([shard.outputs for shard in shards])
-    with tf.device(devices[0]):
-        input_gradients = _concat([shard.input_gradients for shard in shards])
+            stages.append(
+                StageResults(
+                    gradients=[],
+                    sums=functools.reduce(add, [x.sums for x in of_stage]),
+                    notes=[],
+                    outputs=_concat([x.outputs for x in of_stage]),
+                    input_gradients=_concat([x.input_gradients for x in of_stage]),
+                )
+            )
     for start in range(0, len(shards), spec.layout.shards_per_replica):
         of_replica = shards[start : start + spec.layout.shards_per_replica]
         for of_device in zip(*(shard.times for shard in of_replica), strict=True):
             with tf.device(of_device[0].device):
                 times.append(tf.concat(of_device, 0))
-    return LoopResults(
-        gradients=[],
-        sums=sums,
-        notes=[],
-        outputs=outputs,
-        input_gradients=input_gradients,
-        times=times,
-    )
+    return LoopResults(stages, times)
 
 
 def summed_accumulators(
@@ -147,9 +144,9 @@ def step_bytes(
 
 
 def _cut(arguments: LoopArguments, shard: int, num_batch_shards: int) -> LoopArguments:
-    """Returns the arguments of one batch shard."""
-    size = tf.shape(arguments.first_examples)[0] // num_batch_shards
-    return arguments.map_stacked(lambda x: x[shard * size : (shard + 1) * size])
+    size = tf.shape(arguments.run.first_examples)[0] // num_batch_shards
+    run = arguments.run.map_stacked(lambda x: x[shard * size : (shard + 1) * size])
+    return arguments._replace(run=run)
 
 
 def _concat(structures: Sequence[Any]) -> Any:

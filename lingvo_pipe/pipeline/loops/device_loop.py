@@ -15,11 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import map_present, present
-from lingvo_pipe.pipeline.loops.loop_state import (
-    Operation,
-    StageConstants,
-    StageState,
-)
+from lingvo_pipe.pipeline.loops.loop_state import Operation, StageConstants, StageState
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.loops.stash import Stash

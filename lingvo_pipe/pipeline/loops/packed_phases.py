@@ -116,11 +116,7 @@ class PackedPhases:
 
     @out_of_line
     def weight_backward(
-        self,
-        weights: Pack,
-        context: Flat,
-        residuals: StashSlot,
-        accumulators: Pack,
+        self, weights: Pack, context: Flat, residuals: StashSlot, accumulators: Pack
     ) -> tuple[Pack, Pack]:
         """Computes the weights' gradients from weight residuals.
 
@@ -160,7 +156,6 @@ class PackedPhases:
     def _forward(
         self, weights: Pack, context: Flat, args: Flat, into: StashSlot | None
     ) -> tuple[Flat, Flat, Pack]:
-        """Returns the outputs, the layer's sums, and the stash if there is a slot."""
         phase = self.phases.forward(stashes=into is not None)
         results = phase(*self.weights.unpack(weights), *context, *args)
         outputs, sums, residuals = cut_list(

@@ -115,7 +115,6 @@ class CutGraph:
         return run
 
     def _sub_graph(self, operations: Iterable[tf.Operation]) -> Any:
-        """Returns the operations as a graph_def, without edges to any others."""
         names = {op.name for op in operations}
         graph_def = tf.compat.v1.GraphDef(
             library=self._graph_def.library, versions=self._graph_def.versions
@@ -153,7 +152,6 @@ def dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]
 
 
 def _constant_node(name: str, value: tf.Tensor) -> Any:
-    """Returns the node_def of a constant."""
     with tf.Graph().as_default():
         return tf.constant(value.numpy(), value.dtype, name=name).op.node_def
 

@@ -30,31 +30,23 @@ from lingvo_pipe.pipeline.tracing.trace import CallContext, Result, Trace
 
 @dataclasses.dataclass(eq=False)
 class LayerFunctions:
-    """The traces of a model's layers and loss, in training or in evaluation.
+    """The traces of a model's layers and loss, in training or in evaluation."""
 
-    Attributes:
-        do_eval: whether layers run in evaluation.
-        trains: whether they are differentiated.
-        batch_dim: see `ForwardContext`.
-        state_dtype: dtype of the floating-point tensors between layers; if None, the
-            dtype that the layers return.
-        num_rows: rows of the inputs; None for any number.
-        stages: stages by the paths of layers, for errors.
-        has_last: whether the last layer is also the model's last layer, whose outputs
-            go to no other layer.
-        loss_fn: the model's loss function, for blocks with losses of their own.
-        row_change: a sentence about the first layer whose outputs have another number
-            of rows than its inputs, for the errors that this may cause; or "".
-    """
-
-    do_eval: bool
-    trains: bool
-    batch_dim: int = 0
+    do_eval: bool  # Whether layers run in evaluation.
+    trains: bool  # Whether they are differentiated.
+    batch_dim: int = 0  # See `ForwardContext`.
+    # Dtype of the floating-point tensors between layers; if None, the dtype that the
+    # layers return.
     state_dtype: tf.DType | None = None
-    num_rows: int | None = None
+    num_rows: int | None = None  # Rows of the inputs; None for any number.
+    # Stages by the paths of layers, for errors.
     stages: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # Whether the last layer is also the model's last layer, whose outputs go to no
+    # other layer.
     has_last: bool = True
     loss_fn: LossFunction | None = None
+    # A sentence about the first layer whose outputs have another number of rows than
+    # its inputs, for the errors that this may cause; or "".
     row_change: str = dataclasses.field(default="", init=False)
     _known: list[tuple[LayerIdentity, Trace]] = dataclasses.field(
         default_factory=list, init=False
@@ -76,7 +68,6 @@ class LayerFunctions:
 
     def trace_loss(
         self,
-        loss_fn: LossFunction,
         last_layer: BaseLayer,
         call_context: CallContext,
         outputs: Any,
@@ -91,7 +82,7 @@ class LayerFunctions:
         Raises:
             ValueError: if the loss breaks a rule, or does not depend on the outputs.
         """
-        body = functools.partial(self._loss, loss_fn, last_layer)
+        body = functools.partial(self._loss, last_layer)
         args = outputs, targets
         with named_errors(self.loss_label(last_layer), args, self.row_change):
             trace = Trace(body, [], [], call_context, args, self.trains)
@@ -190,16 +181,12 @@ class LayerFunctions:
         return Result(outputs, sums, goals, context.local_losses)
 
     def _loss(
-        self,
-        loss_fn: LossFunction,
-        last_layer: BaseLayer,
-        theta: Any,
-        call_context: CallContext,
-        args: Any,
+        self, last_layer: BaseLayer, theta: Any, call_context: CallContext, args: Any
     ) -> Result:
+        assert self.loss_fn is not None
         context = self.context(call_context)
         with context:
-            sums = loss_sums(loss_fn, context, args)
+            sums = loss_sums(self.loss_fn, context, args)
         added = {**context.accumulated, **context.losses, **context.metric_pairs}
         if added:
             raise UserValueError(
@@ -226,7 +213,6 @@ class LayerFunctions:
 
 
 def _root(layer: BaseLayer) -> BaseLayer:
-    """Returns the layer at the top of the tree that `layer` is in."""
     return layer if layer.parent is None else _root(layer.parent)
 
 
@@ -236,7 +222,6 @@ def _as_state(x: Any, dtype: tf.DType) -> tf.Tensor:
 
 
 def _check_outputs(outputs: Any) -> None:
-    """Raises ValueError unless the outputs can cross to another device."""
     wrong = [
         f"{x.dtype.name} {x.shape}"
         if isinstance(x, tf.Tensor)

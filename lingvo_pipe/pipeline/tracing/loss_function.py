@@ -64,7 +64,6 @@ def loss_sums(loss_fn: LossFunction, context: ForwardContext, args: Any) -> Nest
 
 
 def _check_rows(args: Any, context: ForwardContext) -> None:
-    """Raises ValueError unless examples can be distinguished from padding rows."""
     tensors, batch_dim = present(args), context.batch_dim
     if any(
         not x.shape.rank

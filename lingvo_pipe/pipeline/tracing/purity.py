@@ -121,7 +121,6 @@ def check_pure(
 
 
 def _operation_types(graph: Any) -> set[str]:
-    """Returns the types of all operations, including those in functions."""
     library = graph.as_graph_def().library.function
     types = {op.type for op in graph.get_operations()}
     types.update(node.op for function in library for node in function.node_def)

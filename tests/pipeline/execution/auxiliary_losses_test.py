@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -28,13 +29,9 @@ from tests.pipeline.example_layers import (
     raw_values,
     state_batch,
 )
-from tests.pipeline.plain_model import (
-    assert_close,
-    by_path,
-    bytes_of,
-    plain_gradients,
-)
+from tests.pipeline.plain_model import assert_close, by_path, bytes_of, plain_gradients
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 DIM = 6
 
@@ -208,7 +205,7 @@ def _by_predictions(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
 
 def test_a_weight_from_predictions_is_refused_with_auxiliary_losses() -> None:
     layer, batch = pipeline(_cells(), 3, 4), _batch(8)
-    with pytest.raises(ValueError, match=r"\bweight\b.*\bComputeLoss\b.*\bloss_fn\b"):
+    with fails(path="ComputeLoss.loss"):
         gradients(layer, batch, loss=_by_predictions)
     assert "energy" in _metrics(layer, batch, do_eval=True)
 
@@ -235,7 +232,7 @@ def test_names_of_losses_and_metrics_must_be_unique(
 ) -> None:
     layer, batch = pipeline(_cells(**last), 3, 4), _batch(8)
     (name,) = last.values()
-    with pytest.raises(ValueError, match=rf"\['{name}'\].*\bAddLoss\b"):
+    with fails(got=[name]):
         gradients(layer, batch) if trains else _metrics(layer, batch, True)
 
 
@@ -243,7 +240,7 @@ def test_a_gradient_through_fprop_is_refused_with_auxiliary_losses() -> None:
     layer, (inputs, _) = pipeline(_cells(), 3, 4), _batch(8)
     with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:
         outputs = layer.FProp(layer.theta, *inputs)
-    with pytest.raises(ValueError, match=r"\bpipe\b.*\bComputeGradients\b"):
+    with fails(path="pipe"):
         tape.gradient(outputs, layer.vars.cells[0].w)
 
 
@@ -262,17 +259,8 @@ class OddLossLayer(BaseLayer):
 
 
 @pytest.mark.parametrize("batch_size", [8, 7])
-@pytest.mark.parametrize(
-    ("shape", "pattern"),
-    [
-        ([], r"AddLoss 'odd'.*\bpipe/cells_0\b.*float32 \(\)"),
-        ([1], r"AddLoss 'odd'.*\bpipe/cells_0\b.*\b2\b\D*\b1\b"),
-        ([DIM], r"AddLoss 'odd'.*\bpipe/cells_0\b.*\b2\b\D*\b6\b"),
-    ],
-)
-def test_losses_are_of_examples(
-    shape: list[int], pattern: str, batch_size: int
-) -> None:
+@pytest.mark.parametrize("shape", [[], [1], [DIM]])
+def test_losses_are_of_examples(shape: list[int], batch_size: int) -> None:
     layer = pipeline([OddLossLayer.Params().Set(shape=shape), *_cells()], 3, 4)
-    with pytest.raises(ValueError, match=pattern):
+    with pytest.raises(UserValueError, match=r"'odd'.*\bpipe/cells_0\b"):
         gradients(layer, _batch(batch_size))

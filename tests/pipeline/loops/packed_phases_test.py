@@ -14,6 +14,7 @@ from lingvo_pipe.pipeline.loops.packed_phases import finish_accumulation
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, pipeline, state_batch
 
+
 def _layer() -> PipeliningLayer:
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
     return pipeline([dense, dense.Copy(), dense.Copy().Set(output_dim=3)], 3, 4)
