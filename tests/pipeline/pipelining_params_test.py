@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ def _params(**values: Any) -> InstantiableParams:
 NAN, INF = float("nan"), float("inf")
 AUTO = {"splits": "auto", "devices": DEVICES}
 SHAPES = [(2, DIM)]
+SPLITS: list[Any] = [None, 0, True, "2", NUM_CELLS + 1, [], [2, 2, 4], [2], [2, "4"]]
+SCHEDULES: list[Any] = [None, True, [], "gpip", "nowhere.csv"]
 
 # Every param with a rule of its own; a new one must be added.
 WRONG: dict[str, list[Any]] = {
@@ -75,8 +78,7 @@ WRONG: dict[str, list[Any]] = {
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"slices": {"cells[0]": 99}}, "slices"),
     ({"slices": "auto"}, "slices"),
-    *(({"splits": x}, "splits") for x in (None, 0, True, "2", NUM_CELLS + 1, [])),
-    *(({"splits": x}, "splits") for x in ([2, 2, 4], [2], [2, "4"])),
+    *(({"splits": x}, "splits") for x in SPLITS),
     ({"splits": "auto", "cell_costs": [1] * 4}, "devices"),
     (AUTO, "input_shapes"),
     ({**AUTO, "cell_costs": [1] * 4, "devices": FIVE}, "splits"),
@@ -113,9 +115,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"memory_limit": 1}, "input_shapes"),
     ({**AUTO, "memory_limit": 1, "cell_costs": [1] * 4}, "input_shapes"),
-    *(({"num_micro_batches": "auto", **x}, "num_micro_batches") for x in ({}, AUTO)),
+    ({"num_micro_batches": "auto"}, "num_micro_batches"),
+    ({"num_micro_batches": "auto", **AUTO}, "num_micro_batches"),
     ({"schedule": "auto", "recompute": "auto"}, "schedule"),
-    *(({"schedule": x}, "schedule") for x in (None, True, [], "gpip", "nowhere.csv")),
+    *(({"schedule": x}, "schedule") for x in SCHEDULES),
     ({"num_replicas": 3}, "num_micro_batches"),
     ({"num_batch_shards": 3, "num_replicas": 2}, "num_batch_shards"),
     ({"num_batch_shards": 7}, "num_micro_batches"),
@@ -194,10 +197,9 @@ def test_a_value_may_be_of_another_type(name: str, value: Any) -> None:
     make_layout(_params(**{name: value}), "pipe")
 
 
-def _automatic(**values: Any) -> list[int]:
-    return make_layout(
-        _params(splits="auto", devices=DEVICES, **values), "pipe"
-    ).boundaries
+def _automatic(**values: Any) -> Sequence[int]:
+    p = _params(splits="auto", devices=DEVICES, **values)
+    return make_layout(p, "pipe").boundaries
 
 
 def test_the_prologue_does_not_move_the_cells() -> None:

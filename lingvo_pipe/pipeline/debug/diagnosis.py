@@ -9,7 +9,7 @@ also finds the first values that are not finite.
 import contextlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,34 +48,32 @@ def diagnose(
     devices: Sequence[str],
     traced: TracedLayers,
     arguments: LoopArguments,
-    weights: Sequence[Sequence[list[tf.Tensor]]],
-    mini_batch: Mapping[str, Any],
+    weights: Sequence[list[tf.Tensor]],
     trains: bool,
 ) -> None:
     """Runs the layers one by one, eagerly, forward and, if it `trains`, backward.
 
-    The stages, each on one of `devices`, were made from `traced`. Weights are flat,
-    for each stage and layer. The mini-batch has names for its values.
+    The stages, each on one of `devices`, were made from `traced`. Weights are flat, for
+    each layer and the loss.
 
     Raises:
         tf.errors.OpError: the error of the operation that fails, with the layer's path.
         FloatingPointError: if no operation fails but values are not finite, with the
             path of the layer that made the first of them.
     """
-    not_finite = NotFinite()
+    run, not_finite = arguments.run, NotFinite()
+    mini_batch = {"input": run.inputs, "target": run.targets}
     not_finite.inspect("the mini-batch", _by_path("", mini_batch))
-    placed = [
-        (layer, device, layer_weights)
-        for stage, device, stage_weights in zip(stages, devices, weights, strict=True)
-        for layer, layer_weights in zip(stage.layers, stage_weights, strict=True)
+    placed = [layer for stage in stages for layer in stage.layers]
+    layer_devices = [
+        device
+        for stage, device in zip(stages, devices, strict=True)
+        for _ in stage.layers
     ]
     layers = [
-        _Layer(traced, i, stage, device, layer_weights, not_finite)
-        for i, (stage, (_, device, layer_weights)) in enumerate(
-            zip(stages_of_one([layer for layer, *_ in placed]), placed, strict=True)
-        )
+        _Layer(traced, i, stage, layer_devices[i], weights[i], not_finite)
+        for i, stage in enumerate(stages_of_one(placed))
     ]
-    run = arguments.run
     for m in range(len(run.first_examples)):
         num = run.num_examples
         call_context = CallContext(

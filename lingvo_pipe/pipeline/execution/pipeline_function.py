@@ -112,26 +112,13 @@ class PipelineFunction:
     def diagnose(self, arguments: RunArguments) -> None:
         """Raises the error of the operation that fails. See `diagnosis`."""
         spec = self._spec
-        weights = by_stage(
-            [
-                list(map(tf.convert_to_tensor, tf.nest.flatten(theta)))
-                for theta in arguments.thetas
-            ],
-            spec.layout.boundaries,
-        )
-        if spec.loss_fn:
-            weights[-1].append([])
+        thetas = [*arguments.thetas, *([[]] if spec.loss_fn else [])]
+        weights = [
+            list(map(tf.convert_to_tensor, tf.nest.flatten(theta))) for theta in thetas
+        ]
         of_loops = self._fed_eagerly(arguments._replace(thetas=[]))
-        mini_batch = {"input": arguments.inputs, "target": arguments.targets}
-        diagnose(
-            self._stages,
-            spec.layout.devices,
-            self._traced,
-            of_loops,
-            weights,
-            mini_batch,
-            spec.trains,
-        )
+        devices = spec.layout.devices
+        diagnose(self._stages, devices, self._traced, of_loops, weights, spec.trains)
 
     def peak_bytes(self, schedule: Schedule) -> list[int]:
         """Returns the peak bytes of each device of a replica. See `peak_memory`."""

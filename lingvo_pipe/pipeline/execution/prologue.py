@@ -35,6 +35,7 @@ from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.loops.traced_layers import Values
 from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.schedules.slots import StashKind
+from lingvo_pipe.pipeline.tracing.named_errors import specs_text
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import (
     CallContext,
@@ -297,16 +298,11 @@ def _check_adds_nothing(layer: BaseLayer, trace: Trace) -> None:
 
 
 def _check_static(args: Any, path: str) -> None:
-    wrong = [
-        f"{x.dtype.name} {x.shape}"
-        for x in present(args)
-        if not x.shape.is_fully_defined()
-    ]
-    if wrong:
+    if not all(x.shape.is_fully_defined() for x in present(args)):
         raise UserValueError(
             path=path,
             expected="inputs of static shapes",
-            got=Words(", ".join(wrong)),
+            got=Words(specs_text(args)),
             hint="Batch with drop_remainder=True, pad to a static shape, or set it "
             "with tf.ensure_shape.",
         )

@@ -75,6 +75,6 @@ def test_batches_that_can_not_be_cut_are_refused(
     shapes: list[Any], options: dict[str, int], path: str, got: Any
 ) -> None:
     batch = [*map(tf.TensorSpec, shapes), None]
-    options = {"num_rows": None, "batch_dim": 0, **options}
+    num_rows, batch_dim = options.get("num_rows"), options.get("batch_dim", 0)
     with fails(path=path, got=got):
-        cut_batch(batch, 2, **options, path="pipe")
+        cut_batch(batch, 2, num_rows, batch_dim, "pipe")
