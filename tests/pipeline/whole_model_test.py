@@ -119,7 +119,7 @@ def test_a_tied_weight_counts_once_on_a_device() -> None:
 def test_impossible_ties_are_refused(tied: dict[str, str]) -> None:
     with fails() as info:
         _tied(1, tied=tied)
-    assert "pipe" in str(info.value)
+    assert str(info.value).count("cells_") > 1
 
 
 def test_cells_pass_on_the_state_dtype() -> None:

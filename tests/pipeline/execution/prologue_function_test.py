@@ -177,7 +177,7 @@ class UnrulyLayer(BaseLayer):
     [
         (
             "reads",
-            "FProp of the UnrulyLayer at pipe/before_1 (stage 0)",
+            "FProp of the UnrulyLayer at pipe/before_1",
             "direct reads of the variables ['pipe/before_1/w']",
         ),
         ("loses", "pipe/before_1", ["energy"]),
