@@ -61,14 +61,12 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
             path=f"{path}.num_batch_shards",
             expected=f"a multiple of num_replicas, {p.num_replicas}",
             got=num_batch_shards,
-            hint="Leave it None, or change one of them.",
         )
     if p.num_micro_batches % num_batch_shards:
         raise UserValueError(
             path=f"{path}.num_micro_batches",
             expected=f"a multiple of {name}, {num_batch_shards}",
             got=p.num_micro_batches,
-            hint="Change one of them.",
         )
     return num_batch_shards
 
