@@ -321,9 +321,11 @@ def checked_schedule(given: Schedule | None, layout: Layout, path: str) -> Sched
             hint="Use ComputeMetrics.",
         )
     sizes, own_sizes = (
-        f"{x.num_micro_batches} micro-batches, by stage devices {x.device_of_stage()}"
-        for x in (given, own)
+        (x.num_micro_batches, x.device_of_stage()) for x in (given, own)
     )
     if sizes != own_sizes:
-        raise UserValueError(path=name, expected=own_sizes, got=Words(sizes))
+        text = "{} micro-batches, by stage devices {}".format
+        raise UserValueError(
+            path=name, expected=text(*own_sizes), got=Words(text(*sizes))
+        )
     return given
