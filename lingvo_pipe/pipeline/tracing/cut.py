@@ -73,10 +73,6 @@ class CutGraph:
         common_input_ops = {x.op for x in self._given.values()}
         return self._phases[phase] & _ancestors(_operations(results), common_input_ops)
 
-    def is_made_in(self, phase: int, tensor: tf.Tensor) -> bool:
-        """Returns whether a phase computes a tensor."""
-        return tensor.op in self._phases[phase]
-
     def function(
         self, phase: int, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
     ) -> Callable[..., list[tf.Tensor]]:
