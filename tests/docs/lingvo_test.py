@@ -63,9 +63,11 @@ def _builder() -> Any:
 
 REFUSED: dict[str, Callable[[], Any]] = {
     "expected a pure function": lambda: _pipelined(_Stateful),
-    "expected a value for every registered accumulator": lambda: _pipelined(_Forgets),
-    "it reads the variables": lambda: _pipelined(_ReadsVars),
-    "traces the layer permanently": lambda: _pipelined(_Weight).AddFunction("f", abs),
+    "expected a value for every accumulator": lambda: _pipelined(_Forgets),
+    "expected weights as arguments": lambda: _pipelined(_ReadsVars),
+    "expected AddFunction before the first run": lambda: _pipelined(
+        _Weight
+    ).AddFunction("f", abs),
     "A layer creates its parts in __init__": lambda: _weight().CreateChild(
         "x", _Weight.Params()
     ),
