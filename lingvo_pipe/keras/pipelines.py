@@ -65,7 +65,7 @@ class Pipelines:
         Raises:
             ValueError: if there are fewer examples than batch shards.
         """
-        shards = self.of_full_size.spec.num_batch_shards
+        shards = self.of_full_size.spec.layout.num_batch_shards
         if num_examples < shards:
             raise UserValueError(
                 path="fit(x=...)",

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.layers.core.checks import check_choice
 from lingvo_pipe.pipeline.splitting.partitioning import resolve_boundaries
 
@@ -45,23 +45,22 @@ def make_blocks(
     check_choice(scheme, SCHEMES, "scheme")
     if (chunks is None) == (scheme == "chunked"):
         raise UserValueError(
-            "chunks: expected a number of blocks with scheme='chunked', else None, got "
-            f"{chunks!r}. The scheme is {scheme!r}. Set task.local.chunks accordingly."
+            path="chunks",
+            expected="a number of blocks with scheme='chunked', else None",
+            got=Words(f"{chunks!r} with scheme={scheme!r}"),
         )
     if scheme == "overlapping":
         firsts = [Block(k, k + 1, ahead=1) for k in range(num_layers - 2)]
         return [*firsts, Block(max(num_layers - 2, 0), num_layers)]
-    if isinstance(chunks, str):
-        raise UserValueError(
-            "chunks: expected a number of blocks, or a list of their boundaries, got "
-            f"{chunks!r}. Write numbers without quotes."
-        )
     splits = {"backpropagation": 1, "greedy": num_layers}.get(scheme, chunks)
     assert splits is not None
     try:
         boundaries = resolve_boundaries(splits, num_layers)
     except ValueError as error:
-        message = str(error).replace("splits", "chunks").replace("stage", "block")
-        message = message.replace("layer", "cell").replace(" or devices", "")
-        raise UserValueError(f"chunks: {message.removeprefix('chunks: ')}") from error
+        raise UserValueError(
+            path="chunks",
+            expected=f"1 to {num_layers} blocks, or the number of cells up to the end "
+            f"of each, ascending to {num_layers}",
+            got=chunks,
+        ) from error
     return list(itertools.starmap(Block, itertools.pairwise([0, *boundaries])))

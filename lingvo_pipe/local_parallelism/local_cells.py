@@ -13,7 +13,7 @@ Cells and variables keep their names, so it is used as the plain model, without 
 import bisect
 from collections.abc import Callable, Sequence
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.model_size import trained_paths
@@ -74,14 +74,17 @@ def local_pipeline(
 def _check(p: InstantiableParams) -> None:
     if any(cell.cls is LocalLossLayer for cell in p.cell_tpl):
         raise UserValueError(
-            "cell_tpl: expected the cells of a plain model, got LocalLossLayers. "
-            "Remove them, or use the scheme 'backpropagation', which adds none."
+            path="cell_tpl",
+            expected="the cells of a plain model",
+            got=Words("LocalLossLayers"),
+            hint="Remove them, or use the scheme 'backpropagation', which adds none.",
         )
     if isinstance(p.cell_costs, (list, tuple)):
         raise UserValueError(
-            "cell_costs: expected None or 'measured' for blocks with losses of their "
-            f"own, got {len(p.cell_costs)} numbers, which leave out the heads. Set it "
-            "to None, or list the stages in splits."
+            path="cell_costs",
+            expected="None or 'measured' for blocks with losses of their own",
+            got=p.cell_costs,
+            hint="The numbers leave out the heads. Or list the stages in splits.",
         )
 
 

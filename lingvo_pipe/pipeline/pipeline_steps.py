@@ -16,16 +16,16 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.execution.build_cache import FunctionCache
 from lingvo_pipe.pipeline.execution.micro_batches import (
     MicroBatches,
     as_tensors,
     cut_batch,
 )
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
+from lingvo_pipe.pipeline.execution.pipeline_runs import PipelineRuns
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
-from lingvo_pipe.pipeline.execution.update_function import Update
 from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults, table_spec
+from lingvo_pipe.pipeline.loops.stage_update import Update
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -60,14 +60,14 @@ class PipelineSteps:
         self._pipeline = pipeline
         self._feed = feed
         self._loss_fn = loss_fn
-        self._cache = FunctionCache(dataclasses.replace(pipeline.spec, update=update))
+        self._runs = PipelineRuns(dataclasses.replace(pipeline.spec, update=update))
         self.schedule = functools.cache(self._schedule)
         self.tables = functools.cache(self._tables)
 
     @property
     def functions(self) -> list[PipelineFunction]:
         """Functions built so far, one for each set of shapes."""
-        return self._cache.built
+        return self._runs.functions
 
     def _schedule(self, num_steps: int) -> Schedule:
         schedule = several_steps(self._pipeline.schedule, num_steps)
@@ -75,7 +75,6 @@ class PipelineSteps:
         return schedule
 
     def _tables(self, num_steps: int) -> list[FedTable]:
-        """Returns the schedule's tables, as `run` takes them."""
         return [table.fed for table in make_tables(self.schedule(num_steps))]
 
     @property
@@ -111,7 +110,7 @@ class PipelineSteps:
             targets=targets,
         )
         structure = make_tables(self.schedule(1))
-        function = self._cache.function(
+        function = self._runs.function(
             structure, arguments, self._loss_fn, do_eval=False, input_gradients=False
         )
         return function(arguments, tables)
@@ -147,8 +146,7 @@ class PipelineSteps:
 
 
 def _check_independent(pipeline: PipeliningLayer) -> None:
-    """Raises ValueError unless each stage can update its weights by itself."""
-    num_batch_shards = pipeline.spec.num_batch_shards
+    num_batch_shards = pipeline.spec.layout.num_batch_shards
     stages: dict[Any, int] = {}
     shared = {
         path
@@ -157,26 +155,24 @@ def _check_independent(pipeline: PipeliningLayer) -> None:
         for path, variable in cell.VariablePaths().items()
         if stages.setdefault(variable.ref(), k) != k
     }
-    problem = ""
-    if num_batch_shards > 1:
-        problem = (
-            f"num_batch_shards: expected 1, got {num_batch_shards}, whose gradients "
-            "are summed first. Set num_replicas to 1 and num_batch_shards to None"
-        )
-    elif pipeline.before:
-        problem = (
-            "before_tpl: expected no layers, which would be in no stage. Put them into "
-            "cell_tpl"
-        )
-    elif shared:
-        problem = (
-            "tied: expected no weights of several stages, got "
-            f"{', '.join(sorted(shared))}. Untie them, unless they are of overlapping "
-            "blocks"
-        )
-    if problem:
-        raise UserValueError(
-            f"{pipeline.path}.{problem}; or train one step at a time: "
-            "task.train.steps_per_loop=1. With several steps in a graph each stage "
-            "updates its own weights."
-        )
+    rules = (
+        (
+            "num_batch_shards",
+            "1, since each stage updates its weights by itself",
+            num_batch_shards if num_batch_shards > 1 else None,
+        ),
+        (
+            "before_tpl",
+            "no layers, which would be in no stage",
+            pipeline.params.before_tpl,
+        ),
+        ("tied", "no weights of several stages", sorted(shared)),
+    )
+    for name, expected, got in rules:
+        if got:
+            raise UserValueError(
+                path=f"{pipeline.path}.{name}",
+                expected=expected,
+                got=got,
+                hint="Or train one step at a time: task.train.steps_per_loop=1.",
+            )

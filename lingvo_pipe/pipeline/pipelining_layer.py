@@ -12,7 +12,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -26,20 +26,20 @@ from lingvo_pipe.pipeline.execution.pipeline_runs import (
     check_theta,
     run_arguments,
 )
-from lingvo_pipe.pipeline.execution.pipeline_spec import (
-    OWN_CPU,
-    PipelineSpec,
-    owners_round_robin,
-)
+from lingvo_pipe.pipeline.execution.pipeline_spec import OWN_CPU, PipelineSpec
 from lingvo_pipe.pipeline.execution.prologue import Prologue, PrologueRun
 from lingvo_pipe.pipeline.execution.replicas import Bytes
-from lingvo_pipe.pipeline.execution.update_function import sum_tied
 from lingvo_pipe.pipeline.loops.run_data import RunArguments
-from lingvo_pipe.pipeline.pipelining_params import define_pipelining_params
+from lingvo_pipe.pipeline.loops.stage_update import sum_tied
+from lingvo_pipe.pipeline.pipelining_params import (
+    checked_schedule,
+    define_pipelining_params,
+    make_layout,
+)
 from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.sliced_layout import make_sliced_layout
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.pipeline.schedules.table import make_tables
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_function
 
 
 class PipeliningLayer(BaseLayer):
@@ -59,21 +59,17 @@ class PipeliningLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        layout = make_sliced_layout(p, self.path)
+        layout = make_layout(p, self.path)
         self._layout = layout
-        first = layout.replicas[0][0]
+        first = layout.devices[0]
         with tying(p.tied, self.path):
             self.CreateChildren("before", p.before_tpl, [first] * len(p.before_tpl))
-            owners = owners_round_robin(layout.boundaries, layout.replicas)
-            self.CreateChildren("cells", p.cell_tpl, owners)
+            self.CreateChildren("cells", p.cell_tpl, layout.owners)
         check_not_nested((*self.before, *self.cells), PipeliningLayer, self.path)
         spec = PipelineSpec(
             layers=self.cells,
-            boundaries=layout.boundaries,
-            replicas=layout.replicas,
-            num_batch_shards=layout.num_batch_shards,
-            recomputed=layout.recomputed,
-            jit_compile=[p.jit_compile or must_compile(d) for d in layout.replicas[0]],
+            layout=layout,
+            jit_compile=[p.jit_compile or must_compile(d) for d in layout.devices],
             name=self.path,
             batch_dim=p.batch_dim,
             state_dtype=p.state_dtype,
@@ -100,7 +96,7 @@ class PipeliningLayer(BaseLayer):
     @property
     def devices(self) -> list[str]:
         """Device of each stage, in the first replica."""
-        return list(self._layout.replicas[0])
+        return list(self._layout.devices)
 
     @property
     def replicas(self) -> list[list[str]]:
@@ -115,7 +111,7 @@ class PipeliningLayer(BaseLayer):
     @property
     def functions(self) -> list[PipelineFunction]:
         """Functions built so far, one for each kind of run and shapes."""
-        return self._runs.cache.built
+        return self._runs.functions
 
     def stage_of_cell(self, index: int) -> int:
         """Returns the stage of a cell.
@@ -126,8 +122,9 @@ class PipeliningLayer(BaseLayer):
         boundaries = self._layout.boundaries
         if not 0 <= index < boundaries[-1]:
             raise UserValueError(
-                f"{self.path}.stage_of_cell: expected the index of one of "
-                f"{boundaries[-1]} cells, got {index!r}. Count cells from 0."
+                path=f"{self.path}.stage_of_cell",
+                expected=f"the index of one of {boundaries[-1]} cells, from 0",
+                got=index,
             )
         return bisect.bisect(boundaries, index)
 
@@ -208,7 +205,7 @@ class PipeliningLayer(BaseLayer):
                 times: for each device the times of its operations, replica by replica,
                     and batch shards one after another; see `LoopResults`.
         """
-        schedule = self._layout.schedule_or(schedule, self.path)
+        schedule = checked_schedule(schedule, self._layout, self.path)
         prologue, cut, arguments = self._prepare(theta, inputs, targets, trains=True)
         result = self._runs.with_loss(
             schedule, arguments, loss_fn, input_gradients=bool(self.before)
@@ -241,7 +238,7 @@ class PipeliningLayer(BaseLayer):
         a run decides, such as those from tf.boolean_mask. See `ComputeGradients` for
         the arguments.
         """
-        schedule = self._layout.schedule_or(schedule, self.path)
+        schedule = checked_schedule(schedule, self._layout, self.path)
         do_eval = forward_context.current_context().do_eval
         prologue, function = self._traced(do_eval, schedule, inputs, targets, loss_fn)
         peaks = function.peak_bytes(schedule) * len(self._layout.replicas)
@@ -262,7 +259,7 @@ class PipeliningLayer(BaseLayer):
         the mini-batch, tied weights on the way to their second paths, or single
         numbers. See `ComputeGradients` for the arguments.
         """
-        schedule = self._layout.schedule_or(schedule, self.path)
+        schedule = checked_schedule(schedule, self._layout, self.path)
         _, function = self._traced(False, schedule, inputs, targets, loss_fn)
         return function.boundary_bytes(self.params.num_micro_batches)
 
@@ -286,11 +283,9 @@ class PipeliningLayer(BaseLayer):
         _, _, arguments = self._prepare(theta, inputs, targets, trains)
         training_schedule = self._layout.schedule
         schedule = training_schedule if trains else training_schedule.forward_part()
-        needs_inputs = bool(self.before) and trains
-        self._runs.function(
-            not trains, schedule, arguments, loss_fn, needs_inputs
-        ).diagnose(arguments)
-        if needs_inputs:
+        function = self._function(not trains, schedule, arguments, loss_fn)
+        function.diagnose(arguments)
+        if trains and self.before:
             # Only the prologue's backward pass is left.
             self.ComputeGradients(theta, inputs, targets, loss_fn)
 
@@ -301,12 +296,12 @@ class PipeliningLayer(BaseLayer):
         targets: Any = None,
         trains: bool = False,
     ) -> tuple[PrologueRun, MicroBatches, RunArguments]:
-        """Runs the prologue, and returns the pipeline's cut and arguments with it."""
         check_theta(theta, self.vars, self.path)
         if not isinstance(inputs, (list, tuple)):
             raise UserValueError(
-                f"{self.path}: expected a list of the first layer's positional inputs, "
-                f"got a {type(inputs).__name__}. Put it in a list."
+                path=f"{self.path}.inputs",
+                expected="a list of the first layer's positional inputs",
+                got=Words(f"a {type(inputs).__name__}"),
             )
         args = as_tensors(tuple(inputs), self.path)
         prologue = self._prologue.run(theta["before"], args, trains)
@@ -324,6 +319,17 @@ class PipeliningLayer(BaseLayer):
     ) -> tuple[PrologueRun, PipelineFunction]:
         # The variables have the dtypes of a training step.
         prologue, _, arguments = self._prepare(self.vars, inputs, targets, trains=True)
-        return prologue, self._runs.function(
-            do_eval, schedule, arguments, loss_fn, bool(self.before)
+        return prologue, self._function(do_eval, schedule, arguments, loss_fn)
+
+    def _function(
+        self,
+        do_eval: bool,
+        schedule: Schedule,
+        arguments: RunArguments,
+        loss_fn: LossFunction,
+    ) -> PipelineFunction:
+        check_loss_function(loss_fn, self.path)
+        input_gradients = bool(self.before) and schedule.has_backward
+        return self._runs.function(
+            make_tables(schedule), arguments, loss_fn, do_eval, input_gradients
         )

@@ -1,17 +1,22 @@
 """Params of a PipeliningLayer, and the layout that they define.
 
-The layout assigns cells to stages, and stages to the devices of each replica.
+The layout assigns cells to stages, and stages to the devices of each replica. Cells may
+be in slices, by path or as few as fit.
 """
 
-import dataclasses
+from __future__ import annotations
+
 import functools
 
+import tensorflow as tf
+
 from lingvo_pipe import hyperparams
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
-from lingvo_pipe.pipeline.execution.pipeline_spec import replica_devices
+from lingvo_pipe.pipeline.execution.pipeline_spec import Layout, replica_devices
+from lingvo_pipe.pipeline.fewest_slices import fewest_slices
 from lingvo_pipe.pipeline.pipelining_rules import (
     check_each_param,
     count_batch_shards,
@@ -20,10 +25,18 @@ from lingvo_pipe.pipeline.pipelining_rules import (
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.slices import with_slices
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
+from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from lingvo_pipe.pipeline.stage_choice.stage_boundaries import (
     choose_boundaries,
     count_stages,
+    whole_memory,
 )
+
+# For each device; with more, each slice is small, but their activations remain.
+_MAX_SLICES = 16
+_Sliced = tuple[InstantiableParams, Layout]
 
 
 def define_pipelining_params(p: hyperparams.Params) -> None:
@@ -163,69 +176,90 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Stages, their devices and their training schedule.
-
-    `replicas` are full names of devices, for each replica one per stage. `recomputed`
-    says for each cell whether it is recomputed where the schedule recomputes.
-    """
-
-    boundaries: list[int]
-    replicas: list[list[str]]
-    num_batch_shards: int
-    schedule: Schedule
-    recomputed: list[bool]
-
-    def schedule_or(self, given: Schedule | None, path: str) -> Schedule:
-        """Returns the given training schedule, or the layout's own if it is None.
-
-        Raises:
-            ValueError: if it can't finish, has no backward passes, or is made for other
-                stages, devices or micro-batches.
-        """
-        layout_schedule = self.schedule
-        if given is None:
-            return layout_schedule
-        if not isinstance(given, Schedule):
-            raise UserValueError(
-                f"{path}: expected a Schedule, or None for the layer's own; got "
-                f"{given!r}. Use make_schedule for one by its name."
-            )
-        with problems_of("schedule", path):
-            check(given)
-        if not given.has_backward:
-            raise UserValueError(
-                f"{path}: the schedule for ComputeGradients has no backward passes. "
-                "Use ComputeMetrics."
-            )
-        number, devices = (
-            layout_schedule.num_micro_batches,
-            layout_schedule.device_of_stage(),
-        )
-        given_number, given_devices = given.num_micro_batches, given.device_of_stage()
-        if (given_number, given_devices) != (number, devices):
-            raise UserValueError(
-                f"{path}: expected a schedule for {number} micro-batches and devices "
-                f"{devices} by stage; got one for {given_number} and {given_devices}. "
-                "Make it from the layer's sizes."
-            )
-        return given
-
-
 def make_layout(p: InstantiableParams, path: str) -> Layout:
-    """Returns the layout that the params of the layer at `path` define.
+    """Cuts the cells in the params of the layer at `path`, and returns the layout.
 
     Raises:
-        ValueError: if they are invalid, except for `tied`, which needs the layers.
+        ValueError: if params are invalid, or no stages fit into `memory_limit`. Then
+            the error names the slices that would fit, if there are any.
     """
     check_each_param(p, path)
+    if p.slices is None:
+        try:
+            return _layout(p, path)
+        except DoesNotFitError as error:
+            if not error.has_oversized_cell:
+                raise
+            fit = _fewest_slices(p, path)
+            if fit is None:
+                raise
+            hint = f"Or cut layers: it fits with slices={fit[0]}, which 'auto' finds."
+            raise DoesNotFitError(str(error), path=error.path, hint=hint) from error
+    sliced, layout = (_auto if is_auto(p.slices) else _sliced)(p, path)
+    p.Set(cell_tpl=sliced.cell_tpl, tied=sliced.tied, slices=None)
+    return layout
+
+
+def _sliced(p: InstantiableParams, path: str) -> _Sliced:
+    p = with_slices(p, path)
+    return p, _layout(p, path)
+
+
+def _auto(p: InstantiableParams, path: str) -> _Sliced:
+    if p.memory_limit is None or not is_auto(p.splits):
+        raise UserValueError(
+            path=f"{path}.slices",
+            expected="a map of slices, or 'auto' with memory_limit and splits='auto'",
+            got=Words(
+                f"'auto' with memory_limit={p.memory_limit}, splits={p.splits!r}"
+            ),
+        )
+    if (fit := _fewest_slices(p, path)) is not None:
+        slices, sliced = fit
+        if slices:
+            text = "%s.slices: 'auto' cuts %s. To keep these slices, list them."
+            tf.get_logger().warning(text, path, slices)
+        return sliced
+    try:
+        return _sliced(p.Copy().Set(slices={}), path)
+    except DoesNotFitError as error:
+        raise DoesNotFitError(
+            f"{path}.slices: 'auto' found no slices that fit into "
+            f"memory_limit={p.memory_limit}. Without slices: {error}",
+            path=f"{path}.slices",
+        ) from error
+
+
+def _fewest_slices(
+    p: InstantiableParams, path: str
+) -> tuple[dict[str, int], _Sliced] | None:
+    """Returns slices that fit into the limit, or None if none are found."""
+    memory, num_cells = whole_memory(p, path), len(p.cell_tpl)
+    num_devices = len(p.devices) // p.num_replicas
+    if memory.held(0, num_cells) > num_devices * p.memory_limit:
+        return None  # However it is cut.
+
+    def attempt(slices: dict[str, int]) -> tuple[_Sliced | None, float]:
+        try:
+            return _sliced(p.Copy().Set(slices=slices), path), p.memory_limit
+        except DoesNotFitError as error:
+            return None, error.smallest_limit
+        except UserValueError:  # Fewer cells than stages, or ties across dimensions.
+            return None, 0.0
+
+    max_slices = _MAX_SLICES * num_devices
+    return fewest_slices(p, memory.by_cell(), p.memory_limit, max_slices, attempt)
+
+
+def _layout(p: InstantiableParams, path: str) -> Layout:
+    """Returns the layout of the cells as they are, by checked params."""
     per_device = p.stages_per_device
     num_stages = count_stages(p, path)
     if num_stages % per_device:
         raise UserValueError(
-            f"{path}.stages_per_device: expected a divisor of the number of stages, "
-            f"{num_stages}, got {per_device}. Change it, or splits."
+            path=f"{path}.stages_per_device",
+            expected=f"a divisor of the number of stages, {num_stages}",
+            got=per_device,
         )
     num_batch_shards = count_batch_shards(p, path)
     num_devices = num_stages // per_device
@@ -255,5 +289,43 @@ def make_layout(p: InstantiableParams, path: str) -> Layout:
         for stage, end in enumerate(boundaries[:-1])
         if p.cell_tpl[end - 1].cls is LocalLossLayer
     ]
-    schedule = make(block_boundaries=block_boundaries)
+    if block_boundaries:
+        schedule = make(block_boundaries=block_boundaries)
     return Layout(boundaries, replicas, num_batch_shards, schedule, recomputed)
+
+
+def checked_schedule(given: Schedule | None, layout: Layout, path: str) -> Schedule:
+    """Returns a training schedule given to a layer, or the layout's own if it is None.
+
+    Raises:
+        ValueError: if it can't finish, has no backward passes, or is made for other
+            stages, devices or micro-batches.
+    """
+    own, name = layout.schedule, f"{path}.schedule"
+    if given is None:
+        return own
+    if not isinstance(given, Schedule):
+        raise UserValueError(
+            path=name,
+            expected="a Schedule, or None for the layer's own",
+            got=given,
+            hint="Use make_schedule for one by its name.",
+        )
+    with problems_of("schedule", path):
+        check(given)
+    if not given.has_backward:
+        raise UserValueError(
+            path=name,
+            expected="a schedule with backward passes",
+            got=Words("none"),
+            hint="Use ComputeMetrics.",
+        )
+    sizes, own_sizes = (
+        (x.num_micro_batches, x.device_of_stage()) for x in (given, own)
+    )
+    if sizes != own_sizes:
+        text = "{} micro-batches, by stage devices {}".format
+        raise UserValueError(
+            path=name, expected=text(*own_sizes), got=Words(text(*sizes))
+        )
+    return given

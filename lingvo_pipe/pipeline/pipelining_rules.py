@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserError, UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
@@ -30,9 +30,11 @@ def check_each_param(p: InstantiableParams, path: str) -> None:
     """Raises ValueError about the first param of the layer at `path` that is wrong."""
     if left := [name for name in PLANNED if is_auto(p.Get(name))]:
         raise UserValueError(
-            f"{path}.{left[0]}: {' and '.join(left)} must be resolved before a "
-            f"pipeline is created, got 'auto'. Set {' and '.join(left)}, or call "
-            "resolve_pipeline, which measures the devices, as the trainer does."
+            path=f"{path}.{left[0]}",
+            expected=f"resolved values of {' and '.join(left)}",
+            got="auto",
+            hint="Set them, or call resolve_pipeline, which measures the devices, as "
+            "the trainer does.",
         )
     for name, rule in _RULES.items():
         value = p.Get(name)
@@ -59,14 +61,12 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
             path=f"{path}.num_batch_shards",
             expected=f"a multiple of num_replicas, {p.num_replicas}",
             got=num_batch_shards,
-            hint="Leave it None, or change one of them.",
         )
     if p.num_micro_batches % num_batch_shards:
         raise UserValueError(
             path=f"{path}.num_micro_batches",
             expected=f"a multiple of {name}, {num_batch_shards}",
             got=p.num_micro_batches,
-            hint="Change one of them.",
         )
     return num_batch_shards
 
@@ -81,28 +81,33 @@ def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None
         f"{x.path} in {layer.path}" for layer, x in below if isinstance(x, kind)
     ):
         raise UserValueError(
-            f"{path}.cell_tpl: expected no pipeline inside a cell, which runs on one "
-            f"device; got {pipelines}. List the inner pipeline's cells in cell_tpl "
-            "instead."
+            path=f"{path}.cell_tpl",
+            expected="no pipeline inside a cell, which runs on one device",
+            got=Words(pipelines),
+            hint="List the inner pipeline's cells in cell_tpl instead.",
         )
     if losses := ", ".join(
         x.path for layer, x in below if isinstance(x, LocalLossLayer) and x is not layer
     ):
         raise UserValueError(
-            f"{path}.cell_tpl: expected each LocalLossLayer to be a cell, because the "
-            f"pipeline gives it the targets; got {losses} inside another layer. List "
-            "the layers of the outer layer in cell_tpl."
+            path=f"{path}.cell_tpl",
+            expected="each LocalLossLayer to be a cell, which gets the targets",
+            got=Words(f"{losses} inside another layer"),
+            hint="List the layers of the outer layer in cell_tpl.",
         )
 
 
 @contextlib.contextmanager
 def problems_of(name: str, path: str) -> Iterator[None]:
-    """Prefixes errors within with a param's path, for the layer at `path`."""
+    """Makes errors within ones about a param of the layer at `path`."""
     try:
         yield
     except ValueError as error:
+        if isinstance(error, UserError) and error.expected:
+            error.path = error.path or name
+            raise error.within(path) from error
         text = str(error).removeprefix(f"{name}: ")
-        raise UserValueError(f"{path}.{name}: {text}") from error
+        raise UserValueError(f"{path}.{name}: {text}", path=f"{path}.{name}") from error
 
 
 Predicate = Callable[[Any, InstantiableParams], bool]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.errors import UserValueError, Words, raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.slicing import num_units, slice_name, slices_of
 from lingvo_pipe.layers.model_size import trained_paths
@@ -63,38 +62,37 @@ def parts_below(
 
 def _check(p: InstantiableParams, path: str) -> None:
     max_slices, problems = sliceable_paths(p.cell_tpl), []
+    can_be_cut = [k for k, number in max_slices.items() if number > 1]
+
+    def add(expected: str, got: Any, **hints: Any) -> None:
+        problem = {"path": f"{path}.slices", "expected": expected, "got": got}
+        problems.append(UserValueError(**problem, **hints))
+
     for name, number in p.slices.items():
         if name not in max_slices:
-            near = _did_you_mean(name, p.cell_tpl, max_slices)
-            problems.append(
-                f"{name!r} is not a cell, or a part of one, that can be cut.{near}"
+            cell_path = _by_cell_name(name, p.cell_tpl)
+            names = can_be_cut if cell_path not in max_slices else []
+            hint = "" if names else f"Did you mean {cell_path!r}?"
+            add(
+                "a cell, or a part of one, that can be cut",
+                name,
+                names=names,
+                hint=hint,
             )
-        elif max_slices[name] == 1 and number > 1:
-            problems.append(f"{name!r} can't be cut into slices.")
         elif number > max_slices[name]:
-            problems.append(
-                f"expected at most {max_slices[name]} slices of {name!r}, one for each "
-                f"head, channel or token; got {number}."
-            )
+            # One for each head, channel or token.
+            add(f"at most {max_slices[name]} of {name!r}", number)
         if inner := [k for k in p.slices if k.startswith(f"{name}.")]:
-            problems.append(f"{name!r} contains {', '.join(inner)}: list one of them.")
-    if problems:
-        can = [k for k, number in max_slices.items() if number > 1]
-        shown = ", ".join(can[:8]) + (", ..." if len(can) > 8 else "")
-        raise UserValueError(
-            f"{path}.slices: {' '.join(problems)} These can be cut: {shown or 'none'}."
-        )
+            add(f"either {name!r} or its parts", [name, *inner])
+    shown = ", ".join(can_be_cut[:8]) + (", ..." if len(can_be_cut) > 8 else "")
+    raise_problems(problems, f"These can be cut: {shown or 'none'}.")
 
 
-def _did_you_mean(
-    name: str, cells: Sequence[InstantiableParams], max_slices: Mapping[str, int]
-) -> str:
-    """Returns a hint to the path of a layer that is called by its cell's name."""
+def _by_cell_name(name: str, cells: Sequence[InstantiableParams]) -> str:
+    """Returns the path of a layer that is called by its cell's name, or ""."""
     first, dot, part_path = name.partition(".")
-    for i, cell in enumerate(cells):
-        if cell.name == first and (path := f"cells[{i}]{dot}{part_path}") in max_slices:
-            return f" Did you mean {path!r}?"
-    return did_you_mean(name, [k for k, number in max_slices.items() if number > 1])
+    indices = [i for i, cell in enumerate(cells) if cell.name == first]
+    return f"cells[{indices[0]}]{dot}{part_path}" if indices else ""
 
 
 def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
@@ -136,10 +134,9 @@ class _Ties:
             ends = [self._slices.get(x, [x]) for x in (tied, owner)]
             if len(ends[0]) != len(ends[1]):
                 raise UserValueError(
-                    f"{param}: expected the same slices of {tied} and {owner}, which "
-                    f"are tied; got {len(ends[0])} and {len(ends[1])}. Cut the cells "
-                    f"of {', '.join(sorted({*self._tied, *self._tied.values()}))} "
-                    "alike."
+                    path=param,
+                    expected=f"equal numbers of slices of the tied {tied} and {owner}",
+                    got=Words(f"{len(ends[0])} and {len(ends[1])}"),
                 )
             ties.update(zip(*ends, strict=True))
         return ties

@@ -63,9 +63,11 @@ def _builder() -> Any:
 
 REFUSED: dict[str, Callable[[], Any]] = {
     "expected a pure function": lambda: _pipelined(_Stateful),
-    "expected a value for every registered accumulator": lambda: _pipelined(_Forgets),
-    "it reads the variables": lambda: _pipelined(_ReadsVars),
-    "traces the layer permanently": lambda: _pipelined(_Weight).AddFunction("f", abs),
+    "expected a value for every accumulator": lambda: _pipelined(_Forgets),
+    "expected weights as arguments": lambda: _pipelined(_ReadsVars),
+    "expected AddFunction before the first run": lambda: _pipelined(
+        _Weight
+    ).AddFunction("f", abs),
     "where it creates its parts": lambda: _weight().CreateChild("x", _Weight.Params()),
     "expected a child's name that no sibling has": lambda: (
         _builder()._Seq("s", _builder()._Id("a"), _builder()._Id("a")).Instantiate()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lingvo_pipe.local_parallelism.blocks import SCHEMES, Block, make_blocks
+from tests.support.errors import fails
 
 
 def _blocks(scheme: str, num_layers: int) -> list[Block]:
@@ -23,7 +26,7 @@ def test_four_layers_are_as_in_the_figure() -> None:
     ]
 
 
-@pytest.mark.parametrize("num_layers", range(1, 12))
+@pytest.mark.parametrize("num_layers", [1, 2, 3, 11])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_each_layer_belongs_to_one_block(scheme: str, num_layers: int) -> None:
     blocks = _blocks(scheme, num_layers)
@@ -33,13 +36,13 @@ def test_each_layer_belongs_to_one_block(scheme: str, num_layers: int) -> None:
     assert all(block.end + block.ahead <= num_layers for block in blocks)
 
 
-@pytest.mark.parametrize("num_layers", range(2, 12))
+@pytest.mark.parametrize("num_layers", [2, 3, 11])
 def test_overlapping_blocks_are_all_pairs_of_neighbors(num_layers: int) -> None:
     pairs = [(b.begin, b.end + b.ahead) for b in make_blocks("overlapping", num_layers)]
     assert pairs == [(k, k + 2) for k in range(num_layers - 1)]
 
 
-@pytest.mark.parametrize("num_layers", range(1, 12))
+@pytest.mark.parametrize("num_layers", [1, 2, 11])
 def test_schemes_meet(num_layers: int) -> None:
     assert make_blocks("chunked", num_layers, 1) == _blocks(
         "backpropagation", num_layers
@@ -50,15 +53,20 @@ def test_schemes_meet(num_layers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "got"),
     [
-        (("greedi", 4), "'greedi'.*'greedy'"),
-        (("greedy", 4, 2), r"^chunks\b.*\b2\b.*'greedy'.*task\.local\.chunks"),
-        (("chunked", 4), r"^chunks\b.*None.*'chunked'.*task\.local\.chunks"),
-        (("chunked", 4, 5), r"\b4\b.*\b5\b"),
-        (("chunked", 4, [2, 3]), r"^chunks\b.*\b4\b.*\[2, 3\].*\b3\b"),
+        (("greedy", 4, 2), "2 with scheme='greedy'"),
+        (("chunked", 4), "None with scheme='chunked'"),
+        (("chunked", 4, 5), 5),
+        (("chunked", 4, [2, 3]), [2, 3]),
+        (("chunked", 4, "2"), "2"),
     ],
 )
-def test_invalid_schemes_are_refused(arguments: tuple, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_invalid_chunks_are_refused(arguments: tuple, got: Any) -> None:
+    with fails(path="chunks", got=got):
         make_blocks(*arguments)
+
+
+def test_unknown_schemes_are_refused() -> None:
+    with fails():
+        make_blocks("greedi", 4)

@@ -54,7 +54,7 @@ MUTATIONS = (
     ),
     Mutation(
         "gradient of a second user dropped",
-        "lingvo_pipe/pipeline/loops/placed_layer.py",
+        "lingvo_pipe/pipeline/loops/traced_layers.py",
         "gradient if before is None else before + gradient",
         "gradient",
         ("tests/pipeline/crossing_test.py",),
@@ -125,7 +125,7 @@ MUTATIONS = (
     ),
     Mutation(
         "tied gradients not summed",
-        "lingvo_pipe/pipeline/execution/update_function.py",
+        "lingvo_pipe/pipeline/loops/stage_update.py",
         "else flat[first] + flat[i]",
         "else flat[first]",
         ("tests/pipeline/whole_model_test.py",),

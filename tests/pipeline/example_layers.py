@@ -11,9 +11,10 @@ from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.convolution import Conv2DLayer, GlobalAveragePoolingLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.layers.sequential import SequentialLayer, as_args
 from lingvo_pipe.layers.softmax_cross_entropy import softmax_cross_entropy
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -48,6 +49,43 @@ class ResidualLayer(BaseLayer):
             mask=state.mask,
             absent=None,
         )
+
+
+class FunctionLayer(BaseLayer):
+    """Computes a function of its inputs, without weights."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("function", None, "What FProp computes.")
+        return p
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        return self.params.function(*args)
+
+
+def function_cell(function: Any) -> InstantiableParams:
+    return FunctionLayer.Params().Set(function=function)
+
+
+class CountingLayer(BaseLayer):
+    """A dense layer that counts how often it is traced."""
+
+    traces = 0
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("dim", 3, "Channels.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([self.params.dim] * 2))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        CountingLayer.traces += 1
+        return tf.matmul(x, theta.w)
 
 
 class EnterLayer(BaseLayer):
@@ -162,9 +200,8 @@ def gradients(
 
 
 def plain_outputs(layer: PipeliningLayer, inputs: Any) -> Any:
-    """Returns the outputs of the cells one after another, without a pipeline."""
+    """Returns the outputs of the layers one after another, without a pipeline."""
     outputs: Any = tuple(inputs)
-    for cell in layer.cells:
-        args = outputs if isinstance(outputs, tuple) else (outputs,)
-        outputs = cell.FProp(cell.theta, *args)
+    for one in [*layer.before, *layer.cells]:
+        outputs = one.FProp(one.theta, *as_args(outputs))
     return outputs

@@ -30,6 +30,7 @@ from tests.pipeline.example_layers import (
 from tests.pipeline.local_blocks import batch, cells, dense
 from tests.pipeline.plain_model import bytes_of
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 RATE = 0.3
 FIRST_STEP = 5
@@ -181,13 +182,16 @@ def test_only_credits_cross_the_boundary_of_a_block_backward() -> None:
     assert found == forward | {(boundaries, tf.bool) for boundaries in (b"10", b"21")}
 
 
-def test_stages_share_no_weights() -> None:
-    layer = pipeline([dense()] * 3, 3, 1, tied={"cells_2/w": "cells_0/w"})
-    with pytest.raises(ValueError, match=r"\bpipe\.tied\b.*\bpipe/cells_2/w\b"):
-        _steps(layer)
-
-
-def test_a_prologue_is_refused() -> None:
-    layer = pipeline([dense()], 1, 1, before_tpl=[dense()])
-    with pytest.raises(ValueError, match=r"\bpipe\.before_tpl\b.*\bcell_tpl\b"):
-        _steps(layer)
+@pytest.mark.parametrize(
+    ("params", "path", "got"),
+    [
+        ({"tied": {"cells_2/w": "cells_0/w"}}, "pipe.tied", ["pipe/cells_2/w"]),
+        ({"before_tpl": [dense()]}, "pipe.before_tpl", [dense()]),
+        ({"num_batch_shards": 2}, "pipe.num_batch_shards", 2),
+    ],
+)
+def test_each_stage_updates_its_own_weights(
+    params: dict[str, Any], path: str, got: Any
+) -> None:
+    with fails(path=path, got=got):
+        _steps(pipeline([dense()] * 3, 3, 2, **params))

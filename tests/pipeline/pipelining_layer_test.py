@@ -16,7 +16,6 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from tests.pipeline.example_layers import (
@@ -29,6 +28,7 @@ from tests.pipeline.example_layers import (
     state_batch,
     state_cells,
 )
+from tests.support.errors import fails
 
 
 def test_weights_live_on_the_device_of_their_stage() -> None:
@@ -40,7 +40,7 @@ def test_weights_live_on_the_device_of_their_stage() -> None:
             assert variable.device == layer.devices[stage]
     assert len(set(layer.devices)) == layer.num_stages == 3
     for i in (-1, 6):
-        with pytest.raises(ValueError, match=rf"\bpipe\D*\b6\D* {i}\b"):
+        with fails(path="pipe.stage_of_cell", got=i):
             layer.stage_of_cell(i)
 
 
@@ -170,34 +170,8 @@ def test_a_gradient_through_metrics_is_refused() -> None:
         metrics = layer.ComputeMetrics(layer.theta, inputs, targets, loss_fn)
         trained = layer.ComputeGradients(layer.theta, inputs, targets, loss_fn)
     for result in (metrics.loss[0], trained.metrics.loss[0]):
-        with pytest.raises(ValueError, match="ComputeMetrics.*ComputeGradients"):
+        with fails():
             tape.gradient(result, layer.vars.cells[1].dense.w)
-
-
-@pytest.mark.parametrize(
-    ("params", "pattern"),
-    [
-        ({"cell_tpl": []}, r"\bpipe\.cell_tpl\b.*\[\]"),
-        ({"num_micro_batches": 0}, r"\bpipe\.num_micro_batches\D*\b1\D* 0\b"),
-        ({"num_micro_batches": 2.0}, r"\bpipe\.num_micro_batches\D*\b1\D* 2\.0\b"),
-        ({"splits": "2"}, r"\bpipe\.splits\b.*'auto'.*'2'"),
-        ({"splits": True}, r"\bpipe\.splits\b.*'auto'.*\bTrue\b"),
-        (
-            {"splits": 2, "devices": "cpu:0,cpu:1"},
-            r"\bpipe\.devices\b.*'cpu:0,cpu:1'",
-        ),
-        ({"splits": 7}, r"\bpipe\.splits\D*\b1\D*\b6\D*\b7\b"),
-        ({"splits": [2, 2, 6]}, r"\bpipe\.splits\b.*\[2, 2, 6\]\D*\b1\b"),
-        (
-            {"splits": 3, "devices": ["/device:CPU:0"]},
-            r"\bpipe\.devices\D*\b3\D*\['/device:CPU:0'\]",
-        ),
-    ],
-)
-def test_impossible_params_are_refused(params: dict[str, Any], pattern: str) -> None:
-    p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=state_cells())
-    with pytest.raises(ValueError, match=pattern):
-        p.Set(**params).Instantiate()
 
 
 def test_stages_of_equal_cells_keep_their_own_statistics() -> None:
@@ -214,18 +188,23 @@ def test_stages_of_equal_cells_keep_their_own_statistics() -> None:
     assert not bool(tf.reduce_all(accumulators[0].sum == accumulators[2].sum))
 
 
-def test_a_schedule_for_other_stages_is_refused() -> None:
+CUT_OFF = Schedule(3, 4, tuple(column[:-1] for column in gpipe(3, 4).columns))
+IDLE = dataclasses.replace(gpipe(3, 4), columns=(*gpipe(3, 4).columns, ()))
+
+
+@pytest.mark.parametrize(
+    "schedule", [gpipe(2, 4), gpipe(3, 2), CUT_OFF, "1f1b", gpipe(3, 4).forward_part()]
+)
+def test_a_schedule_for_other_stages_is_refused(schedule: Any) -> None:
     layer, batch = pipeline(image_cells(), 3, 4), image_batch(8)
-    with pytest.raises(
-        ValueError, match=r"\bpipe\b.*\{0: 0, 1: 1, 2: 2\}.*\{0: 0, 1: 1\}"
-    ):
-        gradients(layer, batch, schedule=gpipe(2, 4))
-    cut_off = Schedule(3, 4, tuple(column[:-1] for column in gpipe(3, 4).columns))
-    with pytest.raises(ValueError, match=r"\bpipe\b.*micro-batch 3\b.*stage 2\b"):
-        gradients(layer, batch, schedule=cut_off)
-    name: Any = "1f1b"
-    with pytest.raises(ValueError, match=r"\bpipe\b.*'1f1b'"):
-        gradients(layer, batch, schedule=name)
+    with fails(path="pipe.schedule"):
+        gradients(layer, batch, schedule=schedule)
+
+
+def test_a_device_without_operations_is_refused() -> None:
+    layer = pipeline(image_cells(), 3, 4)
+    with fails():
+        gradients(layer, image_batch(8), schedule=IDLE)
 
 
 def test_gradients_may_be_computed_in_evaluation() -> None:
@@ -238,11 +217,3 @@ def test_gradients_may_be_computed_in_evaluation() -> None:
     weight = layer.vars.cells[0].sub[0].w
     want = tape.gradient(loss, weight)
     np.testing.assert_allclose(result.gradients.cells[0].sub[0].w, want, atol=1e-6)
-
-
-def test_a_device_without_operations_is_refused() -> None:
-    layer = pipeline(state_cells(), 2, 2)
-    idle = gpipe(2, 2)
-    idle = dataclasses.replace(idle, columns=(*idle.columns, ()))
-    with pytest.raises(ValueError, match=r"\bdevices \[2\]"):
-        gradients(layer, state_batch(4), schedule=idle)

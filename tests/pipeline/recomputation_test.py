@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from tests.pipeline.example_layers import gradients, loss_fn
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 DIM = 3
 NUM_CELLS = 4
@@ -91,8 +91,7 @@ def test_a_file_with_recomputation_keeps_it(tmp_path: Path, schedule: str) -> No
         assert layout.schedule == FILES[schedule]
         assert layout.recomputed == [i in cells for i in range(NUM_CELLS)]
     for policy in POLICIES:
-        named = rf"\bpipe\.schedule\b.*\brecompute='{policy}'.*\bRECOMPUTE\b"
-        with pytest.raises(ValueError, match=named):
+        with fails(path="pipe.schedule"):
             _layout(tmp_path, schedule, recompute=policy)
 
 
@@ -146,6 +145,5 @@ def test_recomputation_with_deferred_weight_gradients_saves_memory() -> None:
 def test_a_file_that_does_not_train_is_refused_with_the_layer(tmp_path: Path) -> None:
     path = tmp_path / "forward.csv"
     write_csv(gpipe(2, 3).forward_part(), path)
-    named = rf"\bpipe\.schedule\b.*{re.escape(str(path))}.*\bbackward\b"
-    with pytest.raises(ValueError, match=named):
+    with fails(path="pipe.schedule"):
         _params(splits=2, num_micro_batches=3, schedule=str(path)).Instantiate()

@@ -9,17 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from tests.pipeline.example_layers import (
+    CountingLayer,
     gradients,
     image_batch,
     image_cells,
@@ -27,20 +25,6 @@ from tests.pipeline.example_layers import (
     pipeline,
     raw_values,
 )
-
-
-class CountingLayer(BaseLayer):
-    """A dense layer that counts how often it is traced."""
-
-    traces = 0
-
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        self.CreateVariable("w", WeightParams([3, 3]))
-
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        CountingLayer.traces += 1
-        return tf.matmul(x, theta.w)
 
 
 def _counting(
@@ -105,15 +89,6 @@ def test_variables_are_read_by_one_node_per_layer_and_give_the_same_bytes() -> N
         assert (own is None) == (expected is None)
         if own is not None:
             np.testing.assert_array_equal(own, expected)
-
-
-def test_the_metrics_of_variables_refuse_an_outer_tape() -> None:
-    layer = pipeline([FCLayer.Params().Set(input_dim=3, output_dim=3)] * 2, 2, 2)
-    inputs, targets = _ones(4)
-    with tf.GradientTape() as tape:
-        result = layer.ComputeGradients(layer.vars, inputs, targets, loss_fn)
-    with pytest.raises(UserValueError):
-        tape.gradient(result.metrics.loss[0], tf.nest.flatten(layer.vars))
 
 
 def test_another_run_of_the_same_shapes_traces_nothing() -> None:

@@ -86,18 +86,6 @@ def test_training_leaves_the_bytes_of_one_stage(
     _assert_same(trainings.state_after(name, p), want)
 
 
-@pytest.mark.parametrize("recompute", POLICIES)
-@pytest.mark.parametrize("num_devices", NUMS_DEVICES)
-@pytest.mark.parametrize("model", MODELS)
-def test_a_file_with_recomputation_admits_no_policy(
-    tmp_path: Path, model: str, num_devices: int, recompute: str
-) -> None:
-    _, p = task_params(tmp_path, model, num_devices, "recomputing.csv", recompute)
-    named = rf"\btask/pipeline\b.*\brecompute='{recompute}'.*\bRECOMPUTE\b"
-    with pytest.raises(ValueError, match=named):
-        p.Instantiate()
-
-
 def _state_after_steps(name: str, **pipeline: Any) -> dict[str, bytes]:
     """Returns the state after `TrainStep`, averages of the weights included."""
     p = TASKS[name].make_params().Set(name="task")

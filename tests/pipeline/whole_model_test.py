@@ -17,7 +17,13 @@ from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, loss_fn, state_batch
-from tests.pipeline.plain_model import micro_batches
+from tests.pipeline.plain_model import (
+    assert_close,
+    by_path,
+    micro_batches,
+    plain_gradients,
+)
+from tests.support.errors import fails
 
 DIM = 6
 
@@ -43,33 +49,9 @@ def _batch(size: int = 8) -> Any:
     return [x], targets
 
 
-def _plain_gradients(layer: PipeliningLayer, batch: Any) -> list[Any]:
-    """Returns the gradients of all variables, from a tape around the cells."""
-    inputs, targets = batch
-    variables = list(layer.VariablePaths().values())
-    step, first = tf.constant(3, tf.int64), tf.constant(0, tf.int64)
-    with ForwardContext(step=step, first_example=first), tf.GradientTape() as tape:
-        (x,) = inputs
-        for cell in layer.cells:
-            x = cell.FProp(cell.theta, x)
-        loss = loss_fn(x, targets).loss[0]
-    return tape.gradient(loss, variables)
-
-
-def _close(layer: PipeliningLayer, got: Any, want: list[Any]) -> None:
-    by_variable = {
-        v.ref(): g
-        for v, g in zip(tf.nest.flatten(layer.vars), tf.nest.flatten(got), strict=True)
-        if g is not None
-    }
-    for (path, v), b in zip(layer.VariablePaths().items(), want, strict=True):
-        if not v.trainable:
-            continue
-        b = tf.convert_to_tensor(b)
-        scale = float(tf.reduce_max(tf.abs(b)))
-        np.testing.assert_allclose(
-            by_variable[v.ref()], b, rtol=0, atol=2e-6 * scale, err_msg=path
-        )
+def _assert_plain(layer: PipeliningLayer, batch: Any, got: Any) -> None:
+    want = plain_gradients(layer, batch).gradients
+    assert_close(by_path(layer, got), want, 2e-6)
 
 
 class TableLayer(BaseLayer):
@@ -112,7 +94,7 @@ def test_a_tied_weight_is_one_and_its_gradients_are_summed() -> None:
         assert "pipe/cells_3/w" not in layer.VariablePaths()
         result = gradients(layer, batch)
         assert result.gradients.cells[3].w is None
-        _close(layer, result.gradients, _plain_gradients(layer, batch))
+        _assert_plain(layer, batch, result.gradients)
         bytes_by_stages.add(result.gradients.cells[0].w.numpy().tobytes())
     assert len(bytes_by_stages) == 1
 
@@ -126,20 +108,18 @@ def test_a_tied_weight_counts_once_on_a_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tied", "pattern"),
+    "tied",
     [
-        ({"cells_3/w": "cells_0/v"}, r"\bcells_3/w\b.*\bcells_0/v\b.*\].*'cells_0/w'"),
-        (
-            {"cells_0/w": "cells_3/w", "cells_3/w": "cells_0/w"},
-            r"\bcells_0/w\b.*\bcells_3/w\b.*\['cells_1/b', ",
-        ),
-        ({"cells_3/v": "cells_0/w"}, r"\['cells_3/v'\].*\].*'cells_3/w'"),
-        ({"cells_3/w": "cells_1/b"}, r"\bcells_3/w\b.*\(6, 6\).*\bcells_1/b\b.*\(6,\)"),
+        {"cells_3/w": "cells_0/v"},
+        {"cells_0/w": "cells_3/w", "cells_3/w": "cells_0/w"},
+        {"cells_3/v": "cells_0/w"},
+        {"cells_3/w": "cells_1/b"},
     ],
 )
-def test_impossible_ties_are_refused(tied: dict[str, str], pattern: str) -> None:
-    with pytest.raises(ValueError, match=pattern):
+def test_impossible_ties_are_refused(tied: dict[str, str]) -> None:
+    with fails() as info:
         _tied(1, tied=tied)
+    assert str(info.value).count("cells_") > 1
 
 
 def test_cells_pass_on_the_state_dtype() -> None:
@@ -170,10 +150,6 @@ def test_automatic_splits_balance_costs() -> None:
     assert [layer.stage_of_cell(i) for i in range(4)] == [0, 1, 1, 1]
     layer = _pipeline("auto", cell_costs=[1, 1, 1, 9], devices=devices)
     assert layer.boundaries == [3, 4]
-    with pytest.raises(ValueError, match=r"\bpipe\.input_shapes\b.*splits='auto'"):
-        _pipeline("auto", devices=devices)
-    with pytest.raises(ValueError, match=r"\bpipe\.devices\b.*splits='auto'"):
-        _pipeline("auto", cell_costs=[1] * 4)
 
 
 def test_recomputation_stashes_only_inputs() -> None:
@@ -207,20 +183,11 @@ def test_a_stage_may_have_nothing_to_train(frozen: type[BaseLayer], index: int) 
     cells.insert(index, frozen.Params())
     layer, batch = _pipeline(3, cell_tpl=cells), _batch()
     result = gradients(layer, batch)
-    _close(layer, result.gradients, _plain_gradients(layer, batch))
+    _assert_plain(layer, batch, result.gradients)
     with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:
         outputs = layer.FProp(layer.theta, *batch[0])
     weights = [v for v in layer.VariablePaths().values() if v.trainable]
     assert all(g is not None for g in tape.gradient(outputs, weights))
-
-
-def test_theta_of_other_shapes_is_refused() -> None:
-    layer, batch = _pipeline(), _batch()
-    theta = layer.theta
-    theta.cells[1].b = tf.zeros([1])
-    named = r"\bpipe\b.*\bcells\[1\]\.b\b.*\(1,\).*\(6,\)"
-    with pytest.raises(ValueError, match=named):
-        layer.ComputeGradients(theta, *batch, loss_fn)
 
 
 class AuxiliaryLossLayer(BaseLayer):

@@ -12,7 +12,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.local_parallelism.blocks import Block
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.splitting.cell_costs import pipeline_costs
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.pipeline_inputs import batch_placeholders

@@ -9,7 +9,7 @@ also finds the first values that are not finite.
 import contextlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,11 +19,10 @@ from lingvo_pipe.core.error_causes import likely_cause
 from lingvo_pipe.core.error_text import frames_text, plain_message
 from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.core.nests import map_present
-from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
-from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
+from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers, Values
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
@@ -49,42 +48,41 @@ def diagnose(
     devices: Sequence[str],
     traced: TracedLayers,
     arguments: LoopArguments,
-    weights: Sequence[Sequence[list[tf.Tensor]]],
-    mini_batch: Mapping[str, Any],
+    weights: Sequence[list[tf.Tensor]],
     trains: bool,
 ) -> None:
     """Runs the layers one by one, eagerly, forward and, if it `trains`, backward.
 
-    The stages, each on one of `devices`, were made from `traced`. Weights are flat,
-    for each stage and layer. The mini-batch has names for its values.
+    The stages, each on one of `devices`, were made from `traced`. Weights are flat, for
+    each layer and the loss.
 
     Raises:
         tf.errors.OpError: the error of the operation that fails, with the layer's path.
         FloatingPointError: if no operation fails but values are not finite, with the
             path of the layer that made the first of them.
     """
-    not_finite = NotFinite()
+    run, not_finite = arguments.run, NotFinite()
+    mini_batch = {"input": run.inputs, "target": run.targets}
     not_finite.inspect("the mini-batch", _by_path("", mini_batch))
-    placed = [
-        (layer, device, layer_weights)
-        for stage, device, stage_weights in zip(stages, devices, weights, strict=True)
-        for layer, layer_weights in zip(stage.layers, stage_weights, strict=True)
+    placed = [layer for stage in stages for layer in stage.layers]
+    layer_devices = [
+        device
+        for stage, device in zip(stages, devices, strict=True)
+        for _ in stage.layers
     ]
     layers = [
-        _Layer(traced, i, stage, device, layer_weights, not_finite)
-        for i, (stage, (_, device, layer_weights)) in enumerate(
-            zip(stages_of_one([layer for layer, *_ in placed]), placed, strict=True)
-        )
+        _Layer(traced, i, stage, layer_devices[i], weights[i], not_finite)
+        for i, stage in enumerate(stages_of_one(placed))
     ]
-    for m in range(len(arguments.first_examples)):
-        num = arguments.num_examples
+    for m in range(len(run.first_examples)):
+        num = run.num_examples
         call_context = CallContext(
-            step=arguments.step,
-            first_example=arguments.first_examples[m],
+            step=run.step,
+            first_example=run.first_examples[m],
             num_examples=None if num is None else num[m],
             loss_scale=arguments.loss_scale,
         )
-        values = {i: x[m] for i, x in enumerate(arguments.batch)}
+        values = {i: x[m] for i, x in enumerate(run.batch)}
         stashes = [layer.forward(call_context, values, m) for layer in layers]
         gradients: Values = {}
         if trains:
@@ -197,7 +195,7 @@ class _Layer:
             )
             gradients.update(totals)
             (accumulators,) = stage.gradients.unpack(packs)
-            of_weights = functions.unpack_gradients(accumulators)
+            of_weights = functions.gradients.unpack(accumulators)
         pairs = zip(self._weight_names, functions.phases.has_gradient, strict=True)
         names = [f"gradient of {name}" for name, has_gradient in pairs if has_gradient]
         self._not_finite.inspect(label, zip(names, of_weights, strict=True))

@@ -29,7 +29,6 @@ def warn_of_unreached_weights(traced: TracedLayers) -> None:
 
 
 def _unreached_weights(traced: TracedLayers) -> list[str]:
-    """Returns the paths of trained weights that no loss reaches, in order."""
     *layer_calls, loss = zip(traced.values, traced.traces, strict=True)
     reached = set(loss[0].gives)
     reach_of_trace: dict[tuple[int, tuple[int, ...]], tuple[set[int], set[int]]] = {}

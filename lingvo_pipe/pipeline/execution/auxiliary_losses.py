@@ -10,7 +10,7 @@ not scaled.
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.run_data import RunArguments
@@ -99,9 +99,9 @@ def weight_graph(
     cut = CutGraph(loss.graph, loss.call_context, [], [[weight]])
     if {x.ref() for x in cut.needed(0)} - {x.ref() for x in targets}:
         raise UserValueError(
-            "The weight of the task's loss depends on the predictions. It must depend "
-            "only on the targets where layers add losses, blocks have their own, or "
-            "several steps run in one call, because it is needed beforehand. Compute "
-            "the weight in ComputeLoss, or your loss_fn, from the targets."
+            path="ComputeLoss.loss",
+            expected="a weight that depends only on the targets, because layers add "
+            "losses, blocks have their own, or several steps run in one call",
+            got=Words("one that depends on the predictions"),
         )
     return cut, weight, targets

@@ -1,20 +1,11 @@
 """Build cache: objects that take long to build, reused by later calls."""
 
-import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
 from lingvo_pipe.core.garbage import collected_seldom
-from lingvo_pipe.pipeline.execution.pipeline_function import (
-    PipelineFunction,
-    specs_for_any_number,
-)
-from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
-from lingvo_pipe.pipeline.loops.run_data import RunArguments
-from lingvo_pipe.pipeline.schedules.table import Table
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
 Built = TypeVar("Built")
 
@@ -50,38 +41,3 @@ class BuildCache(Generic[Built]):
             with collected_seldom():
                 self._built[key] = build(*args)
         return self._built[key]
-
-
-class FunctionCache(BuildCache[PipelineFunction]):
-    """Functions of one pipeline, built at their first use."""
-
-    def __init__(self, spec: PipelineSpec):
-        """Initializes a cache of functions that share `spec` except tables and loss."""
-        super().__init__(
-            spec.name,
-            "Give batches of few shapes, and the same loss function instead of a new "
-            "lambda in each call.",
-        )
-        self._spec = spec
-
-    def function(
-        self,
-        tables: Sequence[Table],
-        arguments: RunArguments,
-        loss_fn: LossFunction | None,
-        do_eval: bool,
-        input_gradients: bool,
-    ) -> PipelineFunction:
-        """Returns the function for a run with these arguments, built if needed."""
-        specs = repr(specs_for_any_number(arguments))
-        structure = tuple(table.structure for table in tables)
-        key = structure, loss_fn, do_eval, input_gradients, specs
-        spec = dataclasses.replace(
-            self._spec,
-            tables=tables,
-            loss_fn=loss_fn,
-            do_eval=do_eval,
-            trains=any(table.trains for table in tables),
-            input_gradients=input_gradients,
-        )
-        return self.get(key, PipelineFunction, spec, arguments)

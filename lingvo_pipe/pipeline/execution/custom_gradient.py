@@ -85,8 +85,8 @@ def _final(
 
 def _refuse_second(*unused: tf.Tensor) -> list[Any]:
     raise UserValueError(
-        "A PipeliningLayer has no second derivatives, because its runs stash nothing "
-        "for them. For a penalty on gradients use the layers without a pipeline."
+        "A PipeliningLayer has no second derivatives.",
+        hint="For a penalty on gradients use the layers without a pipeline.",
     )
 
 

@@ -16,13 +16,12 @@ from lingvo_pipe.pipeline.execution.replicas import (
     join_batch_shards,
     summed_accumulators,
 )
-from lingvo_pipe.pipeline.execution.update_function import pack_trained
-from lingvo_pipe.pipeline.loops.gradient_accumulators import finish_accumulation
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
+from lingvo_pipe.pipeline.loops.packed_phases import finish_accumulation
 from lingvo_pipe.pipeline.loops.run_data import LoopResults, RunArguments, RunResults
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_update import pack_trained
 from lingvo_pipe.pipeline.loops.stash import Pack
-from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer, TracedLayers
 from lingvo_pipe.pipeline.tracing.loss_function import Total
 
 
@@ -39,8 +38,8 @@ def results_of(
     `shards` come from `emit_batch_shards`. `thetas` are specs of each layer's weights.
     """
     joined = join_batch_shards(shards, spec)
-    sums = sums_of(traced, itertools.chain(*joined.sums))
-    with tf.device(loop_device(spec.devices[-1])):
+    sums = sums_of(traced, itertools.chain(*(stage.sums for stage in joined.stages)))
+    with tf.device(loop_device(spec.layout.devices[-1])):
         metrics = _metrics(sums, arguments.batch_size)
         divisor = None
         if spec.loss_fn is not None and not spec.update:
@@ -48,7 +47,7 @@ def results_of(
             divisor = loss_divisor(traced.traces, weight, arguments.batch_size)
     outputs = input_gradients = None
     if spec.loss_fn is None and not spec.trains:
-        outputs = pack_present(traced.outputs, joined.outputs)
+        outputs = pack_present(traced.outputs, joined.stages[-1].outputs)
     if spec.input_gradients:
         numbers = range(len(present(arguments.inputs)))
         totals = [joined.input_gradients[value] for value in numbers]
@@ -64,7 +63,7 @@ def results_of(
         accumulated={} if spec.update else dict(sorted(sums.accumulated.items())),
         outputs=outputs,
         input_gradients=input_gradients,
-        notes=joined.notes,
+        notes=[stage.notes for stage in joined.stages],
         times=joined.times,
     )
 
@@ -108,15 +107,14 @@ def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
     used_twice |= set(merged.losses) & set(merged.metrics)
     if used_twice:
         raise UserValueError(
-            "Losses and metrics of layers, and the task's metrics, must have different "
-            f"names; used twice: {sorted(used_twice)}. Rename them in AddLoss or "
-            "AddMetric."
+            path="AddLoss, AddMetric",
+            expected="names that no other losses or metrics of the model have",
+            got=sorted(used_twice),
         )
     return merged
 
 
 def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
-    """Returns pairs (mean, weight) by name."""
     metrics = NestedMap()
     for name, metric_sums in sums.metrics.items():
         if isinstance(metric_sums, Total):
@@ -143,10 +141,10 @@ def _gradients(
     ]
     gradients = []
     for (k, i), theta, owner in zip(
-        places, thetas, map(loop_device, spec.owners), strict=False
+        places, thetas, map(loop_device, spec.layout.owners), strict=False
     ):
         layer = stages[k].layers[i]
-        accumulators = [shard.gradients[k][i] for shard in shards]
+        accumulators = [shard.stages[k].gradients[i] for shard in shards]
         packed = summed_accumulators(layer, accumulators, spec, k, owner)
         with tf.device(owner):
             gradients.append(layer_gradients(layer, theta, packed, divisor))

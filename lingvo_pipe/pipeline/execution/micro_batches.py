@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.core import trees
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.layers.core.forward_context import row_dim
 from lingvo_pipe.pipeline.tracing.named_errors import specs_text
@@ -31,9 +31,10 @@ def as_tensors(batch: Any, path: str) -> Any:
             return tf.convert_to_tensor(x)
         except (TypeError, ValueError) as error:
             raise UserValueError(
-                f"{path}: expected inputs and targets that are dense tensors, got a "
-                f"{type(x).__name__}. Pad it, or pass its dense components, with a row "
-                "for each example."
+                path=path,
+                expected="inputs and targets that are dense tensors",
+                got=Words(f"a {type(x).__name__}"),
+                hint="Pad it, or pass its components, with a row for each example.",
             ) from error
 
     return tf.nest.map_structure(as_tensor, batch)
@@ -86,10 +87,11 @@ class MicroBatches:
         ]
         if wrong:
             raise UserValueError(
-                f"{path}: expected outputs of the last cell with {self.num_rows} rows, "
-                f"one for each example, in dimension {self.batch_dim}, got "
-                f"{', '.join(wrong)}. Return tensors with such rows, or compute the "
-                "rest in the loss."
+                path=path,
+                expected=f"outputs of the last cell with {self.num_rows} rows in "
+                f"dimension {self.batch_dim}",
+                got=Words(", ".join(wrong)),
+                hint="Outputs without a row for each example belong in the loss.",
             )
         return self.merge_gradients(tensors)
 
@@ -158,9 +160,9 @@ def cut_batch(
     ranks = [x.shape.rank for x in present_tensors]
     if ranks and all(rank and rank <= batch_dim for rank in ranks):
         raise UserValueError(
-            f"{path}.batch_dim: expected a dimension of some input or target, got "
-            f"{batch_dim} for {specs_text(tensors)}. Set it to the dimension of the "
-            "examples, counted from 0."
+            path=f"{path}.batch_dim",
+            expected=f"a dimension, counted from 0, of {specs_text(tensors)}",
+            got=batch_dim,
         )
     sizes = {
         x.shape[row_dim(x.shape.rank, batch_dim)] if x.shape.rank else None
@@ -169,28 +171,32 @@ def cut_batch(
     batch_size = sizes.pop() if len(sizes) == 1 else None
     if batch_size is None:
         raise UserValueError(
-            f"{path}: expected inputs and targets with the same, known number of "
-            f"examples in dimension {batch_dim}, got {specs_text(tensors) or 'none'}. "
-            "Batch with drop_remainder=True, or set the static shape."
+            path=path,
+            expected="inputs and targets with the same, known number of examples in "
+            f"dimension {batch_dim}",
+            got=Words(specs_text(tensors) or "none"),
+            hint="Batch with drop_remainder=True, or set the static shape.",
         )
     if not all(x.shape.is_fully_defined() for x in present_tensors):
         raise UserValueError(
-            f"{path}: expected inputs and targets with static shapes in all dimensions,"
-            f" got {specs_text(tensors)}. Pad to a static shape, or set it with "
-            "tf.ensure_shape."
+            path=path,
+            expected="inputs and targets of static shapes",
+            got=Words(specs_text(tensors)),
+            hint="Pad to a static shape, or set it with tf.ensure_shape.",
         )
     if batch_size < num_micro_batches:
         raise UserValueError(
-            f"{path}.num_micro_batches: expected at most the {batch_size} examples of "
-            f"the mini-batch, got {num_micro_batches}. Change it, or the input's "
-            "batch_size."
+            path=f"{path}.num_micro_batches",
+            expected=f"at most the {batch_size} examples of the mini-batch",
+            got=num_micro_batches,
         )
     cut = MicroBatches(batch_size, num_micro_batches, batch_dim)
     if num_rows is not None and num_rows != cut.num_rows:
         raise UserValueError(
-            f"{path}.micro_batch_size: expected {cut.num_rows}, which is {batch_size} "
-            f"examples over {num_micro_batches} micro-batches, rounded up; got "
-            f"{num_rows}. Leave it None, or change one of the three."
+            path=f"{path}.micro_batch_size",
+            expected=f"{cut.num_rows}, which is {batch_size} examples over "
+            f"{num_micro_batches} micro-batches, rounded up",
+            got=num_rows,
         )
     return cut
 

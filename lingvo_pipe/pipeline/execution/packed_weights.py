@@ -18,6 +18,7 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_update import read_variable
 from lingvo_pipe.pipeline.loops.stash import Pack, PackOfPacks
 
 
@@ -25,10 +26,12 @@ class PackedWeights:
     """The packs of a pipeline's weights, with their specs in `spec`."""
 
     def __init__(self, spec: PipelineSpec, stages: Sequence[Stage]):
-        self._replicas = [list(map(loop_device, devices)) for devices in spec.replicas]
-        self._owners = list(map(loop_device, spec.owners))
+        self._replicas = [
+            list(map(loop_device, devices)) for devices in spec.layout.replicas
+        ]
+        self._owners = list(map(loop_device, spec.layout.owners))
         self._functions = [layer.functions for s in stages for layer in s.layers]
-        self._stages = by_stage(range(len(self._owners)), spec.boundaries)
+        self._stages = by_stage(range(len(self._owners)), spec.layout.boundaries)
         self._loss: list[Pack] = [[]] if spec.loss_fn else []
         owned: dict[tuple[int, str], list[int]] = {}
         for k, layers in enumerate(self._stages):
@@ -88,7 +91,7 @@ class PackedWeights:
 
         def pack(by_layer: Sequence[list[Any]]) -> Pack:
             pairs = zip(functions, by_layer, strict=True)
-            return packing.pack([phases.cast_and_pack(x) for phases, x in pairs])
+            return packing.pack([phases.pack_weights(x) for phases, x in pairs])
 
         flat = [x for layer_weights in weights for x in layer_weights]
         if not all(isinstance(x, tf.Variable) for x in flat):
@@ -97,7 +100,7 @@ class PackedWeights:
 
         def read(_: list[tf.Tensor], variables: list[tf.Variable]) -> Pack:
             # A tied weight is read once: the layers of a stage share its copy.
-            values = {id(x.handle): _read(x) for x in variables}
+            values = {id(x.handle): read_variable(x) for x in variables}
             tensors = [values[id(x.handle)] for x in variables]
             return pack(cut_list(tensors, *sizes)[:-1])
 
@@ -112,8 +115,3 @@ class PackedWeights:
             weights = functions.weights.unpack(pack)
         with tf.device(device):
             return functions.weights.pack(weights)
-
-
-def _read(variable: tf.Variable) -> tf.Tensor:
-    handle, dtype = variable.handle, variable.dtype
-    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)

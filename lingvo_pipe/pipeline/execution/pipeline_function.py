@@ -26,12 +26,7 @@ from lingvo_pipe.pipeline.execution.auxiliary_losses import (
 from lingvo_pipe.pipeline.execution.gradients_and_metrics import results_of
 from lingvo_pipe.pipeline.execution.packed_weights import PackedWeights
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
-from lingvo_pipe.pipeline.execution.replicas import (
-    Bytes,
-    emit_batch_shards,
-    step_bytes,
-)
-from lingvo_pipe.pipeline.execution.update_function import Update, update_function
+from lingvo_pipe.pipeline.execution.replicas import Bytes, emit_batch_shards, step_bytes
 from lingvo_pipe.pipeline.loops.loop_graph import LoopGraph
 from lingvo_pipe.pipeline.loops.mutex import lock_run, unlock_run
 from lingvo_pipe.pipeline.loops.run_data import (
@@ -41,7 +36,7 @@ from lingvo_pipe.pipeline.loops.run_data import (
     table_spec,
 )
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
+from lingvo_pipe.pipeline.loops.stage_update import StageUpdate, Update
 from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
 from lingvo_pipe.pipeline.memory.peak_memory import (
     bytes_of_calls,
@@ -60,15 +55,16 @@ class PipelineFunction:
     def __init__(self, spec: PipelineSpec, arguments: RunArguments):
         """Builds the function for arguments of these shapes and dtypes."""
         self._spec = spec
-        self._devices = [loop_device(device) for device in spec.devices]
+        self._devices = [loop_device(device) for device in spec.layout.devices]
         specs = map_present(spec_of, arguments)
         self._traced = _trace_layers(spec, specs)
         if spec.trains and spec.loss_fn:
             warn_of_unreached_weights(self._traced)
         elif spec.trains and has_auxiliary_losses(self._traced.traces):
             raise UserValueError(
-                f"{spec.name}: the gradient of FProp lacks the losses that some layers "
-                "add. Use ComputeGradients."
+                f"{spec.name}: the gradient of FProp lacks the losses that layers add.",
+                path=spec.name,
+                hint="Use ComputeGradients.",
             )
         self._stages = _stages(spec, self._traced)
         self._thetas = specs.thetas
@@ -88,7 +84,7 @@ class PipelineFunction:
                 channel_prefix=f"{spec.name}/{replica}",
                 updates=self._updates(spec.update) if spec.update else [],
             )
-            for replica, devices in enumerate(spec.replicas)
+            for replica, devices in enumerate(spec.layout.replicas)
         ]
         self._arguments = (
             specs_for_any_number(arguments._replace(thetas=[])),
@@ -116,26 +112,13 @@ class PipelineFunction:
     def diagnose(self, arguments: RunArguments) -> None:
         """Raises the error of the operation that fails. See `diagnosis`."""
         spec = self._spec
-        weights = by_stage(
-            [
-                list(map(tf.convert_to_tensor, tf.nest.flatten(theta)))
-                for theta in arguments.thetas
-            ],
-            spec.boundaries,
-        )
-        if spec.loss_fn:
-            weights[-1].append([])
+        thetas = [*arguments.thetas, *([[]] if spec.loss_fn else [])]
+        weights = [
+            list(map(tf.convert_to_tensor, tf.nest.flatten(theta))) for theta in thetas
+        ]
         of_loops = self._fed_eagerly(arguments._replace(thetas=[]))
-        mini_batch = {"input": arguments.inputs, "target": arguments.targets}
-        diagnose(
-            self._stages,
-            spec.devices,
-            self._traced,
-            of_loops,
-            weights,
-            mini_batch,
-            spec.trains,
-        )
+        devices = spec.layout.devices
+        diagnose(self._stages, devices, self._traced, of_loops, weights, spec.trains)
 
     def peak_bytes(self, schedule: Schedule) -> list[int]:
         """Returns the peak bytes of each device of a replica. See `peak_memory`."""
@@ -144,8 +127,10 @@ class PipelineFunction:
             self._stages,
             self._traced.specs,
             self._traced.inputs,
-            num_accumulators=self._spec.shards_per_replica,
-            shared_weights=shared_weights(self._spec.layers, len(self._spec.replicas)),
+            num_accumulators=self._spec.layout.shards_per_replica,
+            shared_weights=shared_weights(
+                self._spec.layers, len(self._spec.layout.replicas)
+            ),
         )
 
     def boundary_bytes(self, num_micro_batches: int) -> Bytes:
@@ -177,25 +162,14 @@ class PipelineFunction:
         self, arguments: RunArguments, tables: Sequence[FedTable] = ()
     ) -> LoopArguments:
         """Returns the arguments of the loops, without the weights."""
-        fed = LoopArguments(
-            tables=tables,
-            weights=[],
-            step=arguments.step,
-            first_examples=arguments.first_examples,
-            num_examples=arguments.num_examples,
-            batch=present((arguments.inputs, arguments.targets)),
-            output_gradients=arguments.output_gradients,
-            micro_batches_per_step=arguments.micro_batches_per_step,
-        )
+        fed = LoopArguments(tables, weights=[], run=arguments)
         if self._spec.trains and self._spec.loss_fn:
-            return self._with_loss_scale(fed, arguments)
+            return self._with_loss_scale(fed)
         return fed
 
-    def _with_loss_scale(
-        self, fed: LoopArguments, arguments: RunArguments
-    ) -> LoopArguments:
+    def _with_loss_scale(self, fed: LoopArguments) -> LoopArguments:
         """Adds the scale of auxiliary losses, and with updates each step's divisor."""
-        traces = self._traced.traces
+        traces, arguments = self._traced.traces, fed.run
         num_targets = len(present(arguments.targets))
         if any(trace.result.local_goals for trace in traces):
             weight_graph(traces[-1], num_targets)  # It must follow from the targets.
@@ -223,17 +197,11 @@ class PipelineFunction:
             return fed._replace(loss_scale=tf.repeat(scales, per_step))
 
     def _updates(self, update: Update) -> list[StageUpdate]:
-        layers = by_stage(self._spec.layers, self._spec.boundaries)
-        traces = by_stage(self._traced.traces, self._spec.boundaries)
-        updates = []
-        for stage_layers, stage_traces, stage, device in zip(
-            layers, traces, self._stages, self._devices, strict=True
-        ):
-            function = update_function(
-                update, stage_layers, stage_traces, stage, device
-            )
-            updates.append(StageUpdate(stage, function))
-        return updates
+        boundaries = self._spec.layout.boundaries
+        layers = by_stage(self._spec.layers, boundaries)
+        traces = by_stage(self._traced.traces, boundaries)
+        stages = zip(layers, traces, self._stages, self._devices, strict=True)
+        return [StageUpdate(update, *stage) for stage in stages]
 
 
 def specs_for_any_number(arguments: RunArguments) -> RunArguments:
@@ -264,34 +232,33 @@ def _trace_layers(spec: PipelineSpec, specs: RunArguments) -> TracedLayers:
         num_rows=first.shape[row_dim(first.shape.rank, spec.batch_dim)],
         stages={
             layer.path: stage
-            for stage, layers in enumerate(by_stage(spec.layers, spec.boundaries))
+            for stage, layers in enumerate(
+                by_stage(spec.layers, spec.layout.boundaries)
+            )
             for layer in layers
         },
     )
 
 
 def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
-    """Groups the layers, and the loss, into stages."""
-    layers = by_stage(spec.layers, spec.boundaries)
+    layers = by_stage(spec.layers, spec.layout.boundaries)
     compiled = [
         compilation(yes, device)
         for yes, device, stage_layers in zip(
-            spec.jit_compile, spec.devices, layers, strict=True
+            spec.jit_compile, spec.layout.devices, layers, strict=True
         )
         for _ in stage_layers
     ]
-    recomputed = list(spec.recomputed)
+    recomputed = list(spec.layout.recomputed)
     if spec.loss_fn:
         compiled.append(compiled[-1])
         recomputed.append(recomputed[-1])
     placed = traced.placed_layers(compiled)
-    boundaries = [*spec.boundaries[:-1], len(placed)]
+    boundaries = [*spec.layout.boundaries[:-1], len(placed)]
     kinds: dict[object, Stage] = {}
     return [
         Stage(placed_layers, stage_recomputed, kinds)
         for placed_layers, stage_recomputed in zip(
-            by_stage(placed, boundaries),
-            by_stage(recomputed, boundaries),
-            strict=True,
+            by_stage(placed, boundaries), by_stage(recomputed, boundaries), strict=True
         )
     ]

@@ -8,6 +8,7 @@ Shapes: B examples in the mini-batch, in M micro-batches.
 """
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -15,25 +16,28 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core import trees
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
 from lingvo_pipe.pipeline.devices.stage_devices import disable_graph_optimizer
-from lingvo_pipe.pipeline.execution.build_cache import FunctionCache
+from lingvo_pipe.pipeline.execution.build_cache import BuildCache
 from lingvo_pipe.pipeline.execution.custom_gradient import with_gradient
 from lingvo_pipe.pipeline.execution.micro_batches import (
     MicroBatches,
     as_tensors,
     cut_batch,
 )
-from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
+from lingvo_pipe.pipeline.execution.pipeline_function import (
+    PipelineFunction,
+    specs_for_any_number,
+)
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
 from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.schedules.table import make_tables
+from lingvo_pipe.pipeline.schedules.table import Table, make_tables
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_function
 from lingvo_pipe.pipeline.tracing.trace import differentiable
 
@@ -41,14 +45,23 @@ _MAX_DIFFERENCES = 3
 
 
 class PipelineRuns:
-    """Runs of one pipeline."""
+    """Runs of one pipeline, by functions that are built at their first use."""
 
     def __init__(self, spec: PipelineSpec):
         """Initializes the runs, which share `spec` except for its tables and loss."""
         # Results are the same, bit for bit, for every number of stages only without it.
         disable_graph_optimizer()
         self.spec = spec
-        self.cache = FunctionCache(spec)
+        self._functions: BuildCache[PipelineFunction] = BuildCache(
+            spec.name,
+            "Give batches of few shapes, and the same loss function instead of a new "
+            "lambda in each call.",
+        )
+
+    @property
+    def functions(self) -> list[PipelineFunction]:
+        """Functions built so far, in order."""
+        return self._functions.built
 
     def outputs(self, schedule: Schedule, arguments: RunArguments) -> Any:
         """Returns outputs by micro-batch, from a training schedule's forward part."""
@@ -85,16 +98,25 @@ class PipelineRuns:
 
     def function(
         self,
-        do_eval: bool,
-        schedule: Schedule,
+        tables: Sequence[Table],
         arguments: RunArguments,
-        loss_fn: LossFunction,
+        loss_fn: LossFunction | None,
+        do_eval: bool,
         input_gradients: bool,
     ) -> PipelineFunction:
-        """Returns the function of runs with a loss."""
-        check_loss_function(loss_fn, self.spec.name)
-        tables = make_tables(schedule)
-        return self.cache.function(tables, arguments, loss_fn, do_eval, input_gradients)
+        """Returns the function for a run with these arguments, built if needed."""
+        specs = repr(specs_for_any_number(arguments))
+        structure = tuple(table.structure for table in tables)
+        key = structure, loss_fn, do_eval, input_gradients, specs
+        spec = dataclasses.replace(
+            self.spec,
+            tables=tables,
+            loss_fn=loss_fn,
+            do_eval=do_eval,
+            trains=any(table.trains for table in tables),
+            input_gradients=input_gradients,
+        )
+        return self._functions.get(key, PipelineFunction, spec, arguments)
 
     def _run(
         self,
@@ -105,9 +127,7 @@ class PipelineRuns:
         input_gradients: bool = False,
     ) -> RunResults:
         tables = make_tables(schedule)
-        function = self.cache.function(
-            tables, arguments, loss_fn, do_eval, input_gradients
-        )
+        function = self.function(tables, arguments, loss_fn, do_eval, input_gradients)
         try:
             return function(arguments, [table.fed for table in tables])
         except tf.errors.OpError as error:
@@ -133,12 +153,12 @@ class PipelineRuns:
             *((k, _watched(x)) for k, x in self._by_owner(arguments.thetas).items()),
             (self.spec.inputs_device, differentiable(arguments.inputs)),
         ]
-        return with_gradient(results, self.spec.devices[-1], sources, gradients)
+        return with_gradient(results, self.spec.layout.devices[-1], sources, gradients)
 
     def _by_owner(self, thetas: Sequence[Any]) -> dict[str, list[Any]]:
         """Groups the layers' weights or gradients, flat, by the weights' owners."""
         flat_by_owner: dict[str, list[Any]] = {}
-        for owner, theta in zip(self.spec.owners, thetas, strict=True):
+        for owner, theta in zip(self.spec.layout.owners, thetas, strict=True):
             flat_by_owner.setdefault(owner, []).extend(tf.nest.flatten(theta))
         return flat_by_owner
 
@@ -156,9 +176,8 @@ def _watched(weights: list[Any]) -> list[Any]:
 
 def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:
     raise UserValueError(
-        "ComputeMetrics and ComputeGradients of a PipeliningLayer have no gradient for "
-        "an outer tape. Use the gradients that ComputeGradients returns, or take "
-        "gradients through FProp."
+        "ComputeMetrics and ComputeGradients have no gradient for an outer tape.",
+        hint="Use the gradients that ComputeGradients returns, or FProp.",
     )
 
 
@@ -209,9 +228,10 @@ def check_theta(theta: Any, variables: Any, path: str) -> None:
         more = len(differences) - _MAX_DIFFERENCES
         ending = f"; and {more} more" if more > 0 else ""
         raise UserValueError(
-            f"{path}: expected theta with the structure and shapes of vars; "
-            f"{'; '.join(differences[:_MAX_DIFFERENCES])}{ending}. Take it from "
-            "layer.theta, or map layer.vars to it."
+            path=f"{path}.theta",
+            expected="the structure and shapes of vars",
+            got=Words(f"{'; '.join(differences[:_MAX_DIFFERENCES])}{ending}"),
+            hint="Take it from layer.theta, or map layer.vars to it.",
         )
 
 

@@ -16,8 +16,9 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.devices.device_names import device_name, device_names
-from lingvo_pipe.pipeline.execution.update_function import Update
+from lingvo_pipe.pipeline.loops.stage_update import Update
 from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
@@ -28,30 +29,14 @@ OWN_CPU = device_name("cpu:0").full
 
 
 @dataclasses.dataclass(frozen=True)
-class PipelineSpec:
-    """Everything that a pipeline is built from.
+class Layout:
+    """Stages, their devices and their training schedule."""
 
-    Pipelines of the same name share the mutex and the prefix of channels. If it trains,
-    the schedule has backward passes. Without a loss they start from given gradients of
-    the outputs.
-    """
-
-    layers: Sequence[BaseLayer]
     boundaries: Sequence[int]  # Of the stages.
     replicas: Sequence[Sequence[str]]  # Full names of each one's devices, by stage.
-    recomputed: Sequence[bool]  # For each layer, wherever the schedule recomputes.
-    jit_compile: Sequence[bool]  # For each stage, whether XLA compiles its layers.
-    name: str
-    batch_dim: int = 0  # Dimension of the examples in the inputs.
-    state_dtype: tf.DType | None = None  # See `LayerFunctions`.
-    tables: Sequence[Table] = ()  # One for each device; see `make_tables`.
-    loss_fn: LossFunction | None = None  # See `trace_loss`; None to return the outputs.
-    do_eval: bool = False
-    trains: bool = False
-    input_gradients: bool = False  # Whether runs return gradients of the inputs.
-    update: Update | None = None  # Updates weights, in a schedule with UPDATEs.
-    num_batch_shards: int = 1  # See `replicas`.
-    inputs_device: str = OWN_CPU  # Device of the mini-batch.
+    num_batch_shards: int
+    schedule: Schedule
+    recomputed: Sequence[bool]  # For each cell, wherever the schedule recomputes.
 
     @property
     def devices(self) -> Sequence[str]:
@@ -65,8 +50,32 @@ class PipelineSpec:
 
     @functools.cached_property
     def owners(self) -> list[str]:
-        """For each layer the device that owns its weights."""
+        """For each cell the owner of its weights, a device of its stage."""
         return owners_round_robin(self.boundaries, self.replicas)
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineSpec:
+    """Everything that a pipeline is built from.
+
+    Pipelines of the same name share the mutex and the prefix of channels. If it trains,
+    the schedule has backward passes. Without a loss they start from given gradients of
+    the outputs.
+    """
+
+    layers: Sequence[BaseLayer]
+    layout: Layout
+    jit_compile: Sequence[bool]  # For each stage, whether XLA compiles its layers.
+    name: str
+    batch_dim: int = 0  # Dimension of the examples in the inputs.
+    state_dtype: tf.DType | None = None  # See `LayerFunctions`.
+    tables: Sequence[Table] = ()  # One for each device; see `make_tables`.
+    loss_fn: LossFunction | None = None  # See `trace_loss`; None to return the outputs.
+    do_eval: bool = False
+    trains: bool = False
+    input_gradients: bool = False  # Whether runs return gradients of the inputs.
+    update: Update | None = None  # Updates weights, in a schedule with UPDATEs.
+    inputs_device: str = OWN_CPU  # Device of the mini-batch.
 
     def trace_layers(
         self,
@@ -85,15 +94,9 @@ class PipelineSpec:
             loss_fn=self.loss_fn,
             **options,
         )
+        needed = self.input_gradients
         return TracedLayers(
-            self.layers,
-            thetas,
-            context,
-            inputs,
-            targets,
-            self.loss_fn,
-            functions,
-            self.input_gradients,
+            self.layers, thetas, context, inputs, targets, functions, needed
         )
 
 
@@ -125,14 +128,17 @@ def replica_devices(
         names = device_names(peer_devices)
         if num_replicas > 1 and names[0].kind == "TPU":
             raise UserValueError(
-                f"num_replicas: expected 1 on TPUs, got {num_replicas}, with stage "
-                f"{stage} on {[name.short for name in names]}. Use more stages instead."
+                path="num_replicas",
+                expected="1 on TPUs",
+                got=num_replicas,
+                hint="Use more stages instead.",
             )
         if len({name.kind for name in names}) > 1:
             raise UserValueError(
-                f"expected one kind of device for stage {stage} in all replicas, got "
-                f"{[name.short for name in names]}. Name the devices "
-                "replica by replica, in the same order."
+                path="devices",
+                expected=f"one kind of device for stage {stage} in all replicas",
+                got=[name.short for name in names],
+                hint="Name the devices replica by replica, in the same order.",
             )
     return replicas
 

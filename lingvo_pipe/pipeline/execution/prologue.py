@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, present, spec_of
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -30,11 +30,12 @@ from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
     sums_of,
 )
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
-from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.stage import StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.loops.traced_layers import Values
+from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.schedules.slots import StashKind
+from lingvo_pipe.pipeline.tracing.named_errors import specs_text
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import (
     CallContext,
@@ -87,7 +88,7 @@ class Prologue:
         # Outer tapes watch these tensors.
         thetas = tf.nest.map_structure(tf.convert_to_tensor, list(thetas))
         step, first = context.step, context.first_example
-        with tf.device(spec.devices[0]):
+        with tf.device(spec.layout.devices[0]):
             # Each path has tensors of its own, even if paths share a variable.
             stopped_thetas, inputs = map_present(tf.stop_gradient, (thetas, args))
             call_context = CallContext(
@@ -97,7 +98,10 @@ class Prologue:
             run_inputs = PrologueInputs(stopped_thetas, call_context, inputs)
         function = self._function(spec, run_inputs)
         forward = function.forward(run_inputs)
-        device, tensors = spec.devices[0], (present(thetas), differentiable(args))
+        device, tensors = (
+            spec.layout.devices[0],
+            (present(thetas), differentiable(args)),
+        )
         outputs = with_gradient(
             forward.outputs,
             device,
@@ -109,7 +113,6 @@ class Prologue:
         )
 
     def _function(self, spec: PipelineSpec, inputs: PrologueInputs) -> PrologueFunction:
-        """Returns the function for these inputs, built if needed."""
         specs = map_present(spec_of, inputs)
         key = spec.do_eval, spec.trains, spec.input_gradients, repr(specs)
         return self._functions.get(key, PrologueFunction, spec, specs)
@@ -141,9 +144,12 @@ def prologue_spec(layers: Sequence[BaseLayer], cells: PipelineSpec) -> PipelineS
     return dataclasses.replace(
         cells,
         layers=layers,
-        boundaries=[len(layers)],
-        replicas=[cells.devices[:1]],
-        recomputed=[False] * len(layers),
+        layout=dataclasses.replace(
+            cells.layout,
+            boundaries=[len(layers)],
+            replicas=[cells.layout.devices[:1]],
+            recomputed=[False] * len(layers),
+        ),
         jit_compile=cells.jit_compile[:1],
     )
 
@@ -180,7 +186,7 @@ class PrologueFunction:
         """
         _check_static(specs.args, spec.name)
         self._spec = spec
-        self._device = loop_device(spec.devices[0])
+        self._device = loop_device(spec.layout.devices[0])
         context = specs.context._replace(path_hash=tf.TensorSpec([], tf.uint64))
         self._traced = spec.trace_layers(
             specs.thetas, context, specs.args, has_last=False
@@ -188,7 +194,7 @@ class PrologueFunction:
         for layer, trace in zip(spec.layers, self._traced.traces, strict=True):
             _check_adds_nothing(layer, trace)
         self._outputs = as_args(self._traced.outputs)
-        compiled = compilation(spec.jit_compile[0], spec.devices[0])
+        compiled = compilation(spec.jit_compile[0], spec.layout.devices[0])
         placed = self._traced.placed_layers([compiled] * len(spec.layers))
         self._stages = stages_of_one(placed)
         self.num_bytes = sum(
@@ -280,28 +286,25 @@ class PrologueFunction:
 
 
 def _check_adds_nothing(layer: BaseLayer, trace: Trace) -> None:
-    """Raises ValueError if a layer adds losses or metrics."""
     sums = trace.result.sums
     added = sorted({**sums.losses, **sums.metrics})
     if added:
         raise UserValueError(
-            f"{layer.path}: expected no losses or metrics from a layer of before_tpl, "
-            f"because micro-batches have them; the {type(layer).__name__} adds {added}."
-            " Make it a cell."
+            path=layer.path,
+            expected="no losses or metrics of a layer in before_tpl",
+            got=added,
+            hint=f"Make the {type(layer).__name__} a cell.",
         )
 
 
 def _check_static(args: Any, path: str) -> None:
-    wrong = [
-        f"{x.dtype.name} {x.shape}"
-        for x in present(args)
-        if not x.shape.is_fully_defined()
-    ]
-    if wrong:
+    if not all(x.shape.is_fully_defined() for x in present(args)):
         raise UserValueError(
-            f"{path}: expected inputs with static shapes, got {', '.join(wrong)}. Batch"
-            " with drop_remainder=True, pad to a static shape, or set it with "
-            "tf.ensure_shape."
+            path=path,
+            expected="inputs of static shapes",
+            got=Words(specs_text(args)),
+            hint="Batch with drop_remainder=True, pad to a static shape, or set it "
+            "with tf.ensure_shape.",
         )
 
 

@@ -25,9 +25,9 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.loops.loop_graph import LoopGraph
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
-from lingvo_pipe.pipeline.loops.run_data import LoopArguments, LoopResults
+from lingvo_pipe.pipeline.loops.run_data import LoopArguments, LoopResults, StageResults
 from lingvo_pipe.pipeline.loops.stash import Pack
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 
 # Bytes by names of the sending and the receiving device.
@@ -45,14 +45,14 @@ def emit_batch_shards(
     There are a loop graph and weights for each replica. `arguments` are for all
     micro-batches.
     """
-    if spec.num_batch_shards == 1:
+    if spec.layout.num_batch_shards == 1:
         return [loop_graphs[0].emit(arguments._replace(weights=weights_by_replica[0]))]
     shards: list[LoopResults] = []
     for loop_graph, weights in zip(loop_graphs, weights_by_replica, strict=True):
         after: Sequence[tf.Tensor] = ()
-        for _ in range(spec.shards_per_replica):
+        for _ in range(spec.layout.shards_per_replica):
             with tf.device(spec.inputs_device):
-                of_shard = _cut(arguments, len(shards), spec.num_batch_shards)
+                of_shard = _cut(arguments, len(shards), spec.layout.num_batch_shards)
             of_shard = of_shard._replace(weights=weights)
             shards.append(loop_graph.emit(of_shard, after))
             after = shards[-1].times
@@ -67,29 +67,26 @@ def join_batch_shards(shards: Sequence[LoopResults], spec: PipelineSpec) -> Loop
     """
     if len(shards) == 1:
         return shards[0]
-    devices = list(map(loop_device, spec.devices))
     add = functools.partial(tf.nest.map_structure, tf.add)
-    sums, times = [], []
-    for k, device in enumerate(devices):
+    stages, times = [], []
+    for k, device in enumerate(map(loop_device, spec.layout.devices)):
+        of_stage = [shard.stages[k] for shard in shards]
         with tf.device(device):
-            sums.append(functools.reduce(add, [shard.sums[k] for shard in shards]))
-    with tf.device(devices[-1]):
-        outputs = _concat([shard.outputs for shard in shards])
-    with tf.device(devices[0]):
-        input_gradients = _concat([shard.input_gradients for shard in shards])
-    for start in range(0, len(shards), spec.shards_per_replica):
-        of_replica = shards[start : start + spec.shards_per_replica]
+            stages.append(
+                StageResults(
+                    gradients=[],
+                    sums=functools.reduce(add, [x.sums for x in of_stage]),
+                    notes=[],
+                    outputs=_concat([x.outputs for x in of_stage]),
+                    input_gradients=_concat([x.input_gradients for x in of_stage]),
+                )
+            )
+    for start in range(0, len(shards), spec.layout.shards_per_replica):
+        of_replica = shards[start : start + spec.layout.shards_per_replica]
         for of_device in zip(*(shard.times for shard in of_replica), strict=True):
             with tf.device(of_device[0].device):
                 times.append(tf.concat(of_device, 0))
-    return LoopResults(
-        gradients=[],
-        sums=sums,
-        notes=[],
-        outputs=outputs,
-        input_gradients=input_gradients,
-        times=times,
-    )
+    return LoopResults(stages, times)
 
 
 def summed_accumulators(
@@ -108,15 +105,15 @@ def summed_accumulators(
     functions = layer.functions
     devices = [
         loop_device(devices[stage])
-        for devices in spec.replicas
-        for _ in range(spec.shards_per_replica)
+        for devices in spec.layout.replicas
+        for _ in range(spec.layout.shards_per_replica)
     ]
     flat = []
     for packed, device in zip(accumulators, devices, strict=True):
         with tf.device(device):
-            flat.append(functions.unpack_gradients(packed))
+            flat.append(functions.gradients.unpack(packed))
     with tf.device(owner):
-        total = functions.pack_gradients(flat[0])
+        total = functions.gradients.pack(flat[0])
         for more in flat[1:]:
             total = functions.add_gradients(total, more)
     return total
@@ -135,21 +132,21 @@ def step_bytes(
     sent: Counter[tuple[str, str]] = Counter()
     for between in hops:
         for pair, size in between.items():
-            sent[pair] += size * num_micro_batches // len(spec.replicas)
-    owned = zip(calls, spec.owners, strict=False)  # The loss has no owner.
-    for stage, stage_calls in enumerate(by_stage(list(owned), spec.boundaries)):
-        for devices in spec.replicas:
+            sent[pair] += size * num_micro_batches // len(spec.layout.replicas)
+    owned = zip(calls, spec.layout.owners, strict=False)  # The loss has no owner.
+    for stage, stage_calls in enumerate(by_stage(list(owned), spec.layout.boundaries)):
+        for devices in spec.layout.replicas:
             for call, owner in stage_calls:
                 away = devices[stage]
                 sent[owner, away] += call.weights
-                sent[away, owner] += call.accumulators * spec.shards_per_replica
+                sent[away, owner] += call.accumulators * spec.layout.shards_per_replica
     return {pair: size for pair, size in sent.items() if size and len(set(pair)) > 1}
 
 
 def _cut(arguments: LoopArguments, shard: int, num_batch_shards: int) -> LoopArguments:
-    """Returns the arguments of one batch shard."""
-    size = tf.shape(arguments.first_examples)[0] // num_batch_shards
-    return arguments.map_stacked(lambda x: x[shard * size : (shard + 1) * size])
+    size = tf.shape(arguments.run.first_examples)[0] // num_batch_shards
+    run = arguments.run.map_stacked(lambda x: x[shard * size : (shard + 1) * size])
+    return arguments._replace(run=run)
 
 
 def _concat(structures: Sequence[Any]) -> Any:

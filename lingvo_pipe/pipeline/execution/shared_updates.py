@@ -84,9 +84,7 @@ def _aliases(variables: Sequence[tf.Variable]) -> tuple[int, ...]:
 
 
 def _traced(
-    update: SharedUpdate,
-    tensors: Sequence[tf.Tensor],
-    variables: Sequence[tf.Variable],
+    update: SharedUpdate, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
 ) -> tuple[Any, list[Any]]:
     """Returns the function, and for each captured tensor its variable's position.
 

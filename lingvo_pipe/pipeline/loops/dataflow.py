@@ -19,21 +19,14 @@ from typing import NamedTuple
 
 
 class LayerValues(NamedTuple):
-    """The numbers of the values of one layer of a model, or of the loss.
+    """The numbers of the values of one layer of a model, or of the loss."""
 
-    Attributes:
-        args: the input values.
-        uses: the values of `args` that it reads rather than only passes on.
-        made: the values that it makes.
-        gives: the values of `args` that get a gradient from it.
-        wants: the values of `made` whose gradients it uses.
-    """
-
-    args: tuple[int, ...]
+    args: tuple[int, ...]  # The input values.
+    # The values of `args` that it reads rather than only passes on.
     uses: frozenset[int]
-    made: tuple[int, ...]
-    gives: frozenset[int]
-    wants: frozenset[int]
+    made: tuple[int, ...]  # The values that it makes.
+    gives: frozenset[int]  # The values of `args` that get a gradient from it.
+    wants: frozenset[int]  # The values of `made` whose gradients it uses.
 
 
 class Hop(NamedTuple):

@@ -15,16 +15,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import map_present, present
-from lingvo_pipe.pipeline.loops.loop_state import (
-    Operation,
-    StageConstants,
-    StageState,
-)
+from lingvo_pipe.pipeline.loops.loop_state import Operation, StageConstants, StageState
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.loops.stash import Stash
 from lingvo_pipe.pipeline.loops.while_loop import timestamp, while_loop
-from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.table import Branch, FedTable, Table
 
 # Three times for each operation.
@@ -50,7 +45,7 @@ class DeviceLoop:
         self._branches, self._stashes = table.branches, table.stashes
         self.stages = sorted({branch.stage for branch in table.branches})
         self._runners = [runners[stage] for stage in self.stages]
-        self._trains = any(branch.kind is Kind.BACKWARD for branch in table.branches)
+        self._trains = table.trains
 
     def emit(
         self,

@@ -138,28 +138,18 @@ class LoopGraph:
                     # So that no message remains.
                     must_finish = [c.receive() for c in self._credits_of(loop.stages)]
                 with tf.control_dependencies(before):
-                    must_finish += self._relays(loop.device, arguments.first_examples)
+                    must_finish += self._relays(
+                        loop.device, arguments.run.first_examples
+                    )
                 with tf.control_dependencies(must_finish):
                     times.append(tf.identity(loop_times))
         results = []
         for k, runner in enumerate(self._runners):
             with tf.device(self._devices[k]):
                 results.append(runner.results(states[k]))
-        return LoopResults(
-            gradients=[of_stage.gradients for of_stage in results],
-            sums=[of_stage.sums for of_stage in results],
-            notes=[of_stage.notes for of_stage in results],
-            outputs=results[-1].outputs,
-            input_gradients={
-                value: gradient
-                for of_stage in results
-                for value, gradient in of_stage.input_gradients.items()
-            },
-            times=times,
-        )
+        return LoopResults(results, times)
 
     def _relays(self, device: str, first_examples: tf.Tensor) -> list[tf.Tensor]:
-        """Emits the loops that relay messages from other processes to a device."""
         number = tf.shape(first_examples)[0]
         return [
             channel.relay(number)

@@ -16,111 +16,76 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.channel import Channel
-from lingvo_pipe.pipeline.loops.placed_layer import Values
 from lingvo_pipe.pipeline.loops.stage import StageInputs
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
+from lingvo_pipe.pipeline.loops.traced_layers import Values
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.schedules.table import Branch
 from lingvo_pipe.pipeline.tracing.trace import CallContext
 
 
 class StagePorts(NamedTuple):
-    """The values that go in and out of a stage, by number, and their channels.
+    """The values that go in and out of a stage, by number, and their channels."""
 
-    Attributes:
-        inputs, outputs: values that are inputs of the mini-batch, or outputs of the
-            pipeline.
-        receives, sends: channels of other values that come in and go out.
-        gradient_receives, gradient_sends: the same for gradients, backward.
-        seeded, input_gradients: values whose gradients are arguments, or results, of
-            the pipeline.
-        credit_in: channel that carries one credit per step from the next stage, needed
-            to begin another step; None if the stage needs none.
-        credit_out: the same to the previous stage.
-    """
-
-    inputs: Sequence[int]
-    receives: Mapping[int, Channel]
-    sends: Mapping[int, Channel]
-    gradient_receives: Mapping[int, Channel]
+    inputs: Sequence[int]  # Inputs of the mini-batch.
+    receives: Mapping[int, Channel]  # Channels of other values that come in.
+    sends: Mapping[int, Channel]  # Channels of values that go out.
+    gradient_receives: Mapping[int, Channel]  # The same for gradients, backward.
     gradient_sends: Mapping[int, Channel]
-    outputs: Sequence[int]
-    seeded: Sequence[int]
-    input_gradients: Sequence[int]
+    outputs: Sequence[int]  # Outputs of the pipeline.
+    seeded: Sequence[int]  # Values whose gradients are arguments of the pipeline.
+    input_gradients: Sequence[int]  # Values whose gradients are results of it.
+    # Carries one credit per step from the next stage, needed to begin another step.
     credit_in: Channel | None
-    credit_out: Channel | None
+    credit_out: Channel | None  # The same to the previous stage.
 
 
 class UpdateConstants(NamedTuple):
-    """The constants of a stage's updates.
+    """The constants of a stage's updates."""
 
-    Attributes:
-        divisors: `[N]` float64, for N steps; see `LoopArguments`.
-        micro_batches_per_step: [] int32.
-        captured: tensors that the update's function captured.
-    """
-
-    divisors: tf.Tensor
-    micro_batches_per_step: tf.Tensor
-    captured: list[tf.Tensor]
+    divisors: tf.Tensor  # `[N]` float64, for N steps; see `LoopArguments`.
+    micro_batches_per_step: tf.Tensor  # [] int32.
+    captured: list[tf.Tensor]  # Tensors that the update's function captured.
 
 
 class UpdatedState(NamedTuple):
-    """The state of a stage that updates its weights.
-
-    Attributes:
-        weights: packed weights.
-        sums, notes: contents of stashes, with a slot for each step.
-    """
+    """The state of a stage that updates its weights."""
 
     weights: Pack
+    # sums, notes: contents of stashes, with a slot for each step.
     sums: list[tf.Tensor]
     notes: list[tf.Tensor]
 
 
 class StageConstants(NamedTuple):
-    """The constants of a stage.
+    """The constants of a stage."""
 
-    Attributes:
-        weights: packed weights; None with updates, which make them state.
-        path_hashes: see `Stage.pack_path_hashes`.
-        step, first_examples, num_examples, loss_scale: see `LoopArguments`.
-        inputs: the mini-batch's inputs that the stage uses, by micro-batch.
-        output_gradients: gradients of the seeded values, by micro-batch.
-        of_update: the constants of updates; None without updates.
-    """
-
-    weights: Pack | None
-    path_hashes: Pack
-    step: Any
+    weights: Pack | None  # Packed weights; None with updates, which make them state.
+    path_hashes: Pack  # See `Stage.pack_path_hashes`.
+    step: Any  # This and the next three: see `RunArguments` and `LoopArguments`.
     first_examples: tf.Tensor
     num_examples: Any
     loss_scale: Any
+    # The mini-batch's inputs that the stage uses, by micro-batch.
     inputs: list[tf.Tensor]
+    # Gradients of the seeded values, by micro-batch.
     output_gradients: Sequence[tf.Tensor]
-    of_update: UpdateConstants | None
+    of_update: UpdateConstants | None  # The constants of updates; None without updates.
 
 
 class StageState(NamedTuple):
-    """The loop state of a stage.
+    """The loop state of a stage."""
 
-    Attributes:
-        gradients: packed gradient accumulators; empty without backward passes.
-        input_gradients: contents of the stash of the mini-batch's inputs' gradients.
-        outputs: contents of the stash of outputs.
-        recompute_inputs: contents of the stash of recompute inputs, the values that a
-            recomputation starts from.
-        stashes: packed stashes that the schedule uses, by `StashKind.name`.
-        sums: packed sums of all layers.
-        updated: the weights and results of updates; None without updates.
-    """
-
-    gradients: Pack
+    gradients: Pack  # Packed gradient accumulators; empty without backward passes.
+    # Contents of the stash of the mini-batch's inputs' gradients.
     input_gradients: list[tf.Tensor]
-    outputs: list[tf.Tensor]
+    outputs: list[tf.Tensor]  # Contents of the stash of outputs.
+    # Contents of the stash of the values that a recomputation starts from.
     recompute_inputs: list[tf.Tensor]
+    # Packed stashes that the schedule uses, by `StashKind.name`.
     stashes: dict[str, Pack]
-    sums: Pack
+    sums: Pack  # Packed sums of all layers.
+    # The weights and results of updates; None without updates.
     updated: UpdatedState | None
 
     def slot(self, kind: StashKind, slot: tf.Tensor) -> StashSlot:
@@ -163,17 +128,11 @@ class Operation(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The results of an operation.
-
-    Attributes:
-        state: the new state.
-        sent: operations that must have run.
-        started: [] float64, the time at which its messages had arrived.
-        ended: [] float64, the time at which it finished; if None, the time at which the
-            state exists and everything is sent.
-    """
+    """The results of an operation."""
 
     state: StageState
-    sent: list[tf.Operation]
-    started: tf.Tensor
+    sent: list[tf.Operation]  # Operations that must have run.
+    started: tf.Tensor  # [] float64, the time at which its messages had arrived.
+    # [] float64, the time at which it finished; if None, the time at which the state
+    # exists and everything is sent.
     ended: tf.Tensor | None = None

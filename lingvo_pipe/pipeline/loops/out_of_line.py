@@ -44,16 +44,10 @@ def out_of_line(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def call(self: HasFunctions, *args: Any, **options: Any) -> Any:
-        specs = map_present(spec_of, args)
-        key = method.__name__, repr((specs, options))
-        if key not in self.functions:
+        def run(given: Any) -> Any:
+            return method(self, *given, **options)
 
-            def flat_method(*flat: tf.Tensor) -> Any:
-                return method(self, *pack_present(specs, flat), **options)
-
-            node = _as_node(flat_method, method.__name__)
-            self.functions[key] = _packed(node.get_concrete_function(*present(specs)))
-        return self.functions[key](args)
+        return _call_node(self.functions, method.__name__, run, args, options)
 
     return cast(_Method, call)
 
@@ -70,33 +64,44 @@ def shared_by_kind(operation: _Method) -> _Method:
     def call(
         stage: OfKind, *args: Any, wanted: Iterable[int] = (), **options: Any
     ) -> Any:
-        args = _renumbered(args, stage.positions)
-        positions = [stage.positions[v] for v in wanted if v in stage.positions]
-        specs = map_present(spec_of, args)
-        key = operation.__name__, repr((specs, positions, options))
         first = stage.first
-        if key not in first.functions:
-            if positions:
-                options["wanted"] = [first.numbers[i] for i in positions]
+        positions = [stage.positions[v] for v in wanted if v in stage.positions]
+        if positions:
+            options["wanted"] = [first.numbers[i] for i in positions]
 
-            def flat_operation(*flat: tf.Tensor) -> Any:
-                args_of_first = _renumbered(pack_present(specs, flat), first.numbers)
-                results = operation(first, *args_of_first, **options)
-                return _renumbered(results, first.positions)
+        def run(given: Any) -> Any:
+            results = operation(first, *_renumbered(given, first.numbers), **options)
+            return _renumbered(results, first.positions)
 
-            node = _as_node(flat_operation, f"stage_{operation.__name__}")
-            first.functions[key] = _packed(node.get_concrete_function(*present(specs)))
-        return _renumbered(first.functions[key](args), stage.numbers)
+        name = f"stage_{operation.__name__}"
+        by_position = _renumbered(args, stage.positions)
+        results = _call_node(first.functions, name, run, by_position, options)
+        return _renumbered(results, stage.numbers)
 
     return cast(_Method, call)
 
 
-def _as_node(function: Callable, name: str) -> Any:
-    """Returns a function of flat tensors that is one node, of the given name."""
-    function.__name__ = name
-    return tf.function(
-        function, autograph=False, experimental_attributes={"_noinline": True}
-    )
+def _call_node(
+    functions: dict[Any, Callable[[Any], Any]],
+    name: str,
+    run: Callable[[Any], Any],
+    args: Any,
+    structure: Any,
+) -> Any:
+    """Calls the function of this name, traced from `run` at its first such call."""
+    specs = map_present(spec_of, args)
+    key = name, repr((specs, structure))
+    if key not in functions:
+
+        def flat_run(*flat: tf.Tensor) -> Any:
+            return run(pack_present(specs, flat))
+
+        flat_run.__name__ = name
+        node = tf.function(
+            flat_run, autograph=False, experimental_attributes={"_noinline": True}
+        )
+        functions[key] = _packed(node.get_concrete_function(*present(specs)))
+    return functions[key](args)
 
 
 def _packed(concrete: Any) -> Callable[[Any], Any]:

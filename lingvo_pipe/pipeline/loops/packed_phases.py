@@ -12,12 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.loops.gradient_accumulators import (
-    accumulate_gradients,
-    accumulator_specs,
-    finish_accumulation,
-    zeros,
-)
 from lingvo_pipe.pipeline.loops.out_of_line import out_of_line
 from lingvo_pipe.pipeline.loops.stash import Pack, PackedStash, Packing, StashSlot
 from lingvo_pipe.pipeline.tracing.phases import Phases
@@ -43,7 +37,10 @@ class PackedPhases:
         self.phases = phases
         # Specs of the weights that have gradients.
         self._learned = list(itertools.compress(phases.weights, phases.has_gradient))
-        self.accumulators = accumulator_specs(self._learned)
+        # In 16 bits a sum over many micro-batches would stop growing.
+        self.accumulators = [
+            tf.TensorSpec(w.shape, wide(w.dtype)) for w in self._learned
+        ]
         self.weights = Packing(phases.cast_weights)
         self.sums = Packing(phases.sums)
         self.gradients = Packing(self.accumulators)
@@ -119,11 +116,7 @@ class PackedPhases:
 
     @out_of_line
     def weight_backward(
-        self,
-        weights: Pack,
-        context: Flat,
-        residuals: StashSlot,
-        accumulators: Pack,
+        self, weights: Pack, context: Flat, residuals: StashSlot, accumulators: Pack
     ) -> tuple[Pack, Pack]:
         """Computes the weights' gradients from weight residuals.
 
@@ -134,55 +127,11 @@ class PackedPhases:
         gradients = phase(*self.weights.unpack(weights), *context, *taken)
         return stash, self._added(accumulators, gradients)
 
-    # Stashes.
-
-    @out_of_line
-    def empty_residuals(self, num_slots: tf.Tensor) -> Pack:
-        """Returns a stash for residuals."""
-        return self.residuals.empty(num_slots)
-
-    @out_of_line
-    def empty_weight_residuals(self, num_slots: tf.Tensor) -> Pack:
-        """Returns a stash for weight residuals."""
-        return self.weight_residuals.empty(num_slots)
-
     @out_of_line
     def move(self, source: StashSlot, target: StashSlot) -> tuple[Pack, Pack]:
         """Moves residuals to another stash, and returns both stashes."""
         residuals, source_stash = self.residuals.take(*source)
         return source_stash, self.residuals.put(*target, residuals)
-
-    # Weights, sums and gradients.
-
-    @out_of_line
-    def pack_weights(self, weights: Flat) -> Pack:
-        """Packs flat weights, in the dtypes that the phases take."""
-        return self.cast_and_pack(weights)
-
-    @out_of_line
-    def zero_sums(self) -> Pack:
-        """Returns sums of no micro-batch."""
-        return self.sums.pack(zeros(self.phases.sums))
-
-    @out_of_line
-    def unpack_sums(self, sums: Pack) -> Flat:
-        """Returns the flat sums."""
-        return self.sums.unpack(sums)
-
-    @out_of_line
-    def zero_gradients(self) -> Pack:
-        """Returns accumulators of no micro-batch."""
-        return self.gradients.pack(zeros(self.accumulators))
-
-    @out_of_line
-    def pack_gradients(self, accumulators: Flat) -> Pack:
-        """Packs flat accumulators."""
-        return self.gradients.pack(accumulators)
-
-    @out_of_line
-    def unpack_gradients(self, accumulators: Pack) -> Flat:
-        """Returns the flat accumulators."""
-        return self.gradients.unpack(accumulators)
 
     @out_of_line
     def add_gradients(self, accumulators: Pack, gradients: Flat) -> Pack:
@@ -199,15 +148,14 @@ class PackedPhases:
             )
         ]
 
-    def cast_and_pack(self, weights: Flat) -> Pack:
-        """Packs flat weights as `pack_weights` does, but in the caller's graph."""
+    def pack_weights(self, weights: Flat) -> Pack:
+        """Packs flat weights, in the dtypes that the phases take."""
         pairs = zip(weights, self.phases.cast_weights, strict=True)
         return self.weights.pack([tf.cast(x, spec.dtype) for x, spec in pairs])
 
     def _forward(
         self, weights: Pack, context: Flat, args: Flat, into: StashSlot | None
     ) -> tuple[Flat, Flat, Pack]:
-        """Returns the outputs, the layer's sums, and the stash if there is a slot."""
         phase = self.phases.forward(stashes=into is not None)
         results = phase(*self.weights.unpack(weights), *context, *args)
         outputs, sums, residuals = cut_list(
@@ -216,8 +164,31 @@ class PackedPhases:
         return outputs, sums, self.residuals.put(*into, residuals) if into else []
 
     def _added(self, accumulators: Pack, gradients: Flat) -> Pack:
-        added = accumulate_gradients(self.gradients.unpack(accumulators), gradients)
+        # On CPUs this is much faster than adding in place, `tf.raw_ops.InplaceAdd`: for
+        # 800,000 weights on one core, 0.35 ms rather than 0.8 ms.
+        added = [
+            total + tf.cast(gradient, total.dtype)
+            for total, gradient in zip(
+                self.gradients.unpack(accumulators), gradients, strict=True
+            )
+        ]
         return self.gradients.pack(added)
+
+
+def finish_accumulation(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Tensor:
+    """Returns an accumulated gradient in a dtype.
+
+    It is divided by the mini-batch's total weight, unless `weight` is None.
+    """
+    if weight is not None:
+        total = tf.cast(total, wide(total.dtype))
+        total = tf.math.divide_no_nan(total, tf.cast(weight, total.dtype))
+    return tf.cast(total, dtype)
+
+
+def wide(dtype: tf.DType) -> tf.DType:
+    """Returns the dtype of sums of numbers: float32 or wider."""
+    return dtype if dtype.size > 2 else tf.float32
 
 
 def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:

@@ -25,24 +25,18 @@ from lingvo_pipe.pipeline.loops.dataflow import (
 )
 from lingvo_pipe.pipeline.loops.out_of_line import shared_by_kind
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
 from lingvo_pipe.pipeline.loops.stash import Pack, Packing, PackOfPacks, StashSlot
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer, Values
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.trace import CallContext
 
 
 class StageInputs(NamedTuple):
-    """The inputs common to all operations of a stage.
+    """The inputs common to all operations of a stage."""
 
-    Attributes:
-        weights: see `Stage.pack_weights`.
-        path_hashes: see `Stage.pack_path_hashes`.
-        context: the context of the layers' calls, without a path hash.
-    """
-
-    weights: Pack
-    path_hashes: Pack
-    context: CallContext
+    weights: Pack  # See `Stage.pack_weights`.
+    path_hashes: Pack  # See `Stage.pack_path_hashes`.
+    context: CallContext  # The context of the layers' calls, without a path hash.
 
 
 class Stage:
@@ -261,30 +255,29 @@ class Stage:
 
     def zero_sums(self) -> Pack:
         """Returns sums of no micro-batch."""
-        return self.sums.pack(self._of_layers(lambda f: f.zero_sums()))
+        return self.sums.pack(self._of_layers(lambda f: f.sums.zeros()))
 
     def zero_gradients(self) -> Pack:
         """Returns accumulators of no micro-batch."""
-        return self.gradients.pack(self._of_layers(lambda f: f.zero_gradients()))
+        return self.gradients.pack(self._of_layers(lambda f: f.gradients.zeros()))
 
     def unpack_sums(self, sums: Pack) -> list[list[tf.Tensor]]:
         """Returns the flat sums of each layer."""
         packs = zip(self.layers, self.sums.unpack(sums), strict=True)
-        return [layer.functions.unpack_sums(pack) for layer, pack in packs]
+        return [layer.functions.sums.unpack(pack) for layer, pack in packs]
 
     def empty_stash(self, kind: StashKind, num_slots: tf.Tensor) -> Pack:
         """Returns a stash with empty slots."""
         if kind is StashKind.WEIGHT_RESIDUALS:
-            stashes = self._of_layers(lambda f: f.empty_weight_residuals(num_slots))
+            stashes = self._of_layers(lambda f: f.weight_residuals.empty(num_slots))
         else:
-            stashes = self._of_layers(lambda f: f.empty_residuals(num_slots))
+            stashes = self._of_layers(lambda f: f.residuals.empty(num_slots))
         if kind is StashKind.FOR_RECOMPUTE:
             stashed = zip(stashes, self.recomputed, strict=True)
             stashes = [[] if again else stash for stash, again in stashed]
         return self.stashes[kind].pack(stashes)
 
     def _kind(self) -> Any:
-        """Returns a key that is equal for stages that can share functions."""
         return tuple(
             (
                 layer.functions,
@@ -312,7 +305,6 @@ class Stage:
     def _inputs_of_layers(
         self, inputs: StageInputs
     ) -> list[tuple[Pack, list[tf.Tensor]]]:
-        """Returns for each layer its weights and its flat context."""
         hashes = iter(self._path_hashes.unpack(inputs.path_hashes))
         of_loss = inputs.context._replace(path_hash=None, loss_scale=None)
         contexts = [

@@ -26,11 +26,11 @@ from lingvo_pipe.pipeline.loops.loop_state import (
     StagePorts,
     StageState,
 )
-from lingvo_pipe.pipeline.loops.placed_layer import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments, StageResults
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.stash import Pack, Stash
+from lingvo_pipe.pipeline.loops.traced_layers import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.slots import StashKind
@@ -84,7 +84,8 @@ class StageRunner:
         """
         stage, ports, update = self._stage, self._ports, self._update
         packed_weights = stage.weights.pack(weights)
-        num_micro_batches = tf.shape(arguments.first_examples)[0]
+        run = arguments.run
+        num_micro_batches = tf.shape(run.first_examples)[0]
         num_recomputed = num_slots.get(StashKind.FOR_RECOMPUTE)
         state = StageState(
             sums=stage.zero_sums(),
@@ -105,12 +106,12 @@ class StageRunner:
             # With updates, constants would hold the initial weights in memory.
             weights=None if update else packed_weights,
             path_hashes=stage.pack_path_hashes(),
-            step=arguments.step,
-            first_examples=arguments.first_examples,
-            num_examples=arguments.num_examples,
+            step=run.step,
+            first_examples=run.first_examples,
+            num_examples=run.num_examples,
             loss_scale=arguments.loss_scale,
-            inputs=[arguments.batch[value] for value in ports.inputs],
-            output_gradients=arguments.output_gradients if ports.seeded else [],
+            inputs=[run.batch[value] for value in ports.inputs],
+            output_gradients=run.output_gradients if ports.seeded else [],
             of_update=update.constants(arguments) if update else None,
         )
         return state, constants

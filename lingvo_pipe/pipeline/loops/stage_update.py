@@ -4,12 +4,17 @@
 
 The pipeline's caller supplies a function that changes the variables. The loop carries
 the variables' values after the last step. The stage's layers compute with these.
+Gradients of a tied weight, which has several paths in a model, are summed here.
 """
 
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import unoptimized_config
 from lingvo_pipe.pipeline.loops.loop_state import (
     StageConstants,
@@ -21,34 +26,61 @@ from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stash import Pack, Stash
+from lingvo_pipe.pipeline.tracing.trace import Trace
+
+# `(layers, gradients, accumulated, step) -> notes`: updates the variables of layers.
+# Gradients are of a step's mean loss, for each layer in the structure of its `vars`;
+# None for weights that are not trained. Accumulated are sums, for each layer in the
+# structure of its `accumulators`; step is `[]` int64. Notes are any tensors of static
+# shape, which are returned for each step.
+Update = Callable[[Sequence[BaseLayer], list[Any], list[Any], tf.Tensor], list[Any]]
 
 
 class StageUpdate:
     """The update of one stage, with a stash of each step's sums and notes."""
 
-    def __init__(self, stage: Stage, function: Any):
-        """Initializes the update.
-
-        Args:
-            stage: the stage.
-            function: a concrete function `(gradients, sums, step) -> weights, notes`,
-                all flat: gradients of the mini-batch's mean loss, in the dtypes of
-                their weights; step, `[]` int64; notes, any tensors of static shape.
-        """
+    def __init__(
+        self,
+        update: Update,
+        layers: Sequence[BaseLayer],
+        traces: Sequence[Trace],
+        stage: Stage,
+        device: str,
+    ):
+        """Traces the update of a stage's layers, which have these traces."""
         self._stage = stage
-        self._function = function
         phases = [layer.functions.phases for layer in stage.layers]
         self._num_weights = [len(of_layer.weights) for of_layer in phases]
         self._num_sums = [len(of_layer.sums) for of_layer in phases]
         self._sums = Stash([spec for of_layer in phases for spec in of_layer.sums])
-        notes = function.outputs[sum(self._num_weights) :]
+        trained = [list(itertools.compress(p.weights, p.has_gradient)) for p in phases]
+        specs = [*trained, *(p.sums for p in phases), [tf.TensorSpec([], tf.int64)]]
+
+        def run(*flat: tf.Tensor) -> list[tf.Tensor]:
+            *lists, (step,), _ = cut_list(flat, *map(len, specs))
+            gradients = [
+                pack_trained(layer.vars, p.has_gradient, layer_gradients)
+                for layer, p, layer_gradients in zip(
+                    layers, phases, lists, strict=False
+                )
+            ]
+            sums = map(_accumulated, layers, traces, lists[len(phases) :])
+            variables = [layer.vars for layer in layers]
+            with tf.device(device):
+                gradients = sum_tied(variables, gradients)
+                notes = update(layers, gradients, list(sums), step)
+            return [*map(read_variable, tf.nest.flatten(variables)), *notes]
+
+        function = tf.function(run, autograph=False)
+        self._function = function.get_concrete_function(*itertools.chain(*specs))
+        notes = self._function.outputs[sum(self._num_weights) :]
         self._notes = Stash([tf.TensorSpec(x.shape, x.dtype) for x in notes])
 
     def constants(self, arguments: LoopArguments) -> UpdateConstants:
         """Returns the arguments that the update uses, and its captures."""
         return UpdateConstants(
             divisors=arguments.divisors,
-            micro_batches_per_step=arguments.micro_batches_per_step,
+            micro_batches_per_step=arguments.run.micro_batches_per_step,
             captured=list(self._function.captured_inputs),
         )
 
@@ -65,16 +97,12 @@ class StageUpdate:
         self, state: StageState, constants: StageConstants, micro_batch: tf.Tensor
     ) -> StageState:
         """Returns the state after the step that ends with `micro_batch`, `[]` int32."""
-        stage, update_constants, before = (
-            self._stage,
-            constants.of_update,
-            state.updated,
-        )
-        assert update_constants is not None
+        stage, own, before = self._stage, constants.of_update, state.updated
+        assert own is not None
         assert before is not None
-        n = micro_batch // update_constants.micro_batches_per_step
+        n = micro_batch // own.micro_batches_per_step
         sums = [x for layer in stage.unpack_sums(state.sums) for x in layer]
-        divisor = update_constants.divisors[n]
+        divisor = own.divisors[n]
         packs = stage.gradients.unpack(state.gradients)
         gradients = [
             gradient
@@ -83,12 +111,7 @@ class StageUpdate:
         ]
         outputs = self._function.outputs
         results = tf.raw_ops.StatefulPartitionedCall(
-            args=[
-                *gradients,
-                *sums,
-                constants.step[micro_batch],
-                *update_constants.captured,
-            ],
+            args=[*gradients, *sums, constants.step[micro_batch], *own.captured],
             Tout=[x.dtype for x in outputs],
             f=self._function,
             config_proto=unoptimized_config(),
@@ -112,3 +135,47 @@ class StageUpdate:
         """Returns the sums of each layer, and the notes, stacked by step."""
         *sums, _ = cut_list(self._sums.stacked(updated.sums), *self._num_sums)
         return sums, self._notes.stacked(updated.notes)
+
+
+def sum_tied(variables: Any, gradients: Any) -> Any:
+    """Sums the gradients of each tied weight over its positions in `variables`.
+
+    Returns the gradients in the same structure, with the sum at a variable's first
+    position and None at its others.
+    """
+    positions: dict[Any, list[int]] = {}
+    for i, variable in enumerate(tf.nest.flatten(variables)):
+        positions.setdefault(variable.ref(), []).append(i)
+    flat = tf.nest.flatten(gradients)
+    for variable, (first, *later_positions) in positions.items():
+        with tf.device(variable.deref().device):
+            for i in later_positions:
+                if flat[i] is not None:
+                    flat[first] = (
+                        flat[i] if flat[first] is None else flat[first] + flat[i]
+                    )
+                flat[i] = None
+    return tf.nest.pack_sequence_as(variables, flat)
+
+
+def pack_trained(
+    theta: Any, has_gradient: Sequence[bool], flat: Sequence[tf.Tensor]
+) -> Any:
+    """Returns a layer's gradients in theta's structure, None for untrained weights."""
+    remaining = iter(flat)
+    gradients = [next(remaining) if has else None for has in has_gradient]
+    return tf.nest.pack_sequence_as(theta, gradients)
+
+
+def read_variable(variable: tf.Variable) -> tf.Tensor:
+    """Reads a variable, on its device, as one operation."""
+    handle, dtype = variable.handle, variable.dtype
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+
+
+def _accumulated(layer: BaseLayer, trace: Trace, flat: Sequence[tf.Tensor]) -> Any:
+    sums: NestedMap = tf.nest.pack_sequence_as(trace.result.sums, flat)
+    accumulators = sums.get("accumulated", {})
+    return layer.AccumulatedTree(
+        {f"{layer.path}/{k}": x for k, x in accumulators.items()}
+    )

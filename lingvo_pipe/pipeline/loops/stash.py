@@ -26,6 +26,9 @@ class Packing:
         self._specs = list(specs)
         self.spec = [tf.TensorSpec([], tf.variant)] if specs else []
 
+    def zeros(self) -> Pack:
+        return self.pack([tf.zeros(x.shape, x.dtype) for x in self._specs])
+
     def pack(self, tensors: Sequence[tf.Tensor]) -> Pack:
         if not self._specs:
             return []

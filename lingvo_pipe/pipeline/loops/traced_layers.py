@@ -5,6 +5,9 @@ layers       l0(0) -> 2    l1(2) -> 3      l2(3, 2) -> 4
 loss         (4, 1) -> sums
 """
 
+from __future__ import annotations
+
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +21,12 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.pipeline.loops.dataflow import LayerValues, needs_gradient
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
-from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace
+from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace, is_differentiable
+
+# By the numbers that `dataflow` uses; gradients are too.
+Values = dict[int, tf.Tensor]
 
 
 class TracedLayers:
@@ -46,15 +50,13 @@ class TracedLayers:
         call_context: CallContext,
         inputs: Any,
         targets: Any,
-        loss_fn: LossFunction | None,
         functions: LayerFunctions,
         input_gradients: bool,
     ):
         """Traces at least one layer, and the loss if there is one, from specs.
 
         `inputs` are the first layer's positional inputs for a micro-batch, whose
-        gradients are needed if `input_gradients`. `targets` are the loss's. Identical
-        layers share their traces in `functions`.
+        gradients are needed if `input_gradients`. `targets` are the loss's.
 
         Raises:
             ValueError: if a layer or the loss breaks a rule, or a layer returns None.
@@ -79,14 +81,14 @@ class TracedLayers:
             self.outputs = self._add(trace, layer_inputs)
             if self.outputs is None:
                 raise UserValueError(
-                    f"{functions.location(layer)}: expected a tensor or a structure of "
-                    "tensors for the next layer, got None. Does FProp end without a "
-                    "`return`?"
+                    path=functions.location(layer),
+                    expected="a tensor or a structure of tensors for the next layer",
+                    got=None,
+                    hint="Does FProp end without a `return`?",
                 )
             values = as_args(self.outputs)
-        if loss_fn is not None:
+        if functions.loss_fn is not None:
             trace = functions.trace_loss(
-                loss_fn,
                 layers[-1],
                 call_context._replace(path_hash=None, loss_scale=None),
                 self._specs_of(self.outputs),
@@ -146,3 +148,44 @@ class TracedLayers:
             )
         )
         return map_present(lambda x: value_of_tensor[x.ref()], trace.result.outputs)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PlacedLayer:
+    """A layer, or the loss, at its position in the model."""
+
+    functions: PackedPhases  # The layer's functions, which identical layers share.
+    values: LayerValues  # The numbers of its values.
+    path_hash: int | None  # Hash of the layer's path; None for the loss.
+
+    @property
+    def used(self) -> list[int]:
+        """The values that the forward pass takes."""
+        return [self.values.args[i] for i in self.functions.phases.used]
+
+    @property
+    def given_gradients(self) -> list[int]:
+        """The values whose gradients the backward pass returns."""
+        return [self.values.args[i] for i in self.functions.phases.gives]
+
+    def output_gradients(self, gradients: Values) -> list[tf.Tensor]:
+        """Returns the gradients that the backward pass takes, 0 where there is none."""
+        outputs = zip(self.values.made, self.functions.phases.made, strict=True)
+        return [
+            gradient_or_zeros(gradients, value, spec)
+            for value, spec in outputs
+            if is_differentiable(spec)
+        ]
+
+    def add_input_gradients(
+        self, gradients: Values, input_gradients: list[tf.Tensor]
+    ) -> None:
+        """Adds the backward pass's results to the gradients of the inputs."""
+        for value, gradient in zip(self.given_gradients, input_gradients, strict=True):
+            before = gradients.get(value)
+            gradients[value] = gradient if before is None else before + gradient
+
+
+def gradient_or_zeros(gradients: Values, value: int, spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns a value's gradient, or zeros if there is none."""
+    return gradients[value] if value in gradients else tf.zeros(spec.shape, spec.dtype)

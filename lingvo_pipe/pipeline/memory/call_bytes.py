@@ -1,9 +1,12 @@
-"""Bytes of a model's layers and of the weights that they share. Pure."""
+"""Bytes of a model's layers, of weights that they share, and of stashes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.schedules.slots import StashKind, StashMoment
 
 
 class Workspace(NamedTuple):
@@ -41,3 +44,47 @@ class SharedWeight(NamedTuple):
 
     num_bytes: int
     calls: Sequence[int]  # Ascending; at least two.
+
+
+# Operations of a training schedule, and the stash that they write.
+OPERATIONS = {
+    pair: i
+    for i, pair in enumerate(
+        [
+            (Kind.FORWARD, StashKind.FOR_RECOMPUTE),
+            (Kind.FORWARD, StashKind.RESIDUALS),
+            (Kind.RECOMPUTE, StashKind.RESIDUALS),
+            (Kind.BACKWARD, None),
+            (Kind.BACKWARD, StashKind.WEIGHT_RESIDUALS),
+            (Kind.WEIGHT_GRADIENT, None),
+            (Kind.UPDATE, None),
+            (Kind.FORWARD, None),  # In an evaluation.
+        ]
+    )
+}
+
+
+class BytesByOperation(NamedTuple):
+    """Bytes of a stage during each of `OPERATIONS`, in their order."""
+
+    forward_for_recompute: int
+    forward: int
+    recompute: int
+    backward: int
+    input_backward: int
+    weight_backward: int
+    update: int = 0
+    evaluation: int = 0
+
+
+class StashBytes(NamedTuple):
+    """Bytes that a stage needs for a micro-batch."""
+
+    # Bytes in each `StashKind`, while other micro-batches are worked on.
+    held: tuple[int, ...]
+    during: BytesByOperation  # Bytes during each operation on it, with the workspace.
+
+
+def operation_index(moment: StashMoment) -> int:
+    """Returns the index of an operation in `StashBytes.during`."""
+    return OPERATIONS[moment.op.kind, moment.use.write]

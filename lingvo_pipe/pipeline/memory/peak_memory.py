@@ -10,12 +10,11 @@ import tensorflow as tf
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.loops.dataflow import LayerValues
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
-from lingvo_pipe.pipeline.memory.workspace import workspace_of
+from lingvo_pipe.pipeline.memory.workspace import num_bytes, workspace_of
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.tracing.phases import Phases
 from lingvo_pipe.pipeline.tracing.views import Buffers

@@ -28,9 +28,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.loops.dataflow import recompute_inputs_by_layer
-from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
-from lingvo_pipe.pipeline.memory.stash_bytes import (
+from lingvo_pipe.pipeline.memory.call_bytes import (
     BytesByOperation,
+    CallBytes,
+    SharedWeight,
     StashBytes,
     operation_index,
 )
@@ -219,7 +220,7 @@ class StageMemory:
             residuals=self._sums(_buffers(calls())),
             weight_residuals=self._sums(x.weight_residual_values for x in calls()),
             both=self._sums(
-                map(itertools.chain, recompute_inputs(), kept(), _buffers(calls())),
+                map(itertools.chain, recompute_inputs(), kept(), _buffers(calls()))
             ),
         )
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 
-from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
-from lingvo_pipe.pipeline.memory.stash_bytes import (
+from lingvo_pipe.pipeline.memory.call_bytes import (
     OPERATIONS,
     StashBytes,
     operation_index,
 )
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.slots import (
-    StashKind,
-    StashMoment,
-    stash_moments,
-)
+from lingvo_pipe.pipeline.schedules.slots import StashKind, StashMoment, stash_moments
 
 # A device's other stages run, or an update, which needs no stash.
 _IDLE = OPERATIONS[Kind.UPDATE, None]
@@ -88,7 +84,6 @@ def _peak(moments: Iterable[_Moment], stash: StashBytes) -> int:
 
 
 def _moments(schedule: Schedule) -> list[set[_Moment]]:
-    """Returns each stage's moments."""
     moments: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
     first, second, third = StashKind  # A loop over it would take longer.
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.pipeline.memory.call_bytes import Workspace
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
 from lingvo_pipe.pipeline.tracing.phases import Function, Phases
 from lingvo_pipe.pipeline.tracing.views import VIEWS, origin
 
@@ -38,6 +37,11 @@ def workspace_of(phases: Phases) -> Workspace:
             phases.weight_backward(), [*shared, *late], 0
         ),
     )
+
+
+def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
+    """Returns the bytes of tensors, where a tensor of unknown size counts as 0."""
+    return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)
 
 
 def _bytes_by_operation(
@@ -102,7 +106,6 @@ def _new_bytes(op: tf.Operation, freed: Sequence[tf.Tensor]) -> int:
 
 
 def _bytes(tensors: Iterable[tf.Tensor]) -> int:
-    """Returns the bytes of the tensors whose size the graph knows."""
     return num_bytes(
         tf.TensorSpec(x.shape, x.dtype)
         for x in tensors

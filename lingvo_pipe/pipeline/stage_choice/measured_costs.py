@@ -31,11 +31,11 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
     loop_device,
 )
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer, Values
 from lingvo_pipe.pipeline.loops.stage import Stage, StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer, Values
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
@@ -216,7 +216,7 @@ class _Cell:
         )
         gradients.update(totals)
         (accumulators,) = self.stage.gradients.unpack(self.accumulators)
-        of_weights = layer.functions.unpack_gradients(accumulators)
+        of_weights = layer.functions.gradients.unpack(accumulators)
         return [*totals.values(), *of_weights, *stash]
 
 

@@ -22,7 +22,7 @@ from lingvo_pipe.pipeline.execution.prologue import (
     PrologueInputs,
     prologue_spec,
 )
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
 from lingvo_pipe.pipeline.memory.peak_memory import (
     bytes_of_calls,
@@ -30,7 +30,7 @@ from lingvo_pipe.pipeline.memory.peak_memory import (
     value_bytes,
 )
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.splitting.cell_costs import as_shape, boundary_bytes
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext

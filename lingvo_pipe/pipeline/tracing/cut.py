@@ -73,10 +73,6 @@ class CutGraph:
         common_input_ops = {x.op for x in self._given.values()}
         return self._phases[phase] & _ancestors(_operations(results), common_input_ops)
 
-    def is_made_in(self, phase: int, tensor: tf.Tensor) -> bool:
-        """Returns whether a phase computes a tensor."""
-        return tensor.op in self._phases[phase]
-
     def function(
         self, phase: int, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
     ) -> Callable[..., list[tf.Tensor]]:
@@ -115,7 +111,6 @@ class CutGraph:
         return run
 
     def _sub_graph(self, operations: Iterable[tf.Operation]) -> Any:
-        """Returns the operations as a graph_def, without edges to any others."""
         names = {op.name for op in operations}
         graph_def = tf.compat.v1.GraphDef(
             library=self._graph_def.library, versions=self._graph_def.versions
@@ -153,7 +148,6 @@ def dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]
 
 
 def _constant_node(name: str, value: tf.Tensor) -> Any:
-    """Returns the node_def of a constant."""
     with tf.Graph().as_default():
         return tf.constant(value.numpy(), value.dtype, name=name).op.node_def
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext, row_dim
@@ -30,31 +30,23 @@ from lingvo_pipe.pipeline.tracing.trace import CallContext, Result, Trace
 
 @dataclasses.dataclass(eq=False)
 class LayerFunctions:
-    """The traces of a model's layers and loss, in training or in evaluation.
+    """The traces of a model's layers and loss, in training or in evaluation."""
 
-    Attributes:
-        do_eval: whether layers run in evaluation.
-        trains: whether they are differentiated.
-        batch_dim: see `ForwardContext`.
-        state_dtype: dtype of the floating-point tensors between layers; if None, the
-            dtype that the layers return.
-        num_rows: rows of the inputs; None for any number.
-        stages: stages by the paths of layers, for errors.
-        has_last: whether the last layer is also the model's last layer, whose outputs
-            go to no other layer.
-        loss_fn: the model's loss function, for blocks with losses of their own.
-        row_change: a sentence about the first layer whose outputs have another number
-            of rows than its inputs, for the errors that this may cause; or "".
-    """
-
-    do_eval: bool
-    trains: bool
-    batch_dim: int = 0
+    do_eval: bool  # Whether layers run in evaluation.
+    trains: bool  # Whether they are differentiated.
+    batch_dim: int = 0  # See `ForwardContext`.
+    # Dtype of the floating-point tensors between layers; if None, the dtype that the
+    # layers return.
     state_dtype: tf.DType | None = None
-    num_rows: int | None = None
+    num_rows: int | None = None  # Rows of the inputs; None for any number.
+    # Stages by the paths of layers, for errors.
     stages: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # Whether the last layer is also the model's last layer, whose outputs go to no
+    # other layer.
     has_last: bool = True
     loss_fn: LossFunction | None = None
+    # A sentence about the first layer whose outputs have another number of rows than
+    # its inputs, for the errors that this may cause; or "".
     row_change: str = dataclasses.field(default="", init=False)
     _known: list[tuple[LayerIdentity, Trace]] = dataclasses.field(
         default_factory=list, init=False
@@ -76,7 +68,6 @@ class LayerFunctions:
 
     def trace_loss(
         self,
-        loss_fn: LossFunction,
         last_layer: BaseLayer,
         call_context: CallContext,
         outputs: Any,
@@ -91,16 +82,17 @@ class LayerFunctions:
         Raises:
             ValueError: if the loss breaks a rule, or does not depend on the outputs.
         """
-        body = functools.partial(self._loss, loss_fn, last_layer)
+        body = functools.partial(self._loss, last_layer)
         args = outputs, targets
         with named_errors(self.loss_label(last_layer), args, self.row_change):
             trace = Trace(body, [], [], call_context, args, self.trains)
         of_outputs = trace.input_gradients[: len(present(outputs))]
         if self.trains and not present(of_outputs):
             raise UserValueError(
-                "The loss: expected a gradient for the last layer's outputs; there is "
-                f"none for {last_layer.path}. Look for a tf.stop_gradient, a "
-                "comparison or an integer cast in ComputeLoss."
+                path="ComputeLoss",
+                expected=f"a loss that depends on the outputs of {last_layer.path}",
+                got=Words("no gradient"),
+                hint="Look for a tf.stop_gradient, a comparison or an integer cast.",
             )
         return trace
 
@@ -189,22 +181,19 @@ class LayerFunctions:
         return Result(outputs, sums, goals, context.local_losses)
 
     def _loss(
-        self,
-        loss_fn: LossFunction,
-        last_layer: BaseLayer,
-        theta: Any,
-        call_context: CallContext,
-        args: Any,
+        self, last_layer: BaseLayer, theta: Any, call_context: CallContext, args: Any
     ) -> Result:
+        assert self.loss_fn is not None
         context = self.context(call_context)
         with context:
-            sums = loss_sums(loss_fn, context, args)
+            sums = loss_sums(self.loss_fn, context, args)
         added = {**context.accumulated, **context.losses, **context.metric_pairs}
         if added:
             raise UserValueError(
-                "The loss: expected no calls of Accumulate, AddLoss or AddMetric, "
-                f"which are for layers; it added {sorted(added)}. Return them as "
-                "metrics."
+                path="ComputeLoss",
+                expected="no calls of Accumulate, AddLoss or AddMetric",
+                got=sorted(added),
+                hint="These calls are for layers. Return metrics instead.",
             )
         graph, location = tf.compat.v1.get_default_graph(), self.loss_label(last_layer)
         check_pure(graph, location, _root(last_layer).VariablePaths(), OF_LOSSES)
@@ -224,7 +213,6 @@ class LayerFunctions:
 
 
 def _root(layer: BaseLayer) -> BaseLayer:
-    """Returns the layer at the top of the tree that `layer` is in."""
     return layer if layer.parent is None else _root(layer.parent)
 
 
@@ -234,7 +222,6 @@ def _as_state(x: Any, dtype: tf.DType) -> tf.Tensor:
 
 
 def _check_outputs(outputs: Any) -> None:
-    """Raises ValueError unless the outputs can cross to another device."""
     wrong = [
         f"{x.dtype.name} {x.shape}"
         if isinstance(x, tf.Tensor)
@@ -245,9 +232,9 @@ def _check_outputs(outputs: Any) -> None:
     ]
     if wrong:
         raise UserValueError(
-            "Expected dense outputs of static shape, because they may be sent to "
-            f"another device; got {', '.join(wrong)}. Pad to a static shape, or set "
-            "it with tf.ensure_shape."
+            expected="dense outputs of static shape, which another device can receive",
+            got=Words(", ".join(wrong)),
+            hint="Pad to a static shape, or set it with tf.ensure_shape.",
         )
 
 
@@ -256,9 +243,10 @@ def _check_all_accumulated(layer: BaseLayer, context: ForwardContext) -> None:
     missing = sorted(registered - set(context.accumulated))
     if missing:
         raise UserValueError(
-            f"{layer.path}: expected a value for every registered accumulator in each "
-            f"training forward pass, got none for {missing}. Call Accumulate, or "
-            "SetValue of a Lingvo Accumulator."
+            path=layer.path,
+            expected="a value for every accumulator in each training forward pass",
+            got=Words(f"none for {missing}"),
+            hint="Call Accumulate, or SetValue of a Lingvo Accumulator.",
         )
 
 
@@ -281,8 +269,9 @@ class _ClosedFunctions(dict[str, Callable]):
 
     def __setitem__(self, name: str, function: Callable) -> None:
         raise UserValueError(
-            f"{self._path}: expected functions to be added before the first run, which "
-            f"traces the layer permanently; got {name!r} afterwards. Call AddFunction "
-            "earlier; to change a function later, create the layers again, or let "
-            "FProp choose by an input."
+            path=self._path,
+            expected="AddFunction before the first run, which traces the layer",
+            got=name,
+            hint="To change a function later, create the layers again, or let FProp "
+            "choose by an input.",
         )

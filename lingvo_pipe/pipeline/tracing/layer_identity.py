@@ -60,7 +60,6 @@ class LayerIdentity:
 
 
 def _attributes(layer: BaseLayer) -> dict[str, Any]:
-    """Returns a layer's attributes beyond the common ones."""
     return {k: v for k, v in vars(layer).items() if k not in _common_attributes()}
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.layers.core.forward_context import ForwardContext, row_dim
 from lingvo_pipe.nested_map import NestedMap
@@ -24,17 +24,19 @@ def check_loss_function(loss_fn: Any, path: str) -> None:
     """Raises ValueError unless the pipeline at `path` can call the user's function."""
     if not callable(loss_fn):
         raise UserValueError(
-            f"loss_fn of {path}: expected a function (outputs, targets) -> "
-            f"NestedMap(name=(mean, weight)), got {loss_fn!r}. For the outputs without "
-            "a loss call FProp."
+            path=f"{path}.loss_fn",
+            expected="a function (outputs, targets) -> NestedMap(name=(mean, weight))",
+            got=loss_fn,
+            hint="For the outputs without a loss call FProp.",
         )
     try:
         hash(loss_fn)
     except TypeError as error:
         raise UserValueError(
-            f"loss_fn of {path}: expected a hashable function, because the pipeline "
-            f"caches a graph for each; got a {type(loss_fn).__name__}: {error}. Pass "
-            "a function or a method."
+            path=f"{path}.loss_fn",
+            expected="a hashable function, since the pipeline caches a graph for each",
+            got=loss_fn,
+            hint="Pass a function or a method.",
         ) from error
 
 
@@ -62,7 +64,6 @@ def loss_sums(loss_fn: LossFunction, context: ForwardContext, args: Any) -> Nest
 
 
 def _check_rows(args: Any, context: ForwardContext) -> None:
-    """Raises ValueError unless examples can be distinguished from padding rows."""
     tensors, batch_dim = present(args), context.batch_dim
     if any(
         not x.shape.rank
@@ -70,10 +71,11 @@ def _check_rows(args: Any, context: ForwardContext) -> None:
         for x in tensors
     ):
         raise UserValueError(
-            "ComputeLoss: where M does not divide the mini-batch, expected outputs and "
-            f"targets with a row for each example in dimension {batch_dim}; got "
-            f"{specs_text(tensors)} for {context.num_rows} rows. Choose a mini-batch "
-            "that is a multiple of num_micro_batches."
+            path="ComputeLoss",
+            expected=f"outputs and targets of {context.num_rows} rows in dimension "
+            f"{batch_dim}, because M does not divide the mini-batch",
+            got=Words(specs_text(tensors)),
+            hint="Choose a mini-batch that is a multiple of num_micro_batches.",
         )
 
 
@@ -85,9 +87,10 @@ def _summed(name: str, metric: Any) -> tuple[tf.Tensor, tf.Tensor] | Total:
     pair = [tf.convert_to_tensor(x) for x in metric] if is_pair else []
     if not is_pair or any(x.shape.rank != 0 for x in pair):
         raise UserValueError(
-            f"ComputeLoss: expected a pair (mean, weight) of scalars for {name!r}, got "
-            f"{metric}. Reduce it over the examples, and give their number or total "
-            "weight."
+            path=f"ComputeLoss.{name}",
+            expected="a pair (mean, weight) of scalars",
+            got=metric,
+            hint="Reduce it over the examples, and give their number or total weight.",
         )
     dtype = tf.float64 if tf.float64 in [x.dtype for x in pair] else tf.float32
     mean, weight = (tf.cast(x, dtype) for x in pair)

@@ -45,8 +45,8 @@ def named_errors(location: str, given: Any, hint: str = "") -> Iterator[None]:
             text = f"{location}, given {given_text}: {text}{end}"
         elif text == str(error):
             raise
-        named = _with_message(error, text).with_traceback(error.__traceback__)
-        raise named from error.__cause__
+        named = _with_message(error, text, location)
+        raise named.with_traceback(error.__traceback__) from error.__cause__
 
 
 def specs_text(tensors: Any) -> str:
@@ -75,11 +75,11 @@ def _with_tracing_hint(error: Exception) -> str:
     return text
 
 
-def _with_message(error: Exception, message: str) -> Exception:
+def _with_message(error: Exception, message: str, location: str) -> Exception:
     """Returns an error of the same kind, or of a base that takes only a message."""
     if isinstance(error, UserError):
         copy = type(error)(message)
-        vars(copy).update(vars(error))  # Its fields.
+        vars(copy).update(vars(error), path=error.path or location)
         return copy
     if isinstance(error, ValueError):
         return ValueError(message)

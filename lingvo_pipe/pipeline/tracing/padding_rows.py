@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.pipeline.tracing.cut import dependents
@@ -77,11 +77,11 @@ def check_padding_rows_left_out(
             wrong.append(f"metric {name!r}")
     if wrong:
         raise UserValueError(
-            f"{location}: expected accumulators and metrics that leave out padding "
-            "rows, which micro-batches have where M does not divide the mini-batch; "
-            f"got {' and '.join(wrong)} over all rows. Multiply by "
-            "ForwardContext.row_weights (a metric's weight is their sum), or choose a "
-            "mini-batch that is a multiple of num_micro_batches."
+            path=location,
+            expected="accumulators and metrics that leave out padding rows",
+            got=Words(f"{' and '.join(wrong)} over all rows"),
+            hint="Multiply by ForwardContext.row_weights (a metric's weight is their "
+            "sum), or choose a mini-batch that is a multiple of num_micro_batches.",
         )
 
 

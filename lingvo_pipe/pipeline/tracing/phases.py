@@ -31,17 +31,12 @@ Function = Callable[..., list[tf.Tensor]]
 
 
 class Compilation(NamedTuple):
-    """Compiler and device of phases.
+    """Compiler and device of phases."""
 
-    Attributes:
-        by_xla: whether XLA compiles them.
-        device: full name of the device that runs them; None for the caller's device.
-        on_cpu: whether the caller's device is a CPU.
-    """
-
-    by_xla: bool
+    by_xla: bool  # Whether XLA compiles them.
+    # Full name of the device that runs them; None for the caller's device.
     device: str | None
-    on_cpu: bool = True
+    on_cpu: bool = True  # Whether the caller's device is a CPU.
 
 
 def compilation(by_xla: bool, device: str) -> Compilation:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.pipeline.tracing.cut import captured_constants
 
 # Stateful operations that are allowed: they only call functions, or report, and may run
@@ -79,14 +79,18 @@ def check_pure(
     writing = [x for x in sorted(types - _READING) if x.startswith(_WRITING)]
     if writing:
         raise UserValueError(
-            f"{location}: expected no operation that writes a variable, because it "
-            "would run for each micro-batch, and again in the backward pass; got "
-            f"{writing} on variables {paths or OUTSIDE_MODEL}. {remedies.of_writing}"
+            path=location,
+            expected="no operation that writes a variable, because it would run for "
+            "each micro-batch, and again in the backward pass",
+            got=Words(f"{writing} on variables {paths or OUTSIDE_MODEL}"),
+            hint=remedies.of_writing,
         )
     if paths:
         raise UserValueError(
-            f"{location}: expected weights as arguments; it reads the variables "
-            f"{paths} directly. {remedies.of_reading}"
+            path=location,
+            expected="weights as arguments",
+            got=Words(f"direct reads of the variables {paths}"),
+            hint=remedies.of_reading,
         )
     constants = captured_constants(graph)
     captured = [
@@ -96,9 +100,11 @@ def check_pure(
     ]
     if captured:
         raise UserValueError(
-            f"{location}: expected a function of only its arguments; it uses tensors "
-            f"made elsewhere: {', '.join(captured)}. Make state by CreateVariable, and "
-            "pass changing values among the inputs or targets."
+            path=location,
+            expected="a function of only its arguments",
+            got=Words(f"tensors made elsewhere: {', '.join(captured)}"),
+            hint="Make state by CreateVariable, and pass changing values among the "
+            "inputs or targets.",
         )
     stateful = [
         op_type
@@ -107,14 +113,14 @@ def check_pure(
     ]
     if stateful:
         raise UserValueError(
-            f"{location}: expected a pure function, because it runs again in the "
-            f"backward pass; got the stateful operations {stateful}. "
-            f"{remedies.of_state}"
+            path=location,
+            expected="a pure function, because it runs again in the backward pass",
+            got=Words(f"the stateful operations {stateful}"),
+            hint=remedies.of_state,
         )
 
 
 def _operation_types(graph: Any) -> set[str]:
-    """Returns the types of all operations, including those in functions."""
     library = graph.as_graph_def().library.function
     types = {op.type for op in graph.get_operations()}
     types.update(node.op for function in library for node in function.node_def)

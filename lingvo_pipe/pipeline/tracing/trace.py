@@ -16,36 +16,25 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class CallContext(NamedTuple):
-    """Arguments of a forward pass besides weights and inputs, None if not known.
+    """Arguments of a forward pass besides weights and inputs, None if not known."""
 
-    Attributes:
-        path_hash: [] uint64, the hash of the layer's path.
-        step: [] integer, the training step.
-        first_example: [] int64, the micro-batch's first example in the mini-batch.
-        num_examples: [] int32, the number of rows that are examples; if None, all are.
-        loss_scale: [] float64, the factor of auxiliary losses.
-    """
-
-    path_hash: Any = None
-    step: Any = None
+    path_hash: Any = None  # [] uint64, the hash of the layer's path.
+    step: Any = None  # [] integer, the training step.
+    # [] int64, the micro-batch's first example in the mini-batch.
     first_example: Any = None
+    # [] int32, the number of rows that are examples; if None, all are.
     num_examples: Any = None
-    loss_scale: Any = None
+    loss_scale: Any = None  # [] float64, the factor of auxiliary losses.
 
 
 class Result(NamedTuple):
-    """The results of a body.
+    """The results of a body."""
 
-    Attributes:
-        outputs: structure of tensors and None.
-        sums: structure of tensors that add up over micro-batches.
-        goals: scalars whose sum is differentiated in addition to the outputs.
-        local_goals: more such scalars, not multiplied by `CallContext.loss_scale`.
-    """
-
-    outputs: Any
-    sums: NestedMap
+    outputs: Any  # Structure of tensors and None.
+    sums: NestedMap  # Structure of tensors that add up over micro-batches.
+    # Scalars whose sum is differentiated in addition to the outputs.
     goals: Sequence[tf.Tensor] = ()
+    # More such scalars, not multiplied by `CallContext.loss_scale`.
     local_goals: Sequence[tf.Tensor] = ()
 
 

@@ -13,17 +13,12 @@ VIEWS = (
 
 
 class Buffers(NamedTuple):
-    """The distinct buffers behind some tensors of a layer.
+    """The distinct buffers behind some tensors of a layer."""
 
-    Attributes:
-        own: tensors, one for each buffer that no input or output of the layer has.
-        args: positions of the inputs whose buffers they share.
-        made: positions of the outputs whose buffers they share.
-    """
-
+    # Tensors, one for each buffer that no input or output of the layer has.
     own: list[tf.Tensor]
-    args: list[int]
-    made: list[int]
+    args: list[int]  # Positions of the inputs whose buffers they share.
+    made: list[int]  # Positions of the outputs whose buffers they share.
 
 
 def origin(x: tf.Tensor) -> tf.Tensor:

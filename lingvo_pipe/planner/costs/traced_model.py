@@ -21,13 +21,13 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
-from lingvo_pipe.pipeline.loops.placed_layer import PlacedLayer
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
 from lingvo_pipe.pipeline.memory.peak_memory import (
     bytes_of_calls,
     shared_weights,
     value_bytes,
 )
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, cell_costs
 from lingvo_pipe.pipeline.stage_choice.traced_cells import CONTEXT_SPECS, SINGLE_STAGE

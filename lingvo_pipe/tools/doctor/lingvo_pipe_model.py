@@ -17,7 +17,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.shared_updates import by_device
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.pipeline_steps import PipelineSteps
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.tools.doctor.configuration import (

@@ -120,7 +120,7 @@ def _predicted(task: BaseTask, batch: Any) -> tuple[PredictedBubble | None, str]
         predicted = predict_bubble(task, batch)
     except ValueError as error:
         return None, f"bubble: not predicted. {error}"
-    num_batch_shards = task.pipeline.spec.num_batch_shards
+    num_batch_shards = task.pipeline.spec.layout.num_batch_shards
     shards = f" in {num_batch_shards} batch shards" if num_batch_shards > 1 else ""
     return predicted, (
         f"bubble: {predicted.bubble_fraction:.1%} with schedule {p.schedule} and "

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.tensorflow_startup import counts_cpu_memory
 from lingvo_pipe.pipeline.devices.device_names import device_name
-from lingvo_pipe.pipeline.memory.tensor_bytes import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.training.profiling.step_profile import MemoryPeak
 
 

@@ -53,7 +53,7 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     )
     numbers, flops = range(pipeline.num_stages), costs.cells.flops
     stages = [_stage_costs(pipeline, stage, flops) for stage in numbers]
-    per_replica = p.num_micro_batches // len(spec.replicas)
+    per_replica = p.num_micro_batches // len(spec.layout.replicas)
     work = [per_replica * stage.forward for stage in stages]
     prologue = p.num_micro_batches * costs.prologue
     work[0] += prologue
@@ -114,9 +114,13 @@ def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
 def _bubble_fraction(shard: Timeline, spec: PipelineSpec, prologue: float) -> float:
     """Returns a step's bubble from one batch shard's, with the prologue added."""
     num_columns = len(shard.columns)
-    num_devices = num_columns * len(spec.replicas)
-    idle = spec.num_batch_shards * sum(map(shard.idle_seconds, range(num_columns)))
-    total = (spec.shards_per_replica * shard.step_seconds + prologue) * num_devices
+    num_devices = num_columns * len(spec.layout.replicas)
+    idle = spec.layout.num_batch_shards * sum(
+        map(shard.idle_seconds, range(num_columns))
+    )
+    total = (
+        spec.layout.shards_per_replica * shard.step_seconds + prologue
+    ) * num_devices
     return (idle + prologue * (num_devices - 1)) / total if total else 0.0
 
 

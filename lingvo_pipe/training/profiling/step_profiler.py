@@ -168,11 +168,13 @@ class StepProfiler:
 
     def _all_devices(self) -> list[str]:
         spec = self.pipeline.spec
-        first_shards = range(0, spec.num_batch_shards, spec.shards_per_replica)
+        first_shards = range(
+            0, spec.layout.num_batch_shards, spec.layout.shards_per_replica
+        )
         return [name for shard in first_shards for name in self._devices(shard)]
 
     def _devices(self, shard: int) -> list[str]:
         spec, owners = self.pipeline.spec, self.pipeline.schedule.device_of_stage()
-        devices = spec.replicas[shard // spec.shards_per_replica]
+        devices = spec.layout.replicas[shard // spec.layout.shards_per_replica]
         names = {owners[k]: name for k, name in enumerate(devices)}
         return [names[device] for device in range(len(names))]

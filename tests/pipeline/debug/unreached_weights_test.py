@@ -74,9 +74,7 @@ def _found(hows: list[str], warnings: pytest.LogCaptureFixture) -> list[str]:
     zero = [
         variable.name.removesuffix(":0")
         for variable, gradient in zip(
-            tf.nest.flatten(layer.vars),
-            tf.nest.flatten(result.gradients),
-            strict=True,
+            tf.nest.flatten(layer.vars), tf.nest.flatten(result.gradients), strict=True
         )
         if not np.any(gradient)
     ]

@@ -17,9 +17,9 @@ import tensorflow as tf
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.execution.build_cache import BuildCache, FunctionCache
+from lingvo_pipe.pipeline.execution.build_cache import BuildCache
 from lingvo_pipe.pipeline.execution.micro_batches import MicroBatches
-from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
+from lingvo_pipe.pipeline.execution.pipeline_runs import PipelineRuns
 from lingvo_pipe.pipeline.loops.run_data import RunArguments, RunResults
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
@@ -119,22 +119,13 @@ def _forward(num_stages: int, num_micro_batches: int) -> Schedule:
 
 
 class Runner:
-    """Runs of one pipeline by its function cache."""
+    """Runs of one pipeline."""
 
     def __init__(self) -> None:
         dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
         cells = [dense, dense.Copy().Set(output_dim=3)]
         self.layer: PipeliningLayer = pipeline(cells, 2, 4)
-        self.cache = FunctionCache(
-            PipelineSpec(
-                layers=self.layer.cells,
-                boundaries=[1, 2],
-                replicas=[self.layer.devices],
-                recomputed=[True, True],
-                jit_compile=[False, False],
-                name="cached",
-            )
-        )
+        self.runs = PipelineRuns(self.layer.spec)
 
     def run(self, request: Request) -> RunResults:
         """Returns the results of a run."""
@@ -152,7 +143,7 @@ class Runner:
         )
         schedule = r.schedule(2, r.num_micro_batches)
         tables = make_tables(schedule)
-        function = self.cache.function(
+        function = self.runs.function(
             tables, arguments, r.loss, r.do_eval, r.input_gradients
         )
         return function(arguments, [table.fed for table in tables])
@@ -188,7 +179,7 @@ def test_other_data_build_nothing(name: str) -> None:
     runner = Runner()
     runner.run(FIRST)
     got = runner.run(SAME[name])
-    assert len(runner.cache.built) == 1
+    assert len(runner.runs.functions) == 1
     alone = Runner().run(SAME[name])
     for a, b in zip(_arrays(got), _arrays(alone), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -199,7 +190,7 @@ def test_another_structure_is_built_once(name: str) -> None:
     runner = Runner()
     for request in (FIRST, OTHER[name], FIRST, OTHER[name]._replace(seed=1)):
         got = runner.run(request)
-    first, other = runner.cache.built
+    first, other = runner.runs.functions
     assert first is not other
     alone = Runner().run(OTHER[name]._replace(seed=1))
     for a, b in zip(_arrays(got), _arrays(alone), strict=True):

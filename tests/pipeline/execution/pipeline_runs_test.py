@@ -28,6 +28,7 @@ from tests.pipeline.example_layers import (
     raw_values,
     state_batch,
 )
+from tests.support.errors import fails
 
 
 def _layer(num_stages: int = 4, seed: int = 0) -> PipeliningLayer:
@@ -117,24 +118,24 @@ def test_arrays_numbers_variables_and_plain_dicts_may_replace_tensors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "pattern"),
+    ("inputs", "path", "got"),
     [
-        (lambda: tf.zeros([4, 6]), r"^pipe\b.*\binputs\b.*\bEagerTensor\b"),
-        (lambda: NestedMap(x=tf.zeros([4, 6])), r"^pipe\b.*\binputs\b.*\bNestedMap\b"),
-        (lambda: [tf.ragged.constant([[1], [2, 3]])], r"\bpipe\b.*\bRaggedTensor\b"),
-        (lambda: [tf.sparse.eye(4)], r"\bpipe\b.*\bSparseTensor\b"),
+        (lambda: tf.zeros([4, 6]), "pipe.inputs", "a EagerTensor"),
+        (lambda: NestedMap(x=tf.zeros([4, 6])), "pipe.inputs", "a NestedMap"),
+        (lambda: [tf.ragged.constant([[1], [2, 3]])], "pipe", "a RaggedTensor"),
+        (lambda: [tf.sparse.eye(4)], "pipe", "a SparseTensor"),
     ],
 )
-def test_other_inputs_are_refused(inputs: Callable, pattern: str) -> None:
+def test_other_inputs_are_refused(inputs: Callable, path: str, got: str) -> None:
     layer, (_, targets) = _layer(), state_batch(4)
-    with pytest.raises(ValueError, match=pattern):
+    with fails(path=path, got=got):
         layer.ComputeGradients(raw_values(layer), inputs(), targets, loss_fn)
 
 
 def test_theta_of_another_structure_is_refused() -> None:
     layer, ([x, _], targets) = _layer(), state_batch(4)
     theta = NestedMap(cells=raw_values(layer).cells[1:])
-    with pytest.raises(ValueError, match=r"\bpipe\b.*\btheta\b.*\bcells\[3\]\.w\b"):
+    with fails(path="pipe.theta"):
         layer.ComputeGradients(theta, [x], targets, loss_fn)
 
 
@@ -223,18 +224,13 @@ def _params() -> InstantiableParams:
 
 
 @pytest.mark.parametrize(
-    ("cell", "pattern"),
-    [
-        (_params, r"\bpipe/cells_1\b.*\bpipe/cells_1\b"),
-        (PipelineHolder.Params, r"\bpipe/cells_1/inner\b.*\bpipe/cells_1\b"),
-    ],
+    ("cell", "inner"), [(_params, ""), (PipelineHolder.Params, "/inner")]
 )
-def test_a_pipeline_in_a_cell_is_refused(cell: Callable, pattern: str) -> None:
+def test_a_pipeline_in_a_cell_is_refused(cell: Callable, inner: str) -> None:
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
-    with pytest.raises(ValueError, match=rf"\bcell_tpl\b.*{pattern}"):
+    with fails(path="pipe.cell_tpl", got=f"pipe/cells_1{inner} in pipe/cells_1"):
         pipeline([dense, cell()], 2, 2)
-    pattern = pattern.replace("cells_1", "before_0")
-    with pytest.raises(ValueError, match=rf"\bcell_tpl\b.*{pattern}"):
+    with fails(path="pipe.cell_tpl", got=f"pipe/before_0{inner} in pipe/before_0"):
         pipeline([dense, dense.Copy()], 2, 2, before_tpl=[cell()])
 
 
@@ -266,51 +262,32 @@ def test_values_of_the_variables_fit() -> None:
     check_theta(_variables(), _variables(), "pipe")
 
 
-def _without_a_weight(theta: NestedMap) -> Any:
-    del theta.cells[2].w
+def _replaced(index: int, **weights: Any) -> Callable[[NestedMap], None]:
+    return lambda theta: theta.cells[index].update(weights)
 
 
-def _with_another(theta: NestedMap) -> Any:
-    theta.cells[0].v = theta.cells[0].pop("w")
-
-
-def _transposed(theta: NestedMap) -> Any:
-    theta.cells[3].w = tf.transpose(theta.cells[3].w)
-
-
-def _cells_alone(theta: NestedMap) -> Any:
-    return theta.cells
-
-
-def _tuple(theta: NestedMap) -> Any:
-    theta.cells = tuple(theta.cells)
-
-
-def _without_an_empty_list(theta: NestedMap) -> Any:
-    del theta.before
-
-
-def _absent(theta: NestedMap) -> Any:
-    theta.cells[3].b = None
+def _without(get: Callable[[NestedMap], NestedMap], name: str) -> Callable:
+    return lambda theta: get(theta).pop(name)
 
 
 @pytest.mark.parametrize(
-    ("change", "pattern"),
+    ("change", "texts"),
     [
-        (_without_a_weight, r"\bpipe\b.*\bcells\[2\]\.w\b"),
-        (_with_another, r"\bpipe\b.*\bcells\[0\]\.w\b.*\bcells\[0\]\.v\b"),
-        (_transposed, r"\bcells\[3\]\.w\b.*\(3, 2\).*\(2, 3\)"),
-        (_cells_alone, r"\bcells\[0\]\.b\b.*\bcells\[2\]\.b\D*\b17\b"),
-        (_tuple, r"\bpipe\b.*\btuple\b"),
-        (_without_an_empty_list, r"\bpipe\b.*\bempty\b"),
-        (_absent, r"\bcells\[3\]\.b\b.*\bNone\b"),
+        (_without(lambda theta: theta.cells[2], "w"), ["cells[2].w is missing"]),
+        (_replaced(0, v=1.0), ["cells[0].v is unknown"]),
+        (_replaced(3, w=np.ones([3, 2])), ["cells[3].w has (3, 2), not (2, 3)"]),
+        (_replaced(3, b=None), ["cells[3].b is None"]),
+        (lambda theta: theta.update(cells=[]), ["cells[0].b", "and 7 more"]),
+        (lambda theta: theta.update(cells=tuple(theta.cells)), ["a list is a tuple"]),
+        (_without(lambda theta: theta, "before"), ["an empty structure is missing"]),
     ],
 )
 def test_the_first_differences_are_reported(
-    change: Callable[[NestedMap], Any], pattern: str
+    change: Callable[[NestedMap], Any], texts: list[str]
 ) -> None:
     theta = _theta()
-    changed = change(theta)
-    with pytest.raises(ValueError, match=pattern) as caught:
-        check_theta(theta if changed is None else changed, _variables(), "pipe")
-    assert len(str(caught.value)) < 300
+    change(theta)
+    with fails(path="pipe.theta") as info:
+        check_theta(theta, _variables(), "pipe")
+    assert all(text in info.value.got for text in texts)
+    assert len(str(info.value)) < 300

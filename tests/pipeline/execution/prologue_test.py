@@ -12,11 +12,16 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from tests.pipeline.example_layers import gradients, loss_fn, pipeline, state_batch
-from tests.pipeline.plain_model import assert_close, by_path, bytes_of
+from tests.pipeline.example_layers import (
+    gradients,
+    loss_fn,
+    pipeline,
+    plain_outputs,
+    state_batch,
+)
+from tests.pipeline.plain_model import assert_close, by_path, bytes_of, plain_gradients
 from tests.pipeline.prologue_models import (
     DIM,
     MODELS,
@@ -28,13 +33,6 @@ from tests.pipeline.prologue_models import (
     pipeline_of,
 )
 from tests.support.cases import exhaustive
-
-
-def _plain_outputs(layer: PipeliningLayer, inputs: Any) -> Any:
-    outputs: Any = tuple(inputs)
-    for one in [*layer.before, *layer.cells]:
-        outputs = one.FProp(one.theta, *as_args(outputs))
-    return outputs
 
 
 def _context(batch_dim: int = 0) -> ForwardContext:
@@ -50,17 +48,10 @@ def _assert_plain(
     layer: PipeliningLayer, batch: Any, result: NestedMap, loss: Any = loss_fn
 ) -> None:
     """Asserts that metrics and gradients equal a tape's around all layers."""
-    inputs, targets = batch
-    trained = _trained(layer)
-    with _context(layer.params.batch_dim), tf.GradientTape() as tape:
-        metrics = loss(_plain_outputs(layer, inputs), targets)
-    found = tape.gradient(
-        metrics.loss[0], list(trained.values()), unconnected_gradients="zero"
-    )
-    want = [tf.convert_to_tensor(g).numpy() for g in found]
+    plain = plain_gradients(layer, batch, loss)
     got = by_path(layer, result.gradients)
-    assert_close(got, dict(zip(trained, want, strict=True)), 3e-6, least=1e-3)
-    np.testing.assert_allclose(result.metrics.loss[0], metrics.loss[0], rtol=1e-6)
+    assert_close(got, plain.gradients, 3e-6, least=1e-3)
+    np.testing.assert_allclose(result.metrics.loss[0], plain.metrics.loss[0], 1e-6)
 
 
 @pytest.mark.parametrize(("num_stages", "size"), [(1, 8), (2, 10)])
@@ -139,7 +130,7 @@ def test_an_evaluation_is_the_plain_models(model: str) -> None:
     with ForwardContext(do_eval=True):
         outputs = layer.FProp(layer.theta, *inputs)
         metrics = layer.ComputeMetrics(layer.theta, inputs, targets, loss_fn)
-        plain = _plain_outputs(layer, inputs)
+        plain = plain_outputs(layer, inputs)
     np.testing.assert_allclose(outputs, plain, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(metrics.loss[0], loss_fn(plain, targets).loss[0], 1e-6)
 
@@ -164,7 +155,7 @@ def test_an_outer_tape_sees_weights_and_inputs(model: str, in_function: bool) ->
             if pipelined:
                 outputs = layer.FProp(layer.theta, *inputs)
             else:
-                outputs = _plain_outputs(layer, inputs)
+                outputs = plain_outputs(layer, inputs)
             goal = tf.reduce_sum(outputs * tf.sin(outputs))
         return tape.gradient(goal, [*weights, inputs[0]], unconnected_gradients="zero")
 
@@ -172,16 +163,6 @@ def test_an_outer_tape_sees_weights_and_inputs(model: str, in_function: bool) ->
     for a, b in zip(run(True), taped(False), strict=True):
         scale = max(float(tf.reduce_max(tf.abs(b))), 1e-3)
         np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * scale)
-
-
-def test_a_gradient_through_metrics_is_refused() -> None:
-    layer, (inputs, targets) = pipeline_of("sums"), make_batch(8)
-    with _context(), tf.GradientTape(persistent=True) as tape:
-        metrics = layer.ComputeMetrics(layer.theta, inputs, targets, loss_fn)
-        trained = layer.ComputeGradients(layer.theta, inputs, targets, loss_fn)
-    for result in (metrics, trained.metrics):
-        with pytest.raises(ValueError, match="ComputeMetrics.*ComputeGradients"):
-            tape.gradient(result.loss[0], layer.vars.before[1].w)
 
 
 @pytest.mark.parametrize("values", ["vars", "read"])

@@ -12,10 +12,7 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates
-from lingvo_pipe.pipeline.execution.updating_in_place import (
-    in_place,
-    updating_in_place,
-)
+from lingvo_pipe.pipeline.execution.updating_in_place import in_place, updating_in_place
 from lingvo_pipe.training.optim.keras_optimizer import optimizer_classes
 from lingvo_pipe.training.optim.optimizers import RMSpropFromOnes
 from tests.support.cases import exhaustive

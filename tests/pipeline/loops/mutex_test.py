@@ -9,12 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from tests.pipeline.example_layers import (
-    gradients,
-    image_batch,
-    image_cells,
-    pipeline,
-)
+from tests.pipeline.example_layers import gradients, image_batch, image_cells, pipeline
 from tests.support.cases import exhaustive
 
 NUM_RUNS = 4

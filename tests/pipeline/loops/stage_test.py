@@ -43,8 +43,7 @@ def _traced() -> TracedLayers:
         CONTEXT,
         (batch.words, batch.mask),
         NestedMap(label=batch.label, mask=batch.mask),
-        word_loss,
-        LayerFunctions(do_eval=False, trains=True),
+        LayerFunctions(do_eval=False, trains=True, loss_fn=word_loss),
         input_gradients=False,
     )
 

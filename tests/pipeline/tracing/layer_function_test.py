@@ -19,20 +19,14 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from tests.pipeline.example_layers import gradients, loss_fn, pipeline, state_batch
-
-
-class FunctionLayer(BaseLayer):
-    """Computes a function of its inputs."""
-
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = super().Params()
-        p.Define("function", None, "What FProp computes.")
-        return p
-
-    def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        return self.params.function(*args)
+from tests.pipeline.example_layers import (
+    function_cell,
+    gradients,
+    loss_fn,
+    pipeline,
+    state_batch,
+)
+from tests.support.errors import fails
 
 
 class BareLayer(BaseLayer):
@@ -58,10 +52,6 @@ def _run(*cells: InstantiableParams, loss: Any = loss_fn) -> NestedMap:
     return gradients(layer, ([x], targets), loss=loss)
 
 
-def _function(function: Callable) -> InstantiableParams:
-    return FunctionLayer.Params().Set(function=function)
-
-
 @pytest.mark.parametrize(
     ("function", "error", "operation"),
     [
@@ -77,7 +67,7 @@ def test_an_input_that_the_next_layer_refuses_is_named(
     """By layer, stage and operation."""
     named = rf"(?s)ProductLayer.*\bpipe/cells_2 .*stage 2\b.*{operation}"
     with pytest.raises(error, match=named):
-        _run(_function(function), ProductLayer.Params())
+        _run(function_cell(function), ProductLayer.Params())
 
 
 def _next(x: tf.Tensor) -> Any:
@@ -87,10 +77,10 @@ def _next(x: tf.Tensor) -> Any:
 @pytest.mark.parametrize(
     ("cell", "error"),
     [
-        (_function(_next), KeyError),
-        (_function(lambda x: [x][1]), IndexError),
-        (_function(lambda x: x.no_such), AttributeError),
-        (_function(lambda x: tf.debugging.assert_less(3, 2)), Exception),
+        (function_cell(_next), KeyError),
+        (function_cell(lambda x: [x][1]), IndexError),
+        (function_cell(lambda x: x.no_such), AttributeError),
+        (function_cell(lambda x: tf.debugging.assert_less(3, 2)), Exception),
         (BareLayer.Params(), NotImplementedError),
     ],
 )
@@ -108,11 +98,14 @@ def _product_loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
 
 def test_the_layer_that_changed_the_rows_is_named_where_it_matters() -> None:
     """In the loss, or in a layer that combines rows."""
-    twice, one = _function(lambda x: tf.repeat(x, 2, 0)), _function(lambda x: x[:1])
+    twice, one = (
+        function_cell(lambda x: tf.repeat(x, 2, 0)),
+        function_cell(lambda x: x[:1]),
+    )
     hint = r"\b2\b.*\bpipe/cells_1 .*stage 1\b.*float32 \(4, 6\)"
     with pytest.raises(ValueError, match=rf"(?s)\bloss .*stage 2\b.*{hint}"):
         _run(twice, ProductLayer.Params(), loss=_product_loss)
-    beside = _function(lambda x: x + tf.ones([3, 1]))
+    beside = function_cell(lambda x: x + tf.ones([3, 1]))
     with pytest.raises(ValueError, match=rf"(?s)pipe/cells_2 .*{hint}"):
         _run(twice, beside)
     with pytest.raises(ValueError, match=r"(?s)\bloss\b.*\bpipe/cells_1 "):
@@ -121,7 +114,10 @@ def test_the_layer_that_changed_the_rows_is_named_where_it_matters() -> None:
 
 def test_other_errors_say_nothing_of_rows() -> None:
     with pytest.raises(ValueError, match="pipe/cells_2") as found:
-        _run(_function(lambda x: (x, x[:1])), _function(lambda x, y: x[:, :5] + x))
+        _run(
+            function_cell(lambda x: (x, x[:1])),
+            function_cell(lambda x, y: x[:, :5] + x),
+        )
     assert "pipe/cells_1" not in str(found.value)
 
 
@@ -174,7 +170,7 @@ def test_after_a_run_none_is_taken(
     layer = pipeline(cells, 1, 2, before_tpl=params.get("before_tpl", []))
     assert _run_closing(layer, do_eval) == 1.0
     (found,) = (below for below in layer.Descendants() if below.path == path)
-    with pytest.raises(ValueError, match=rf"\b{path}\b.*'{name}'.*\bAddFunction\b"):
+    with fails(path=path, got=name):
         found.AddFunction(name, lambda x: 3.0 * x, replace=True)
     assert found.fns.keys() == {"change"}
     assert _run_closing(layer, do_eval) == 1.0

@@ -232,9 +232,7 @@ def test_frozen_weights_have_no_gradient() -> None:
     "name",
     ["dense", "weights of weights", "fused moments", "custom gradient", "assertion"],
 )
-def test_nothing_is_stashed_that_follows_from_weights_alone(
-    name: str,
-) -> None:
+def test_nothing_is_stashed_that_follows_from_weights_alone(name: str) -> None:
     """Nothing else there has their shape."""
     phases = Run(BODIES[name]).phases
     stashed = phases.residuals + phases.weight_residuals

@@ -16,6 +16,7 @@ from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from tests.pipeline.example_layers import gradients, loss_fn, pipeline, state_batch
+from tests.support.errors import fails
 
 
 class UsersLayer(BaseLayer):
@@ -65,33 +66,30 @@ def _in_branch(run: Callable) -> Callable:
 
 
 @pytest.mark.parametrize(
-    ("cell", "pattern"),
+    ("cell", "got"),
     [
-        (_layer(_random), r"\['RandomUniform'\].*\bAccumulate\b"),
-        (_layer(_in_branch(_random)), r"\['RandomUniform'\]"),
+        (_layer(_random), "['RandomUniform']"),
+        (_layer(_in_branch(_random)), "['RandomUniform']"),
         (
             _layer(
                 lambda layer, x: x * layer.vars.w,
                 prepare=lambda layer: layer.CreateVariable("w", WeightParams([3])),
             ),
-            r"\['pipe/cells_1/w'\].*\btheta\b",
+            "['pipe/cells_1/w']",
         ),
-        (
-            _shifting(lambda: tf.Variable(1.0)),
-            r"\b__init__\b.*\bCreateVariable\b",
-        ),
+        (_shifting(lambda: tf.Variable(1.0)), "a variable or table"),
         (
             _layer(
                 lambda layer, x: x,
                 prepare=lambda layer: layer.RegisterAccumulator("seen", []),
             ),
-            r"\bpipe/cells_1\b.*\['seen'\]",
+            "['seen']",
         ),
         (
             _layer(_count, prepare=_with_counter),
-            r"\['AssignAddVariableOp'\].*\['pipe/cells_1/n'\].*\bAccumulate\b",
+            "['AssignAddVariableOp'] on variables ['pipe/cells_1/n']",
         ),
-        (_layer(_in_branch(_count), prepare=_with_counter), "'AssignAddVariableOp'"),
+        (_layer(_in_branch(_count), prepare=_with_counter), "['AssignAddVariableOp']"),
     ],
     ids=[
         *("random", "random in branch", "captured weight", "variable"),
@@ -99,16 +97,18 @@ def _in_branch(run: Callable) -> Callable:
     ],
 )
 def test_a_layer_that_is_no_pure_function_is_refused(
-    cell: InstantiableParams, pattern: str
+    cell: InstantiableParams, got: str
 ) -> None:
     """The error names layer, stage and what it did."""
     dense = FCLayer.Params().Set(input_dim=3, output_dim=3)
     layer = pipeline([dense, cell, dense.Copy()], [1, 3], 2)
-    place = rf"\b{cell.cls.__name__}\b.*\bpipe/cells_1 .*stage 1\b"
     batch = state_batch(4)
     batch[0][:] = [tf.ones([4, 3])]
-    with pytest.raises(ValueError, match=f"{place}.*{pattern}"):
+    with fails() as info:
         gradients(layer, batch)
+    assert "UsersLayer at pipe/cells_1 (stage 1)" in str(info.value)
+    assert got in str(info.value.got)
+    assert info.value.hint
 
 
 @pytest.mark.parametrize("size", [1, 500])
@@ -165,25 +165,28 @@ def test_a_loss_takes_weights_from_no_layer() -> None:
     def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
         return loss_fn(logits + layer.vars.cells[0].b, targets)
 
-    named = r"\bloss .*stage 0\b.*\['pipe/cells_0/b'\]"
-    with pytest.raises(ValueError, match=named):
+    with fails(path="the loss (stage 0)") as info:
         gradients(layer, ([x], targets), loss=loss)
+    assert "['pipe/cells_0/b']" in info.value.got
 
 
 @pytest.mark.parametrize(
-    ("loss", "pattern"),
+    ("loss", "path", "got"),
     [
-        (_random_loss, r"\bloss .*stage 0\b.*\['RandomUniform'\].*\bmetrics\b"),
-        (_capturing, r"\bloss .*stage 0\b.*\b__init__\b.*\bCreateVariable\b"),
-        (_writing, r"\bloss .*stage 0\b.*\['AssignAddVariableOp'\]"),
-        (_accumulating, r"\bloss\b.*\['seen'\].*\bmetrics\b"),
+        (_random_loss, "the loss (stage 0)", "['RandomUniform']"),
+        (_capturing, "the loss (stage 0)", "a variable or table"),
+        (_writing, "the loss (stage 0)", "['AssignAddVariableOp']"),
+        (_accumulating, "ComputeLoss", "['seen']"),
     ],
 )
-def test_a_loss_that_is_no_pure_function_is_refused(loss: Any, pattern: str) -> None:
+def test_a_loss_that_is_no_pure_function_is_refused(
+    loss: Any, path: str, got: str
+) -> None:
     layer = pipeline([FCLayer.Params().Set(input_dim=6, output_dim=3)], 1, 2)
     (x, _), targets = state_batch(4)
-    with pytest.raises(ValueError, match=pattern):
+    with fails(path=path) as info:
         gradients(layer, ([x], targets), loss=loss)
+    assert got in str(info.value.got)
 
 
 def test_a_loss_may_use_random_numbers_of_the_context() -> None:

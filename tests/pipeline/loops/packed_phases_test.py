@@ -10,32 +10,9 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.pipeline.loops.gradient_accumulators import (
-    accumulate_gradients,
-    accumulator_specs,
-    finish_accumulation,
-    zeros,
-)
+from lingvo_pipe.pipeline.loops.packed_phases import finish_accumulation
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, pipeline, state_batch
-
-SPEC = tf.TensorSpec([2, 3])
-
-
-def test_equal_accumulators_are_not_shared() -> None:
-    @tf.function
-    def run(x: tf.Tensor) -> list[tf.Tensor]:
-        first, second = zeros(accumulator_specs([SPEC, SPEC]))
-        for _ in range(3):
-            (first,) = accumulate_gradients([first], [x])
-        return [
-            finish_accumulation(total, None, SPEC.dtype) for total in (first, second)
-        ]
-
-    for factor in (1.0, 2.0):
-        first, second = run(factor * tf.ones(SPEC.shape))
-        np.testing.assert_array_equal(first, np.full(SPEC.shape, 3 * factor))
-        np.testing.assert_array_equal(second, np.zeros(SPEC.shape))
 
 
 def _layer() -> PipeliningLayer:
