@@ -115,9 +115,10 @@ def _traced(p: InstantiableParams, path: str, device: str) -> TracedCells:
         return outside_graphs(trace_cells, p, device)
     except (TypeError, ValueError) as error:
         raise UserValueError(
-            f"{path}.input_shapes: cannot trace the cells to learn their bytes and "
-            "outputs. Set input_shapes and input_dtypes to the inputs of the first "
-            f"layer. {error}"
+            path=f"{path}.input_shapes",
+            expected="with input_dtypes, the inputs of the first layer",
+            got=p.input_shapes,
+            hint=f"The cells cannot be traced: {error}",
         ) from error
 
 
@@ -145,9 +146,11 @@ def _costs(
             passes = outside_graphs(measured_seconds, cells.layers, cells.specs, device)
         except tf.errors.OpError as error:
             raise UserValueError(
-                f"{path}.cell_costs: cannot measure a cell on {short_name(device)} on "
-                "synthetic inputs, numbers below 1 and integers of 0. "
-                f"{error.message} Set cell_costs to a number for each cell instead."
+                path=f"{path}.cell_costs",
+                expected=f"cells that run on {short_name(device)} on synthetic inputs, "
+                "numbers below 1 and integers of 0",
+                got=p.cell_costs,
+                hint=f"{error.message} Set cell_costs to a number for each cell.",
             ) from error
     else:
         return p.cell_costs, traffic
