@@ -25,8 +25,8 @@ Function = Callable[..., tuple[Sequence[tf.Tensor], Gradient]]
 def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
     """Returns the function of tensors, with the gradient that it returns.
 
-    The function reads no variables. It returns a list of tensors, and a function from
-    their gradients to those of its arguments, None for no gradient.
+    The function reads no variables. It returns a list of tensors, and a function that
+    maps their gradients to gradients of the arguments, None for no gradient.
     """
 
     @functools.wraps(function)
