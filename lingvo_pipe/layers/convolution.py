@@ -13,6 +13,7 @@ import tensorflow as tf
 from lingvo_pipe import hyperparams
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_choice, check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
@@ -29,12 +30,15 @@ _POOLED_AGAIN = "LingvoPipePooledAgain"
 def _max_pool(
     images: tf.Tensor, window: list[int], stride: list[int], padding: str
 ) -> tf.Tensor:
-    """Pools, in graphs with the gradient `_pooled_again`.
+    """Pools, in graphs of training with the gradient `_pooled_again`.
 
-    tf.custom_gradient would keep each graph as long as the process lives.
+    tf.custom_gradient would keep each graph as long as the process lives. A SavedModel
+    cannot hold this gradient, and needs none.
     """
     graph = tf.compat.v1.get_default_graph()
-    with graph.gradient_override_map({"MaxPool": _POOLED_AGAIN}):
+    trains = not forward_context.current_context().do_eval
+    gradients = {"MaxPool": _POOLED_AGAIN} if trains else {}
+    with graph.gradient_override_map(gradients):
         return tf.nn.max_pool2d(images, window, stride, padding)
 
 
