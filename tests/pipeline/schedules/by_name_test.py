@@ -101,7 +101,7 @@ def test_a_file_that_cannot_train_the_pipeline_is_refused(file: str) -> None:
         make_schedule(file, 2, 3)
     assert re.search(rf"{missing}\D*\b0\b", str(error.value))
     write_csv(gpipe(2, 3).forward_part(), file)
-    with fails(path="schedule", got=""):
+    with fails(path="schedule", got=file):
         make_schedule(file, 2, 3)
 
 
