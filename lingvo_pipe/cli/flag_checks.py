@@ -83,7 +83,9 @@ def _check_job() -> None:
         reason = ", since the file is translated once"
         _refuse("--input_file", ("split", "follow_seconds"), reason)
     else:
-        reason = ", since there is no --input_file to translate"
+        reason = ", since no --input_file is translated"
+        if FLAGS.input_file:
+            reason = ", since only --job=decoder translates a file"
         _refuse("--job", _FILE_FLAGS, reason)
     if FLAGS.follow_seconds is not None:
         reason = ", since it uses each new checkpoint"

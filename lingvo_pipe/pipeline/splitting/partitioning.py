@@ -43,7 +43,7 @@ def resolve_boundaries(
             raise UserValueError(
                 path="splits",
                 expected=f"a number of stages and {num_layers} costs for {_AUTO!r}",
-                got=Words(f"{num_stages} stages and costs {costs}"),
+                got=Words(f"{num_stages} stages and {costs and len(costs)} costs"),
                 hint="Set devices and cell_costs.",
             )
         return balanced_boundaries(costs, num_stages, traffic, feasible_end)

@@ -116,7 +116,7 @@ def _traced(p: InstantiableParams, path: str, device: str) -> TracedCells:
     except (TypeError, ValueError) as error:
         raise UserValueError(
             path=f"{path}.input_shapes",
-            expected="with input_dtypes, the inputs of the first layer",
+            expected="shapes of the first layer's inputs, which input_dtypes fit",
             got=p.input_shapes,
             hint=f"The cells cannot be traced: {error}",
         ) from error

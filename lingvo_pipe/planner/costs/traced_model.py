@@ -168,7 +168,7 @@ def _check_can_be_planned(task_params: InstantiableParams, path: str) -> None:
             path=f"{path}.before_tpl",
             expected="no layers, because the planner only plans cells",
             got=Words(f"{len(task_params.pipeline.before_tpl)} layers"),
-            hint=f"Put the layers into cell_tpl. {hint}",
+            hint=f"Put the layers into cell_tpl. Or: {hint}",
         )
     if task_params.local.scheme != BACKPROPAGATION:
         raise UserValueError(
