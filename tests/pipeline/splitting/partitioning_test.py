@@ -113,5 +113,5 @@ def test_a_number_of_stages_other_than_expected_is_refused(splits: Any) -> None:
     ],
 )
 def test_auto_needs_stages_and_costs(arguments: dict) -> None:
-    with fails():
+    with fails(path="splits"):
         resolve_boundaries("auto", 3, **arguments)

@@ -79,7 +79,7 @@ def _shifted(timeline: Timeline, seconds: float) -> list:
 def test_times_of_a_clock_that_was_set_back_are_refused(set_back: float) -> None:
     times = _times(simulate(gpipe(2, 4), COSTS))
     times[1][3:] -= set_back
-    with fails():
+    with fails(hint="Was its clock set meanwhile?"):
         measured_timeline(gpipe(2, 4), times)
 
 
