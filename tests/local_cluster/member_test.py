@@ -22,7 +22,8 @@ def _ended_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Worker, "start", noted_start)
     yield
     for process in processes:
-        process.communicate()
+        process.kill()
+        process.wait()
 
 
 class Replies(WorkerQuestions):

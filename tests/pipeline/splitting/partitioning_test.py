@@ -103,15 +103,15 @@ def test_a_number_of_stages_other_than_expected_is_refused(splits: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "got"),
     [
-        {},
-        {"num_stages": 2},
-        {"costs": [1, 2, 3]},
-        {"num_stages": 2, "costs": [1]},
-        {"num_stages": 4, "costs": [1, 2, 3]},
+        ({}, "None stages and costs None"),
+        ({"num_stages": 2}, "2 stages and costs None"),
+        ({"costs": [1, 2, 3]}, "None stages and costs [1, 2, 3]"),
+        ({"num_stages": 2, "costs": [1]}, "2 stages and costs [1]"),
+        ({"num_stages": 4, "costs": [1, 2, 3]}, 4),
     ],
 )
-def test_auto_needs_stages_and_costs(arguments: dict) -> None:
-    with fails(path="splits"):
+def test_auto_needs_stages_and_costs(arguments: dict, got: Any) -> None:
+    with fails(path="" if got == 4 else "splits", got=got):
         resolve_boundaries("auto", 3, **arguments)

@@ -200,6 +200,7 @@ def toy_task(num_stages: int, max_steps: int = STEPS) -> Any:
     return p.Instantiate()
 
 
+@pytest.mark.exhaustive
 def test_bytes_do_not_depend_on_the_stages(tmp_path: Path) -> None:
     """Nor on an interruption after which other stages resume."""
     data = Input(*map(batch, range(STEPS)))

@@ -14,7 +14,7 @@ from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.errors import fails
 
-LONG_NAME, LONG_PATH = "x" * 300, "/".join(["x" * 200] * 20)
+LONG_NAME, LONG_PATH = "x" * 300, "/".join(["x" * 200] * 25)
 NO_DIRECTORY = os.strerror(errno.ENOTDIR)
 PARAMS = "# a comment of the model's\nname : 'x'\ntrain.max_steps : 3\n"
 
