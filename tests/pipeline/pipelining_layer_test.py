@@ -169,10 +169,11 @@ def test_a_gradient_through_metrics_is_refused(values: str, prologue: int) -> No
     """It would be None, or wrong."""
     before, cells = state_cells()[:prologue], state_cells()[prologue:]
     layer = pipeline(cells, 2, 2, before_tpl=before)
-    (inputs, targets), theta = state_batch(4), getattr(layer, values)
+    inputs, targets = state_batch(4)
     weight = [*layer.vars.before, *layer.vars.cells][1].dense.w
     step = tf.constant(0, tf.int64)
     with ForwardContext(step=step), tf.GradientTape(persistent=True) as tape:
+        theta = getattr(layer, values)
         metrics = layer.ComputeMetrics(theta, inputs, targets, loss_fn)
         trained = layer.ComputeGradients(theta, inputs, targets, loss_fn)
     for result in (metrics.loss[0], trained.metrics.loss[0]):

@@ -268,7 +268,7 @@ OVERRIDE, LANGUAGE = "--model_params_override=", "--target_language=next"
     [
         ([], ["--job=decoder: expected --logdir."]),
         (["--logdir=none"], ["--logdir: "]),
-        (["--logdir=run", "--split=Tset"], ["split: ", "'Tset'", "'Test'"]),
+        (["--logdir=run", "--split=Tset"], ["data set: ", "'Tset'", "'Test'"]),
         (["--logdir=run", "--checkpoint=ckpt-7"], ["--checkpoint: "]),
         (["--logdir=run", "--checkpoint=best"], ["--checkpoint: "]),
         (["--logdir=run", "--max_steps=3"], ["--job=decoder: expected no --max_steps"]),
@@ -283,7 +283,7 @@ OVERRIDE, LANGUAGE = "--model_params_override=", "--target_language=next"
         ),
         (
             ["--logdir=run", f"{OVERRIDE}task.decode.width : 0"],
-            ["task.decode.width: ", "got 0"],
+            ["width: ", "got 0"],
         ),
         (
             ["--logdir=run", f"{OVERRIDE}input.vocab_file : other.model"],
@@ -300,7 +300,7 @@ OVERRIDE, LANGUAGE = "--model_params_override=", "--target_language=next"
         (["--logdir=run", "--input_file=test.same"], ["target_language: "]),
         (
             ["--logdir=run", "--input_file=long", LANGUAGE],
-            ["source_length: ", "102", "24"],
+            ["input.source_length: ", "102", "24"],
         ),
         (
             ["--logdir=run", "--input_file=long", "--split=Test"],

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def _shifted(timeline: Timeline, seconds: float) -> list:
     [(1 / 64, {"path": "device 1"}), (8.0, {"hint": "Was its clock set meanwhile?"})],
 )
 def test_times_of_a_clock_that_was_set_back_are_refused(
-    set_back: float, fields: dict[str, str]
+    set_back: float, fields: dict[str, Any]
 ) -> None:
     times = _times(simulate(gpipe(2, 4), COSTS))
     times[1][3:] -= set_back
