@@ -13,6 +13,8 @@ _USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
 _REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback", "allow_foreign_logdir"}
 _FLAGS_OF_WORKERS = {"job", "cluster", "cluster_spec", "task", "traceback"}
 _FLAGS_OF_WORKERS |= {"listen_on_all_addresses"}
+# What absl's flags for logging ask for, and get.
+_LOGGING_FLAGS = {"logtostderr", "alsologtostderr", "verbosity"}
 _MAX_SECONDS = 1e9
 _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
@@ -26,6 +28,7 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
             got=" ".join(argv[1:]),
             hint="--help shows all flags.",
         )
+    _check_logging_flags()
     for name in ("logdir", "data_dir"):
         check_local(f"--{name}", FLAGS[name].value or "")
     _check_seconds()
@@ -50,6 +53,19 @@ def _refuse(flag: str, foreign: Iterable[str], reason: str = "") -> None:
             path=f"{flag}={FLAGS[flag.strip('-')].value}",
             expected=f"no {' and no '.join(wrong)}{reason}",
         )
+
+
+def _check_logging_flags() -> None:
+    """Refuses flags that absl defines and nothing here uses, such as --log_dir."""
+    for flag in FLAGS.flags_by_module_dict().get("absl.logging", ()):
+        if flag.present and flag.name not in _LOGGING_FLAGS:
+            raise UserValueError(
+                path="arguments",
+                expected="flags of the trainer",
+                got=flag.name,
+                names=our_flags(),
+                hint="--help shows all flags.",
+            )
 
 
 def _check_seconds() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.partitioning import (
     check_boundaries,
@@ -103,15 +104,19 @@ def test_a_number_of_stages_other_than_expected_is_refused(splits: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "got"),
     [
-        {},
-        {"num_stages": 2},
-        {"costs": [1, 2, 3]},
-        {"num_stages": 2, "costs": [1]},
-        {"num_stages": 4, "costs": [1, 2, 3]},
+        ({}, "None stages and costs None"),
+        ({"num_stages": 2}, "2 stages and costs None"),
+        ({"costs": [1, 2, 3]}, "None stages and costs [1, 2, 3]"),
+        ({"num_stages": 2, "costs": [1]}, "2 stages and costs [1]"),
     ],
 )
-def test_auto_needs_stages_and_costs(arguments: dict) -> None:
-    with fails():
+def test_auto_needs_stages_and_costs(arguments: dict, got: str) -> None:
+    with fails(path="splits", got=got):
         resolve_boundaries("auto", 3, **arguments)
+
+
+def test_auto_has_at_most_a_stage_per_layer() -> None:
+    with pytest.raises(UserValueError, match=r"\b1 to 3\b.*\b4\b"):
+        resolve_boundaries("auto", 3, num_stages=4, costs=[1, 2, 3])
