@@ -92,5 +92,5 @@ def test_a_gradient_of_a_gradient_is_refused(of_inputs: bool) -> None:
             goal = tf.reduce_sum(layer.FProp(layer.theta, *inputs) ** 2)
         penalty = tf.reduce_sum(inner.gradient(goal, source) ** 2)
         total = goal + penalty
-    with pytest.raises(UserValueError, match="no second derivatives"):
+    with pytest.raises(UserValueError, match=r"\bPipeliningLayer\b"):
         outer.gradient(total, weight)

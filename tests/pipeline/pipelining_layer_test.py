@@ -177,7 +177,7 @@ def test_a_gradient_through_metrics_is_refused(values: str, prologue: int) -> No
         metrics = layer.ComputeMetrics(theta, inputs, targets, loss_fn)
         trained = layer.ComputeGradients(theta, inputs, targets, loss_fn)
     for result in (metrics.loss[0], trained.metrics.loss[0]):
-        with pytest.raises(UserValueError, match="^ComputeMetrics and ComputeGrad"):
+        with pytest.raises(UserValueError, match="^ComputeMetrics.*ComputeGradients"):
             tape.gradient(result, weight)
 
 
