@@ -41,8 +41,8 @@ def _shard(program: str, result: dict) -> Shard:
         if output["name"] == "test.xml":
             counts = Counter(_outcomes(path))
         elif output["name"] == "test.log":
-            found = _CPU_SECONDS.findall(path.read_text(errors="replace"))
-            cpu_seconds = float(found[-1]) if found else 0.0
+            printed = _CPU_SECONDS.findall(path.read_text(errors="replace"))
+            cpu_seconds = float(printed[-1]) if printed else 0.0
     if result["status"] != "PASSED" and not counts["failed"]:
         counts["failed"] += 1  # such as a timeout, or no test collected
     milliseconds = int(result.get("testAttemptDurationMillis", 0))
@@ -75,10 +75,10 @@ def _table(shards: list[Shard]) -> str:
     """Returns the table of tests/README.md."""
     rows = []
     for program in {shard.program for shard in shards}:
-        own = [shard for shard in shards if shard.program == program]
-        longest = max(shard.seconds for shard in own)
-        cpu_seconds = sum(shard.cpu_seconds for shard in own)
-        rows.append((cpu_seconds, f"`{program}`", len(own), longest))
+        of_program = [shard for shard in shards if shard.program == program]
+        longest = max(shard.seconds for shard in of_program)
+        cpu_seconds = sum(shard.cpu_seconds for shard in of_program)
+        rows.append((cpu_seconds, f"`{program}`", len(of_program), longest))
     lines = [
         "| Program | Shards | Longest shard, s | CPU, s |",
         "|---|---|---|---|",

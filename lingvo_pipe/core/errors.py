@@ -63,11 +63,11 @@ class UserError(Exception):
 
     def within(self, path: str) -> UserError:
         """Returns this error about something inside of `path`, "PATH.<this path>"."""
-        whole = f"{path}.{self.path}" if self.path else path
+        joined = f"{path}.{self.path}" if self.path else path
         if not self.expected:
-            return type(self)(f"{path}.{self}", path=whole)
+            return type(self)(f"{path}.{self}", path=joined)
         fields = {"expected": self.expected, "got": self.got, "hint": self.hint}
-        return type(self)(path=whole, **fields)
+        return type(self)(path=joined, **fields)
 
     def _sentence(self) -> str:
         """Returns what is wrong, by the fields."""

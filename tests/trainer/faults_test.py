@@ -28,7 +28,7 @@ _OFTEN = (
 def _train(
     folder: Path, name: str, steps: int, max_bytes: int | None = None
 ) -> tuple[int, str]:
-    """Runs the model that a folder is named for; returns exit code and all output."""
+    """Runs the model that a folder is named for, and returns code and output."""
     trainer = CommandLine(folder).start_trainer(
         f"--model=mine.faulty_models.{folder.name}",
         "--data_dir=.",
