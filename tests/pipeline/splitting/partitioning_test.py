@@ -106,10 +106,10 @@ def test_a_number_of_stages_other_than_expected_is_refused(splits: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "got"),
     [
-        ({}, "None stages and costs None"),
-        ({"num_stages": 2}, "2 stages and costs None"),
-        ({"costs": [1, 2, 3]}, "None stages and costs [1, 2, 3]"),
-        ({"num_stages": 2, "costs": [1]}, "2 stages and costs [1]"),
+        ({}, "None stages and None costs"),
+        ({"num_stages": 2}, "2 stages and None costs"),
+        ({"costs": [1, 2, 3]}, "None stages and 3 costs"),
+        ({"num_stages": 2, "costs": [1]}, "2 stages and 1 costs"),
     ],
 )
 def test_auto_needs_stages_and_costs(arguments: dict, got: str) -> None:
