@@ -272,11 +272,15 @@ def _configure(local: Sequence[DeviceName]) -> None:
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
+        present = tf.config.list_logical_devices("CPU")
+        if num_threads() == NUM_THREADS and len(present) >= num_cpus:
+            disable_graph_optimizer()
+            return
         raise UserRuntimeError(
             path="initialize_devices",
             expected="a call before TensorFlow has run anything, such as making a "
-            "tensor or a layer with weights",
-            got=Words("TensorFlow's devices already in use"),
-            hint="Move it to the top of the program, after the imports. In a notebook, "
-            "restart the kernel first.",
+            "tensor or a layer with weights, or no more devices than before",
+            got=Words(f"TensorFlow in use, with {len(present)} CPU devices"),
+            hint="Call it with the largest number at the top of the program, after the "
+            "imports. In a notebook, restart the kernel first.",
         ) from error
