@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserRuntimeError, UserValueError, Words
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import may_have_gpu, quiet_startup
 from lingvo_pipe.pipeline.devices.cluster import (
     ReadyWorkers,
     check_servers,
@@ -65,6 +65,8 @@ def initialize_devices(
     """
     with quiet_startup():  # TensorFlow looks for GPUs.
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if not has_gpu and may_have_gpu():
+        _warn_of_missing_libraries()
     if isinstance(devices, int):
         kind = "GPU" if has_gpu else "CPU"
         names = [DeviceName(None, kind, i) for i in range(checked_number(devices))]
@@ -245,6 +247,14 @@ def _full_names(names: Sequence[DeviceName]) -> list[str]:
     if any(name.kind == "CPU" and name.worker is None for name in names):
         _warn_of_threads(num_threads())
     return [name.full for name in names]
+
+
+@functools.cache
+def _warn_of_missing_libraries() -> None:
+    tf.get_logger().warning(
+        "This machine has NVIDIA's driver, but TensorFlow sees no GPU. "
+        "`pip install 'lingvo-pipe[gpu]'` installs the libraries that it needs."
+    )
 
 
 @functools.cache  # Once is enough.
