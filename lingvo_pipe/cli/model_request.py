@@ -1,9 +1,9 @@
 """A registered model with the user's changes, placed on devices."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TextIO
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
 
 import tensorflow as tf
 import tqdm
@@ -34,6 +34,7 @@ class ModelRequest:
     name: str
     imports: Sequence[str] = ()  # Packages to import first, which register models.
     override: str = ""  # Params to change, separated by `;`.
+    changes: Mapping[str, Any] = field(default_factory=dict)  # Values by path.
     data_dir: str | None = None
     dataset: str | None = None
     max_steps: int | None = None
@@ -63,7 +64,7 @@ class ModelRequest:
             model.input.cls.ReplaceDataset(model.input, self.dataset)
         elif self.dataset is not None:
             model.input.dataset = self.dataset
-        model.FromText(self.override, separator=";")
+        model.FromText(self.override, separator=";").Set(**self.changes)
         check_values(model)
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps

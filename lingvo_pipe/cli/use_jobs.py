@@ -57,14 +57,14 @@ class RunUse:
         return directory
 
 
-def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
-    """Evaluates trained weights on a data set."""
+def evaluate_data_set(request: ModelRequest, use: RunUse) -> dict[str, float]:
+    """Evaluates trained weights on a data set, and returns the last metrics."""
     task, data, directory, steps, log = _prepare(
         request, use, lambda x: checked_batches(x, "EvalBatches"), with_slices=True
     )
     task.CheckInput(task.params, data)
     with labels_explained(data):
-        evaluate_run(task, data, directory, use.split.lower(), steps, log)
+        return evaluate_run(task, data, directory, use.split.lower(), steps, log)
 
 
 def export_trained(request: ModelRequest, use: RunUse) -> None:

@@ -14,7 +14,7 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _ERROR = re.compile(rb"[EF]\d{4} |[\d-]{10} [\d:.]+: [EF] ")
 # Libraries that are linked twice into TensorFlow.
 _HARMLESS = re.compile(rb"Unable to register cu|omputation placer already registered")
-_NVIDIA = "/dev/nvidiactl"  # There where NVIDIA's driver is.
+NVIDIA = "/dev/nvidiactl"  # There where NVIDIA's driver is.
 _COUNTING = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"  # TensorFlow's default is 64 GiB.
 
@@ -73,8 +73,12 @@ def _is_error(line: bytes) -> bool:
     """Returns whether a line is an error, and no report that there is no GPU."""
     if not _ERROR.match(line) or _HARMLESS.search(line):
         return False
-    has_gpu = os.path.exists(_NVIDIA) and "CUDA_VISIBLE_DEVICES" not in os.environ
-    return has_gpu or b"cuInit" not in line
+    return may_have_gpu() or b"cuInit" not in line
+
+
+def may_have_gpu() -> bool:
+    """Returns whether NVIDIA's driver is here, and the user has not hidden its GPUs."""
+    return os.path.exists(NVIDIA) and "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
 def count_cpu_memory() -> None:

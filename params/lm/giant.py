@@ -3,7 +3,7 @@ r"""Transformer-L of GPipe's table 1 (1811.06965): as many layers as fit in memo
 `L1663` has 1,663 layers, 83.9 billion parameters, on 128 accelerators of 16 GB. Provide
 your own text in `--data_dir`, with blank lines between documents:
 
-    giant.vocab            32,000 tokens, by lingvo_pipe_train_vocab
+    giant.vocab            32,000 tokens, by lingvo_pipe vocab
     train.txt, test.txt    training text, test text
 """
 

@@ -2,7 +2,7 @@ r"""A small language model of any text, by default of English sentences from CLD
 
 For your own text train a vocabulary, and derive a model in `my_models/novel.py`:
 
-    lingvo_pipe_train_vocab --output=/data/novel.vocab \
+    lingvo_pipe vocab --output=/data/novel.vocab \
         --vocab_size=4000 /data/novel.train.txt
 
     @model_registry.RegisterSingleTaskModel

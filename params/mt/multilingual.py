@@ -5,7 +5,7 @@ attention has A heads of 64 channels. Other values are from 1907.05019. Provide 
 sentences in `--data_dir`, and derive a model to change LANGUAGES. The files for German
 are:
 
-    multilingual.vocab         64,000 tokens, by lingvo_pipe_train_vocab
+    multilingual.vocab         64,000 tokens, by lingvo_pipe vocab
     de-en/train.de, train.en   training sentences
     de-en/test.de, test.en     test sentences
 """

@@ -2,7 +2,7 @@ r"""Translation with the data of the WMT evaluations, from TensorFlow Datasets.
 
 `TransformerBig` needs a vocabulary of 32,000 tokens in `--data_dir`:
 
-    lingvo_pipe_train_vocab --output=/data/wmt14_de_en.vocab \
+    lingvo_pipe vocab --output=/data/wmt14_de_en.vocab \
         --vocab_size=32000 --languages=de,en --dataset=wmt14_translate/de-en
 """
 

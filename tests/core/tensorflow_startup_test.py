@@ -30,7 +30,7 @@ OLD_PROBLEM = "2026-01-01 00:00:00.1: F tensorflow/x.cc:1] cannot read the model
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(tensorflow_startup, "_NVIDIA", "/nonexistent")
+    monkeypatch.setattr(tensorflow_startup, "NVIDIA", "/nonexistent")
 
 
 def _start(*lines: str) -> None:
@@ -50,7 +50,7 @@ def test_reports_are_hidden_and_errors_are_not(
 def test_a_gpu_that_does_not_start_is_an_error_if_it_is_wanted(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tensorflow_startup, "_NVIDIA", os.devnull)
+    monkeypatch.setattr(tensorflow_startup, "NVIDIA", os.devnull)
     _start(*CHATTER, NO_GPU)
     assert capfd.readouterr().err == f"{NO_GPU}\n"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")

@@ -33,9 +33,7 @@ FOR_STEPS = f" --max_steps={STEPS}"
 
 
 def _commands(section: str) -> list[str]:
-    return re.findall(
-        r"^    (lingvo_pipe_trainer .*)$", SECTIONS[section], re.MULTILINE
-    )
+    return re.findall(r"^    (lingvo_pipe train .*)$", SECTIONS[section], re.MULTILINE)
 
 
 class Shell:
@@ -47,7 +45,7 @@ class Shell:
         programs = folder / "bin"
         programs.mkdir()
         for name, arguments in {
-            "lingvo_pipe_trainer": str(HERE / "forked_trainer.py"),
+            "lingvo_pipe": str(HERE / "forked_trainer.py"),
             "srun": str(HERE / "fake_srun.py"),
         }.items():
             (programs / name).write_text(
@@ -169,7 +167,7 @@ def test_a_job_of_slurm_that_is_told_to_end_saves_its_step(shell: Shell) -> None
 
 def test_pods_are_told_which_worker_they_are(shell: Shell) -> None:
     (command,) = re.findall(r">-\n((?:\s+\S.*\n)+?)\s+resources", YAML)
-    echo = " ".join(command.split()).replace("exec lingvo_pipe_trainer", "echo")
+    echo = " ".join(command.split()).replace("exec lingvo_pipe train", "echo")
     output = _output(shell.start(echo, HOSTNAME="worker-1"))
     assert "--task=1 --cluster=worker=worker-0." in output
     clusters = set(re.findall(r"--cluster=(\S+)", YAML))

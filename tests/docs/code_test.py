@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pytest
+
 from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.training.run.metrics_log import read_metrics
-from tests.docs.pages import PAGES, README, page, python_blocks, trainer_commands
+from tests.docs.pages import (
+    PAGES,
+    README,
+    ROOT,
+    page,
+    python_blocks,
+    trainer_commands,
+)
 from tests.support.command_line import CommandLine, saved_variables
 
 # Batches that four micro-batches do not divide, and what the means must be by hand.
@@ -91,6 +101,20 @@ def _run(folder: Path, code: str) -> None:
     program = CommandLine(folder).start("-c", code)
     _, errors = program.communicate()
     assert program.returncode == 0, errors
+
+
+@pytest.mark.exhaustive
+def test_the_notebook_learns(tmp_path: Path) -> None:
+    cells = json.loads((ROOT / "lingvo_pipe/docs/first_run.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    without_window = "import matplotlib; matplotlib.use('agg')"
+    _run(tmp_path, "\n".join([without_window, *code, "assert test['accuracy'] > 0.8"]))
+
+
+def test_runs_from_python(tmp_path: Path) -> None:
+    ((_, code),) = python_blocks(page("runs"))
+    few = code.replace("max_steps=100", "max_steps=1").replace("/tmp", str(tmp_path))
+    _run(tmp_path, few + "assert rows[-1]['accuracy'] == test['accuracy']")
 
 
 def test_the_layer_keeps_the_mean_of_all_examples(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from tests.docs.pages import PAGES, README, ROOT, SOURCE_ROOT, trainer_commands
 # What a command is called by, and the program.
 OTHERS: dict[str, Callable[[list[str]], Any]] = {
     "lingvo_pipe prepare": prepare.main,
-    "//tools:train_vocab --": train_vocab.main,
-    "//tools:plan --": plan.main,
+    "lingvo_pipe vocab": train_vocab.main,
+    "lingvo_pipe plan": plan.main,
 }
 COMMANDS = [command for text in PAGES.values() for command in trainer_commands(text)]
 each_page = pytest.mark.parametrize("name", PAGES)
@@ -37,7 +37,6 @@ def test_there_are_commands() -> None:
     [
         ("lingvo_pipe", commands),
         ("lingvo_pipe_trainer", trainer),
-        ("lingvo_pipe_train_vocab", train_vocab),
     ],
 )
 def test_a_console_script_is_the_program(name: str, module: Any) -> None:

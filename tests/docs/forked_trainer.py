@@ -19,7 +19,7 @@ def main() -> None:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(os.environ["FORK_SERVER"])
     request = {
-        "arguments": ["-m", "lingvo_pipe.trainer", *sys.argv[1:]],
+        "arguments": ["-m", "lingvo_pipe.tools.commands", *sys.argv[1:]],
         "folder": os.getcwd(),
         "environment": dict(os.environ),
         "max_bytes": None,

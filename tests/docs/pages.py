@@ -35,4 +35,4 @@ def python_blocks(text: str) -> list[tuple[str, str]]:
 
 def trainer_commands(text: str) -> list[str]:
     """Returns the flags of each command on a page that starts the trainer."""
-    return re.findall(r"^    .*trainer(?: --)? (--\w.*)$", text, re.MULTILINE)
+    return re.findall(r"^    lingvo_pipe train (--\w.*)$", text, re.MULTILINE)

@@ -12,10 +12,10 @@ import pytest
 NAMES = {
     "lingvo_pipe": """
         BaseLayer BaseTask ForwardContext InstantiableParams NestedMap OptimizerParams
-        Params PipeliningLayer ScheduleParams SingleTaskModelParams TrainedModel
-        WeightInit WeightParams base_layer current_context gpipe initialize_devices
-        input keras layers load models py_utils register_model
-        resolve_pipeline testing tshape
+        Params PipeliningLayer Run ScheduleParams SingleTaskModelParams TrainedModel
+        WeightInit WeightParams base_layer current_context evaluate gpipe
+        initialize_devices input keras layers load models py_utils register_model
+        resolve_pipeline testing train tshape
     """,
     "lingvo_pipe.keras": "PipelinedModel deferred_variables",
     "lingvo_pipe.testing": "assert_pipelined_equals_plain",

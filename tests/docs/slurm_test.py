@@ -37,10 +37,10 @@ class Job:
 
     def __init__(self, slurm: Slurm, folder: Path):
         write_small_model(folder)
-        program = folder / "bin" / "lingvo_pipe_trainer"
+        program = folder / "bin" / "lingvo_pipe"
         program.parent.mkdir()
         program.write_text(
-            f'#!/bin/sh\nexec "{sys.executable}" -m lingvo_pipe.trainer "$@"\n'
+            f'#!/bin/sh\nexec "{sys.executable}" -m lingvo_pipe.tools.commands "$@"\n'
         )
         program.chmod(0o755)
         script = folder / "train.sbatch"

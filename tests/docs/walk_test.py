@@ -63,13 +63,7 @@ class Install:
 
     def run(self, command: str) -> str:
         """Returns the output of a page's command, by the installed programs."""
-        for old, new in (
-            (r"^PYTHONPATH=\S+ ", ""),
-            (r"^tools/bazel run //:trainer --", "lingvo_pipe_trainer"),
-            (r"^tools/bazel run //tools:train_vocab --", "lingvo_pipe_train_vocab"),
-            (r"^python ", f"{sys.executable} "),
-        ):
-            command = re.sub(old, new, command)
+        command = re.sub(r"^python ", f"{sys.executable} ", command)
         path = f"{self._target / 'bin'}{os.pathsep}{os.environ['PATH']}"
         environment = {"PYTHONPATH": str(self._target), "PATH": path}
         environment["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -111,9 +105,7 @@ def without_project(code: str, folder: Path) -> str:
 
 def commands(text: str) -> list[str]:
     """Returns the commands on a page."""
-    found = re.findall(
-        r"^    ((?:PYTHONPATH|tools|python|lingvo_pipe).*?(?:\\\n.*)*)$", text, re.M
-    )
+    found = re.findall(r"^    ((?:python|lingvo_pipe).*?(?:\\\n.*)*)$", text, re.M)
     return [command for command in found if "..." not in command]
 
 

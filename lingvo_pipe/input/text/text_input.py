@@ -17,7 +17,7 @@ class TextInput:
     def Params(cls) -> InstantiableParams:
         """Returns the params of the input."""
         p = InstantiableParams(cls)
-        p.Define("vocab_file", None, "Vocabulary file, from lingvo_pipe_train_vocab.")
+        p.Define("vocab_file", None, "Vocabulary file, from lingvo_pipe vocab.")
         p.Define(
             "vocab_size", None, "Tokens in the vocabulary: the model's num_tokens."
         )

@@ -1,9 +1,9 @@
 r"""Makes a vocabulary from text files, or from a data set of translations.
 
-lingvo_pipe_train_vocab --output=/data/de-en.vocab --vocab_size=8000 \
+lingvo_pipe vocab --output=/data/de-en.vocab --vocab_size=8000 \
     --languages=de,en /data/train.de /data/train.en
 
-lingvo_pipe_train_vocab --output=/data/eight.vocab --vocab_size=8000 \
+lingvo_pipe vocab --output=/data/eight.vocab --vocab_size=8000 \
     --dataset=cldr_sentences/8_to_en
 """
 

@@ -24,10 +24,7 @@ from lingvo_pipe.input.text.text_files import data_path
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 
 _LANGUAGE_TOKEN = re.compile("<2(.+)>")
-_HINT = (
-    "lingvo_pipe_train_vocab makes one, or in the repository tools/bazel run "
-    "//tools:train_vocab."
-)
+_HINT = "`lingvo_pipe vocab` makes one."
 
 # SentencePiece's default. Another number of threads changes the rounding of sums.
 _NUM_THREADS = 16

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserRuntimeError, UserValueError, Words
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import may_have_gpu, quiet_startup
 from lingvo_pipe.pipeline.devices.cluster import (
     ReadyWorkers,
     check_servers,
@@ -65,6 +65,8 @@ def initialize_devices(
     """
     with quiet_startup():  # TensorFlow looks for GPUs.
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if not has_gpu and may_have_gpu():
+        _warn_of_missing_libraries()
     if isinstance(devices, int):
         kind = "GPU" if has_gpu else "CPU"
         names = [DeviceName(None, kind, i) for i in range(checked_number(devices))]
@@ -247,6 +249,14 @@ def _full_names(names: Sequence[DeviceName]) -> list[str]:
     return [name.full for name in names]
 
 
+@functools.cache
+def _warn_of_missing_libraries() -> None:
+    tf.get_logger().warning(
+        "This machine has NVIDIA's driver, but TensorFlow sees no GPU. "
+        "`pip install 'lingvo-pipe[gpu]'` installs the libraries that it needs."
+    )
+
+
 @functools.cache  # Once is enough.
 def _warn_of_threads(number: int) -> None:
     if number != NUM_THREADS:
@@ -272,11 +282,15 @@ def _configure(local: Sequence[DeviceName]) -> None:
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
+        present = tf.config.list_logical_devices("CPU")
+        if num_threads() == NUM_THREADS and len(present) >= num_cpus:
+            disable_graph_optimizer()
+            return
         raise UserRuntimeError(
             path="initialize_devices",
             expected="a call before TensorFlow has run anything, such as making a "
-            "tensor or a layer with weights",
-            got=Words("TensorFlow's devices already in use"),
-            hint="Move it to the top of the program, after the imports. In a notebook, "
-            "restart the kernel first.",
+            "tensor or a layer with weights, or no more devices than before",
+            got=Words(f"TensorFlow in use, with {len(present)} CPU devices"),
+            hint="Call it with the largest number at the top of the program, after the "
+            "imports. In a notebook, restart the kernel first.",
         ) from error

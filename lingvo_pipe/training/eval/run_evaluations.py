@@ -34,7 +34,7 @@ def evaluate_run(
     split: str,
     steps: Iterable[int],
     log: Callable[[str], None],
-) -> None:
+) -> dict[str, float]:
     """Evaluates one checkpoint or, following a trainer, one after another.
 
     It writes to `LOGDIR/evaler`, where several evaluations may write at a time.
@@ -47,6 +47,9 @@ def evaluate_run(
         steps: iterator that restores the task's weights; see `weights_in_turn`.
         log: callback for a line of text for the user.
 
+    Returns:
+        The last checkpoint's metrics; none if there was no checkpoint.
+
     Raises:
         ValueError: if a checkpoint or the vocabulary is unusable, or there is no data.
     """
@@ -54,6 +57,7 @@ def evaluate_run(
     evaluation = Evaluation(task)
     batches = data.EvalBatches()  # TensorFlow frees no data set, so one is made.
     evaluation.Trace(batches.element_spec)
+    metrics: dict[str, float] = {}
     for step in steps:
         metrics = evaluation(batches)
         with shared_log(directory.evaler_path) as metrics_log:
@@ -62,6 +66,7 @@ def evaluate_run(
                 metrics_log.write(step, split, metrics)
         log("\n".join([_line(step, split, metrics), *evaluation.warnings]))
         report_end(directory, log)
+    return metrics
 
 
 @dataclass(eq=False)

@@ -71,7 +71,7 @@ def test_another_size_is_named(path):
 def test_how_a_missing_file_is_found_or_made_is_named(tmp_path):
     with fails(path="vocab_file", got="missing.vocab") as info:
         open_vocabulary("missing.vocab", None, VOCAB_SIZE)
-    for words in ("data_dir, which is None; --data_dir", "lingvo_pipe_train_vocab"):
+    for words in ("data_dir, which is None; --data_dir", "lingvo_pipe vocab"):
         assert words in info.value.hint
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core import tensorflow_startup
 from lingvo_pipe.core.errors import UserRuntimeError
 from lingvo_pipe.pipeline.devices import stage_devices as module
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
@@ -50,11 +52,26 @@ def test_only_tpus_must_compile_and_leave_loops_to_their_hosts() -> None:
     assert loop_device(f"{local}TPU:3") == f"{local}CPU:0"
 
 
-def test_devices_can_not_be_changed_once_tensorflow_runs() -> None:
+def test_no_devices_can_be_added_once_tensorflow_runs() -> None:
     tf.constant(1.0)
-    initialize_devices(8)  # the same again is no change
+    for number in (8, 2):
+        assert len(initialize_devices(number)) == number
     with fails(UserRuntimeError, path="initialize_devices"):
         initialize_devices(9)
+
+
+def test_libraries_that_a_gpu_lacks_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tensorflow_startup, "NVIDIA", os.devnull)
+    monkeypatch.setattr(tf.get_logger(), "propagate", True)
+    for hidden in ("-1", None):
+        if hidden is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        initialize_devices(1)
+        assert ("lingvo-pipe[gpu]" in caplog.text) == (hidden is None)
 
 
 def test_stages_devices_get_their_full_names() -> None:

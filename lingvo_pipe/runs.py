@@ -1,0 +1,189 @@
+"""Runs from a Python program or a notebook, as by the trainer's command.
+
+    run = lp.train(Toy, "/tmp/toy", devices=2, max_steps=200)
+    pandas.DataFrame(run.metrics)
+    run.load().classify(images)
+
+The class of a model may be from anywhere, a notebook's cell too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import model_registry
+from lingvo_pipe.cli.model_request import ModelRequest
+from lingvo_pipe.cli.train_job import train_model
+from lingvo_pipe.cli.use_jobs import RunUse, evaluate_data_set
+from lingvo_pipe.core.errors import UserLookupError
+from lingvo_pipe.pipeline.devices.device_names import parse_devices
+from lingvo_pipe.serving.trained_model import TrainedModel, load
+from lingvo_pipe.training.eval.run_weights import open_run
+from lingvo_pipe.training.report.html_report import write_report
+from lingvo_pipe.training.run.metrics_log import read_metrics
+
+
+class Run:
+    """A run of the trainer, finished or not.
+
+    Attributes:
+        logdir: the run's directory.
+        model_name: the model's registered name.
+
+    Raises:
+        ValueError: if there is no such run, or it is not of the model of that name.
+    """
+
+    def __init__(
+        self,
+        logdir: str | Path,
+        model_name: str | None = None,
+        *,
+        allow_foreign: bool = False,
+    ) -> None:
+        path = os.path.expanduser(logdir)
+        self._directory = open_run(path, model_name, allow_foreign=allow_foreign)
+        self._allow_foreign = allow_foreign
+        self.logdir, self.model_name = self._directory.path, self._directory.model_name
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.logdir)!r}, {self.model_name!r})"
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The metrics so far: a row for each report, with `step` and `split`.
+
+        Raises:
+            ValueError: if a line of the run's metrics.jsonl is damaged.
+        """
+        return read_metrics(self.logdir)
+
+    def load(self, checkpoint: str | None = None) -> TrainedModel:
+        """Returns the trained model, as `lp.load` does."""
+        return load(self.logdir, checkpoint, allow_foreign=self._allow_foreign)
+
+    def report(self) -> Path:
+        """Writes a page about the run, and returns its path.
+
+        Raises:
+            ValueError: if one of the run's files is damaged.
+        """
+        return write_report(self._directory)
+
+
+def train(
+    model: str | type,
+    logdir: str | Path,
+    *,
+    devices: int | str | Sequence[str] | None = None,
+    max_steps: int | None = None,
+    data_dir: str | None = None,
+    dataset: str | None = None,
+    profile_step: int | None = None,
+    allow_params_change: Sequence[str] = (),
+    allow_foreign: bool = False,
+    **overrides: Any,
+) -> Run:
+    """Trains a model to its last step, or resumes, and evaluates it.
+
+    Ctrl-C, or a notebook's stop button, saves the run after the current step. The same
+    call then goes on.
+
+    Args:
+        model: the model's class, or its registered name.
+        logdir: the run's directory; an existing run resumes.
+        devices: a number of devices or their names, `["gpu:0", "gpu:1"]`; if None, the
+            model's own.
+        max_steps: number of steps; if None, the model's own.
+        data_dir: folder of data sets.
+        dataset: images to train on in place of the model's own.
+        profile_step: number of a step to profile.
+        allow_params_change: params that may differ from the run's.
+        allow_foreign: whether the directory may have links, or files of others.
+        **overrides: values of params by their paths, `**{"task.train.learning_rate":
+            0.1}`.
+
+    Raises:
+        AttributeError: if a param is unknown.
+        LookupError: if the model is not registered.
+        ValueError: if a value is wrong, or the directory's run differs.
+    """
+    request = _request(model, overrides, devices, data_dir, dataset, max_steps)
+    train_model(request, str(logdir), profile_step, allow_params_change, allow_foreign)
+    return Run(logdir, request.name, allow_foreign=allow_foreign)
+
+
+def evaluate(
+    model: str | type,
+    logdir: str | Path,
+    split: str = "Test",
+    *,
+    checkpoint: str | None = None,
+    devices: int | str | Sequence[str] | None = None,
+    data_dir: str | None = None,
+    dataset: str | None = None,
+    allow_params_change: Sequence[str] = (),
+    allow_foreign: bool = False,
+    **overrides: Any,
+) -> dict[str, float]:
+    """Returns metrics of a run's weights on a data set of the model.
+
+    Args:
+        model: the model's class, or its registered name.
+        logdir: the run's directory.
+        split: the data set, a method of the model's class.
+        checkpoint: a name such as `ckpt-00000600`, or `best`; if None, the newest.
+        devices: see `train`, also for what follows.
+        data_dir: folder of data sets.
+        dataset: images to evaluate on in place of the model's own.
+        allow_params_change: params that may differ from the run's.
+        allow_foreign: whether the directory may have links, or files of others.
+        **overrides: values of params by their paths.
+
+    Raises:
+        AttributeError: if a param is unknown.
+        LookupError: if the model is not registered, or has no such data set.
+        ValueError: if a value is wrong, or there is no such checkpoint.
+    """
+    request = _request(model, overrides, devices, data_dir, dataset)
+    use = RunUse(
+        str(logdir),
+        split,
+        checkpoint,
+        allowed_changes=allow_params_change,
+        allow_foreign=allow_foreign,
+    )
+    return evaluate_data_set(request, use)
+
+
+def _request(
+    model: str | type,
+    overrides: dict[str, Any],
+    devices: int | str | Sequence[str] | None,
+    data_dir: str | None,
+    dataset: str | None,
+    max_steps: int | None = None,
+) -> ModelRequest:
+    return ModelRequest(
+        name=_registered_name(model),
+        changes=overrides,
+        data_dir=data_dir,
+        dataset=dataset,
+        max_steps=max_steps,
+        devices=parse_devices(devices, "devices")
+        if isinstance(devices, str)
+        else devices,
+    )
+
+
+def _registered_name(model: str | type) -> str:
+    """Returns the name of a model, whose class is registered if it is not yet."""
+    if isinstance(model, str):
+        return model
+    try:
+        return model_registry.GetName(model)
+    except UserLookupError:
+        return model_registry.GetName(model_registry.RegisterSingleTaskModel(model))

@@ -1,0 +1,75 @@
+"""Runs from Python are the trainer's: resumed, evaluated, stopped by a signal."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lingvo_pipe as lp
+from lingvo_pipe.core.errors import UserAttributeError, UserTypeError
+from lingvo_pipe.training.run.metrics_log import FILE_NAME
+from tests.support.command_line import saved_variables
+from tests.support.errors import fails
+from tests.support.small_model import Small
+
+RATE = {"task.train.learning_rate": 0.02}
+
+
+def _class_of_a_cell() -> Any:
+    """Returns a class as of a notebook's cell: in no file, and not registered."""
+    return type("OfACell", (Small,), {"__module__": "a_notebook"})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lp.Run:
+    """Returns a run of two steps on two devices, and one on one device."""
+    logdir = tmp_path_factory.mktemp("run")
+    lp.train(_class_of_a_cell(), logdir, devices=2, max_steps=2, **RATE)
+    return lp.train(_class_of_a_cell(), logdir, devices=1, **RATE)
+
+
+def test_it_ends_in_the_bytes_of_a_run_by_name(run: lp.Run, tmp_path: Path) -> None:
+    model = "tests.support.small_model.Small"
+    undisturbed = lp.train(model, tmp_path, devices="cpu:0", **RATE)
+    assert saved_variables(run.logdir, 3) == saved_variables(undisturbed.logdir, 3)
+    assert run.metrics[-2:] == undisturbed.metrics
+    assert run.metrics[-2]["learning_rate"] == pytest.approx(0.02)
+
+
+def test_it_is_opened_evaluated_and_shown(run: lp.Run) -> None:
+    same = lp.Run(str(run.logdir))
+    test = same.metrics[-1]
+    metrics = lp.evaluate(_class_of_a_cell(), run.logdir, devices=1, **RATE)
+    assert metrics == {name: test[name] for name in metrics}
+    assert same.load().step == 3
+    assert same.report() == run.logdir / "report.html"
+
+
+def test_mistakes(run: lp.Run, tmp_path: Path) -> None:
+    with fails(UserAttributeError, path="task.train.rate"):
+        lp.train(Small, tmp_path, **{"task.train.rate": 1})
+    with fails(path="devices", got=0):
+        lp.train(Small, tmp_path, devices="0")
+    with fails(UserTypeError, path="builtins.int"):
+        lp.train(int, tmp_path)
+    with fails(path="--logdir", got=str(tmp_path)):
+        lp.Run(tmp_path)
+
+
+def test_an_interrupt_saves_the_run_and_returns(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        while not (tmp_path / FILE_NAME).exists():
+            time.sleep(0.1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    every = {"task.train.report_interval_steps": 1}
+    run = lp.train(Small, tmp_path, devices=1, max_steps=100_000, **every)
+    thread.join()
+    assert 0 < run.load().step < 100_000
