@@ -31,7 +31,7 @@ from tests.pipeline.example_layers import (
 from tests.support.errors import fails
 
 
-def _layer(num_stages: int = 4, seed: int = 0) -> PipeliningLayer:
+def _layer(num_stages: int = 2, seed: int = 0) -> PipeliningLayer:
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6, random_seed=seed)
     return pipeline([dense] * 4, num_stages, 4)
 
@@ -147,6 +147,7 @@ def test_examples_are_counted_from_the_contexts_first() -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.exhaustive
 def test_a_new_loss_function_in_each_call_is_warned_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
