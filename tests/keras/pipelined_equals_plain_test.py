@@ -60,6 +60,7 @@ def test_arguments_that_are_refused(path: str) -> None:
         assert_pipelined_equals_plain(**{**arguments, path: refused[path]})
 
 
+@pytest.mark.exhaustive
 def test_an_optimizer_may_be_made_by_a_function() -> None:
     assert_pipelined_equals_plain(
         _model,

@@ -134,7 +134,7 @@ _NOISES: dict[str, Callable[[], Any]] = {
     ("name", "num_micro_batches"),
     [
         ("all", 4),
-        ("all", 8),
+        exhaustive("all", 8),
         *(exhaustive(name, number) for name in _NOISES for number in (1, 4, 8)),
     ],
 )

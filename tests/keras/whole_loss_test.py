@@ -127,6 +127,7 @@ def test_it_is_exact_for_micro_batches(
         make,
         (_X, y),
         compile_args,
+        devices=(2,) if name == "several" else (1, 2),
         num_micro_batches=(4,),
         tolerance=2e-2 if name == "loss scaling" else 1e-4,
     )
@@ -139,7 +140,6 @@ def test_weights_may_be_used_in_another_way() -> None:
         (_X, _MASKS, np.linspace(0.1, 2.0, 16)),
         _compiled(_Weighted()),
         epochs=1,
-        devices=(1,),
         num_micro_batches=(4,),
     )
 

@@ -65,7 +65,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
             r"--model_params_override\b.* task\.pipeline\.schedule, "
             r"task\.pipeline\.num_replicas\b",
         ),
-        (
+        exhaustive(
             ["--model=lm.giant.L103", "--devices=2xTPUv3", "--schedule=gpipe"],
             r"\b2 TPUv3\b.*recompute=.*\b8 TPUv3\b",
         ),

@@ -28,7 +28,7 @@ FAMILY = "lm.giant.L1"
 NAMES = ["lm.giant.L13", "lm.giant.L103", "lm.giant.L1663"]
 FOUND = SearchResult([], 0, [])
 DEVICES = find_devices(8, "TPUv3")
-CONSTRAINTS = Constraints(num_micro_batches=4, schedule="1f1b")
+CONSTRAINTS = Constraints(num_replicas=1, num_micro_batches=4, schedule="1f1b")
 ROWS = 2
 
 
@@ -153,7 +153,7 @@ def test_a_plan_that_fits_has_the_models_own_slices(
             "task.train.clip_gradient_single_norm_to_value : 1.0",
             r"single_norm.*1\.0",
         ),
-        (0.1, "", r"\bslices\b"),
+        exhaustive(0.1, "", r"\bslices\b"),
     ],
 )
 def test_why_slices_do_not_help_is_said(

@@ -148,7 +148,7 @@ OF_SPOILT = r"\D*\bpipe/cells_1\D*\bstage 1\D*\bmicro-batch 1\D*"
     [
         ("output", rf"\bx\b{OF_SPOILT}\bnan\D*\b1\D*\b12\b"),
         exhaustive("another", rf"\bmore\[1\]{OF_SPOILT}\bnan\D*\b1\D*\b12\b"),
-        ("metric", rf"\bmetrics\.spoilt\[0\]{OF_SPOILT}\bnan\D*\b1\D*\b1\b"),
+        exhaustive("metric", rf"\bmetrics\.spoilt\[0\]{OF_SPOILT}\bnan\D*\b1\D*\b1\b"),
         ("gradient", rf"\bgradient\D*\b0{OF_SPOILT}\b(inf|nan)\D*\b1\D*\b12\b"),
     ],
 )

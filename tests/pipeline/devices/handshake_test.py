@@ -133,6 +133,7 @@ def test_a_worker_that_is_busy_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
         trainer_side._description("worker:0", address)
 
 
+@pytest.mark.exhaustive
 def test_a_busy_worker_has_no_shutdown_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, address = _open_worker()
     monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)

@@ -28,6 +28,7 @@ from tests.pipeline.example_layers import (
     raw_values,
     state_batch,
 )
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -50,7 +51,7 @@ def _loop(layers: list, batches: tf.Tensor) -> tf.Tensor:
 
 @pytest.mark.parametrize(
     ("num_layers", "run"),
-    [(1, _one_after_another), (2, _one_after_another), (1, _loop)],
+    [exhaustive(1, _one_after_another), (2, _one_after_another), (1, _loop)],
 )
 def test_runs_within_one_step_do_not_mix(num_layers: int, run: Callable) -> None:
     """Not even of layers of one name."""

@@ -88,7 +88,7 @@ def test_examples_may_be_in_another_dimension() -> None:
     ("model", "params"),
     [
         ("norm", {}),
-        ("tokens", {}),
+        exhaustive("tokens", {}),
         exhaustive("twice", {}),
         ("twice", {"state_dtype": tf.bfloat16}),
     ],

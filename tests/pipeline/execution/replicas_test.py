@@ -137,6 +137,7 @@ def test_evaluations_have_the_same_outputs_and_metrics() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.exhaustive
 def test_an_outer_tape_sees_the_gradients_of_one_pipeline() -> None:
     name = "transformer of 4"
     batch = TASKS[name].make_batch(BATCH_SIZE, 0)
@@ -256,8 +257,8 @@ def _num_weights(stage: int) -> int:
 @pytest.mark.parametrize(
     "params",
     [
-        {"schedule": "gpipe"},
-        {"schedule": "1f1b", "recompute": "never"},
+        exhaustive({"schedule": "gpipe"}),
+        exhaustive({"schedule": "1f1b", "recompute": "never"}),
         {"schedule": "zero_bubble"},
     ],
 )
@@ -271,7 +272,9 @@ def test_activations_go_forward_and_gradients_back(params: dict[str, Any]) -> No
     assert layer.BoundaryBytes(*_ones(), _loss) == expected
 
 
-@pytest.mark.parametrize(("num_batch_shards", "num_replicas"), [(2, 2), (4, 2)])
+@pytest.mark.parametrize(
+    ("num_batch_shards", "num_replicas"), [exhaustive(2, 2), (4, 2)]
+)
 def test_replicas_exchange_weights_and_gradients(
     num_batch_shards: int, num_replicas: int
 ) -> None:
@@ -289,7 +292,7 @@ def test_replicas_exchange_weights_and_gradients(
     assert found == want
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [exhaustive(1), 2])
 def test_nothing_else_crosses_in_the_emitted_graph(num_replicas: int) -> None:
     """Apart from gradients, only single numbers cross devices."""
     layer = _dense_layers(num_replicas)

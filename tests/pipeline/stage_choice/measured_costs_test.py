@@ -114,6 +114,7 @@ def test_the_log_shows_the_chosen_stages(
     assert list(same.VariablePaths()) == list(layer.VariablePaths())
 
 
+@pytest.mark.exhaustive
 def test_measured_stages_leave_the_bytes_of_one() -> None:
     cells = [EASY, DropoutLayer.Params().Set(keep_prob=0.5), EASY, EASY]
     targets = NestedMap(label=tf.range(8) % 3, weight=tf.ones([8]))

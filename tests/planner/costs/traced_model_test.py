@@ -92,7 +92,9 @@ def test_memory_is_that_of_the_pipeline(
         exhaustive(OptimizerParams("SGD", momentum=0.9), {}),
         exhaustive(OptimizerParams("Adam"), {}),
         exhaustive(OptimizerParams("RMSpropFromOnes", momentum=0.9), {}),
-        (OptimizerParams("SGD"), {"ema_decay": 0.9, "ema_decay_moving_vars": True}),
+        exhaustive(
+            OptimizerParams("SGD"), {"ema_decay": 0.9, "ema_decay_moving_vars": True}
+        ),
         (OptimizerParams("Adam"), {"ema_decay": 0.9, "ema_decay_moving_vars": False}),
     ],
 )

@@ -268,7 +268,7 @@ def test_devices_are_in_the_order_of_the_placement(
 WORKERS = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(2)]
 
 
-@pytest.mark.parametrize("memory_limit", [None, 10**8])
+@pytest.mark.parametrize("memory_limit", [None, exhaustive(10**8)])
 def test_unknown_memory_is_reported(
     memory_limit: int | None, plans: list[SearchResult]
 ) -> None:
