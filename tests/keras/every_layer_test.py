@@ -241,7 +241,7 @@ def test_all_public_layers_are_here() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        exhaustive(name) if name == "RandomElasticTransform" else name
+        exhaustive(name) if name in ("RandAugment", "RandomElasticTransform") else name
         for name in sorted({*_LAYERS, *_COMPOSED} - REFUSED)
     ],
 )

@@ -212,7 +212,11 @@ def _callback(name: str) -> Case:
     make = made.get(name, getattr(keras.callbacks, name))
     averages = name == "SwapEMAWeights"
     one = _case(optimizer=lambda: keras.optimizers.SGD(0.05, use_ema=averages))
-    return replace(one, fit_args=lambda: {"callbacks": [make()], "epochs": 3})
+    return replace(
+        one,
+        fit_args=lambda: {"callbacks": [make()], "epochs": 3},
+        options={"num_micro_batches": (4,)},
+    )
 
 
 _KINDS: dict[str, tuple[Any, type, Callable[[str], Case]]] = {

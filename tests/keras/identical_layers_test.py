@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from tests.support.cases import exhaustive
 
 WIDTH = 5
 
@@ -174,7 +175,9 @@ def _num_functions(layers: list[keras.Layer]) -> int:
     return len({f.name for f in function.graph._functions.values()})
 
 
-@pytest.mark.parametrize("make", [lambda x: keras.layers.Dense(WIDTH), ScaledDense])
+@pytest.mark.parametrize(
+    "make", [exhaustive(lambda x: keras.layers.Dense(WIDTH)), ScaledDense]
+)
 def test_layers_with_equal_graphs_share_functions(make: Any) -> None:
     """They are traced one by one, but the graph has each of them once."""
     few, many = ([make(0.5) for _ in range(number)] for number in (4, 8))

@@ -66,7 +66,7 @@ def _extreme(activation: Any, early: bool = False) -> keras.Model:
 @pytest.mark.parametrize(
     ("activation", "loss"),
     [
-        ("softmax", "sparse_categorical_crossentropy"),
+        exhaustive("softmax", "sparse_categorical_crossentropy"),
         # Keras takes logits from its softmax, and not from TensorFlow's.
         (tf.nn.softmax, "binary_crossentropy"),
         exhaustive("softmax", "binary_crossentropy"),

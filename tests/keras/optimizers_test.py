@@ -16,14 +16,24 @@ from tests.keras.toy_models import (
     plain_and_pipelined,
     sequential,
 )
+from tests.support.cases import exhaustive
 
 
 def _model() -> Any:
     return sequential(layers.Dense(8, activation="tanh", name="first"))
 
 
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("names", [["bias"], ["first"], None])
+@pytest.mark.parametrize(
+    ("names", "before"),
+    [
+        (["bias"], False),
+        (None, True),
+        exhaustive(["bias"], True),
+        exhaustive(["first"], True),
+        exhaustive(["first"], False),
+        exhaustive(None, False),
+    ],
+)
 def test_weight_decay_leaves_out_what_it_is_told_to(
     names: list[str] | None, before: bool
 ) -> None:

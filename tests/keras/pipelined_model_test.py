@@ -66,7 +66,7 @@ _LAYOUTS = [
 def _layout_cases() -> list[Any]:
     """Returns each model with each layout; one of them in the fast suite."""
     return [
-        (name, *layout) if i == j and name == "residual" else exhaustive(name, *layout)
+        (name, *layout) if i == j and name == "mlp" else exhaustive(name, *layout)
         for i, name in enumerate(MODELS)
         for j, layout in enumerate(_LAYOUTS)
     ]
@@ -85,7 +85,7 @@ def test_bytes_do_not_depend_on_the_stages(
 
 
 @pytest.mark.parametrize(
-    "name", ["transformer", *map(exhaustive, ["shared", "mlp", "recurrent"])]
+    "name", [*map(exhaustive, ["transformer", "shared", "mlp", "recurrent"])]
 )
 def test_steps_are_plain_keras_own(name: str) -> None:
     """SGD, because Keras updates embeddings by sparse rules of other optimizers."""
@@ -98,7 +98,7 @@ def test_steps_are_plain_keras_own(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "optimizer"),
     [
-        ("mlp", "adam"),
+        exhaustive("mlp", "adam"),
         ("mlp", "muon"),  # It looks at the paths of Keras's variables.
         exhaustive("tied_transformer", "adam"),
         exhaustive("vision_transformer", "adam"),

@@ -13,6 +13,7 @@ from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.model_cells import model_cells
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import assert_same, fit
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -74,7 +75,7 @@ def test_devices_and_splits_give_stages(options: Any, num_stages: int) -> None:
     assert PipelinedModel(_model(), **options).pipeline.num_stages == num_stages
 
 
-@pytest.mark.parametrize(("batch_size", "expected"), [(3, 1), (4, 0)])
+@pytest.mark.parametrize(("batch_size", "expected"), [(3, 1), exhaustive(4, 0)])
 def test_mini_batches_of_fewer_examples_than_micro_batches_are_reported(
     batch_size: int, expected: int, caplog: pytest.LogCaptureFixture
 ) -> None:

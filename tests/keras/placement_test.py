@@ -87,7 +87,9 @@ class NotingDevices(keras.optimizers.Adam):
         super().update_step(gradient, variable, learning_rate)
 
 
-@pytest.mark.parametrize("wrapper", ["", "LossScaleOptimizer", "MultiOptimizer"])
+@pytest.mark.parametrize(
+    "wrapper", ["MultiOptimizer", *map(exhaustive, ["", "LossScaleOptimizer"])]
+)
 def test_each_variable_is_updated_on_its_stages_device(wrapper: str) -> None:
     """Keras names no device: all gradients went to the first one."""
     if wrapper and not hasattr(keras.optimizers, wrapper):

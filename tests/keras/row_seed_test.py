@@ -17,6 +17,7 @@ from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
 from lingvo_pipe.keras.state import CellScope
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 from tests.keras.toy_models import assert_same, numbers
+from tests.support.cases import exhaustive
 
 _DRAWS: dict[str, Callable[[Any, keras.random.SeedGenerator], Any]] = {
     "uniform": lambda x, seed: keras.random.uniform(x.shape, -2.0, 3.0, seed=seed),
@@ -129,20 +130,29 @@ _NOISES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("num_micro_batches", [1, 4, 8])
-@pytest.mark.parametrize("name", _NOISES)
+@pytest.mark.parametrize(
+    ("name", "num_micro_batches"),
+    [
+        ("all", 4),
+        exhaustive("all", 8),
+        *(exhaustive(name, number) for name in _NOISES for number in (1, 4, 8)),
+    ],
+)
 def test_a_dimension_is_told_apart_from_its_size(
     name: str, num_micro_batches: int
 ) -> None:
     """Micro-batches of 8, 2 and 1: once, a kernel's 2 rows passed for examples."""
+    makers = _NOISES.values() if name == "all" else [_NOISES[name]]
     _compare(
-        lambda: keras.Sequential([keras.Input((2,)), _NOISES[name](), layers.Dense(2)]),
+        lambda: keras.Sequential(
+            [keras.Input((2,)), *(make() for make in makers), layers.Dense(2)]
+        ),
         *(numbers(8, 2), numbers(8, 2)[::-1]),
         num_micro_batches,
     )
 
 
-@pytest.mark.parametrize("length", [None, 4])
+@pytest.mark.parametrize("length", [exhaustive(None), 4])
 def test_timesteps_are_no_examples(length: int | None) -> None:
     """Micro-batches have 4 examples, and each sequence 4 timesteps."""
     noise = lambda x: (keras.ops.shape(x)[1], 2)  # noqa: E731

@@ -12,6 +12,7 @@ from keras import layers
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import assert_close
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 _RANDOM = np.random.default_rng(0)
@@ -58,7 +59,7 @@ def _gan(devices: tuple[int, int]) -> list[Any]:
     return [*results, *generator.get_weights(), *discriminator.get_weights()]
 
 
-@pytest.mark.parametrize("devices", [(1, 1), (2, 0), (2, 2)])
+@pytest.mark.parametrize("devices", [(2, 0), *map(exhaustive, [(1, 1), (2, 2)])])
 def test_a_gan_trains_by_turns(devices: tuple[int, int]) -> None:
     """Freezing moved storage, which the other model went on to train."""
     assert_close([_gan((0, 0)), _gan(devices)], rtol=1e-4)
@@ -70,7 +71,7 @@ def test_a_model_that_trained_moved_weights_asks_to_be_compiled() -> None:
         _gan((0, 2))
 
 
-@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("devices", [exhaustive(1), 4])
 def test_an_encoder_that_has_predicted_sees_its_autoencoder_train(devices: int) -> None:
     outputs = []
     for is_pipelined in (False, True):

@@ -42,8 +42,10 @@ def test_draws_of_evaluations_are_plain_keras_own() -> None:
     assert_close(results)
 
 
-@pytest.mark.parametrize("number", [1, 5])
-@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize(
+    ("masks", "number"),
+    [(True, 5), (False, 1), exhaustive(True, 1), exhaustive(False, 5)],
+)
 def test_averages_are_the_mini_batchs(masks: bool, number: int) -> None:
     """Micro-batches have different numbers of valid timesteps."""
     x, results = numbers(12, 5, 4), []
@@ -71,7 +73,7 @@ def _frozen() -> Any:
     "make",
     [
         _frozen,
-        lambda: sequential(layers.BatchNormalization(momentum=1.0)),
+        exhaustive(lambda: sequential(layers.BatchNormalization(momentum=1.0))),
         lambda: sequential(Block()),
     ],
     ids=["frozen", "momentum 1", "inside"],
@@ -107,7 +109,7 @@ def test_losses_of_layers_are_scaled_like_the_models() -> None:
     assert_same(results)
 
 
-@pytest.mark.parametrize("devices", [0, 2, exhaustive(3)])
+@pytest.mark.parametrize("devices", [exhaustive(0), 2, exhaustive(3)])
 def test_a_saved_model_stays_compiled(devices: int, tmp_path: Path) -> None:
     """In plain Keras or on other devices, it goes on like one never saved."""
     never: Any = PipelinedModel(sequential(layers.Dense(4), layers.Dense(3)), 2)

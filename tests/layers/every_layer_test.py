@@ -21,10 +21,14 @@ from lingvo_pipe.layers.sequential import FetchLayer
 from tests.layers.graph_flops import graph_flops
 from tests.layers.layer_examples import EXAMPLES, example_inputs, example_layer, run
 from tests.layers.sliced_layers import weighted_sum
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 IDENTITIES_AND_FUNCTIONS = (ArgIndexLayer, FetchLayer, FnLayer, LocalLossLayer)
-every_example = pytest.mark.parametrize("example", EXAMPLES)
+# Larger examples of a cell of AmoebaNet.
+LARGE = ("normal_cell", "first_cell_of_a", "reduction_cell_of_c")
+CASES = [exhaustive(name) if name in LARGE else name for name in EXAMPLES]
+every_example = pytest.mark.parametrize("example", CASES)
 every_example_that_computes = pytest.mark.parametrize(
     "example",
     [e for e, x in EXAMPLES.items() if x.params.cls not in IDENTITIES_AND_FUNCTIONS],

@@ -28,6 +28,7 @@ from tests.pipeline.example_layers import (
     state_batch,
 )
 from tests.pipeline.plain_model import assert_close, by_path, plain_gradients
+from tests.support.cases import exhaustive
 
 
 class MixTimesLayer(BaseLayer):
@@ -54,7 +55,7 @@ def _layer(
         *[BatchNormLayer.Params().Set(dim=4)] * with_norm,
         FCLayer.Params().Set(input_dim=4, output_dim=NUM_CLASSES),
     ]
-    return pipeline(cells, 3, num_micro_batches, batch_dim=batch_dim)
+    return pipeline(cells, 2, num_micro_batches, batch_dim=batch_dim)
 
 
 def _last_logits(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
@@ -74,7 +75,10 @@ def _batch(batch_dim: int, batch_size: int) -> Any:
     return [x], state_batch(batch_size)[1]
 
 
-@pytest.mark.parametrize(("batch_size", "num_micro_batches"), [(8, 1), (8, 4), (7, 3)])
+@pytest.mark.parametrize(
+    ("batch_size", "num_micro_batches"),
+    [exhaustive(8, 1), exhaustive(8, 4), (7, 3)],
+)
 def test_gradients_and_sums_are_those_of_transposed_data(
     batch_size: int, num_micro_batches: int
 ) -> None:
@@ -89,7 +93,9 @@ def test_gradients_and_sums_are_those_of_transposed_data(
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("batch_size", "num_micro_batches"), [(8, 4), (7, 3)])
+@pytest.mark.parametrize(
+    ("batch_size", "num_micro_batches"), [exhaustive(8, 4), (7, 3)]
+)
 def test_gradients_are_those_of_the_plain_model(
     batch_size: int, num_micro_batches: int
 ) -> None:
@@ -100,7 +106,9 @@ def test_gradients_are_those_of_the_plain_model(
     assert_close(by_path(layer, result.gradients), plain.gradients, 1e-6)
 
 
-@pytest.mark.parametrize(("batch_size", "num_micro_batches"), [(8, 4), (7, 3)])
+@pytest.mark.parametrize(
+    ("batch_size", "num_micro_batches"), [exhaustive(8, 4), (7, 3)]
+)
 def test_masks_are_those_of_transposed_data(
     batch_size: int, num_micro_batches: int
 ) -> None:

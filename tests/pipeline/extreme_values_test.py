@@ -44,8 +44,15 @@ MODELS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("value", [np.nan, exhaustive(np.inf), -np.inf])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [
+        *[("state", -np.inf), ("bfloat16", np.nan), ("image", np.nan)],
+        *(exhaustive(model, np.inf) for model in MODELS),
+        *[exhaustive("state", np.nan), exhaustive("bfloat16", -np.inf)],
+        exhaustive("image", -np.inf),
+    ],
+)
 def test_a_value_that_is_not_finite_stays_in_its_example(
     model: str, value: float
 ) -> None:
@@ -53,7 +60,7 @@ def test_a_value_that_is_not_finite_stays_in_its_example(
     make_cells, make_batch = MODELS[model]
     inputs, _ = make_batch(8)
     for num_micro_batches in (2, 3):
-        layer = pipeline(make_cells(), 3, num_micro_batches)
+        layer = pipeline(make_cells(), 2, num_micro_batches)
         outputs = []
         for bad in (None, value):
             x = inputs[0].numpy()
@@ -85,13 +92,13 @@ def test_dropped_values_may_be_infinite() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("scale", [1e30, 1e-30])
+@pytest.mark.parametrize("scale", [1e30, exhaustive(1e-30)])
 def test_bfloat16_has_the_range_of_float32(scale: float) -> None:
     cells = [
         FCLayer.Params().Set(input_dim=6, output_dim=n, fprop_dtype=tf.bfloat16)
         for n in (6, 6, 3)
     ]
-    layer = pipeline([cell.Set(dtype=tf.float32) for cell in cells], 3, 4)
+    layer = pipeline([cell.Set(dtype=tf.float32) for cell in cells], 2, 4)
     (x, _), targets = state_batch(8)
     x = tf.cast(scale * x, tf.bfloat16)
     got, want = layer.FProp(layer.theta, x), plain_outputs(layer, [x])

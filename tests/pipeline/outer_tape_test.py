@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tests.pipeline.example_layers import (
     state_batch,
     state_cells,
 )
-from tests.support.cases import pairwise_params
+from tests.support.cases import exhaustive
 
 
 def _taped(layer: PipeliningLayer, inputs: list[Any], pipelined: bool) -> Any:
@@ -37,20 +38,23 @@ def _taped(layer: PipeliningLayer, inputs: list[Any], pipelined: bool) -> Any:
 
 
 @pytest.mark.parametrize(
-    *pairwise_params(
-        {
-            "model": ["image", "state"],
-            "num_micro_batches": [2, 3],
-            "in_function": [False, True],
-        }
-    )
+    ("model", "num_micro_batches", "in_function"),
+    [
+        ("image", 3, True),
+        ("state", 2, False),
+        *(
+            exhaustive(*case)
+            for case in itertools.product(["image", "state"], [2, 3], [False, True])
+            if case not in [("image", 3, True), ("state", 2, False)]
+        ),
+    ],
 )
 def test_gradients_are_those_of_the_plain_model(
     model: str, num_micro_batches: int, in_function: bool
 ) -> None:
     make = {"image": image_batch, "state": state_batch}[model]
     cells = image_cells(batch_norm=False) if model == "image" else state_cells()
-    layer, (inputs, _) = pipeline(cells, 3, num_micro_batches), make(8)
+    layer, (inputs, _) = pipeline(cells, 2, num_micro_batches), make(8)
     run = tf.function(_taped, autograph=False) if in_function else _taped
     outputs, got = run(layer, inputs, True)
     plain, want = _taped(layer, inputs, False)
@@ -62,7 +66,7 @@ def test_gradients_are_those_of_the_plain_model(
 
 
 def test_sums_reach_the_outer_context() -> None:
-    layer, (inputs, _) = pipeline(image_cells(), 3, 2), image_batch(8)
+    layer, (inputs, _) = pipeline(image_cells(), 2, 2), image_batch(8)
     with ForwardContext(step=tf.constant(0, tf.int64)) as context:
         layer.FProp(layer.theta, *inputs)
     accumulators = context.accumulated
@@ -71,17 +75,17 @@ def test_sums_reach_the_outer_context() -> None:
 
 
 def test_a_single_gradient_may_be_requested() -> None:
-    layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 3, 2), image_batch(8)
+    layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 2, 2), image_batch(8)
     one = layer.vars.cells[0].sub[0].w
     with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:
         outputs = layer.FProp(layer.theta, *inputs)
     assert tape.gradient(outputs, one).shape == one.shape
 
 
-@pytest.mark.parametrize("of_inputs", [True, False])
+@pytest.mark.parametrize("of_inputs", [True, exhaustive(False)])
 def test_a_gradient_of_a_gradient_is_refused(of_inputs: bool) -> None:
     """Once a penalty on gradients silently had none."""
-    layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 3, 2), image_batch(8)
+    layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 2, 2), image_batch(8)
     weight = layer.vars.cells[0].sub[0].w
     source = inputs[0] if of_inputs else weight
     context = ForwardContext(step=tf.constant(0, tf.int64))

@@ -29,6 +29,7 @@ from tests.pipeline.example_layers import (
     state_batch,
     state_cells,
 )
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -134,7 +135,7 @@ class FailingLayer(BaseLayer):
         return x
 
 
-@pytest.mark.parametrize("num_stages", [1, 3])
+@pytest.mark.parametrize("num_stages", [exhaustive(1), 3])
 def test_an_operation_that_fails_is_found(num_stages: int) -> None:
     """TensorFlow may report an operation that it cancelled after the failure."""
     dense = FCLayer.Params().Set(input_dim=3, output_dim=3, has_bias=False)

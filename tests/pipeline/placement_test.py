@@ -31,6 +31,8 @@ PLACES = [
     ["cpu:0", "gpu:0"],
     ["gpu:2", "tpu:0"],
 ]
+# Places of which the others have all.
+FURTHER = [["worker:0/cpu:0", "worker:1/cpu:0"], ["cpu:0", "gpu:0"]]
 # Cells, a batch and the schedule, by name.
 MODELS = {
     "images": (image_cells, image_batch, "gpipe"),
@@ -103,7 +105,8 @@ def _cases() -> Iterator[Any]:
     """Yields places and models: in the fast suite the models take turns."""
     for i, places in enumerate(PLACES):
         for j, model in enumerate(MODELS):
-            marks = () if (i + j) % 2 == 0 else pytest.mark.exhaustive
+            is_fast = (i + j) % 2 == 0 and places not in FURTHER
+            marks = () if is_fast else pytest.mark.exhaustive
             yield pytest.param((places, model), id=f"{places}-{model}", marks=marks)
 
 

@@ -28,6 +28,7 @@ from tests.pipeline.example_layers import (
     pipeline,
 )
 from tests.pipeline.plain_model import assert_close, by_path, bytes_of, plain_gradients
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 # (B, M) -> the examples of each micro-batch.
@@ -54,12 +55,12 @@ def _part(batch: Any, first: int, end: int) -> Any:
     return [part(x) for x in inputs], targets.Transform(part)
 
 
-@pytest.mark.parametrize("sizes", PIECES, ids=str)
+@pytest.mark.parametrize("sizes", [(7, 3), *map(exhaustive, [(8, 2), (5, 4)])], ids=str)
 def test_each_micro_batch_is_normalised_by_its_examples_alone(
     sizes: tuple[int, int],
 ) -> None:
     """Like the plain model on each, with weighted losses and summed accumulators."""
-    layer, batch = _image_pipeline(3, sizes[1]), _image_batch(sizes[0])
+    layer, batch = _image_pipeline(2, sizes[1]), _image_batch(sizes[0])
     result = gradients(layer, batch)
     parts = [_part(batch, *piece) for piece in PIECES[sizes]]
     plain = [
@@ -85,7 +86,9 @@ def test_each_micro_batch_is_normalised_by_its_examples_alone(
         np.testing.assert_allclose(got, total, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("sizes", [(8, 1), *PIECES], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(7, 3), *map(exhaustive, [(8, 1), (8, 2), (5, 4)])], ids=str
+)
 def test_moving_averages_move_by_the_moments_of_the_whole_mini_batch(
     sizes: tuple[int, int],
 ) -> None:
@@ -102,14 +105,14 @@ def test_moving_averages_move_by_the_moments_of_the_whole_mini_batch(
 
 def test_bytes_are_those_of_one_stage() -> None:
     found = []
-    for splits in (1, 3, [1, 5, 6]):
+    for splits in (1, [1, 5, 6]):
         layer, batch = pipeline(image_cells(), splits, 3), image_batch(7)
         result = gradients(layer, batch)
         with ForwardContext(do_eval=True):
             outputs = layer.FProp(layer.theta, *batch[0])
         results = result.metrics, result.gradients, result.accumulated, outputs
         found.append(bytes_of(results))
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
 
 
 def _examples(x: tf.Tensor) -> tf.Tensor:

@@ -100,12 +100,12 @@ def test_a_file_with_recomputation_keeps_it(tmp_path: Path, schedule: str) -> No
     [
         exhaustive("zero_bubble", "always"),
         exhaustive("zero_bubble", "except_last"),
-        ("zero_bubble", [1]),
+        exhaustive("zero_bubble", [1]),
         exhaustive("weights.csv", [0, 3]),
         ("recomputed_weights.csv", None),
         exhaustive("recomputed_weights.csv", [1]),
         exhaustive("recomputed_weights.csv", []),
-        ("recomputed_plain.csv", [1]),
+        exhaustive("recomputed_plain.csv", [1]),
     ],
     ids=str,
 )

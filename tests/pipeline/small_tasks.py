@@ -58,7 +58,7 @@ def _transformer(num_cells: int) -> InstantiableParams:
 
 def _bfloat16() -> InstantiableParams:
     """Returns a task in bfloat16 with weights in float32."""
-    return _transformer(8).Set(dtype=tf.float32, fprop_dtype=tf.bfloat16)
+    return _transformer(4).Set(dtype=tf.float32, fprop_dtype=tf.bfloat16)
 
 
 def _small_amoebanet(num_cells: int) -> InstantiableParams:
@@ -96,8 +96,8 @@ def _amoebanet_d() -> InstantiableParams:
     return _image_classifier([*cells[:3], cells[-1].Copy().Set(num_in=cells[3].num_in)])
 
 
-def _streams() -> InstantiableParams:
-    return _image_classifier(stream_cells(8, NUM_CLASSES))
+def _streams(num_cells: int) -> InstantiableParams:
+    return _image_classifier(stream_cells(num_cells, NUM_CLASSES))
 
 
 def _image_classifier(cells: list[InstantiableParams]) -> InstantiableParams:
@@ -124,10 +124,13 @@ def _image_batch(batch_size: int, seed: int) -> NestedMap:
 
 TASKS = {
     "transformer": SmallTask(lambda: _transformer(8), transformer_batch),
+    "transformer of 4": SmallTask(lambda: _transformer(4), transformer_batch),
     "transformer of 16": SmallTask(lambda: _transformer(16), transformer_batch),
     "bfloat16": SmallTask(_bfloat16, transformer_batch),
     "amoebanet": SmallTask(lambda: _small_amoebanet(8), _image_batch),
+    "amoebanet of 4": SmallTask(lambda: _small_amoebanet(4), _image_batch),
     "amoebanet of 16": SmallTask(lambda: _small_amoebanet(16), _image_batch),
-    "streams": SmallTask(_streams, _image_batch),
+    "streams": SmallTask(lambda: _streams(8), _image_batch),
+    "streams of 4": SmallTask(lambda: _streams(4), _image_batch),
     "amoebanet-d": SmallTask(_amoebanet_d, _image_batch),
 }

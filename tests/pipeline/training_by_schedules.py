@@ -22,11 +22,9 @@ from lingvo_pipe.training.optim.exponential_moving_average import make_averages
 from lingvo_pipe.training.optim.learner import Learner
 from tests.pipeline.small_tasks import TASKS
 
-NUM_STEPS = 3
+NUM_STEPS = 2
 BATCH_SIZE = 8
 NUM_MICRO_BATCHES = 4
-# Number of cells of the smaller tasks.
-NUM_CELLS = 8
 _MAX_CACHED = 6
 _TWO_STAGES_PER_DEVICE = (
     "interleaved",
@@ -76,7 +74,7 @@ def task_params(
 
     Args:
         folder: folder for a schedule's file.
-        model: a name in TASKS; of more cells if there are as many stages.
+        model: a name in TASKS, of 4, 8 or 16 cells, by the number of stages.
         num_devices: K.
         schedule: name of a schedule, or of a file in FILES.
         recompute: see the pipeline's params.
@@ -85,9 +83,11 @@ def task_params(
     """
     stages_per_device = 2 if schedule in _TWO_STAGES_PER_DEVICE else 1
     splits: Any = num_devices * stages_per_device
-    name = model if splits <= NUM_CELLS else f"{model} of 16"
+    name = f"{model} of 4" if splits in (1, 2, 4) else model
+    if splits > 8:
+        name = f"{model} of 16"
     if schedule == "1f1b" and num_devices == 3:
-        splits = [1, 6, NUM_CELLS]  # Otherwise stages are equal.
+        splits = [1, 6, 8]  # Otherwise stages are equal.
     if schedule in FILES:
         per_replica = NUM_MICRO_BATCHES // num_replicas
         write_csv(FILES[schedule](num_devices, per_replica), folder / schedule)

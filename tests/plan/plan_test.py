@@ -10,6 +10,7 @@ import pytest
 import model_registry
 from lingvo_pipe.tools.plan.plan import main
 from lingvo_pipe.tools.plan.planned_model import PlannedModel
+from tests.support.cases import exhaustive
 
 TINY = "--model=lm.text.TransformerTiny"
 
@@ -48,7 +49,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
             [TINY, "--devices=2xTPUv3", "--num_stages=5"],
             r"--num_stages=5\b.*--num_stages \D*\b1\b.*\b2\b",
         ),
-        (
+        exhaustive(
             [TINY, "--devices=2xTPUv3", "--num_replicas=2"],
             r"--num_replicas=2\b.*--num_replicas \D*\b1\b",
         ),
@@ -64,7 +65,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
             r"--model_params_override\b.* task\.pipeline\.schedule, "
             r"task\.pipeline\.num_replicas\b",
         ),
-        (
+        exhaustive(
             ["--model=lm.giant.L103", "--devices=2xTPUv3", "--schedule=gpipe"],
             r"\b2 TPUv3\b.*recompute=.*\b8 TPUv3\b",
         ),
@@ -125,7 +126,9 @@ def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--devices" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [("png", b"\x89PNG"), exhaustive("pdf", b"%PDF")]
+)
 def test_the_fastest_is_drawn(
     tmp_path: Path,
     suffix: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -22,11 +23,12 @@ from lingvo_pipe.tools.plan.planned_model import (
 )
 from tests.support.cases import exhaustive
 
+TINY = "lm.text.TransformerTiny"
 FAMILY = "lm.giant.L1"
 NAMES = ["lm.giant.L13", "lm.giant.L103", "lm.giant.L1663"]
 FOUND = SearchResult([], 0, [])
 DEVICES = find_devices(8, "TPUv3")
-CONSTRAINTS = Constraints(num_micro_batches=4, schedule="1f1b")
+CONSTRAINTS = Constraints(num_replicas=1, num_micro_batches=4, schedule="1f1b")
 ROWS = 2
 
 
@@ -41,7 +43,7 @@ def up_to(most: int) -> Callable[[PlannedModel], SearchResult]:
     return plan
 
 
-@pytest.mark.parametrize("index", [0, *map(exhaustive, range(1, len(NAMES)))])
+@pytest.mark.parametrize("index", [1, *map(exhaustive, [0, 2])])
 def test_it_plans_the_largest_and_reports_larger_ones(index: int) -> None:
     most = PlannedModel(NAMES[index]).num_parameters
     lines: list[str] = []
@@ -93,21 +95,27 @@ def test_by_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_error_if_there_is_none(
     family: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([f"--largest={family}", "--devices=2xTPUv3"]) == 1
+    flags = ["--devices=2xTPUv3", "--schedule=gpipe"]
+    assert main([f"--largest={family}", *flags]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert re.search(words, error)
 
 
+@functools.cache
+def _largest_cell() -> int:
+    """Returns the bytes that the largest cell needs by itself."""
+    params = model_registry.GetParams(TINY, "Train")
+    tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
+    return max(min_bytes_by_cell(tracer.trace(ROWS).costs))
+
+
 def _limited(factor: float, override: str = "") -> tuple[PlannedModel, int]:
     """Returns a model and a limit, some of what its largest cell needs by itself."""
-    tiny = "lm.text.TransformerTiny"
-    params = model_registry.GetParams(tiny, "Train")
-    tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
-    limit = int(factor * max(min_bytes_by_cell(tracer.trace(ROWS).costs)))
+    limit = int(factor * _largest_cell())
     override = f"task.pipeline.memory_limit : {limit}; {override}"
-    return PlannedModel(tiny, override, batch_size=4 * ROWS), limit
+    return PlannedModel(TINY, override, batch_size=4 * ROWS), limit
 
 
 def test_layers_are_cut_where_no_plan_fits_otherwise() -> None:
@@ -125,7 +133,7 @@ def test_layers_are_cut_where_no_plan_fits_otherwise() -> None:
     ("override", "changes"),
     [
         ("", []),
-        ("task.pipeline.slices : auto", ["task.pipeline.slices : None"]),
+        exhaustive("task.pipeline.slices : auto", ["task.pipeline.slices : None"]),
         exhaustive("task.pipeline.slices : {'cells[1].feed_forward': 2}", []),
     ],
 )
@@ -145,7 +153,7 @@ def test_a_plan_that_fits_has_the_models_own_slices(
             "task.train.clip_gradient_single_norm_to_value : 1.0",
             r"single_norm.*1\.0",
         ),
-        (0.1, "", r"\bslices\b"),
+        exhaustive(0.1, "", r"\bslices\b"),
     ],
 )
 def test_why_slices_do_not_help_is_said(

@@ -8,6 +8,7 @@ import pytest
 
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.resources.device_model import DEVICES
+from tests.support.cases import exhaustive
 from tools.published.memory_tables import (
     TRANSFORMERS,
     largest_layers_table,
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "lingvo_pipe/tools/plan/counting.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("index", [1, 2])
+@pytest.mark.parametrize("index", [1, exhaustive(2)])
 def test_the_memory_of_table_1(index: int) -> None:
     size = TRANSFORMERS[index]
     ours = predict_memory(size)
@@ -44,6 +45,7 @@ def test_the_throughput_of_table_2() -> None:
     assert throughput_row(row, ours) in PAGE
 
 
+@pytest.mark.exhaustive
 def test_the_throughput_of_table_3() -> None:
     """On eight devices they agree only if layers may be cut in two."""
     row = TRANSFORMER_24
@@ -55,6 +57,7 @@ def test_the_throughput_of_table_3() -> None:
     assert throughput_row(row._replace(name=name), halves) in PAGE
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [2, 8])
 def test_half_layers_are_simulated_like_layers(number: int) -> None:
     row = TRANSFORMER_24
@@ -64,6 +67,7 @@ def test_half_layers_are_simulated_like_layers(number: int) -> None:
     assert step_seconds(row, cells, number) == pytest.approx(whole, rel=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_the_largest_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """It tests the first two rows; the others take long."""
     monkeypatch.setattr("tools.published.memory_tables.TRANSFORMERS", TRANSFORMERS[:3])

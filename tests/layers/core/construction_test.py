@@ -16,6 +16,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 from tests.layers.built_layers import BuiltLayer, built, family, leaf
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 LEAF, WEIGHT, RULE = leaf(), WeightParams([1]), WeightInit.Xavier()
@@ -217,7 +218,9 @@ def sequence(sub: InstantiableParams, choice: dict[str, Any]) -> InstantiablePar
     return SequentialLayer.Params().Set(name="seq", sub=[sub], **choice)
 
 
-@pytest.mark.parametrize("outer", [CHOICES[0], CHOICES[5], CHOICES[9], CHOICES[16]])
+@pytest.mark.parametrize(
+    "outer", [CHOICES[5], *(exhaustive(CHOICES[i]) for i in (0, 9, 16))]
+)
 @pytest.mark.parametrize("parent", CHOICES)
 def test_params_handed_down_make_the_same_layer_without_its_parent(
     parent: Any, outer: Any

@@ -23,6 +23,7 @@ from tests.layers.lingvo.ported_layers import (
     Projection,
     TransformerBlock,
 )
+from tests.support.cases import exhaustive
 
 B, T, D = 8, 5, 4
 GAUSSIAN = py_utils.WeightInit.Gaussian(0.5)
@@ -45,7 +46,7 @@ def _transformer() -> list[InstantiableParams]:
     return [TransformerBlock.Params().Set(dim=D, hidden_dim=6) for _ in range(2)]
 
 
-STACKS = [_projections, _normalizations, _transformer]
+STACKS = [exhaustive(_projections), _normalizations, _transformer]
 
 
 def _pipeline(cells: list[InstantiableParams], **params: Any) -> Any:

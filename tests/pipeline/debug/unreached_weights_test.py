@@ -102,6 +102,7 @@ def test_weights_whose_gradients_are_0_are_named(
     assert _found(hows, warnings) == want
 
 
+@pytest.mark.exhaustive
 def test_models_that_use_all_weights_get_no_warning(
     warnings: pytest.LogCaptureFixture,
 ) -> None:

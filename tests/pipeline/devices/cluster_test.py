@@ -39,7 +39,7 @@ RUNS = [
     for schedule, at_once in (("gpipe", False), ("1f1b", False), ("1f1b", True))
     for devices in (HERE, THERE, ["worker:1/cpu:0", "cpu:1"])
 ]
-FEW_RUNS = [(HERE, "gpipe", False), (THERE, "1f1b", True)]
+FEW_RUNS = [(HERE, "gpipe", False), (["worker:0/cpu:0", "cpu:1"], "1f1b", True)]
 
 
 def _start(*arguments: str) -> subprocess.Popen[str]:
@@ -57,9 +57,11 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module", params=[FEW_RUNS, exhaustive(RUNS)], ids=len)
 def results(request: pytest.FixtureRequest) -> Iterator[tuple[list[str], list[str]]]:
     """Yields hashes of all variables after each run, and the trainer's addresses."""
-    *ports, own_port = unused_ports(len(HOSTS) + 1)
-    workers = tuple(f"{h}:{p}" for h, p in zip(HOSTS, ports, strict=True))
-    processes = [_start("-c", SERVE.format(workers, task)) for task in range(2)]
+    hosts = HOSTS if request.param is RUNS else HOSTS[:1]
+    *ports, own_port = unused_ports(len(hosts) + 1)
+    workers = tuple(f"{h}:{p}" for h, p in zip(hosts, ports, strict=True))
+    tasks = range(len(workers))
+    processes = [_start("-c", SERVE.format(workers, task)) for task in tasks]
     try:
         script = Path(__file__).with_name("train_on_workers.py")
         arguments = [workers, request.param, f"{OWN_HOST}:{own_port}"]

@@ -126,19 +126,20 @@ def test_a_worker_that_is_busy_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     with _busy(worker.target) as end:
         with pytest.raises(tf.errors.DeadlineExceededError):
             handshake.read_worker(address)
-        threading.Timer(2.0, end.set).start()
+        threading.Timer(1.0, end.set).start()
         assert trainer_side._description("worker:0", address).pid == os.getpid()
     monkeypatch.setattr(trainer_side, "FINISH_SECONDS", 1.0)
     with _busy(worker.target), fails(UserClusterError, path="worker:0"):
         trainer_side._description("worker:0", address)
 
 
+@pytest.mark.exhaustive
 def test_a_busy_worker_has_no_shutdown_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, address = _open_worker()
     monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)
     notice = ShutdownNotice(worker.target)
     with _busy(worker.target) as end:
-        threading.Timer(2.0, end.set).start()
+        threading.Timer(1.0, end.set).start()
         assert not notice.is_given()
     assert not notice.is_given()
     announce_shutdown([address])

@@ -27,6 +27,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
 from tests.pipeline.example_layers import loss_fn, pipeline, raw_values, state_batch
 from tests.pipeline.prologue_models import make_batch, pipeline_of
+from tests.support.cases import exhaustive
 
 
 @pytest.fixture
@@ -173,7 +174,9 @@ def _arrays(result: RunResults) -> list[np.ndarray]:
     return [x.numpy() for x in tf.nest.flatten(found) if x is not None]
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize(
+    "name", [x if x == "another M" else exhaustive(x) for x in SAME]
+)
 def test_other_data_build_nothing(name: str) -> None:
     """The results are the same as from a function built for them."""
     runner = Runner()
@@ -185,7 +188,10 @@ def test_other_data_build_nothing(name: str) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize(
+    "name",
+    [x if x in ("padding rows", "evaluation") else exhaustive(x) for x in OTHER],
+)
 def test_another_structure_is_built_once(name: str) -> None:
     runner = Runner()
     for request in (FIRST, OTHER[name], FIRST, OTHER[name]._replace(seed=1)):

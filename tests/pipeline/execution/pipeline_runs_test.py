@@ -28,10 +28,11 @@ from tests.pipeline.example_layers import (
     raw_values,
     state_batch,
 )
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
-def _layer(num_stages: int = 4, seed: int = 0) -> PipeliningLayer:
+def _layer(num_stages: int = 2, seed: int = 0) -> PipeliningLayer:
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6, random_seed=seed)
     return pipeline([dense] * 4, num_stages, 4)
 
@@ -50,7 +51,7 @@ def _loop(layers: list, batches: tf.Tensor) -> tf.Tensor:
 
 @pytest.mark.parametrize(
     ("num_layers", "run"),
-    [(1, _one_after_another), (2, _one_after_another), (1, _loop)],
+    [exhaustive(1, _one_after_another), (2, _one_after_another), (1, _loop)],
 )
 def test_runs_within_one_step_do_not_mix(num_layers: int, run: Callable) -> None:
     """Not even of layers of one name."""
@@ -147,6 +148,7 @@ def test_examples_are_counted_from_the_contexts_first() -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.exhaustive
 def test_a_new_loss_function_in_each_call_is_warned_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

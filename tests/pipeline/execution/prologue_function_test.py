@@ -115,6 +115,7 @@ def _gradient_arrays(model: str, **params: Any) -> list[np.ndarray]:
     return [g.numpy() for g in present(found)]
 
 
+@pytest.mark.exhaustive
 def test_the_prologue_may_be_compiled() -> None:
     arrays = [_gradient_arrays("sums", jit_compile=yes) for yes in (False, True)]
     for a, b in zip(*arrays, strict=True):

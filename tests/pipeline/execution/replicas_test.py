@@ -63,14 +63,14 @@ CASES = [
     (4, 4, 2, "1f1b", RAGGED_BATCH_SIZE),
 ]
 # Two replicas with one shard each are among the cases of transparency_test.
-ORDINARY = {("transformer", CASES[0])}
+ORDINARY = {("transformer of 4", CASES[0])}
 
 
 @pytest.mark.parametrize(
     ("name", "case"),
     [
         (name, case) if (name, case) in ORDINARY else exhaustive(name, case)
-        for name in ("transformer", "amoebanet")
+        for name in ("transformer of 4", "amoebanet of 4")
         for case in CASES
     ],
 )
@@ -101,7 +101,7 @@ def _gradients(name: str, **pipeline: Any) -> list[np.ndarray]:
     return [x.numpy() for x in (*flat, *accumulators) if x is not None]
 
 
-@pytest.mark.parametrize("name", [exhaustive("transformer"), "amoebanet"])
+@pytest.mark.parametrize("name", [exhaustive("transformer of 4"), "amoebanet of 4"])
 def test_gradients_and_statistics_are_those_of_one_pipeline_but_for_rounding(
     name: str,
 ) -> None:
@@ -114,14 +114,15 @@ def test_gradients_and_statistics_are_those_of_one_pipeline_but_for_rounding(
 
 def test_shards_are_summed_in_order() -> None:
     """Like micro-batches: shards of one each leave the bytes of a single shard."""
-    expected = _gradients("transformer")
-    found = _gradients("transformer", num_batch_shards=NUM_MICRO_BATCHES)
+    expected = _gradients("transformer of 4")
+    found = _gradients("transformer of 4", num_batch_shards=NUM_MICRO_BATCHES)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_array_equal(x, y)
 
 
 def test_evaluations_have_the_same_outputs_and_metrics() -> None:
-    name, batch = "transformer", TASKS["transformer"].make_batch(BATCH_SIZE, 0)
+    name = "transformer of 4"
+    batch = TASKS[name].make_batch(BATCH_SIZE, 0)
     found = []
     for replicas, stages in ((1, 1), (2, 2)):
         task = _step(
@@ -136,8 +137,9 @@ def test_evaluations_have_the_same_outputs_and_metrics() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.exhaustive
 def test_an_outer_tape_sees_the_gradients_of_one_pipeline() -> None:
-    name = "transformer"
+    name = "transformer of 4"
     batch = TASKS[name].make_batch(BATCH_SIZE, 0)
     found = []
     for replicas, stages in ((1, 1), (2, 2)):
@@ -170,7 +172,7 @@ def test_the_prologue_runs_once_for_all_replicas(model: str) -> None:
 
 
 def test_weights_and_optimizer_slots_are_spread_over_the_replicas() -> None:
-    step = _step("transformer", num_replicas=2, splits=2)
+    step = _step("transformer of 4", num_replicas=2, splits=2)
     pipeline = step.task.pipeline
     assert len({d for own in pipeline.replicas for d in own}) == 4
     for i, (cell, owner) in enumerate(
@@ -199,8 +201,8 @@ def test_each_replica_owns_its_share_of_each_stage() -> None:
 
 def test_each_device_of_a_replica_needs_what_it_would_alone() -> None:
     def peaks(**pipeline: Any) -> list[int]:
-        task = _step("transformer", **pipeline).task
-        batch = TASKS["transformer"].make_batch(BATCH_SIZE, 0)
+        task = _step("transformer of 4", **pipeline).task
+        batch = TASKS["transformer of 4"].make_batch(BATCH_SIZE, 0)
         inputs, targets = task.PipelineInputs(batch), task.LossTargets(batch)
         with ForwardContext(step=tf.constant(0, tf.int64)):
             return task.pipeline.PeakBytes(inputs, targets, task.ComputeLoss)
@@ -255,8 +257,8 @@ def _num_weights(stage: int) -> int:
 @pytest.mark.parametrize(
     "params",
     [
-        {"schedule": "gpipe"},
-        {"schedule": "1f1b", "recompute": "never"},
+        exhaustive({"schedule": "gpipe"}),
+        exhaustive({"schedule": "1f1b", "recompute": "never"}),
         {"schedule": "zero_bubble"},
     ],
 )
@@ -270,7 +272,9 @@ def test_activations_go_forward_and_gradients_back(params: dict[str, Any]) -> No
     assert layer.BoundaryBytes(*_ones(), _loss) == expected
 
 
-@pytest.mark.parametrize(("num_batch_shards", "num_replicas"), [(2, 2), (4, 2)])
+@pytest.mark.parametrize(
+    ("num_batch_shards", "num_replicas"), [exhaustive(2, 2), (4, 2)]
+)
 def test_replicas_exchange_weights_and_gradients(
     num_batch_shards: int, num_replicas: int
 ) -> None:
@@ -288,7 +292,7 @@ def test_replicas_exchange_weights_and_gradients(
     assert found == want
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [exhaustive(1), 2])
 def test_nothing_else_crosses_in_the_emitted_graph(num_replicas: int) -> None:
     """Apart from gradients, only single numbers cross devices."""
     layer = _dense_layers(num_replicas)

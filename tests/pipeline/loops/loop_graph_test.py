@@ -142,8 +142,18 @@ CASES: dict[str, tuple[list, collections.Counter]] = {
 }
 
 
-@pytest.mark.parametrize("schedule", [exhaustive("gpipe"), "zero_bubble"])
-@pytest.mark.parametrize("case", CASES)
+# Others have these messages too.
+SIMPLE = ("a chain", "a tensor with two users")
+
+
+@pytest.mark.parametrize(
+    ("case", "schedule"),
+    [
+        *((case, "zero_bubble") for case in CASES if case not in SIMPLE),
+        *(exhaustive(case, "gpipe") for case in CASES),
+        *(exhaustive(case, "zero_bubble") for case in SIMPLE),
+    ],
+)
 def test_a_value_goes_straight_from_maker_to_user(case: str, schedule: str) -> None:
     """And its gradient back; targets and inputs go nowhere."""
     functions, want = CASES[case]

@@ -17,7 +17,7 @@ from tests.pipeline.example_layers import gradients, pipeline, state_batch
 
 def _layer() -> PipeliningLayer:
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
-    return pipeline([dense, dense.Copy(), dense.Copy().Set(output_dim=3)], 3, 4)
+    return pipeline([dense, dense.Copy(), dense.Copy().Set(output_dim=3)], 2, 4)
 
 
 def _by_pipeline(layer: PipeliningLayer, seed: int) -> Any:
@@ -50,11 +50,11 @@ def test_what_a_run_returned_stays_as_it_is(run: Any) -> None:
     layer = _layer()
     first = run(layer, 0)
     want = _arrays(first)
-    others = [run(layer, seed) for seed in (1, 2)]
+    other = run(layer, 1)
     for got, value in zip(_arrays(first), want, strict=True):
         np.testing.assert_array_equal(got, value)
-    assert any((a != b).any() for a, b in zip(_arrays(others[0]), want, strict=True))
-    in_one = tf.function(lambda: [run(layer, seed) for seed in (0, 1, 2)])()
-    for got, separate in zip(in_one, [first, *others], strict=True):
+    assert any((a != b).any() for a, b in zip(_arrays(other), want, strict=True))
+    in_one = tf.function(lambda: [run(layer, seed) for seed in (0, 1)])()
+    for got, separate in zip(in_one, [first, other], strict=True):
         for a, b in zip(_arrays(got), _arrays(separate), strict=True):
             np.testing.assert_array_equal(a, b)

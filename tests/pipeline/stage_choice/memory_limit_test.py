@@ -112,7 +112,11 @@ def test_the_best_split_within_the_limit_is_found(
     assert smallest_limit(str(error.value)) == smallest
 
 
-@pytest.mark.parametrize(("schedule", "recompute"), POLICIES[1:3], ids=str)
+@pytest.mark.parametrize(
+    ("schedule", "recompute"),
+    [exhaustive(*policy) for policy in POLICIES[1:3]],
+    ids=str,
+)
 def test_other_splits_are_checked(schedule: str, recompute: Any) -> None:
     policy = {"schedule": schedule, "recompute": recompute}
     for splits in ([1, 3, 5], 3):
@@ -126,6 +130,7 @@ def test_other_splits_are_checked(schedule: str, recompute: Any) -> None:
             limited(largest - 1, splits, **policy)
 
 
+@pytest.mark.exhaustive
 def test_the_prologue_takes_its_part_of_the_first_device() -> None:
     before = [FCLayer.Params().Set(input_dim=7, output_dim=WIDTHS[0])]
     known = {"before_tpl": before, "input_shapes": [(ROWS, 7)]}
@@ -144,6 +149,7 @@ def test_the_prologue_takes_its_part_of_the_first_device() -> None:
         limited(smallest - 1, **known)
 
 
+@pytest.mark.exhaustive
 def test_several_stages_of_a_device_keep_within_together() -> None:
     policy = {"schedule": "interleaved", "stages_per_device": 2, "num_devices": 2}
     with pytest.raises(
@@ -201,11 +207,11 @@ def test_cells_that_are_too_large_by_themselves_are_named() -> None:
     ("schedule", "recompute", "advised"),
     [
         ("gpipe", "never", ["recompute", "schedule"]),
-        ("gpipe", None, ["schedule"]),
-        ("1f1b", "except_last", ["recompute"]),
-        ("1f1b", [0], ["recompute"]),
+        exhaustive("gpipe", None, ["schedule"]),
+        exhaustive("1f1b", "except_last", ["recompute"]),
+        exhaustive("1f1b", [0], ["recompute"]),
         ("1f1b", None, []),
-        ("1f1b", "always", []),
+        exhaustive("1f1b", "always", []),
         ("zero_bubble", None, ["recompute"]),
     ],
 )

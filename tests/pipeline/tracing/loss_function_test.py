@@ -18,6 +18,7 @@ from tests.pipeline.example_layers import (
     state_batch,
     state_cells,
 )
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -88,7 +89,7 @@ def test_gradients_are_zero_where_no_example_counts() -> None:
         assert float(tf.reduce_max(tf.abs(gradient))) == 0.0
 
 
-@pytest.mark.parametrize("dtype", [None, tf.int32, tf.float64])
+@pytest.mark.parametrize("dtype", [tf.int32, *map(exhaustive, [None, tf.float64])])
 def test_weights_may_be_of_any_number_type(dtype: tf.DType | None) -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
 

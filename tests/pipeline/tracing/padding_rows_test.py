@@ -20,6 +20,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import pipeline
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 PATH = "FProp of the ReportingLayer at pipe/cells_0 (stage 0)"
@@ -164,8 +165,13 @@ def _metric(layer: PipeliningLayer, do_eval: bool = False) -> list[float]:
     return [float(x) for x in metrics.metric]
 
 
-@pytest.mark.parametrize("do_eval", [False, True])
-@pytest.mark.parametrize("normalizes", [False, True])
+DO_EVAL_NORMALIZES = [
+    *[(False, True), (True, False)],
+    *[exhaustive(False, False), exhaustive(True, True)],
+]
+
+
+@pytest.mark.parametrize(("do_eval", "normalizes"), DO_EVAL_NORMALIZES)
 @pytest.mark.parametrize("name", MASKED)
 def test_masked_metrics_are_those_of_the_examples(
     name: str, normalizes: bool, do_eval: bool
@@ -181,8 +187,7 @@ def test_masked_metrics_are_those_of_the_examples(
     np.testing.assert_allclose(_metric(layer, do_eval), want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("do_eval", [False, True])
-@pytest.mark.parametrize("normalizes", [False, True])
+@pytest.mark.parametrize(("do_eval", "normalizes"), DO_EVAL_NORMALIZES)
 @pytest.mark.parametrize("name", UNMASKED)
 def test_unmasked_metrics_are_refused(
     name: str, normalizes: bool, do_eval: bool

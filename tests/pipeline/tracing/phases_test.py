@@ -16,6 +16,7 @@ from lingvo_pipe.core.nests import present
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
 from lingvo_pipe.pipeline.tracing.trace import CallContext, Result, Trace
+from tests.support.cases import exhaustive
 
 X = tf.TensorSpec([2, 3])
 W = tf.TensorSpec([3, 3])
@@ -203,7 +204,7 @@ def test_phases_give_the_bytes_of_the_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("wanted", [(False, True), (False, False)], ids=str)
+@pytest.mark.parametrize("wanted", [(False, True), exhaustive((False, False))], ids=str)
 def test_only_wanted_input_gradients_are_made(
     name: str, wanted: tuple[bool, bool]
 ) -> None:

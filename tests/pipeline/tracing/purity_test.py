@@ -16,6 +16,7 @@ from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from tests.pipeline.example_layers import gradients, loss_fn, pipeline, state_batch
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -111,7 +112,7 @@ def test_a_layer_that_is_no_pure_function_is_refused(
     assert info.value.hint
 
 
-@pytest.mark.parametrize("size", [1, 500])
+@pytest.mark.parametrize("size", [exhaustive(1), 500])
 def test_a_layer_may_keep_tensors(size: int) -> None:
     """Each its own, also where layers are alike."""
 

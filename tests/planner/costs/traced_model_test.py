@@ -47,8 +47,8 @@ def reduced_costs(name: str) -> ModelCosts:
 @pytest.mark.parametrize(
     ("name", "schedule", "recompute"),
     [
-        (TEXT, "gpipe", "always"),
         (TEXT, "zero_bubble", "never"),
+        exhaustive(TEXT, "gpipe", "always"),
         exhaustive(IMAGES, "1f1b", "always"),
         exhaustive(TEXT, "gpipe", "never"),
         exhaustive(TEXT, "1f1b", "always"),
@@ -89,10 +89,12 @@ def test_memory_is_that_of_the_pipeline(
     ("optimizer", "averages"),
     [
         (OptimizerParams("SGD"), {}),
-        (OptimizerParams("SGD", momentum=0.9), {}),
-        (OptimizerParams("Adam"), {}),
-        (OptimizerParams("RMSpropFromOnes", momentum=0.9), {}),
-        (OptimizerParams("SGD"), {"ema_decay": 0.9, "ema_decay_moving_vars": True}),
+        exhaustive(OptimizerParams("SGD", momentum=0.9), {}),
+        exhaustive(OptimizerParams("Adam"), {}),
+        exhaustive(OptimizerParams("RMSpropFromOnes", momentum=0.9), {}),
+        exhaustive(
+            OptimizerParams("SGD"), {"ema_decay": 0.9, "ema_decay_moving_vars": True}
+        ),
         (OptimizerParams("Adam"), {"ema_decay": 0.9, "ema_decay_moving_vars": False}),
     ],
 )
@@ -127,26 +129,28 @@ MODELS = {
     "mt.cldr.TransformerTiny": (1, 4, 5),
     "mt.wmt.TransformerBig": (1, 4, 5),
 }
-ORDINARY = {TEXT}
 
 
-def tracer_of(name: str) -> tuple[ModelTracer, InstantiableParams]:
-    params = model_registry.GetParams(name, "Train")
-    spec = params.input.Instantiate().element_spec
-    return ModelTracer(params.task, spec), params.task
+def whole(name: str) -> Any:
+    return model_registry.GetParams(name, "Train")
+
+
+def tracer_of(params: Any) -> ModelTracer:
+    return ModelTracer(params.task, params.input.Instantiate().element_spec)
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in ORDINARY else exhaustive(name) for name in MODELS]
+    ("make_params", "name"),
+    [(reduced, TEXT), *(exhaustive(whole, name) for name in MODELS)],
 )
-def test_costs_of_other_rows_lie_on_a_line(name: str) -> None:
-    tracer, _ = tracer_of(name)
-    a, b = (tracer.trace(num_rows).costs for num_rows in (2, 3))
+def test_costs_of_other_rows_lie_on_a_line(make_params: Any, name: str) -> None:
+    tracer = tracer_of(make_params(name))
+    costs = {rows: tracer.trace(rows).costs for rows in {1, 2, 3, 5, *MODELS[name]}}
+    single, a, b, many = (costs[rows] for rows in (1, 2, 3, 5))
     assert at_rows(a, b, 2) == a
     assert at_rows(a, b, 3) == b
     for num_rows in MODELS[name]:
-        assert at_rows(a, b, num_rows) == tracer.trace(num_rows).costs
-    single, many = (tracer.trace(num_rows).costs for num_rows in (1, 5))
+        assert at_rows(a, b, num_rows) == costs[num_rows]
     assert minima(at_rows(a, b, 1)) == pytest.approx(minima(single), rel=0.01)
     assert minima(at_rows(single, many, 2)) == pytest.approx(minima(a), rel=0.01)
 
@@ -157,12 +161,11 @@ def minima(costs: ModelCosts) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("L3", 282_178_816), ("L13", 785_761_536)]
+    ("name", "parameters"), [exhaustive("L3", 282_178_816), ("L13", 785_761_536)]
 )
 def test_parameters_are_the_published_ones(name: str, parameters: int) -> None:
     """GPipe, table 1. Equal layers are traced once, and no weight is allocated."""
-    tracer, _ = tracer_of(f"lm.giant.{name}")
-    costs = tracer.trace(1).costs
+    costs = tracer_of(whole(f"lm.giant.{name}")).trace(1).costs
     assert sum(costs.num_parameters) == parameters
     layers = costs.calls[1:-3]  # The last one normalises what it makes.
     assert len(layers) == int(name[1:]) - 1
@@ -209,8 +212,10 @@ DIGITS = NestedMap(
 )
 
 
-@pytest.mark.parametrize("second", [3, 4])
-@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(1, 4), exhaustive(1, 3), exhaustive(2, 3), exhaustive(2, 4)],
+)
 def test_cells_without_names_can_be_tied(first: int, second: int) -> None:
     """They are tied by their names in the whole pipeline; others do not change."""
     task = unnamed_task({f"cells_{second}/w": f"cells_{first}/w"})
@@ -225,8 +230,15 @@ def test_cells_without_names_can_be_tied(first: int, second: int) -> None:
     assert [cell.name for cell in task.pipeline.cell_tpl] == [""] * 6
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("kind", ["CPU", "GPU", "TPU"])
+@pytest.mark.parametrize(
+    ("kind", "jit_compile"),
+    [
+        ("CPU", True),
+        ("GPU", False),
+        ("TPU", False),
+        *[exhaustive("CPU", False), exhaustive("GPU", True), exhaustive("TPU", True)],
+    ],
+)
 def test_cells_are_compiled_if_the_device_requires_it(
     kind: str, jit_compile: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

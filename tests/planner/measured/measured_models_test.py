@@ -28,6 +28,7 @@ from tests.planner.made_up_model import (
     made_up_model,
     schedule_of,
 )
+from tests.support.cases import exhaustive
 
 RICH = made_up_device(10**9)
 
@@ -216,7 +217,7 @@ def largest_cell(num_rows: int) -> int:
     return max(costs.memory.minimum(i, i + 1) for i in range(NUM_CELLS + 1))
 
 
-@pytest.mark.parametrize("memory", [7000, 8000, 9500])
+@pytest.mark.parametrize("memory", [8000, *map(exhaustive, [7000, 9500])])
 def test_no_size_is_run_with_which_a_cell_does_not_fit(
     machine: Machine, memory: int
 ) -> None:
@@ -236,7 +237,7 @@ def test_no_size_is_run_with_which_a_cell_does_not_fit(
     assert found.fastest[0].step_seconds == expected.fastest[0].step_seconds
 
 
-@pytest.mark.parametrize("most", [1, 2, 4, 32])
+@pytest.mark.parametrize("most", [2, *map(exhaustive, [1, 4, 32])])
 def test_sizes_with_which_memory_runs_out_are_not_planned(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,7 @@ def test_a_step_that_does_not_fit_recomputes_or_is_left_out(
 
     monkeypatch.setattr(real_steps, "RealStep", make)
     found: list[Any] = []
-    for memory in range(1000, 60_000, 100):
+    for memory in range(1000, 60_000, 500):
         devices = [f"cpu:{i}" for i in range(number)]
         given: Any = (None, devices, MODEL, SECONDS, made_up_device(memory))
         found.append(real_step(*given))
@@ -150,7 +150,7 @@ def test_batches_are_valid_for_most_inputs() -> None:
 
 
 def test_a_real_step_is_timed_with_its_update() -> None:
-    params = reduced_params("lm.giant.L3")
+    params = reduced_params("image.keras_digits.KerasDigits")
     tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
     traced = tracer.trace(2)
     alone = [CellSeconds(1e-3, 2e-3)] * tracer.num_cells

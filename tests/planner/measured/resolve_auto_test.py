@@ -164,6 +164,7 @@ AUTO: dict[str, Any] = dict.fromkeys(NAMES, "auto")
 
 
 def test_they_become_those_of_the_fastest(plans: list[SearchResult]) -> None:
+    """Lines tell of the measurement before, and of the plan after it."""
     task, line = resolved(**AUTO)
     best = plans[0].fastest[0]
     p, candidate = task.pipeline, best.candidate
@@ -173,7 +174,11 @@ def test_they_become_those_of_the_fastest(plans: list[SearchResult]) -> None:
     assert p.stages_per_device == candidate.stages_per_device
     assert line.startswith(f"planned: K=2 M={p.num_micro_batches} {p.schedule}, rec")
     assert f"splits={p.splits}: {best.step_seconds:.4g} s " in line
+    assert "task.pipeline.memory_limit" not in line
     assert task.Instantiate().pipeline.boundaries == p.splits
+    assert len(calibrated) == 1
+    (announced,) = logged
+    assert " num_micro_batches, recompute, schedule: " in announced
 
 
 @pytest.mark.parametrize(
@@ -229,13 +234,6 @@ def test_problems_are_reported_before_anything_is_measured(
     assert not logged
 
 
-def test_a_line_tells_of_the_measurement(plans: list[SearchResult]) -> None:
-    resolved(number=2, **AUTO)
-    assert len(calibrated) == 1
-    (line,) = logged
-    assert " num_micro_batches, recompute, schedule: " in line
-
-
 def test_local_losses_are_reported_before_anything_is_measured(
     plans: list[SearchResult],
 ) -> None:
@@ -270,14 +268,12 @@ def test_devices_are_in_the_order_of_the_placement(
 WORKERS = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(2)]
 
 
-@pytest.mark.parametrize("memory_limit", [None, 10**8])
+@pytest.mark.parametrize("memory_limit", [None, exhaustive(10**8)])
 def test_unknown_memory_is_reported(
     memory_limit: int | None, plans: list[SearchResult]
 ) -> None:
     """It is reported unless the user limits it."""
     param = "task.pipeline.memory_limit"
-    _, line = resolved(**AUTO, memory_limit=memory_limit)
-    assert param not in line
     params, spec = reduced()
     task = params.task.Copy().Set(name="task")
     task.pipeline.Set(splits="auto", memory_limit=memory_limit, **AUTO)

@@ -109,7 +109,7 @@ def dense(**values: Any) -> InstantiableParams:
     return p.Set(**{"devices": stage_devices(None, 2), **AUTO, **values})
 
 
-@pytest.mark.parametrize("batch_dim", [0, 1])
+@pytest.mark.parametrize("batch_dim", [exhaustive(0), 1])
 def test_the_layer_trains_as_planned(batch_dim: int) -> None:
     """The examples may be in another dimension of the samples."""
     shape = [NUM_STEPS, BATCH_SIZE] if batch_dim else [BATCH_SIZE, NUM_STEPS]

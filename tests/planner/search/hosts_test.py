@@ -35,6 +35,7 @@ from tests.planner.made_up_model import (
     made_up_models,
     schedule_of,
 )
+from tests.support.cases import exhaustive
 
 DEVICE = made_up_device(10**6)
 SLOW = Link(2e4, 1e-3)
@@ -49,7 +50,7 @@ def planned(device: DeviceModel) -> Evaluation:
     return plan(made_up_models(DEVICE), resources, Constraints()).fastest[0]
 
 
-@pytest.mark.parametrize("per_host", [1, 2, 3, 4])
+@pytest.mark.parametrize("per_host", [2, *map(exhaustive, [1, 3, 4])])
 def test_equal_links_change_nothing(per_host: int) -> None:
     equal = on_hosts(per_host, DEVICE.link)
     for candidate in every_candidate():
@@ -60,7 +61,7 @@ def test_equal_links_change_nothing(per_host: int) -> None:
     assert planned(equal).candidate == planned(DEVICE).candidate
 
 
-@pytest.mark.parametrize("per_host", [1, 2, 3])
+@pytest.mark.parametrize("per_host", [2, *map(exhaustive, [1, 3])])
 def test_a_slower_link_never_makes_a_step_faster(per_host: int) -> None:
     links = [DEVICE.link, DEVICE.link._replace(latency=1e-3), SLOW]
     slower = [on_hosts(per_host, link) for link in links]
