@@ -65,8 +65,8 @@ def _bytes(step: Any) -> dict[str, bytes]:
 
 
 @functools.cache
-def _trained_in_one_stage() -> TrainStep:
-    return _trained(_params(SLICES, recompute="never"))
+def _trained_in_one_stage(others: bool = False) -> TrainStep:
+    return _trained(_params(OTHER_SLICES if others else SLICES, recompute="never"))
 
 
 def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
@@ -81,8 +81,8 @@ def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
 @pytest.mark.parametrize(
     ("splits", "schedule", "recompute"),
     [
-        (4, "1f1b", "always"),
         (4, "zero_bubble_v", "never"),
+        exhaustive(4, "1f1b", "always"),
         exhaustive(2, "dualpipe_v", "never"),
         exhaustive(4, "interleaved", "always"),
         exhaustive(8, "interleaved_zero_bubble", "never"),
@@ -109,8 +109,9 @@ def _trained_whole(tied: bool = True) -> TrainStep:
     return _trained(p)
 
 
-def test_slices_train_like_the_whole_model() -> None:
-    found = _trained_in_one_stage()
+@pytest.mark.parametrize("others", [False, exhaustive(True)])
+def test_slices_train_like_the_whole_model(others: bool) -> None:
+    found = _trained_in_one_stage(others)
     assert any(whole_path(path) != path for path in found.trained)
     _assert_near(found, _trained_whole())
 
@@ -123,21 +124,14 @@ def test_several_steps_in_a_graph_train_slices() -> None:
     _assert_near(_trained(p, SeveralSteps), _trained_whole(tied=False))
 
 
-def _resumed(folder: Path, slices: Any, first: int, last: int) -> TrainStep:
-    """Trains from the newest checkpoint to the last step, and saves another."""
-    step = TrainStep(_params(slices, splits=2).Instantiate())
-    checkpointer = Checkpointer(folder, step.State())
-    assert (checkpointer.restore() or 0) == first
-    for i in range(first, last):
-        step(_batch(i))
-        checkpointer.save(i + 1)
-    return step
-
-
 def test_a_run_resumes_with_other_slices_and_none(tmp_path: Path) -> None:
-    _resumed(tmp_path, SLICES, 0, 1)
-    _resumed(tmp_path, OTHER_SLICES, 1, NUM_STEPS)
-    found = _resumed(tmp_path, None, NUM_STEPS, NUM_STEPS)
+    found = _trained_in_one_stage()
+    Checkpointer(tmp_path, found.State()).save(1)
+    for number, slices in enumerate((OTHER_SLICES, None), 1):
+        found = TrainStep(_params(slices, splits=2).Instantiate())
+        checkpointer = Checkpointer(tmp_path, found.State())
+        assert checkpointer.restore() == number
+        checkpointer.save(number + 1)
     _assert_near(found, _trained_whole())
     path = str(tmp_path / "ckpt-00000001")
     names = {name for name, _ in tf.train.list_variables(path)}
