@@ -240,6 +240,7 @@ def test_a_run_is_planned_and_evaluated_by_who_was_there_first(
     assert "planned" not in output
 
 
+@pytest.mark.exhaustive
 def test_a_planned_run_goes_on_elsewhere(
     tmp_path: Path, command_line: CommandLine
 ) -> None:

@@ -16,7 +16,7 @@ class Planned(SingleTaskModelParams):
     """Dense layers, for digits."""
 
     def Train(self) -> InstantiableParams:
-        return ImageClassificationInput.Params().Set(batch_size=8, pixel_max=16)
+        return ImageClassificationInput.Params().Set(batch_size=4, pixel_max=16)
 
     def Test(self) -> InstantiableParams:
         return self.Train().Set(split="test")
@@ -27,7 +27,6 @@ class Planned(SingleTaskModelParams):
             cell_tpl=[
                 FCLayer.Params().Set(input_dim=1, output_dim=8, activation="RELU"),
                 GlobalAveragePoolingLayer.Params(),
-                FCLayer.Params().Set(input_dim=8, output_dim=8, activation="RELU"),
                 FCLayer.Params().Set(input_dim=8, output_dim=10),
             ],
             splits="auto",

@@ -98,8 +98,15 @@ def _output(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """Programs, and a run `laptop`, made as the page says."""
+    """Programs of the page."""
     shell = Shell(tmp_path_factory.mktemp("page"))
+    yield shell
+    shell.end()
+
+
+@pytest.fixture(scope="module")
+def laptop(shell: Shell) -> dict[str, bytes]:
+    """The variables of a run that is made as the page says."""
     text = "\n".join(_commands("On a laptop"))
     for port, free in zip((2222, 2223), unused_ports(2), strict=True):
         text = text.replace(f":{port}", f":{free}")
@@ -111,12 +118,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     output = _output(shell.start(train + FOR_STEPS))
     assert "\nworkers: worker:0 at 127.0.0.2:" in f"\n{output}"
     assert "stages: 2 (worker:0/cpu:0, worker:1/cpu:0); micro" in output
-    yield shell
-    shell.end()
+    return shell.variables("laptop")
 
 
 @pytest.mark.exhaustive
-def test_one_command_for_all_tasks_of_tf_config(shell: Shell) -> None:
+def test_one_command_for_all_tasks_of_tf_config(
+    shell: Shell, laptop: dict[str, bytes]
+) -> None:
     (command,) = _commands("With TF_CONFIG")
     command = command.replace("/tmp/digits", "tf_config") + FOR_STEPS
     chief, *workers = (f"localhost:{port}" for port in unused_ports(3))
@@ -131,7 +139,7 @@ def test_one_command_for_all_tasks_of_tf_config(shell: Shell) -> None:
     output = _output(trainer)
     assert re.match(r"TF_CONFIG: trainer\b.*\b2 workers", output)
     assert "stages: 2 (cpu:0, worker:0/cpu:0); micro" in output
-    assert shell.variables("tf_config") == shell.variables("laptop")
+    assert shell.variables("tf_config") == laptop
 
 
 def _start_slurm(shell: Shell, run: str, steps: str) -> subprocess.Popen[str]:
@@ -141,11 +149,13 @@ def _start_slurm(shell: Shell, run: str, steps: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.exhaustive
-def test_the_script_for_slurm_does_the_whole_thing(shell: Shell) -> None:
+def test_the_script_for_slurm_does_the_whole_thing(
+    shell: Shell, laptop: dict[str, bytes]
+) -> None:
     output = _output(_start_slurm(shell, "slurm", FOR_STEPS))
     assert "stages: 2 (cpu:0, worker:0/cpu:0); micro" in output
     assert re.search(r"\btrainer\b.*\blocalhost:\d", output.splitlines()[-1])
-    assert shell.variables("slurm") == shell.variables("laptop")
+    assert shell.variables("slurm") == laptop
 
 
 @pytest.mark.exhaustive

@@ -76,9 +76,9 @@ def test_params_and_models_exist() -> None:
     assert len(overrides) > 5
     assert len(models) > 5
     for name in models:
+        before = model_registry.GetParams(name, "Train")
         for override in overrides:
-            params = model_registry.GetParams(name, "Train")
-            before = params.Copy()
+            params = before.Copy()
             params.FromText(override, separator=";")
             assert params != before
 

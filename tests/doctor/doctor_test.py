@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,16 @@ from tests.support.command_line import CommandLine, Outcome
 from tools.benchmarks.worker_process import process_group
 
 CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(8)]
+
+
+# A device's calibration, which the planner's tests measure.
+_MEASURED = SimpleNamespace(
+    memory=1e9,
+    memory_bandwidth=1e9,
+    operation_seconds=1e-5,
+    link_bandwidth=1e9,
+    link_seconds=1e-5,
+)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 8])
@@ -62,6 +73,7 @@ def _faulty(wrong: str) -> Callable[[Combination], dict[str, bytes]]:
 def test_a_wrong_byte_is_a_problem_of_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Workload(2, model_dim=8, batch_size=8, sequence_length=4)
     monkeypatch.setattr(measurements, "Workload", lambda *sizes, **others: small)
+    monkeypatch.setattr(measurements, "calibrated_device", lambda devices: _MEASURED)
     devices = stage_devices(None, 2)
     wrong = [*combinations(devices, quick=True)][-1].name
     report = doctor.examine(devices, True, lambda line: None, _faulty(wrong))

@@ -35,6 +35,11 @@ MEMBERS = ("worker:0", "worker:1", "trainer")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
+def one_fault(chance: random.Random) -> list[Fault]:
+    """Returns a fault of a worker."""
+    return [Fault(signal.SIGSTOP, "worker:0")]
+
+
 def faults_at_once(chance: random.Random) -> list[Fault]:
     """Returns a fault of a worker and of the trainer while the cluster recovers."""
     return [
@@ -105,9 +110,26 @@ def wait_until_dead(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.exhaustive
+def test_a_signal_ends_it_after_a_step(clusters: Clusters, tmp_path: Path) -> None:
+    """Without restarts, since it is no fault."""
+    cluster = clusters.start(*FLAGS, f"--logdir={tmp_path}", "--max_steps=9000")
+    cluster.wait_until(cluster.trains)
+    cluster.process.send_signal(signal.SIGTERM)
+    assert cluster.wait() == 0, cluster.output
+    assert re.search(r"^trainer \| .*\bSIGTERM\b.*\d", cluster.output, re.M)
+    assert len(cluster.pids()) == len(MEMBERS)
+    wait_until_dead(cluster.pids())
+
+
 @pytest.mark.parametrize(
     ("faults", "steps"),
-    [(faults_at_once, 80), exhaustive(three_faults, 300), exhaustive(ten_faults, 1000)],
+    [
+        (one_fault, 80),
+        exhaustive(faults_at_once, 80),
+        exhaustive(three_faults, 300),
+        exhaustive(ten_faults, 1000),
+    ],
 )
 def test_faults_leave_no_trace(
     clusters: Clusters,
@@ -115,17 +137,8 @@ def test_faults_leave_no_trace(
     faults: Callable[[random.Random], list[Fault]],
     steps: int,
 ) -> None:
-    """A first run ends after SIGTERM, which is no fault."""
     for_steps = (*FLAGS, f"--max_steps={steps}")
     flags = (*for_steps, TIMEOUT, f"--logdir={tmp_path / 'disturbed'}", "--traceback")
-    cluster = clusters.start(*flags)
-    cluster.wait_until(cluster.trains)
-    cluster.process.send_signal(signal.SIGTERM)
-    assert cluster.wait() == 0, cluster.output
-    assert re.search(r"^trainer \| .*\bSIGTERM\b.*\d", cluster.output, re.M)
-    assert len(cluster.pids()) == len(MEMBERS)  # No restarts.
-    wait_until_dead(cluster.pids())
-
     chance = random.Random(SEED)
     cluster = clusters.start(*flags)
     injected = faults(chance)

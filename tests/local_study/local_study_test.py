@@ -34,6 +34,7 @@ def test_trains_each_in_its_own_process(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.exhaustive
 def test_an_error_in_a_training_is_a_line(tmp_path: Path) -> None:
     override = "task.pipeline.num_micro_batches : 9"
     run = _run(tmp_path, _TOY, "--batch_sizes=4", f"--model_params_override={override}")

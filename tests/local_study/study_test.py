@@ -124,6 +124,7 @@ def test_a_finished_study_trains_nothing_again(
     assert (out / "results.json").read_bytes() == before
 
 
+@pytest.mark.exhaustive
 def test_an_interrupted_study_resumes(rows: dict[RowKey, Row], tmp_path: Path) -> None:
     keys = [_KEYS[0], RowKey("greedy", 6, 0)]
 

@@ -42,7 +42,10 @@ UNLIKE = _unlike()
 
 # Modules whose models have the cells of the digits, or are slow to build.
 _LIKE_DIGITS = {"image.cifar"}
+# Modules whose models have the layers of others.
+_LIKE_TEXT, _LIKE_CLDR = {"lm.giant"}, {"mt.wmt", "mt.multilingual"}
 _SLOW = {"image.imagenet"}
+_COVERED = _LIKE_DIGITS | _LIKE_TEXT | _LIKE_CLDR | _SLOW
 _WITH_LOCAL_LOSSES = "mt.cldr.TransformerTinyLocal"
 
 
@@ -92,7 +95,7 @@ def test_it_can_be_described(name: str, tmp_path: Path) -> None:
     assert "total: " in text
 
 
-@pytest.mark.parametrize("name", _first_of_each_module(_LIKE_DIGITS | _SLOW))
+@pytest.mark.parametrize("name", _first_of_each_module(_COVERED))
 def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)
@@ -110,7 +113,7 @@ def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
     assert len(distinct) == len(task.VariablePaths())
 
 
-@pytest.mark.parametrize("name", _first_of_each_module(_LIKE_DIGITS | _SLOW))
+@pytest.mark.parametrize("name", _first_of_each_module(_COVERED))
 def test_it_can_be_exported(name: str, tmp_path: Path) -> None:
     """Export once failed for drop-path with an unknown batch size."""
     model = reduced_params(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from lingvo_pipe.layers.model_size import parameter_counts
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+from tests.support.cases import exhaustive
 
 # Parameters, their text in the papers, and stages. GPipe's table 1 and section 5; the
 # last is the bilingual Transformer-Big of 1907.05019.
@@ -46,7 +48,13 @@ def _as_printed(count: int, printed: str) -> str:
     return f"{count / {'M': 1e6, 'B': 1e9}[unit]:.{digits}f}{unit}"
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+def _fast(names: Iterable[str]) -> list[Any]:
+    """Returns names, with the deepest models left to the exhaustive suite."""
+    deep = ("lm.giant.L415", "lm.giant.L1663", "mt.multilingual.T_64_16384_32")
+    return [exhaustive(name) if name in deep else name for name in names]
+
+
+@pytest.mark.parametrize("name", _fast(PUBLISHED))
 def test_they_have_the_published_sizes(name: str) -> None:
     expected, printed, _ = PUBLISHED[name]
     assert sum(parameter_counts(_params(name).task.pipeline.cell_tpl)) == expected
@@ -59,7 +67,7 @@ def test_they_have_the_published_number_of_stages(name: str) -> None:
     assert splits == 1 if num_stages == 1 else len(splits) == num_stages
 
 
-@pytest.mark.parametrize("name", SEVERAL_STAGES)
+@pytest.mark.parametrize("name", _fast(SEVERAL_STAGES))
 def test_stages_are_even_within_a_layer(name: str) -> None:
     model = _params(name)
     boundaries = model.task.pipeline.splits

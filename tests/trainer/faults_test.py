@@ -42,23 +42,32 @@ def _train(
 
 
 @pytest.fixture(scope="module", params=["Images", exhaustive("Sentences")])
-def whole(
+def folder(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Path:
-    """A run of a model that has not failed, in a folder for others."""
+    """A folder for runs of a model."""
     folder = tmp_path_factory.mktemp("faults") / request.param
     (folder / "mine").mkdir(parents=True)
     for file in ("faulty_models.py", "translating_models.py"):
         shutil.copy(Path(__file__).with_name(file), folder / "mine")
     write_data(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Path:
+    """A run that has not failed."""
     code, output = _train(folder, "whole", STEPS)
     assert code == 0, output
     return folder / "whole"
 
 
-def _assert_resumes(whole: Path, name: str) -> None:
-    """Asserts that the newest checkpoint is kept, and training ends as `whole`."""
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["input", "disk"])
+def test_a_failed_run_resumes(whole: Path, name: str) -> None:
+    """The newest checkpoint is kept, and training ends as `whole`."""
     run = whole.with_name(name)
+    {"input": _fail_in_the_input, "disk": _fill_the_disk}[name](whole.parent)
     kept = saved_variables(run, SAVED)
     assert kept == saved_variables(whole, SAVED)
     code, output = _train(whole.parent, name, STEPS)
@@ -70,11 +79,16 @@ def _assert_resumes(whole: Path, name: str) -> None:
     assert metrics[0] == metrics[1]
 
 
-def test_an_input_that_raises_is_told_with_the_users_lines(whole: Path) -> None:
-    folder = whole.parent
+def _fail_in_the_input(folder: Path) -> tuple[int, str]:
+    """Starts the run `input`, whose input fails; returns code and output."""
     (folder / "faulty").touch()
     code, output = _train(folder, "input", STEPS)
     (folder / "faulty").unlink()
+    return code, output
+
+
+def test_an_input_that_raises_is_told_with_the_users_lines(folder: Path) -> None:
+    code, output = _fail_in_the_input(folder)
     assert code == 1
     assert f"step {NUM_READABLE}/{STEPS}" in output
     first, *lines, last = output.partition("error: ")[2].splitlines()
@@ -85,17 +99,17 @@ def test_an_input_that_raises_is_told_with_the_users_lines(whole: Path) -> None:
     assert re.fullmatch(rf'  File "{file}", line \d+, in \w+', lines[-2])
     assert lines[-1].startswith("    raise ConnectionError(")
     assert "input/traceback.txt" in last
-    _assert_resumes(whole, "input")
 
 
-@pytest.mark.parametrize("resumes", [False, exhaustive(True)])
-def test_a_disk_that_takes_no_more_is_told(whole: Path, resumes: bool) -> None:
-    name = f"disk_{resumes}"
-    assert _train(whole.parent, name, SAVED)[0] == 0
-    code, output = _train(whole.parent, name, STEPS, NO_ROOM[whole.parent.name])
+def _fill_the_disk(folder: Path) -> tuple[int, str]:
+    """Resumes the run `disk` without room for a checkpoint; returns code and output."""
+    assert _train(folder, "disk", SAVED)[0] == 0
+    return _train(folder, "disk", STEPS, NO_ROOM[folder.name])
+
+
+def test_a_disk_that_takes_no_more_is_told(folder: Path) -> None:
+    code, output = _fill_the_disk(folder)
     assert code == 1
     (line,) = output.partition("error: ")[2].splitlines()
     told = rf"'{os.strerror(errno.EFBIG)}'.*\bulimit\b.*\bcheckpoints\b"
     assert re.search(told, line)
-    if resumes:
-        _assert_resumes(whole, name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import model_registry
 from tests.support.command_line import DIGITS, CommandLine
 
@@ -22,6 +24,7 @@ def test_a_model_is_described_in_the_stages_of_the_devices(tmp_path: Path) -> No
     assert [stage for stage, _, _ in rows] == list("00011122")
 
 
+@pytest.mark.exhaustive
 def test_automatic_splits_balance_the_flops(tmp_path: Path) -> None:
     """Even numbers of layers leave the last stage with hardly any."""
     override = "--model_params_override=task.pipeline.splits (str) : auto"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from lingvo_pipe.input.prepared_dataset import prepared_builder
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.docs.pages import page, python_blocks
+from tests.support.cases import exhaustive
 from tests.support.command_line import SMALL, CommandLine, write_small_model
 
 _CLASSIFY = """
@@ -80,10 +82,18 @@ _LOAD_TRUSTED = "import lingvo_pipe as lp; model = lp.load('run', model='{}')".f
 )
 
 
-def _train_with_trap(folder: Path, changes: dict[str, str]) -> None:
-    """Trains the run `run`, changes entries of its params, and writes `trap.py`."""
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run `run`."""
+    folder = tmp_path_factory.mktemp("trained")
     write_small_model(folder)
     CommandLine(folder).train(SMALL, "--logdir=run")
+    return folder
+
+
+def _set_trap(trained: Path, folder: Path, changes: dict[str, str]) -> None:
+    """Copies the run, changes entries of its params, and writes `trap.py`."""
+    shutil.copytree(trained, folder, dirs_exist_ok=True)
     (folder / "trap.py").write_text("raise SystemExit('imported')")
     params = folder / "run/params.txt"
     text = params.read_text()
@@ -95,10 +105,10 @@ def _train_with_trap(folder: Path, changes: dict[str, str]) -> None:
     params.write_text(text)
 
 
-def test_what_a_run_names_is_not_imported(tmp_path: Path) -> None:
+def test_what_a_run_names_is_not_imported(trained: Path, tmp_path: Path) -> None:
     """Its model differs from the registered one, and is refused."""
     path = "task.pipeline.cell_tpl[1].random_seed"
-    _train_with_trap(tmp_path, {path: "type/trap/Trap"})
+    _set_trap(trained, tmp_path, {path: "type/trap/Trap"})
     run = CommandLine(tmp_path).run("-c", _LOAD_TRUSTED)
     assert run[0] == 1
     assert f"{path} : type/trap/Trap" in run[2]
@@ -108,11 +118,13 @@ def test_what_a_run_names_is_not_imported(tmp_path: Path) -> None:
 _CLASSIFY_ZEROS = "; import numpy as np; model.classify([np.zeros([8, 8, 1])])"
 
 
-@pytest.mark.parametrize("file", ["features.json", "dataset_info.json"])
-def test_a_runs_data_set_imports_nothing(tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize("file", ["features.json", exhaustive("dataset_info.json")])
+def test_a_runs_data_set_imports_nothing(
+    trained: Path, tmp_path: Path, file: str
+) -> None:
     """TensorFlow Datasets imports the classes that the files of a data set name."""
     changes = {"input.dataset": "'others'", "input.data_dir": "'run/data'"}
-    _train_with_trap(tmp_path, changes)
+    _set_trap(trained, tmp_path, changes)
     prepared_builder("optdigits", str(tmp_path))
     others = tmp_path / "run/data/others"
     others.parent.mkdir()

@@ -91,6 +91,7 @@ def test_checkpoints_have_the_same_bytes(folder: Path) -> None:
     assert text == (folder / "here" / "metrics.jsonl").read_text()
 
 
+@pytest.mark.exhaustive
 def test_replicas_on_workers_leave_the_bytes_of_one_device(
     cluster: Cluster, tmp_path: Path
 ) -> None:

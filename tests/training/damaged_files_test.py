@@ -142,7 +142,7 @@ OTHERS = ("a link", "another owner's")  # Which no job accepts.
 NEEDED = {"params.txt", "vocabulary.txt", "metrics.jsonl", "skipped_batches.json"}
 NEEDED |= {"checkpoints", "checkpoints/record.json"}
 LOSABLE = {"params.txt", "vocabulary.txt", "checkpoints", "checkpoints/record.json"}
-_NUM_FAST = 12
+_NUM_FAST = 6
 
 
 def _cases() -> list[object]:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.injected_faults import empty, flip, remove, truncate
 from tests.training.toy_run import (
@@ -65,7 +66,10 @@ def assert_same_end(whole: Path, logdir: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "damage"),
-    [(KINDS[0], remove), (KINDS[0], empty), (KINDS[1], flip), (KINDS[1], remove)],
+    [
+        *(exhaustive(KINDS[0], damage) for damage in (remove, empty)),
+        *(exhaustive(KINDS[1], flip), (KINDS[1], remove)),
+    ],
 )
 def test_a_run_resumes_from_the_checkpoint_before(
     whole: Path, logdir: Path, kind: str, damage: Callable[[Path], None]

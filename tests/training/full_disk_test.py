@@ -70,18 +70,11 @@ class Disk:
         raise tf.errors.ResourceExhaustedError(None, None, f"{text} [Op:SaveV2]")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    logdir = tmp_path_factory.mktemp("runs") / "whole"
-    run(make_task(), DATA, logdir)
-    return logdir
-
-
-def _moments(tmp_path: Path, number: int) -> Iterator[int]:
-    """Yields moments of a run: the first, some random ones, and the last."""
+def _moments(logdir: Path, number: int) -> Iterator[int]:
+    """Runs, and yields moments of the run: the first, random ones, and the last."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         disk = Disk(monkeypatch, errno.ENOSPC, float("inf"))
-        run(make_task(), DATA, tmp_path / "counted")
+        run(make_task(), DATA, logdir)
     between = range(1, disk.num_written - 1)
     yield from (0, *random.Random(1).sample(between, number), between.stop)
 
@@ -106,12 +99,13 @@ def last_line_on_full_disk(number: int, moment: int, logdir: Path) -> str:
     return logged[-1]
 
 
-@pytest.mark.parametrize("num_moments", [2, exhaustive(12)])
+@pytest.mark.parametrize("num_moments", [0, exhaustive(12)])
 def test_a_run_resumes_when_there_is_space_again(
-    tmp_path: Path, whole: Path, num_moments: int
+    tmp_path: Path, num_moments: int
 ) -> None:
     numbers = itertools.cycle([errno.ENOSPC, errno.EROFS, errno.EDQUOT])
-    for moment, number in zip(_moments(tmp_path, num_moments), numbers, strict=False):
+    whole = tmp_path / "whole"
+    for moment, number in zip(_moments(whole, num_moments), numbers, strict=False):
         logdir = tmp_path / str(moment)
         pattern = last_line_on_full_disk(number, moment, logdir)
         assert f"'{os.strerror(number)}'" in pattern, (moment, pattern)

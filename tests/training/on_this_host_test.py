@@ -38,7 +38,7 @@ def _predictions(task: BaseTask) -> Any:
 @pytest.mark.parametrize("trace", [_steps, _loop, _evaluation, _predictions])
 def test_results_are_on_this_host(trace: Any) -> None:
     p = published_params()
-    p.pipeline.devices = ["cpu:1", "cpu:2"]
+    p.pipeline.Set(devices=["cpu:1", "cpu:2"], splits=2)
     p.train.clip_gradient_norm_to_value = None
     graph = trace(p.Instantiate()).graph
     found = tf.nest.pack_sequence_as(graph.structured_outputs, graph.outputs)

@@ -52,14 +52,14 @@ def batch(seed: int, scale: float = 1.0, num_padding: int = 0) -> NestedMap:
     )
 
 
-def make_task(**train_params: Any) -> BaseTask:
+def make_task(num_stages: int = 1, **train_params: Any) -> BaseTask:
     p = ImageClassifier.Params().Set(name="task")
     p.pipeline.Set(
         cell_tpl=[
             FCLayer.Params().Set(input_dim=3, output_dim=5, activation="RELU"),
             FCLayer.Params().Set(input_dim=5, output_dim=CLASSES),
         ],
-        splits=2,
+        splits=num_stages,
         num_micro_batches=2,
     )
     p.train.Set(learning_rate=0.1, max_steps=STEPS, save_interval_steps=1)
@@ -69,7 +69,7 @@ def make_task(**train_params: Any) -> BaseTask:
 
 
 def published_params(
-    num_classes: int = CLASSES, num_stages: int = 2
+    num_classes: int = CLASSES, num_stages: int = 1
 ) -> InstantiableParams:
     """Returns params of a network with batch norm, trained as AmoebaNet is."""
     p = ImageClassifier.Params().Set(name="task")

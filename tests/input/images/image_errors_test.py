@@ -21,6 +21,7 @@ from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.transforms import recipes
 from tests.input.example_images import example, jpeg, write_folder
 from tests.input.listed_examples import ListedExamples, prepare
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 BATCH = 4
@@ -63,7 +64,10 @@ def _until_error(batches: Any) -> tuple[list[bytes], str]:
 
 @pytest.mark.parametrize(
     ("kind", "place"),
-    [("empty", 0), ("a text", 13), ("cut short", 36), ("a PNG cut short", 13)],
+    [
+        *(exhaustive("empty", 0), exhaustive("a text", 13)),
+        *(("cut short", 36), exhaustive("a PNG cut short", 13)),
+    ],
 )
 def test_a_file_is_named_by_its_path(
     tmp_path: Path, whole: Path, kind: str, place: int
@@ -93,7 +97,7 @@ def test_of_several_the_first_that_is_drawn_is_named(
     for path in paths.values():
         Path(path).write_bytes(b"")
     named = set()
-    for start_step in range(0, 30, 3):
+    for start_step in range(0, 30, 9):
         start = start_step * BATCH
         drawn = stream_indices(0, start, start + 99, data.num_examples).tolist()
         first = min(paths, key=drawn.index)
@@ -169,7 +173,7 @@ class FaultyFetch:
             return self._source.Fetch(tf.identity(indices))
 
 
-@pytest.mark.parametrize("faulty", [0, 4, 30, 31, 33, 36])
+@pytest.mark.parametrize("faulty", [0, *map(exhaustive, [4, 30, 31, 33]), 36])
 def test_a_record_that_cannot_be_fetched_is_named(whole: Path, faulty: int) -> None:
     """Others that are fetched at the same time fail with it."""
     data = _input("image_folder:photos", whole)

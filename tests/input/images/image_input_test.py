@@ -15,6 +15,7 @@ from lingvo_pipe.nested_map import NestedMap
 from tests.input.example_images import CLASSES, SIZES, write_folder
 from tests.input.listed_examples import prepare
 from tests.input.text.read_batches import assert_same, digest_of, take
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -49,7 +50,8 @@ def make_photos(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("start_step", "shuffle"), [(1, True), (11, True), (12, True), (23, False)]
+    ("start_step", "shuffle"),
+    [(12, True), *(exhaustive(*x) for x in ((1, True), (11, True), (23, False)))],
 )
 def test_training_resumes_exactly(make_input, start_step, shuffle):
     values = {"shuffle": shuffle, "batch_size": 128}  # An epoch ends in the twelfth.
@@ -58,14 +60,14 @@ def test_training_resumes_exactly(make_input, start_step, shuffle):
     assert_same(take(resumed, 24 - start_step), whole[start_step:])
 
 
-@pytest.mark.parametrize("start_step", [1, 4, 13])
+@pytest.mark.parametrize("start_step", [exhaustive(1), 4, exhaustive(13)])
 def test_random_transforms_resume_exactly(make_photos, start_step):
     whole = take(make_photos().TrainBatches(), 16)
     resumed = make_photos().TrainBatches(start_step)
     assert_same(take(resumed, 16 - start_step), whole[start_step:])
 
 
-@pytest.mark.parametrize("num_parallel_calls", [1, 2, 5])
+@pytest.mark.parametrize("num_parallel_calls", [exhaustive(1), exhaustive(2), 5])
 def test_batches_do_not_depend_on_how_much_runs_at_a_time(
     make_photos, num_parallel_calls
 ):

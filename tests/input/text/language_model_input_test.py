@@ -10,6 +10,7 @@ from tests.input.text.small_texts import (
     language_model_input,
     pairs_of,
 )
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 DOCUMENTS = [pair[0] for pair in pairs_of("aa", "bb")] + [
@@ -82,7 +83,10 @@ def test_unshuffled_training_begins_like_evaluation(folder):
     assert_same(take(given.TrainBatches(), 3), take(given.EvalBatches(), 3))
 
 
-@pytest.mark.parametrize(("start_step", "shuffle"), [(1, True), (9, False), (22, True)])
+@pytest.mark.parametrize(
+    ("start_step", "shuffle"),
+    [exhaustive(1, True), exhaustive(9, False), (22, True)],
+)
 def test_training_resumes_exactly(folder, start_step, shuffle):
     whole = take(language_model_input(folder, shuffle=shuffle).TrainBatches(), 24)
     resumed = language_model_input(folder, shuffle=shuffle).TrainBatches(start_step)

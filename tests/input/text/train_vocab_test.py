@@ -71,6 +71,7 @@ def test_it_is_made_of_files(tmp_path, capsys):
     assert again.fingerprint == made.fingerprint
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_written_but_what_was_made(tmp_path):
     """No start-up messages, of TensorFlow or of SentencePiece."""
     (tmp_path / "a").write_text("\n".join(sentences(50)))

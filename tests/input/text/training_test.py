@@ -106,6 +106,7 @@ def test_stages_that_are_chosen_train_to_the_same_bytes(folder, kind):
     assert "task.pipeline.splits (str) : 'auto'" in written
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_refused_under_another_vocabulary(folder):
     run(folder, "language model", "run", 2)
     texts = [text for name in LANGUAGES for text in sentences(name, 90)]

@@ -120,7 +120,7 @@ def test_training_reads_rounds_of_every_sentence(folder):
         assert sorted(next(texts) for _ in EVERY) == asked_for(EVERY)
 
 
-@pytest.mark.parametrize("temperature", [5.0, math.inf])
+@pytest.mark.parametrize("temperature", [5.0, exhaustive(math.inf)])
 def test_the_temperature_gives_pairs_their_shares(folder, temperature):
     given = translation_input(folder, temperature=temperature)
     texts = all_texts(given, take(given.TrainBatches(), 100))[: 5 * len(EVERY)]
@@ -144,8 +144,8 @@ def test_the_temperature_gives_pairs_their_shares(folder, temperature):
 @pytest.mark.parametrize(
     ("start_step", "values"),
     [
-        *((1, {}), (29, {}), (7, {"packing": False})),
-        *(exhaustive(13, {}), exhaustive(7, {"shuffle": False})),
+        *((29, {}), (7, {"packing": False})),
+        *(exhaustive(1, {}), exhaustive(13, {}), exhaustive(7, {"shuffle": False})),
     ],
 )
 def test_training_resumes_exactly(folder, start_step, values):
@@ -160,11 +160,11 @@ def test_training_resumes_exactly_from_a_position(folder, values):
     batches = iter(first.TrainBatches())
     assert first.Place(0) == ""
     whole, places = [], []
-    for step in range(1, 30):
+    for step in range(1, 19):
         whole.append(next(batches))
         places.append(first.Place(step))
     assert len(set(places)) == len(places)
-    for step in (1, 7, 20):
+    for step in (1, 13):
         resumed = translation_input(folder, **values)
         batches = iter(resumed.TrainBatches(step, places[step - 1]))
         assert_same([next(batches) for _ in range(5)], whole[step : step + 5])
@@ -179,7 +179,7 @@ def test_a_position_of_another_plan_is_ignored(folder):
     batches = iter(ours.TrainBatches())
     whole = [next(batches) for _ in range(5)]
     late = ours.Place(5)
-    for place in (other.Place(1), late, ""):
+    for place in (other.Place(1), late):
         resumed = translation_input(folder).TrainBatches(2, place)
         assert_same(take(resumed, 3), whole[2:])
 
@@ -188,9 +188,9 @@ def test_seeds_choose_the_order(folder):
     last = 2**64 - 1
     batches = [
         take(translation_input(folder, random_seed=seed).TrainBatches(), 1)[0]
-        for seed in (0, 1, last)
+        for seed in (0, last)
     ]
-    assert len({batch.source.ids.tobytes() for batch in batches}) == 3
+    assert batches[0].source.ids.tobytes() != batches[1].source.ids.tobytes()
 
 
 def test_batches_never_change(folder):

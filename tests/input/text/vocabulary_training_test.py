@@ -34,6 +34,7 @@ def test_the_same_texts_give_the_same_bytes():
     assert train_vocabulary(TEXTS, 60) != train_vocabulary(TEXTS[:150], 60)
 
 
+@pytest.mark.exhaustive
 def test_another_process_with_one_processor_makes_the_same_bytes():
     command = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
     printed = subprocess.run(

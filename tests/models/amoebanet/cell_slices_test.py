@@ -44,8 +44,16 @@ def _inputs(p: InstantiableParams, dtype: tf.DType) -> list[Any]:
 
 
 @pytest.mark.parametrize("dtype", [exhaustive(tf.float32), tf.float64])
-@pytest.mark.parametrize("num_slices", [exhaustive(1), exhaustive(2), 3, 8])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize(
+    ("name", "num_slices"),
+    [
+        (name, number)
+        if (name, number) == ("drop-path", 8) or number == 3
+        else exhaustive(name, number)
+        for name in CELLS
+        for number in (1, 2, 3, 8)
+    ],
+)
 def test_slices_are_the_cell(name: str, num_slices: int, dtype: tf.DType) -> None:
     p = CELLS[name].Copy().Set(dtype=dtype)
     inputs = _inputs(p, dtype)

@@ -17,6 +17,7 @@ from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
 from lingvo_pipe.models.amoebanet.operations import FactorizedReductionLayer
+from tests.support.cases import pairwise_params
 from tests.support.errors import fails
 
 CELLS = [(g, kind) for g in GENOTYPES for kind in ("normal", "reduction")]
@@ -69,8 +70,15 @@ def _cell(genotype: str, kind: str, **params: Any) -> Any:
     return p.Set(**params).Instantiate()
 
 
-@every_cell
-@pytest.mark.parametrize("before", [None, "alike", "wider", "larger"])
+@pytest.mark.parametrize(
+    *pairwise_params(
+        {
+            "genotype": list(GENOTYPES),
+            "kind": ["normal", "reduction"],
+            "before": [None, "alike", "wider", "larger"],
+        }
+    )
+)
 def test_a_cell_is_the_sum_its_genotype_says(
     genotype: str, kind: str, before: str | None
 ) -> None:

@@ -17,6 +17,7 @@ from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
 from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -72,7 +73,9 @@ def test_the_auxiliary_head_is_as_large_as_published(
     )
 
 
-@pytest.mark.parametrize(("small_images", "num_others"), [(False, 4), (True, 2)])
+@pytest.mark.parametrize(
+    ("small_images", "num_others"), [exhaustive(False, 4), (True, 2)]
+)
 def test_drop_path_grows_with_depth(
     monkeypatch: pytest.MonkeyPatch, small_images: bool, num_others: int
 ) -> None:
@@ -91,7 +94,7 @@ def test_drop_path_grows_with_depth(
     )
     net = SequentialLayer.Params().Set(name="net", sub=params).Instantiate()
     with ForwardContext(step=0, first_example=0):
-        net.FProp(net.theta, tf.ones([2, 33, 33, 3]))
+        net.FProp(net.theta, tf.ones([2, 8, 8, 3]))
     names = [p.name for p in params if p.cls is AmoebaCell]
     num_cells = 6 + num_others
     depths = [(i + 1) / num_cells for i in range(num_cells)]
@@ -107,8 +110,20 @@ def test_cells_at_all_depths_are_alike() -> None:
         assert group[0] != group[1] != group[2]
 
 
-@pytest.mark.parametrize("genotype", ["A", "B", "C", "D"])
-@pytest.mark.parametrize(("small_images", "size"), [(False, 97), (True, 8), (True, 9)])
+def _cases(*images: tuple[bool, int]) -> list[Any]:
+    """Returns genotypes with images; the fast suite has each genotype once."""
+    return [
+        (genotype, *image)
+        if images[i % len(images)] == image
+        else exhaustive(genotype, *image)
+        for i, genotype in enumerate("BACD")
+        for image in images
+    ]
+
+
+@pytest.mark.parametrize(
+    ("genotype", "small_images", "size"), _cases((False, 97), (True, 8), (True, 9))
+)
 def test_shapes_fit_from_image_to_logits(
     genotype: str, small_images: bool, size: int
 ) -> None:
@@ -130,8 +145,9 @@ def test_shapes_fit_from_image_to_logits(
     assert bool(tf.reduce_all(tf.math.is_finite(outputs[0])))
 
 
-@pytest.mark.parametrize("genotype", ["A", "B", "C", "D"])
-@pytest.mark.parametrize(("small_images", "size"), [(False, 224), (True, 32)])
+@pytest.mark.parametrize(
+    ("genotype", "small_images", "size"), _cases((False, 224), (True, 32))
+)
 def test_costs_are_those_of_convolutions_and_little_more(
     genotype: str, small_images: bool, size: int
 ) -> None:

@@ -100,27 +100,25 @@ def _gradients(task: Any, batch: NestedMap) -> dict[str, np.ndarray]:
     return {paths[v.ref()]: g.numpy() for v, g in pairs if g is not None}
 
 
-def _plain_gradients(
-    task: Any, batch: NestedMap, auxiliary_share: float
-) -> dict[str, np.ndarray]:
-    """Returns a tape's gradients of the loss and a share of the auxiliary loss."""
+def _plain_gradients(task: Any, batch: NestedMap) -> list[dict[str, np.ndarray]]:
+    """Returns a tape's gradients of the loss, and of the auxiliary loss."""
     trained = task.TrainedVariables()
     step, first = tf.constant(1, tf.int64), tf.constant(0, tf.int64)
     with ForwardContext(step=step, first_example=first) as context:
-        with tf.GradientTape() as tape:
+        with tf.GradientTape(persistent=True) as tape:
             outputs: Any = tuple(task.PipelineInputs(batch))
             for cell in task.pipeline.cells:
                 outputs = cell.FProp(cell.theta, *as_args(outputs))
             loss = task.ComputeLoss(outputs, task.LossTargets(batch)).loss[0]
             mean = context.losses["auxiliary_loss"] / batch.label.shape[0]
-            loss += auxiliary_share * mean
-        found = tape.gradient(
-            loss, list(trained.values()), unconnected_gradients="zero"
-        )
-    return {
-        path: tf.convert_to_tensor(g).numpy()
-        for path, g in zip(trained, found, strict=True)
-    }
+        found = [
+            tape.gradient(x, trained, unconnected_gradients="zero")
+            for x in (loss, mean)
+        ]
+    return [
+        {path: tf.convert_to_tensor(g).numpy() for path, g in gradients.items()}
+        for gradients in found
+    ]
 
 
 def _largest_error(got: dict[str, Any], want: dict[str, Any]) -> float:
@@ -138,8 +136,11 @@ def test_gradients_are_of_both_losses() -> None:
     """One micro-batch, since batch norm normalizes by it."""
     task, batch = _task(splits=2, num_micro_batches=1).Instantiate(), _batch(8)
     got = _gradients(task, batch)
-    assert _largest_error(got, _plain_gradients(task, batch, 1.0)) < 1e-4
-    assert _largest_error(got, _plain_gradients(task, batch, 0.5)) > 1e-2
+    of_main, of_auxiliary = _plain_gradients(task, batch)
+    for share, is_near in ((1.0, True), (0.5, False)):
+        want = {path: g + share * of_auxiliary[path] for path, g in of_main.items()}
+        error = _largest_error(got, want)
+        assert error < 1e-4 if is_near else error > 1e-2
     head = [np.any(g) for path, g in got.items() if "/auxiliary_head/" in path]
     assert len(head) == 8
     assert all(head)

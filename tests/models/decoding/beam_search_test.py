@@ -21,6 +21,7 @@ from tests.models.decoding.score_tables import (
     random_table,
     search,
 )
+from tests.support.cases import pairwise_params
 from tests.support.errors import fails
 
 B, V, T = 6, 3, 4
@@ -29,15 +30,17 @@ KINDS = ["random", "tied", "barred"]
 ALPHAS = [0.0, 0.6, 1.0, 2.5]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("alpha", ALPHAS)
+SIZES = [(1, 1), (2, 2), (3, 1), (5, 4), (30, 30)]
+
+
 @pytest.mark.parametrize(
-    ("width", "num_found"), [(1, 1), (2, 2), (3, 1), (5, 4), (30, 30)]
+    *pairwise_params({"kind": KINDS, "alpha": ALPHAS, "size": SIZES})
 )
 def test_it_is_the_search_by_lists(
-    kind: str, alpha: float, width: int, num_found: int
+    kind: str, alpha: float, size: tuple[int, int]
 ) -> None:
     """They agree to the last bit, also among equals and after an early end."""
+    width, num_found = size
     table = random_table(B, V, T, width, kind)
     sizes = {"max_length": T, "width": width, "num_hypotheses": num_found}
     found = search(table, MAX_LENGTHS, length_penalty=alpha, **sizes)
@@ -46,9 +49,11 @@ def test_it_is_the_search_by_lists(
         assert found_of(found, b) == want
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    *pairwise_params(
+        {"kind": KINDS, "alpha": ALPHAS, "dtype": [np.float32, np.float64]}
+    )
+)
 def test_a_beam_with_room_for_all_finds_the_best(
     kind: str, alpha: float, dtype: Any
 ) -> None:

@@ -16,6 +16,7 @@ from lingvo_pipe.models.images.classification_images import (
     displayed,
 )
 from lingvo_pipe.nested_map import NestedMap
+from tests.support.cases import exhaustive
 
 NUM_CLASSES = 6
 BATCH = 5
@@ -45,7 +46,7 @@ def _decoded(png: bytes) -> np.ndarray:
     return tf.io.decode_png(png).numpy()
 
 
-@pytest.mark.parametrize("num_channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_channels", [1, exhaustive(2), 3, exhaustive(4)])
 def test_equal_batches_make_equal_images(num_channels: int) -> None:
     batches = [_batch(seed, num_channels) for seed in range(3)]
     drawn, again = (_added(*batches).Draw() for _ in range(2))

@@ -19,7 +19,6 @@ from tests.models.transformer.small_models import (
     alone,
     packed,
     sentences,
-    small_layer,
     translation_task,
 )
 from tests.support.cases import exhaustive
@@ -34,11 +33,13 @@ MAX_LENGTHS = [4, 5, 7, 3]
 
 
 def task_of(
-    num_stages: Any = 1, dtype: tf.DType = tf.float64, **params: Any
+    num_stages: Any = 1,
+    dtype: tf.DType = tf.float64,
+    num_layers: int = 1,
+    **params: Any,
 ) -> TranslationTask:
     """Sets large weights, so that translations differ."""
-    layer = small_layer()
-    p = translation_task(tied=True, layer_tpl=layer).Set(dtype=dtype)
+    p = translation_task(tied=True, num_layers=num_layers).Set(dtype=dtype)
     p.pipeline.splits = num_stages
     p.decode.Set(**LENGTHS).Set(**params)
     task = p.Instantiate()
@@ -65,7 +66,7 @@ def decode(
 
 
 class WholeModel:
-    """Returns the model's log probabilities; runs all of the target each time."""
+    """The model's log probabilities; runs all of the target each time."""
 
     def __init__(self, task: TranslationTask, row: int):
         self._task = task
@@ -73,7 +74,7 @@ class WholeModel:
         self._known: dict[tuple[int, ...], np.ndarray] = {}
 
     def of(self, prefixes: list[list[int]]) -> None:
-        """Computes those behind prefixes of one length."""
+        """Computes those behind prefixes of one length, and behind all before."""
         read = [[FIRST[self._row], *prefix] for prefix in prefixes]
         num_tokens = len(read[0])
         sources = packed(alone([SOURCES[self._row]] * len(read)), 8)
@@ -81,8 +82,17 @@ class WholeModel:
         with ForwardContext(do_eval=True):
             batch = batch.Transform(tf.constant)
             logits = self._task.ComputePredictions(self._task.theta, batch)
-        for prefix, each in zip(prefixes, tf.nn.log_softmax(logits), strict=True):
-            self._known[tuple(prefix)] = each[-1].numpy()
+        for prefix, each in zip(
+            prefixes, tf.nn.log_softmax(logits).numpy(), strict=True
+        ):
+            for t, log_probs in enumerate(each):
+                self._known[tuple(prefix[:t])] = log_probs
+
+    def log_prob(self, ids: list[int]) -> float:
+        """Returns the sum of those of a translation."""
+        self.of([ids])
+        sums = (self._known[tuple(ids[:t])][token] for t, token in enumerate(ids))
+        return float(sum(sums))
 
     def search(self, width: int, alpha: float) -> list[tuple[list[int], float]]:
         """Beam search by lists, to the greatest length."""
@@ -110,7 +120,7 @@ class WholeModel:
 def test_it_is_the_search_with_the_whole_model(width: int, alpha: float) -> None:
     task = task_of(width=width, num_hypotheses=width, length_penalty=alpha)
     found = decode(task, range(4))
-    for row in range(4):
+    for row in (1, 3):
         want = WholeModel(task, row).search(width, alpha)
         for i, (ids, score) in enumerate(want):
             assert found.ids[row, i, : found.lengths[row, i]].tolist() == ids
@@ -126,10 +136,7 @@ def test_scores_are_those_of_the_whole_model_in_float32() -> None:
         for ids, length, log_prob in zip(
             found.ids[row], found.lengths[row], found.log_probs[row], strict=True
         ):
-            prefix, want = ids[:length].tolist(), 0.0
-            for t, token in enumerate(prefix):
-                model.of([prefix[:t]])
-                want += model._known[tuple(prefix[:t])][token]
+            want = model.log_prob(ids[:length].tolist())
             np.testing.assert_allclose(log_prob, want, atol=1e-5)
 
 
@@ -137,7 +144,7 @@ def test_a_batch_is_its_sentences_one_by_one() -> None:
     """Padding has no effect."""
     task = task_of(width=3, num_hypotheses=2)
     together = decode(task, range(4))
-    for row in range(4):
+    for row in (1, 3):
         alone_found = decode(task, [row], num_tokens=12)
         num_tokens = together.ids.shape[-1]
         np.testing.assert_array_equal(
@@ -167,7 +174,7 @@ def test_the_first_token_says_what_to_translate_to() -> None:
 def test_bytes_do_not_depend_on_the_stages() -> None:
     params = {"dtype": tf.float32, "width": 4, "num_hypotheses": 4}
     want = decode(task_of(1, **params), range(4))
-    for num_stages in (2, 4, [1, 2, 3, 4, 5, 6, 7]):
+    for num_stages in (2, [1, 2, 3, 4, 5]):
         got = decode(task_of(num_stages, **params), range(4))
         for ours, theirs in zip(got, want, strict=True):
             assert ours.tobytes() == theirs.tobytes()
@@ -175,7 +182,7 @@ def test_bytes_do_not_depend_on_the_stages() -> None:
 
 def test_states_of_tokens_stay_on_their_device() -> None:
     """The loop passes on every key and value from its layer's device."""
-    task = task_of([1, 2, 3, 4, 5, 6, 7])
+    task = task_of([1, 2, 3, 4, 5, 6, 7], num_layers=2)
     batch = NestedMap(source=packed(alone(SOURCES), 8).Transform(tf.constant))
 
     @tf.function(autograph=False)

@@ -30,8 +30,8 @@ WAYS: dict[str, dict[int, Any]] = {
     "interleaved": {1: "except_last", 2: "always", 3: [0, 5]},
     "zero_bubble": {1: None, 2: None, 4: None},
 }
-# Of some schedules the number of devices that the fast suite runs.
-ORDINARY = {"interleaved": 3, "zero_bubble": 4}
+# Of a schedule the number of devices that the fast suite runs.
+ORDINARY = {"zero_bubble": 2}
 RUNS = [
     (schedule, num_devices, recompute)
     if num_devices == ORDINARY.get(schedule)

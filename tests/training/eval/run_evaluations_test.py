@@ -24,15 +24,15 @@ from lingvo_pipe.training.run.best_evaluation import read_best
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
-from tests.training.toy_run import Input, batch, published_params
+from tests.training.toy_run import Input, batch, make_task
 
 STEPS = 6
 
 
 def task(**eval_params: Any) -> BaseTask:
-    p = published_params()
-    p.train.Set(max_steps=STEPS)
+    p = make_task(max_steps=STEPS, ema_decay=0.9).params.Copy()
     p.eval.Set(**eval_params)
     return p.Instantiate()
 
@@ -109,7 +109,7 @@ def test_the_best_is_found(tmp_path: Path) -> None:
     assert losses[found["step"]] == found["loss"]
 
 
-@pytest.mark.parametrize("when", ["at a resumption", "at the end"])
+@pytest.mark.parametrize("when", [exhaustive("at a resumption"), "at the end"])
 def test_a_best_that_cannot_be_read_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -36,7 +37,16 @@ def bad_batches(*steps: int) -> list[NestedMap]:
     return [batch(n, np.nan if n + 1 in steps else 1.0) for n in range(STEPS)]
 
 
-def test_steps_that_are_not_finite_are_skipped(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def skipping(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of five steps, of which it skipped the last two."""
+    logdir = tmp_path_factory.mktemp("runs") / "skipping"
+    task = _task(max_skipped_steps=2, max_steps=5)
+    run(task, Input(*bad_batches(4, 5)), logdir)
+    return logdir
+
+
+def test_steps_that_are_not_finite_are_skipped(tmp_path: Path, skipping: Path) -> None:
     logged: list[str] = []
     task = _task(max_skipped_steps=2)
     run(task, Input(*bad_batches(4, 5, 9)), tmp_path / "whole", logged.append)
@@ -47,9 +57,9 @@ def test_steps_that_are_not_finite_are_skipped(tmp_path: Path) -> None:
     assert _steps(tmp_path / "whole") == made
 
     # A run resumed in between ends in the same bytes.
-    for last in (4, STEPS):
-        task = _task(max_skipped_steps=2, max_steps=last)
-        run(task, Input(*bad_batches(4, 5, 9)), tmp_path / "parts")
+    task = _task(max_skipped_steps=2)
+    parts = shutil.copytree(skipping, tmp_path / "parts")
+    run(task, Input(*bad_batches(4, 5, 9)), parts)
     assert saved_bytes(tmp_path / "parts", STEPS) == saved_bytes(
         tmp_path / "whole", STEPS
     )
@@ -78,10 +88,8 @@ def test_a_negative_weight_ends_the_run_after_saving_it(tmp_path: Path) -> None:
     assert saved_steps(tmp_path) == [4]
 
 
-def test_a_skipped_step_changes_no_weight(tmp_path: Path) -> None:
-    task = _task(max_skipped_steps=1, max_steps=4)
-    run(task, Input(*bad_batches(4)), tmp_path)
-    before, after = saved_bytes(tmp_path, 3), saved_bytes(tmp_path, 4)
+def test_a_skipped_step_changes_no_weight(skipping: Path) -> None:
+    before, after = saved_bytes(skipping, 3), saved_bytes(skipping, 4)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"global_step", "skipped_steps"}
 
@@ -93,15 +101,11 @@ def test_too_many_consecutive_bad_steps_end_the_run(tmp_path: Path) -> None:
     assert saved_steps(tmp_path)[-1] == 5
 
 
-def test_a_resumed_run_continues_the_count(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_the_count(tmp_path: Path, skipping: Path) -> None:
     """Once each start counted from 0 again."""
-    spoilt = Input(*bad_batches(3, 4, 5, 6))
-    task = _task(max_skipped_steps=2, max_steps=4)
-    run(task, spoilt, tmp_path)
-    for _ in range(2):
-        task = _task(max_skipped_steps=2)
-        with pytest.raises(UserNumberError, match=r"step 5\b.*\bnan\b"):
-            run(task, spoilt, tmp_path)
+    logdir = shutil.copytree(skipping, tmp_path / "run")
+    with pytest.raises(UserNumberError, match=r"step 6\b.*\bnan\b"):
+        run(_task(max_skipped_steps=2), Input(*bad_batches(4, 5, 6, 7)), logdir)
 
 
 def _task(**train_params: object) -> BaseTask:

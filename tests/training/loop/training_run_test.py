@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -36,6 +37,7 @@ STEPS = 6
 # With this learning rate the loss grows.
 GROWING: dict[str, Any] = {"learning_rate": 3.0, "save_interval_steps": 5}
 BY_LOSS: dict[str, Any] = {"best_metric": "-loss"}
+STOPPING = BY_LOSS | {"patience": 1}
 
 
 def data() -> Input:
@@ -68,7 +70,7 @@ def signal_after(
     ("cls", "number", "stopped_at"),
     [
         exhaustive(TrainStep, 1, 1),
-        (TrainStep, 4, 4),
+        exhaustive(TrainStep, 4, 4),
         (Evaluation, 1, 2),
         exhaustive(Evaluation, 3, 6),
     ],
@@ -112,11 +114,17 @@ def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:
     assert saved_steps(tmp_path) == [best, STEPS]
 
 
-def test_training_stops_without_improvement(tmp_path: Path) -> None:
-    stopping = BY_LOSS | {"patience": 1}
-    logged: list[str] = []
-    metrics = run(task(stopping, **GROWING), data(), tmp_path, logged.append)
-    records = read_metrics(tmp_path)
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, list[str]]:
+    """A run that stopped at the first evaluation without improvement, and its log."""
+    logdir, logged = tmp_path_factory.mktemp("runs") / "impatient", list[str]()
+    metrics = run(task(STOPPING, **GROWING), data(), logdir, logged.append)
+    return logdir, metrics, logged
+
+
+def test_training_stops_without_improvement(impatient: Any) -> None:
+    logdir, metrics, logged = impatient
+    records = read_metrics(logdir)
     tests = [r for r in records if r["split"] == "test"]
     assert tests[-1]["step"] < STEPS
     # Once the last evaluation ran, and was written and counted, twice.
@@ -125,16 +133,16 @@ def test_training_stops_without_improvement(tmp_path: Path) -> None:
     assert {**tests[-1], **metrics} == tests[-1]
     assert any(re.match(r"Stopped\b.*\b1\b.*-loss\b", line) for line in logged)
     # The same command again has nothing to do.
-    again = run(task(stopping, **GROWING), data(), tmp_path, logged.append)
-    assert again == metrics
-    assert read_metrics(tmp_path) == records
+    assert run(task(STOPPING, **GROWING), data(), logdir) == metrics
+    assert read_metrics(logdir) == records
 
 
 def test_a_run_resumed_with_more_patience_equals_one_started_with_it(
-    tmp_path: Path,
+    tmp_path: Path, impatient: Any
 ) -> None:
-    for name, patience in [("parts", 1), ("parts", 2), ("whole", 2)]:
-        run(task(BY_LOSS | {"patience": patience}, **GROWING), data(), tmp_path / name)
+    shutil.copytree(impatient[0], tmp_path / "parts")
+    for name in ("parts", "whole"):
+        run(task(BY_LOSS | {"patience": 2}, **GROWING), data(), tmp_path / name)
     texts = [(tmp_path / n / "metrics.jsonl").read_text() for n in ("parts", "whole")]
     assert texts[0] == texts[1]
 
@@ -188,6 +196,7 @@ def test_a_signal_while_the_last_checkpoint_is_written_loses_nothing(
     assert saved_steps(tmp_path) == [5, 6]
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_another_trainer_started_meanwhile_is_not_changed(
     tmp_path: Path,
 ) -> None:
@@ -217,9 +226,9 @@ def test_an_unknown_metric_is_an_error_before_the_first_step(
 
 
 def test_a_second_trainer_is_rejected_and_changes_nothing(tmp_path: Path) -> None:
-    run(task(), data(), tmp_path)
-    before = (tmp_path / "params.txt").read_text()
     first = RunDirectory(tmp_path, "toy.Toy")
+    first.write_params(PARAMS)
+    before = (tmp_path / "params.txt").read_text()
     first.lock()
     with fails(path=str(tmp_path)) as info:
         train(task(), data(), data(), RunDirectory(tmp_path, "toy.Toy"), "other : 1\n")

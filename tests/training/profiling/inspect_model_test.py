@@ -153,6 +153,7 @@ class LargeImages:
     )
 
 
+@pytest.mark.exhaustive
 def test_an_amoebanet_is_shown_cell_by_cell_without_being_allocated():
     """It has 6.1 billion parameters."""
     cells = amoebanet("D", 3, 4096, 1001)

@@ -26,7 +26,10 @@ def _run(
     logdir: Path, profile_step: int | None, max_steps: int = STEPS
 ) -> tuple[dict[str, bytes], list[str]]:
     """Trains; returns the variables' bytes and the logged lines."""
-    task, lines = make_task(max_steps=max_steps, report_interval_steps=1), list[str]()
+    task, lines = (
+        make_task(2, max_steps=max_steps, report_interval_steps=1),
+        list[str](),
+    )
     run(task, DATA, logdir, lines.append, profile_step)
     variables = task.VariablePaths()
     return {path: v.numpy().tobytes() for path, v in variables.items()}, lines

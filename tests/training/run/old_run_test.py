@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.support.command_line import (
@@ -19,31 +22,40 @@ OLD_RUN = Path(__file__).parent / "old_run"
 STEPS, MORE_STEPS = 6, 9
 
 
+FLAGS = (
+    *(SMALL, "--data_dir=.", f"--max_steps={MORE_STEPS}"),
+    "--model_params_override=task.train.report_interval_steps : 1; "
+    "task.train.save_interval_steps : 3; task.eval.images : false",
+)
+
+
+def _resumed(
+    folder: Path, name: str, present: str = ""
+) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+    """Resumes a copy, with other params if given; returns variables and metrics."""
+    copy = shutil.copytree(OLD_RUN, folder / name)  # Bazel's files are links.
+    if present:
+        first_line = (copy / "params.txt").read_text().splitlines()[0]
+        (copy / "params.txt").write_text(f"{first_line}\n{present}\n")
+    output, _ = CommandLine(folder).train(*FLAGS, f"--logdir={name}")
+    assert f"Resumed from step {STEPS}" in output
+    return saved_variables(copy, MORE_STEPS), read_metrics(copy)
+
+
+def test_it_resumes(tmp_path: Path) -> None:
+    write_small_model(tmp_path)
+    variables, metrics = _resumed(tmp_path, "old")
+    original = shutil.copytree(OLD_RUN, tmp_path / "original")
+    before, records = saved_variables(original, STEPS), read_metrics(original)
+    assert variables.keys() == before.keys()
+    assert variables != before
+    assert metrics[: len(records)] == records
+    assert metrics[-1]["step"] == MORE_STEPS
+
+
+@pytest.mark.exhaustive
 def test_it_resumes_in_the_same_bytes(tmp_path: Path) -> None:
     write_small_model(tmp_path)
-    command_line = CommandLine(tmp_path)
-    model = (SMALL, "--data_dir=.", f"--max_steps={MORE_STEPS}")
-    override = (
-        "--model_params_override=task.train.report_interval_steps : 1; "
-        "task.train.save_interval_steps : 3; task.eval.images : false"
-    )
-    present, _ = command_line.train(*model, override, "--mode=inspect_params")
-    original = tmp_path / "original"
-    for name in ("original", "old", "rewritten"):
-        shutil.copytree(OLD_RUN, tmp_path / name)  # Bazel's files are links.
-    params = tmp_path / "rewritten" / "params.txt"
-    first_line = params.read_text().splitlines()[0]
-    params.write_text(f"{first_line}\n{present.partition(chr(10) + '# ')[0]}\n")
-    before = saved_variables(original, STEPS)
-    for name in ("old", "rewritten"):
-        output, _ = command_line.train(*model, override, f"--logdir={name}")
-        assert f"Resumed from step {STEPS}" in output
-    old, rewritten = (
-        saved_variables(tmp_path / name, MORE_STEPS) for name in ("old", "rewritten")
-    )
-    assert old == rewritten
-    assert old.keys() == before.keys()
-    assert old != before
-    logs = [read_metrics(tmp_path / name) for name in ("old", "rewritten")]
-    assert logs[0] == logs[1]
-    assert logs[0][: len(read_metrics(original))] == read_metrics(original)
+    present, _ = CommandLine(tmp_path).train(*FLAGS, "--mode=inspect_params")
+    present = present.partition("\n# ")[0]
+    assert _resumed(tmp_path, "old") == _resumed(tmp_path, "rewritten", present)

@@ -24,7 +24,14 @@ from lingvo_pipe.training.step.train_step import TrainStep
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.random_settings import MODELS
-from tests.training.toy_run import Input, batch, published_params, run, saved_bytes
+from tests.training.toy_run import (
+    Input,
+    batch,
+    make_task,
+    published_params,
+    run,
+    saved_bytes,
+)
 
 BATCHES = [batch(seed) for seed in range(7)]
 
@@ -44,6 +51,11 @@ def _params(**train_params: Any) -> InstantiableParams:
         schedule="local",
     )
     return p
+
+
+def _run_params(**train_params: Any) -> InstantiableParams:
+    """Returns params of a plain task, whose runs take little time."""
+    return make_task(**train_params).params.Copy()
 
 
 def _trained(state: Any, groups: Sequence[Sequence[NestedMap]]) -> Any:
@@ -77,7 +89,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 }
 
 
-_ORDINARY = {"Adafactor", "Adam of two steps' gradients, a frozen stage"}
+_ORDINARY = {"Adam of two steps' gradients, a frozen stage"}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +111,7 @@ def test_a_pipeline_without_blocks_can_loop_too() -> None:
         first, norm, middle, last = p.pipeline.cell_tpl
         # Many weights, so that the norm of all gradients shows their order.
         middles = [middle.Copy().Set(name=f"mid{i}") for i in range(8)]
-        p.pipeline.Set(cell_tpl=[first, norm, *middles, last], splits=4)
+        p.pipeline.Set(cell_tpl=[first, norm, *middles, last], splits=2)
         return p
 
     expected = _trained(TrainStep(params().Instantiate()), [BATCHES])
@@ -125,7 +137,7 @@ def test_a_run_may_change_its_steps_per_loop(tmp_path: Path) -> None:
     """Reports, evaluations and checkpoints come at the same steps."""
 
     def go(logdir: str, max_steps: int, steps_per_loop: int) -> None:
-        p = _params(max_steps=max_steps, steps_per_loop=steps_per_loop)
+        p = _run_params(max_steps=max_steps, steps_per_loop=steps_per_loop)
         p.train.Set(save_interval_steps=4, report_interval_steps=1)
         p.eval.interval_steps = 3
         run(p.Instantiate(), Input(*BATCHES), tmp_path / logdir)
@@ -141,7 +153,7 @@ def test_a_run_may_change_its_steps_per_loop(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_step_that_is_not_finite() -> None:
-    loop = SeveralSteps(_params().Instantiate())
+    loop = SeveralSteps(make_task())
     spoilt = batch(3)
     spoilt.image[1] = np.nan
     pattern = r"step 3\b.*\bnan\b.*input\[0\]"
@@ -153,7 +165,7 @@ def test_a_run_rolls_back_from_a_spike_before_a_nan(tmp_path: Path) -> None:
     """Once the call ended the run before the spike was found."""
 
     def go(logdir: str, steps_per_loop: int) -> None:
-        p = _params(max_steps=9, steps_per_loop=steps_per_loop)
+        p = _run_params(max_steps=9, steps_per_loop=steps_per_loop)
         p.train.Set(save_interval_steps=9, loss_spike_factor=1.01)
         p.train.Set(report_interval_steps=1, max_rollbacks=1)
         spoilt = batch(5)
@@ -174,7 +186,7 @@ def test_a_run_rolls_back_from_a_spike_before_a_nan(tmp_path: Path) -> None:
 
 
 def test_a_profile_shows_all_steps_of_a_call(tmp_path: Path) -> None:
-    p = _params(max_steps=6, steps_per_loop=2)
+    p = _run_params(max_steps=6, steps_per_loop=2)
     p.train.save_interval_steps = 100
     logged: list[str] = []
     data = Input(*BATCHES)
@@ -193,7 +205,7 @@ def test_a_profile_shows_all_steps_of_a_call(tmp_path: Path) -> None:
 
 def test_a_run_of_a_single_call_logs_that_it_is_not_profiled(tmp_path: Path) -> None:
     logged: list[str] = []
-    p = _params(max_steps=5, steps_per_loop=5)
+    p = _run_params(max_steps=5, steps_per_loop=5)
     p.train.save_interval_steps = 100
     run(p.Instantiate(), Input(*BATCHES), tmp_path, logged.append, profile_step=3)
     assert any(re.match(r"Step 3\b.*--profile_step", line) for line in logged)

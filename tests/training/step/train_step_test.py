@@ -93,7 +93,7 @@ def test_weights_that_a_layer_excludes_do_not_decay(by_stage: bool) -> None:
         np.testing.assert_allclose(variable, kept * before[path], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["learning_rate", "gradient_norm"])
+@pytest.mark.parametrize("name", ["learning_rate", exhaustive("gradient_norm")])
 def test_a_steps_own_metrics_hide_no_other(name: str) -> None:
     step = TrainStep(_task(metric=name))
     with fails(path="ComputeLoss", got=[name]):
@@ -139,8 +139,7 @@ def test_bytes_are_the_same_for_any_number_of_stages() -> None:
     """With weight decay, clipping, RMSProp, moving averages and batch norm."""
     expected = _trained_bytes(1)
     assert "task/pipeline/out/w/ema" in expected
-    assert _trained_bytes(2) == expected
-    assert _trained_bytes(4) == expected
+    assert _trained_bytes(3) == expected
 
 
 def test_frozen_variables_keep_their_values_and_have_no_slots() -> None:

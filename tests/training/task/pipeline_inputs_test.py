@@ -15,6 +15,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from tests.models.transformer.small_models import language_model_task, translation_task
+from tests.support.cases import exhaustive
 
 DEVICES = ["cpu:0", "cpu:1"]
 
@@ -79,12 +80,17 @@ class Text:
     element_spec = Sentences.element_spec.target
 
 
-@pytest.mark.parametrize("cell_costs", [None, "measured"])
+_TRANSLATION = (translation_task, Sentences(), {"source": 7, "target": 5})
+_TEXT = (language_model_task, Text(), {"target": 5})
+
+
 @pytest.mark.parametrize(
-    ("make", "given", "lengths"),
+    ("make", "given", "lengths", "cell_costs"),
     [
-        (translation_task, Sentences(), {"source": 7, "target": 5}),
-        (language_model_task, Text(), {"target": 5}),
+        (*_TRANSLATION, None),
+        exhaustive(*_TRANSLATION, "measured"),
+        exhaustive(*_TEXT, None),
+        (*_TEXT, "measured"),
     ],
 )
 def test_maps_of_inputs_have_a_text_form(

@@ -19,7 +19,6 @@ from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for s
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from tests.support.cases import exhaustive
 from tests.training.toy_run import CLASSES, Input, batch
 
 STEPS = 4
@@ -32,14 +31,14 @@ def _images(seed: int, num_padding: int = 0) -> NestedMap:
     return found
 
 
-def _task(splits: int = 2, **eval_params: Any) -> InstantiableParams:
+def _task(**eval_params: Any) -> InstantiableParams:
     p = ImageClassifier.Params().Set(name="task")
     p.pipeline.Set(
         cell_tpl=[
             GlobalAveragePoolingLayer.Params(),
             FCLayer.Params().Set(input_dim=5, output_dim=CLASSES),
         ],
-        splits=splits,
+        splits=2,
         num_micro_batches=2,
     )
     p.train.Set(learning_rate=0.1, max_steps=STEPS)
@@ -101,16 +100,22 @@ def _data() -> Input:
     return Input(*map(_images, range(STEPS)))
 
 
-@pytest.mark.parametrize("splits", [exhaustive(1), 2])
-def test_images_are_in_the_events_after_each_evaluation(
-    tmp_path: Path, data: Input, splits: int
-) -> None:
-    task = _task(splits).Instantiate()
-    _train(tmp_path, task, data)
-    events = _events(tmp_path)
+Trained = tuple[Path, Any, dict[str, float]]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, data: Input) -> Trained:
+    """A finished run's directory, task and metrics."""
+    logdir, task = tmp_path_factory.mktemp("trained"), _task().Instantiate()
+    return logdir, task, _train(logdir, task, data)
+
+
+def test_images_are_in_the_events_after_each_evaluation(trained: Trained) -> None:
+    logdir, task, _ = trained
+    events = _events(logdir)
     kinds = ("images", "confusion")
     assert set(events) == {(kind, step) for kind in kinds for step in (2, STEPS)}
-    assert "<figcaption>confusion" in (tmp_path / "report.html").read_text()
+    assert "<figcaption>confusion" in (logdir / "report.html").read_text()
     for width, height, image in events.values():
         shape = tf.io.decode_png(image).shape
         assert (int(height), int(width)) == tuple(shape[:2])
@@ -123,15 +128,19 @@ def test_images_are_in_the_events_after_each_evaluation(
     unnamed = task.MakeEvalImages(Input(_images(9)))
     Evaluation(task)(test.EvalBatches(), unnamed)
     assert unnamed.Draw() != drawn
-    # A complete run adds nothing.
-    _train(tmp_path, _task(splits).Instantiate(), data)
-    assert _events(tmp_path) == events
 
 
-def test_metrics_are_the_same_without_images(tmp_path: Path, data: Input) -> None:
-    metrics = [
-        _train(tmp_path / str(images), _task(images=images).Instantiate(), data)
-        for images in (True, False)
-    ]
-    assert metrics[0] == metrics[1]
-    assert not _events(tmp_path / "False")
+@pytest.mark.exhaustive
+def test_a_complete_run_adds_no_images(trained: Trained, data: Input) -> None:
+    logdir, *_ = trained
+    events = _events(logdir)
+    _train(logdir, _task().Instantiate(), data)
+    assert _events(logdir) == events
+
+
+def test_metrics_are_the_same_without_images(
+    tmp_path: Path, trained: Trained, data: Input
+) -> None:
+    *_, metrics = trained
+    assert _train(tmp_path, _task(images=False).Instantiate(), data) == metrics
+    assert not _events(tmp_path)
