@@ -21,9 +21,8 @@ from lingvo_pipe.tools.doctor.byte_matrix import (
     differing,
     train_combination,
 )
-from lingvo_pipe.tools.doctor.checks import Checks
+from lingvo_pipe.tools.doctor.doctor import Checks, report_text
 from lingvo_pipe.tools.doctor.model import Configuration
-from lingvo_pipe.tools.doctor.report import report_text
 from tests.support.command_line import CommandLine, Outcome
 from tools.benchmarks.worker_process import process_group
 
