@@ -58,8 +58,15 @@ def _draw(series: Sequence[Series], colors: Mapping[str, str], is_log: bool) -> 
         color, points = colors[curve.split], curve.points()
         steps, values, lows, highs = zip(*points, strict=True)
         size = 3.5 if len(points) <= _MAX_MARKED else 1.2
-        style = {"linewidth": 1.2, "markersize": size, "clip_on": False}
-        axes.plot(steps, values, "o-", color=color, **style)
+        axes.plot(
+            steps,
+            values,
+            "o-",
+            color=color,
+            linewidth=1.2,
+            markersize=size,
+            clip_on=False,  # Points on an edge are whole.
+        )
         if curve.reports_per_point > 1:
             axes.fill_between(steps, lows, highs, color=color, alpha=0.2, linewidth=0)
     axes.set_xlim(0, max(1, *(curve.last.step for curve in series)))
