@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tools.benchmarks
-from lingvo_pipe.tools.doctor.configuration import Configuration
+from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.exchange import Report, Request, merge, to_json
 from tools.benchmarks.standard_configurations import standard_configurations
 

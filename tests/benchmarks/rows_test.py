@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from lingvo_pipe.tools.doctor.configuration import Configuration, Dtype
+from tools.benchmarks.configuration import Configuration, Dtype
 from tools.benchmarks.exchange import Report, Request
 from tools.benchmarks.rounds import Round, measure_rounds
 from tools.benchmarks.rows import (

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
-from lingvo_pipe.tools.doctor.configuration import Configuration
+from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.standard_configurations import (
     quick_configurations,
     standard_configurations,

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.tools.doctor.configuration import Configuration
 from tools.benchmarks import worker_process
+from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.exchange import Report, Request, to_json
 from tools.benchmarks.standard_configurations import quick_configurations
 from tools.benchmarks.worker_process import ProcessGroup, process_group, run_workers

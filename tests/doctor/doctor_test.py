@@ -22,9 +22,8 @@ from lingvo_pipe.tools.doctor.byte_matrix import (
     differing,
     train_combination,
 )
-from lingvo_pipe.tools.doctor.checks import Checks
-from lingvo_pipe.tools.doctor.configuration import Workload
-from lingvo_pipe.tools.doctor.report import report_text
+from lingvo_pipe.tools.doctor.doctor import Checks, report_text
+from lingvo_pipe.tools.doctor.model import Configuration
 from tests.support.command_line import CommandLine, Outcome
 from tools.benchmarks.worker_process import process_group
 
@@ -71,8 +70,8 @@ def _faulty(wrong: str) -> Callable[[Combination], dict[str, bytes]]:
 
 
 def test_a_wrong_byte_is_a_problem_of_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = Workload(2, model_dim=8, batch_size=8, sequence_length=4)
-    monkeypatch.setattr(measurements, "Workload", lambda *sizes, **others: small)
+    small = Configuration(2, 8, 8, 4, num_micro_batches=8)
+    monkeypatch.setattr(measurements, "Configuration", lambda *sizes: small)
     monkeypatch.setattr(measurements, "calibrated_device", lambda devices: _MEASURED)
     devices = stage_devices(None, 2)
     wrong = [*combinations(devices, quick=True)][-1].name
@@ -94,7 +93,7 @@ def test_training_in_two_ways_leaves_equal_bytes() -> None:
     ways = [*combinations(stage_devices(None, 2), quick=False)]
     first, *_, last = ways
     left = train_combination(first)
-    assert len(left) == 1 + 6 * first.configuration.workload.num_layers
+    assert len(left) == 1 + 16 * first.configuration.num_layers
     assert differing(train_combination(last), left) == []
     name = next(name for name in left if name != "loss")
     changed = left | {name: left[name][:-1] + bytes([left[name][-1] ^ 1])}

@@ -57,8 +57,6 @@ PURE_MODULES = [
     "lingvo_pipe/planner/resources/*.py",
     "lingvo_pipe/planner/search/*.py",
     "lingvo_pipe/core/quantities.py",
-    "lingvo_pipe/training/report/axis.py",
-    "lingvo_pipe/training/report/curves.py",
     "lingvo_pipe/training/report/series.py",
     "lingvo_pipe/training/run/progress.py",
     "lingvo_pipe/training/profiling/step_profile.py",

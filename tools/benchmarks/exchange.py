@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from lingvo_pipe.tools.doctor.configuration import Configuration
+from tools.benchmarks.configuration import Configuration
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,10 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.tools.doctor import lingvo_pipe_model as model
-from lingvo_pipe.tools.doctor.plain_tensorflow import plain_step
 from lingvo_pipe.training.profiling.step_profile import measured_timeline, predict
+from tools.benchmarks import lingvo_pipe_model as model
 from tools.benchmarks.exchange import Report, Request, Turns, to_json
+from tools.benchmarks.plain_tensorflow import plain_step
 from tools.benchmarks.system_load import OtherPrograms, loopback_bytes
 
 # The trainer's profile of a step predicts it from as many earlier steps.

@@ -8,7 +8,7 @@ runs backwards, so that a drift of the speed favors neither side.
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from lingvo_pipe.tools.doctor.configuration import Configuration
+from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.exchange import Report, Request
 
 Round = Mapping[Configuration, Report]

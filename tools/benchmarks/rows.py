@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.tables import markdown_table
-from lingvo_pipe.tools.doctor.configuration import Configuration
+from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.exchange import Report
 from tools.benchmarks.rounds import Round
 

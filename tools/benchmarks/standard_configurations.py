@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from lingvo_pipe.tools.doctor.configuration import (
+from tools.benchmarks.configuration import (
     ZERO_BUBBLE,
     Configuration,
     Dtype,

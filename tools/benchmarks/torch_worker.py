@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 from torch.utils.weak import WeakIdKeyDictionary
 
-from lingvo_pipe.tools.doctor.configuration import (
+from tools.benchmarks.configuration import (
     LEARNING_RATE,
     NORM_EPSILON,
     Configuration,

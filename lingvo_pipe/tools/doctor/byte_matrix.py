@@ -3,13 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-from lingvo_pipe.tools.doctor import lingvo_pipe_model as model
-from lingvo_pipe.tools.doctor.configuration import Configuration, Workload
+from lingvo_pipe.tools.doctor.model import Configuration, pipelined_step
 
 _NUM_STEPS = 2
 _TWO_STAGES = ("interleaved", "interleaved_zero_bubble", "zero_bubble_v", "dualpipe_v")
@@ -26,7 +23,7 @@ class Combination(NamedTuple):
         """Schedule, recomputation, and short names of the devices."""
         names = ",".join(map(short_name, self.devices))
         way = self.configuration
-        return f"{way.schedule_text}, recompute {way.recompute_text}, on {names}"
+        return f"{way.schedule}, recompute {way.recompute}, on {names}"
 
 
 # Returns what training leaves: bytes by name.
@@ -43,21 +40,18 @@ def combinations(devices: Sequence[str], quick: bool) -> Iterator[Combination]:
     number = len(devices)
     powers = [1 << i for i in range(number.bit_length())]
     numbers = {1, number} if quick else {1, number, *powers}
-    # Two stages per device, and GPipe's bubble filled.
-    workload = Workload(
-        2 * number, model_dim=32, batch_size=4 * number, sequence_length=8
-    )
 
     def combination(used: Sequence[str], schedule: str, recompute: str) -> Combination:
-        stages = 2 if schedule in _TWO_STAGES else 1
+        # Two stages per device, and GPipe's bubble filled.
         configuration = Configuration(
-            "lingvo_pipe",
-            workload,
-            num_devices=len(used),
+            num_layers=2 * number,
+            model_dim=32,
+            batch_size=4 * number,
+            sequence_length=8,
             num_micro_batches=2 * number,
             schedule=schedule,
             recompute=recompute,
-            stages_per_device=stages,
+            stages_per_device=2 if schedule in _TWO_STAGES else 1,
         )
         return Combination(configuration, tuple(used))
 
@@ -75,10 +69,9 @@ def combinations(devices: Sequence[str], quick: bool) -> Iterator[Combination]:
 def train_combination(combination: Combination) -> dict[str, bytes]:
     """Returns the bytes of the loss and of the weights after two steps."""
     configuration, devices = combination
-    layer = model.make_pipeline(configuration, devices)
-    batch = tf.constant(configuration.workload.batch())
-    step = model.train_steps(layer, batch, 1)
-    losses = [step().loss.numpy() for _ in range(_NUM_STEPS)]
+    layer = configuration.pipeline(devices)
+    step = pipelined_step(layer, configuration.batch())
+    losses = [step().numpy() for _ in range(_NUM_STEPS)]
     weights = {path: v.numpy() for path, v in layer.VariablePaths().items()}
     return {"loss": losses[-1].tobytes()} | {k: w.tobytes() for k, w in weights.items()}
 

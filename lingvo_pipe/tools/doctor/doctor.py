@@ -15,11 +15,13 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.tables import markdown_table
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 with importing_tensorflow():
@@ -44,13 +46,13 @@ with importing_tensorflow():
         differing,
         train_combination,
     )
-    from lingvo_pipe.tools.doctor.checks import Checks
-    from lingvo_pipe.tools.doctor.report import report_text
     from lingvo_pipe.tools.programs import check_writable, flag_parser, program
 
 _SEND_SECONDS, _ALL_SECONDS = 180.0, 540.0  # From the beginning.
 _MAX_CPUS = 4  # Unless --devices names more.
 _DIVIDED_MIB = 1024  # Memory of a logical device of a single GPU.
+_FAILURES = (ValueError, RuntimeError, OSError, tf.errors.OpError)
+_Result = TypeVar("_Result")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -108,6 +110,66 @@ def examine(
             )
     report["bytes"] = [{"way": way, "differing": names} for way, names in wrong.items()]
     return report | {"problems": checks.problems, "no_time_for": checks.no_time_for}
+
+
+class Checks:
+    """Checks with their problems, and the number of checks without time, by kind."""
+
+    def __init__(
+        self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ):
+        self.problems: list[str] = []
+        self.no_time_for: dict[str, int] = {}
+        self._log, self._clock, self._start = log, clock, clock()
+
+    def run(
+        self, kind: str, checks: Mapping[str, Callable[[], _Result]], seconds: float
+    ) -> dict[str, _Result]:
+        """Returns the results, by name, of the checks that succeed.
+
+        None begins later than `seconds` after this object was made.
+        """
+        results = {}
+        for i, (name, check) in enumerate(checks.items()):
+            if self._clock() - self._start > seconds:
+                self.no_time_for[kind] = len(checks) - i
+                break
+            self._log(f"{kind}: {name}")
+            try:
+                results[name] = check()
+            except _FAILURES as error:
+                text, _, _ = str(error).strip().partition("\n")
+                self.problems.append(f"{kind}: {name}: {type(error).__name__}: {text}")
+        return results
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """Returns a report of `examine` as tables, with the problems at the end."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield ", ".join(f"{name} {text}" for name, text in report["versions"].items())
+    for rows in (report["devices"], report["links"], report["steps"]):
+        if rows:
+            yield ""
+            cells = [[_text(value) for value in row.values()] for row in rows]
+            yield from markdown_table([list(rows[0]), *cells])
+    differing = [row for row in report["bytes"] if row["differing"]]
+    equal = len(report["bytes"]) - len(differing)
+    yield f"\nBytes: {equal} ways to train are equal, {len(differing)} differ."
+    for kind, number in report["no_time_for"].items():
+        yield f"There was no time for {number} checks of {kind}."
+    yield from (f"problem: {text}" for text in report["problems"])
+    yield "FAILED" if report["problems"] else "ok"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _prepared_devices(options: argparse.Namespace) -> list[str]:

@@ -1,6 +1,5 @@
 """Measurements of devices, of sends between them, and of training steps."""
 
-import dataclasses
 import platform
 import time
 from collections.abc import Sequence
@@ -23,9 +22,7 @@ from lingvo_pipe.pipeline.devices.device_names import (
 )
 from lingvo_pipe.pipeline.devices.stage_devices import disable_graph_optimizer
 from lingvo_pipe.planner.measured.calibration import calibrated_device, knows_memory
-from lingvo_pipe.tools.doctor import lingvo_pipe_model as model
-from lingvo_pipe.tools.doctor.configuration import Configuration, Workload
-from lingvo_pipe.tools.doctor.plain_tensorflow import plain_step
+from lingvo_pipe.tools.doctor.model import Configuration, pipelined_step, plain_step
 from lingvo_pipe.version import VERSION
 
 _UNLIMITED = 1 << 50
@@ -79,21 +76,19 @@ def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
     Raises:
         ValueError: their losses differ.
     """
-    workload = Workload(max(8, len(devices)), 256, batch_size=32, sequence_length=64)
-    one = Configuration("lingvo_pipe", workload, 1, 8, "1f1b", "never")
-    batch = tf.constant(workload.batch())
-    steps = {"plain tf.function": plain_step(one, devices[0])}
+    num_layers = max(8, len(devices))
+    way = Configuration(num_layers, 256, 32, 64, 8, "1f1b", "never")
+    steps = {"plain tf.function": plain_step(way, devices[0])}
     for number in dict.fromkeys((1, len(devices))):
-        way = dataclasses.replace(one, num_devices=number)
-        layer = model.make_pipeline(way, devices[:number])
-        steps[f"1f1b, K={number}"] = model.train_steps(layer, batch, 1)
+        layer = way.pipeline(devices[:number])
+        steps[f"1f1b, K={number}"] = pipelined_step(layer, way.batch())
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(1 + num_rounds):
         losses = {}
         for name, step in steps.items():
             _optimize_graphs(name.startswith("plain"))
             start = time.perf_counter()
-            losses[name] = float(step().loss)
+            losses[name] = float(step())
             seconds[name].append(time.perf_counter() - start)
     _optimize_graphs(False)
     plain, *pipelined = losses.values()

@@ -98,7 +98,7 @@ class RunEvaluations:
         self._evaluated: dict[int, dict[str, float]] = {}
         self.best = BestEvaluation(self.task.params.eval, self._records)
         self.check_best()
-        write_best(self.directory.best_path, self.best.text())
+        self.write_best()
         self._inform_schedules()
 
     def is_due(self, step: int) -> bool:

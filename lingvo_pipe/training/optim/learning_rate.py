@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -40,17 +40,7 @@ _Schedule = Callable[[Any], Any]
 
 @dataclass(eq=False)
 class _LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule whose config is its arguments."""
-
     initial_learning_rate: float
-
-    def get_config(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def _inner_rate(self, schedule: _Schedule | None, step: Any) -> tf.Tensor:
-        """Returns the rate of another schedule, if given."""
-        rate = self.initial_learning_rate if schedule is None else schedule(step)
-        return tf.cast(rate, tf.float32)
 
 
 @dataclass(eq=False)
@@ -59,9 +49,6 @@ class LinearWarmup(_LearningRateSchedule):
 
     The rate rises from 0 to initial_learning_rate in warmup_steps steps. The other
     schedule counts all steps, including these.
-
-    Raises:
-        ValueError: unless warmup_steps is positive.
     """
 
     warmup_steps: float
@@ -73,8 +60,7 @@ class LinearWarmup(_LearningRateSchedule):
     def __call__(self, step: Any) -> tf.Tensor:
         step = tf.cast(step, tf.float32)
         rising = self.initial_learning_rate * (step / self.warmup_steps)
-        later = self._inner_rate(self.schedule, step)
-        return tf.where(step < self.warmup_steps, rising, later)
+        return tf.where(step < self.warmup_steps, rising, _inner_rate(self, step))
 
 
 @dataclass(eq=False)
@@ -83,9 +69,6 @@ class InverseSquareRoot(_LearningRateSchedule):
 
     GShard's translations (2006.16668) use Adafactor with 1/√max(t, 10⁴): an initial
     rate of 0.01 and 10⁴ constant steps.
-
-    Raises:
-        ValueError: unless constant_steps is positive.
     """
 
     constant_steps: float
@@ -101,24 +84,19 @@ class InverseSquareRoot(_LearningRateSchedule):
 
 @dataclass(eq=False)
 class Floor(_LearningRateSchedule):
-    """Another schedule, bounded below by a fraction of the initial rate.
-
-    Raises:
-        ValueError: unless fraction is in [0, 1].
-    """
+    """Another schedule, bounded below by a fraction of the initial rate."""
 
     fraction: float
     schedule: _Schedule | None = None
 
     def __post_init__(self) -> None:
         if not is_number(self.fraction) or not 0 <= self.fraction <= 1:
-            raise UserValueError(
-                path="fraction", expected="a number in [0, 1]", got=self.fraction
-            )
+            expected = "a number in [0, 1]"
+            raise UserValueError(path="fraction", expected=expected, got=self.fraction)
 
     def __call__(self, step: Any) -> tf.Tensor:
         floor = self.fraction * self.initial_learning_rate
-        return tf.maximum(self._inner_rate(self.schedule, step), floor)
+        return tf.maximum(_inner_rate(self, step), floor)
 
 
 @dataclass(eq=False)
@@ -129,6 +107,12 @@ class Scaled(_LearningRateSchedule):
 
     def __call__(self, step: Any) -> tf.Tensor:
         return self.initial_learning_rate * self.schedule.ValueAt(step)
+
+
+def _inner_rate(outer: LinearWarmup | Floor, step: Any) -> tf.Tensor:
+    schedule = outer.schedule
+    rate = outer.initial_learning_rate if schedule is None else schedule(step)
+    return tf.cast(rate, tf.float32)
 
 
 def _check_positive(name: str, value: Any) -> None:

@@ -1,14 +1,19 @@
-"""Curves of a run's metrics, in units of an SVG's view box. Pure."""
+"""Curves of a run's metrics, drawn by matplotlib."""
 
+import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.training.report import axis
-from lingvo_pipe.training.report.series import Point, Series
+from lingvo_pipe.training.report.series import Series, number_text
 
-_LEFT_MARGIN, _DIGIT_WIDTH = 14.0, 6.6
+COLORS = ("#2f66b0", "#c4561a", "#2f8a63", "#7d55ad", "#a8324f", "#6b6f16")
+_DARK, _FAINT = "#59636e", "#d1d9e0"
+_INCHES, _FONT_SIZE = (4.2, 2.4), 8
+_EDGES = {"left": 0.15, "right": 0.92, "bottom": 0.17, "top": 0.92}
+_MANY_TICKS = 100  # A logarithmic scale of a larger spread has ticks at powers of ten.
+_MAX_MARKED = 40  # A curve of more points has markers as small as the line.
 
 # A metric has a logarithmic scale if its largest value is more than this many times the
 # smallest, since a linear scale would hide differences between small values.
@@ -19,29 +24,88 @@ _LOG_SPREADS = {
 
 
 class Figure(NamedTuple):
-    """A metric by step: a color's number per split, notes, and axes if finite."""
+    """A metric by step: an SVG if any value is finite, colors by split, and notes."""
 
-    series: Sequence[Series]
-    colors: Mapping[str, int]
+    metric: str
+    svg: bytes | None
+    description: str  # The curves in words.
+    colors: Mapping[str, str]
     notes: list[str]
-    grid: "Grid | None"
-
-    @property
-    def description(self) -> str:
-        """The curves in words."""
-        scale = ", on a logarithmic scale" if self.grid and self.grid.is_log else ""
-        curves = [f"{x.split} {_range_text(x)}" for x in self.series if x.finite]
-        return f"{self.series[0].metric} by step{scale}: {'; '.join(curves)}."
 
 
-def make_figure(series: Sequence[Series], colors: Mapping[str, int]) -> Figure:
+def make_figure(series: Sequence[Series], colors: Mapping[str, str]) -> Figure:
     """Returns the figure of a metric, with at least one series and colors by split."""
+    finite = [curve for curve in series if curve.finite]
+    is_log = _is_log(finite)
+    scale = ", on a logarithmic scale" if is_log else ""
+    curves = "; ".join(f"{curve.split} {_range_text(curve)}" for curve in finite)
     return Figure(
-        series,
+        series[0].metric,
+        _draw(finite, colors, is_log) if finite else None,
+        f"{series[0].metric} by step{scale}: {curves}.",
         {curve.split: colors[curve.split] for curve in series},
         [note for curve in series for note in _notes(curve)],
-        Grid(series) if any(curve.finite for curve in series) else None,
     )
+
+
+def _draw(series: Sequence[Series], colors: Mapping[str, str], is_log: bool) -> bytes:
+    # Imported here: few of the trainer's jobs write a page.
+    from matplotlib import figure, ticker
+
+    image = figure.Figure(figsize=_INCHES)
+    axes = image.subplots(gridspec_kw=_EDGES)
+    for curve in series:
+        color, points = colors[curve.split], curve.points()
+        steps, values, lows, highs = zip(*points, strict=True)
+        size = 3.5 if len(points) <= _MAX_MARKED else 1.2
+        axes.plot(
+            steps,
+            values,
+            "o-",
+            color=color,
+            linewidth=1.2,
+            markersize=size,
+            clip_on=False,  # Points on an edge are whole.
+        )
+        if curve.reports_per_point > 1:
+            axes.fill_between(steps, lows, highs, color=color, alpha=0.2, linewidth=0)
+    axes.set_xlim(0, max(1, *(curve.last.step for curve in series)))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    if is_log:
+        axes.set_yscale("log")
+        low, high = axes.dataLim.intervaly
+        subs = (1, 2, 5) if high < low * _MANY_TICKS else (1,)
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=subs))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    else:
+        axes.ticklabel_format(axis="y", useOffset=False)
+        low, high = axes.dataLim.intervaly
+        if 0 <= low <= high / 2:
+            axes.set_ylim(bottom=0)
+    scale = "; values on a logarithmic scale" if is_log else ""
+    axes.set_xlabel(f"step{scale}", fontsize=_FONT_SIZE, color=_DARK)
+    axes.tick_params(which="both", labelsize=_FONT_SIZE, labelcolor=_DARK, color=_FAINT)
+    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    axes.spines[:].set_visible(False)
+    file = io.BytesIO()
+    image.savefig(file, format="svg")
+    return file.getvalue()
+
+
+def _is_log(series: Sequence[Series]) -> bool:
+    values = [report.value for curve in series for report in curve.finite]
+    spreads = [
+        s for x, s in _LOG_SPREADS.items() if values and x.fullmatch(series[0].metric)
+    ]
+    return any(max(values) > min(values) * spread > 0 for spread in spreads)
+
+
+def _range_text(series: Series) -> str:
+    reports = dict.fromkeys([series.finite[0], series.finite[-1]])
+    ends = [f"{number_text(x.value)} at step {x.step:,}" for x in reports]
+    return f"from {ends[0]} to {ends[1]}" if len(ends) > 1 else ends[0]
 
 
 def _notes(series: Series) -> list[str]:
@@ -57,55 +121,3 @@ def _notes(series: Series) -> list[str]:
         first = f"{wrong[0].value} at step {wrong[0].step:,}"
         notes.append(f"{series.split}: {several} not finite, first {first}.")
     return notes
-
-
-class Grid:
-    """The axes of series with a finite value. Ticks are labels with positions."""
-
-    width, height = 420, 240
-    right, top, bottom = width - 24.0, 12.0, height - 40.0  # Edges of the grid.
-
-    def __init__(self, series: Sequence[Series]):
-        self._steps = axis.step_axis(max(curve.last.step for curve in series))
-        self._values = _value_axis(series)
-        self.is_log = self._values.is_log
-        labels = self._values.labels()
-        self.left = _LEFT_MARGIN + _DIGIT_WIDTH * max(map(len, labels))
-        self.value_ticks = list(
-            zip(labels, map(self.y, self._values.ticks), strict=True)
-        )
-        positions = map(self.x, self._steps.ticks)
-        self.step_ticks = list(zip(self._steps.labels(), positions, strict=True))
-
-    def x(self, step: float) -> float:
-        return self.left + self._steps.position(step) * (self.right - self.left)
-
-    def y(self, value: float) -> float:
-        return self.top + (1 - self._values.position(value)) * (self.bottom - self.top)
-
-    def line(self, segment: Sequence[Point]) -> str:
-        """Returns the points of an SVG polyline."""
-        return self._points((point.step, point.value) for point in segment)
-
-    def band(self, segment: Sequence[Point]) -> str:
-        """Returns the points of a polygon between the minima and maxima of reports."""
-        highs = [(point.step, point.high) for point in segment]
-        lows = [(point.step, point.low) for point in segment]
-        return self._points([*highs, *reversed(lows)])
-
-    def _points(self, numbers: Iterable[tuple[int, float]]) -> str:
-        return " ".join(f"{self.x(s):.1f},{self.y(v):.1f}" for s, v in numbers)
-
-
-def _value_axis(series: Sequence[Series]) -> axis.Axis:
-    values = [report.value for curve in series for report in curve.finite]
-    low, high = min(values), max(values)
-    spreads = [s for x, s in _LOG_SPREADS.items() if x.fullmatch(series[0].metric)]
-    is_log = low > 0 and any(high > low * spread for spread in spreads)
-    return axis.log_axis(low, high) if is_log else axis.linear_axis(low, high)
-
-
-def _range_text(series: Series) -> str:
-    reports = dict.fromkeys([series.finite[0], series.finite[-1]])
-    ends = [f"{axis.number_text(x.value)} at step {x.step:,}" for x in reports]
-    return f"from {ends[0]} to {ends[1]}" if len(ends) > 1 else ends[0]

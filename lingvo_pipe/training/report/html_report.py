@@ -19,15 +19,12 @@ from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.error_text import error_text
 from lingvo_pipe.core.regular_file import MALFORMED, damaged
 from lingvo_pipe.training.report import run_record
-from lingvo_pipe.training.report.axis import number_text
-from lingvo_pipe.training.report.curves import make_figure
-from lingvo_pipe.training.report.series import Series
+from lingvo_pipe.training.report.curves import COLORS, make_figure
+from lingvo_pipe.training.report.series import Series, number_text
 from lingvo_pipe.training.run.best_evaluation import SPLIT, read_best
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_parts import read_parts
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
-
-_NUM_COLORS = 6  # The template's style has this many.
 
 
 def write_report(directory: RunDirectory) -> Path:
@@ -71,9 +68,7 @@ def _template() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
-    environment.filters["coordinate"] = "{:.1f}".format
     environment.filters["thousands"] = "{:,}".format
-    environment.filters["number"] = number_text
     return environment.get_template("report.html.jinja")
 
 
@@ -84,7 +79,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     sizes = run_record.checkpoint_sizes(directory)
     all_series = list(itertools.chain(*series.values()))
     splits = dict.fromkeys(curve.split for curve in all_series)
-    colors = {split: i % _NUM_COLORS for i, split in enumerate(splits)}
+    colors = dict(zip(splits, itertools.cycle(COLORS)))
     last_step = max([0, *sizes, *(curve.last.step for curve in all_series)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
     best_metric = run_record.best_metric(directory)

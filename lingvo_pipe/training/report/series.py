@@ -10,6 +10,7 @@ import numpy as np
 
 _KEYS = ("step", "split")
 _MAX_POINTS = 200
+_LARGE = 1e6  # Integers from here on are written with an exponent.
 
 # Words in names of metrics that should be low, or high.
 _LOW = {"loss", "losses", "pplx", "perplexity", "error", "errors"}
@@ -62,20 +63,16 @@ class Series:
         """Number of reports per point of the curve."""
         return math.ceil(len(self.reports) / _MAX_POINTS)
 
-    def segments(self) -> list[list[Point]]:
-        """Returns the points in segments, separated where no report is finite."""
+    def points(self) -> list[Point]:
+        """Returns the points of the curve, of NaN where no report is finite."""
         n = self.reports_per_point
-        segments: list[list[Point]] = [[]]
+        points = []
         for start in range(0, len(self.reports), n):
             group = self.reports[start : start + n]
-            values = [x.value for x in group if math.isfinite(x.value)]
-            if values:
-                mean = float(np.mean(values))
-                point = Point(group[-1].step, mean, min(values), max(values))
-                segments[-1].append(point)
-            else:
-                segments.append([])
-        return [segment for segment in segments if segment]
+            values = [x.value for x in group if math.isfinite(x.value)] or [math.nan]
+            mean = float(np.mean(values))
+            points.append(Point(group[-1].step, mean, min(values), max(values)))
+        return points
 
 
 def series_by_metric(
@@ -96,6 +93,13 @@ def series_by_metric(
         ]
         for metric, splits in splits_by_metric.items()
     }
+
+
+def number_text(value: float) -> str:
+    """Returns a number as a short text: `0.9944`, `1,234`, `3e-5`, `nan`."""
+    if value.is_integer() and abs(value) < _LARGE:
+        return f"{value:,.0f}"
+    return re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", f"{value:.4g}")
 
 
 def _direction(metric: str, best_metric: str | None) -> int:

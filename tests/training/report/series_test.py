@@ -5,7 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from lingvo_pipe.training.report.series import Report, Series, series_by_metric
+from lingvo_pipe.training.report.series import (
+    Report,
+    Series,
+    number_text,
+    series_by_metric,
+)
 
 
 def series(values, metric="loss"):
@@ -56,18 +61,35 @@ def test_there_may_be_no_best(metric, values):
 
 
 def test_what_is_no_number_parts_the_curve():
-    segments = series([math.nan, 1.0, 2.0, math.inf, -math.inf, 3.0]).segments()
-    assert [[point.step for point in segment] for segment in segments] == [[2, 3], [6]]
+    points = series([math.nan, 1.0, 2.0, math.inf, -math.inf, 3.0]).points()
+    finite = [point.step for point in points if math.isfinite(point.value)]
+    assert (len(points), finite) == (6, [2, 3, 6])
 
 
 @pytest.mark.parametrize("num", [200, 201, 4321])
 def test_long_curves_have_fewer_points(num):
     values = np.random.default_rng(num).normal(size=num)
     long = series(values)
-    (points,) = long.segments()
+    points = long.points()
     n = long.reports_per_point
     assert len(points) == math.ceil(num / n) <= 200
     for i, point in enumerate(points):
         here = values[i * n : (i + 1) * n]
         assert point[1:] == pytest.approx((here.mean(), here.min(), here.max()))
     assert points[-1].step == num
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1234.0, "1,234"),
+        (0.99443, "0.9944"),
+        (6.001e-5, "6.001e-5"),
+        (1.5e38, "1.5e38"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+    ],
+)
+def test_numbers_are_written_shortly(value, text):
+    assert number_text(value) == text

@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.tools.doctor import lingvo_pipe_model as model
-from lingvo_pipe.tools.doctor.configuration import LEARNING_RATE, Configuration
+from tools.benchmarks import lingvo_pipe_model as model
+from tools.benchmarks.configuration import LEARNING_RATE, Configuration
 
 
 def plain_step(configuration: Configuration, device: str) -> Callable[[], NestedMap]:

@@ -20,7 +20,7 @@ from lingvo_pipe.pipeline.execution.shared_updates import by_device
 from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.pipeline_steps import PipelineSteps
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.tools.doctor.configuration import (
+from tools.benchmarks.configuration import (
     LEARNING_RATE,
     NORM_EPSILON,
     Configuration,

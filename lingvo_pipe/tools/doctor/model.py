@@ -1,0 +1,131 @@
+"""The model that the doctor trains, in pipelines and in plain TensorFlow.
+
+Shapes: B examples of T tokens in a mini-batch; D channels.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FeedForwardLayer
+from lingvo_pipe.layers.residual import ResidualLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+
+_LEARNING_RATE = 1e-3
+_NUM_HEADS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """Transformer layers, trained with SGD on the mean of the squared outputs."""
+
+    num_layers: int
+    model_dim: int  # D
+    batch_size: int  # B
+    sequence_length: int  # T
+    num_micro_batches: int
+    schedule: str = "gpipe"
+    recompute: str = "always"
+    stages_per_device: int = 1
+
+    def batch(self) -> tf.Tensor:
+        """Returns the inputs, `[B, T, D]`."""
+        shape = self.batch_size, self.sequence_length, self.model_dim
+        values = np.random.RandomState(self.num_layers).standard_normal(shape)
+        return tf.constant(values, tf.float32)
+
+    def pipeline(self, devices: Sequence[str]) -> PipeliningLayer:
+        """Returns the pipeline, with initial weights that do not depend on devices."""
+        dim = self.model_dim
+        attention = MultiHeadAttentionLayer.Params().Set(
+            dim=dim, num_heads=_NUM_HEADS, dim_per_head=dim // _NUM_HEADS
+        )
+        feed_forward = FeedForwardLayer.Params().Set(dim=dim, hidden_dim=4 * dim)
+        sub = [
+            ResidualLayer.Params().Set(dim=dim, body=body)
+            for body in (attention, feed_forward)
+        ]
+        num_stages = len(devices) * self.stages_per_device
+        p = PipeliningLayer.Params().Set(
+            name="pipeline",
+            cell_tpl=[SequentialLayer.Params().Set(sub=sub)] * self.num_layers,
+            splits=[self.num_layers * (k + 1) // num_stages for k in range(num_stages)],
+            num_micro_batches=self.num_micro_batches,
+            schedule=self.schedule,
+            stages_per_device=self.stages_per_device,
+            devices=devices,
+            recompute=self.recompute,
+        )
+        return p.Instantiate()
+
+
+def pipelined_step(layer: PipeliningLayer, batch: tf.Tensor) -> Callable[[], tf.Tensor]:
+    """Traces a step on a batch `[B, T, D]`. The function returned returns its loss."""
+    variables = tf.nest.flatten([cell.vars for cell in layer.cells])
+
+    @tf.function(autograph=False)
+    def step(batch: tf.Tensor) -> tf.Tensor:
+        with ForwardContext(step=tf.constant(0, tf.int64)):
+            result = layer.ComputeGradients(
+                layer.vars, [batch], tf.ones(batch.shape[:1]), _loss
+            )
+        gradients = tf.nest.flatten(list(result.gradients.cells))
+        for variable, gradient in zip(variables, gradients, strict=True):
+            with tf.device(variable.device):
+                variable.assign_sub(_LEARNING_RATE * gradient)
+        return result.metrics.loss[0]
+
+    step.get_concrete_function(batch)
+    return lambda: step(batch)
+
+
+def plain_step(configuration: Configuration, device: str) -> Callable[[], tf.Tensor]:
+    """Returns a step of the same layers in a tf.function, with TensorFlow's optimizer.
+
+    It accumulates the gradients of the micro-batches in a loop. Its first call traces
+    it.
+    """
+    layers = configuration.pipeline([device]).cells
+    variables = tf.nest.flatten([layer.vars for layer in layers])
+    number, batch = configuration.num_micro_batches, configuration.batch()
+
+    def loss_and_gradients(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            for layer in layers:
+                x = layer.FProp(layer.theta, x)
+            loss, _ = _loss(x, tf.ones(x.shape[:1])).loss
+        return [loss, *tape.gradient(loss, variables)]
+
+    @tf.function(autograph=False)
+    def step(batch: tf.Tensor) -> tf.Tensor:
+        micro_batches = tf.reshape(batch, [number, -1, *batch.shape[1:]])
+
+        def add(i: tf.Tensor, *totals: tf.Tensor) -> list[Any]:
+            addends = loss_and_gradients(micro_batches[i])
+            return [i + 1, *map(tf.add, totals, addends)]
+
+        zeros = [tf.zeros([]), *map(tf.zeros_like, variables)]
+        _, loss, *gradients = tf.while_loop(
+            lambda i, *_: i < number, add, [0, *zeros], parallel_iterations=1
+        )
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.assign_sub(_LEARNING_RATE / number * gradient)
+        return loss / number
+
+    def run() -> tf.Tensor:
+        with tf.device(device):
+            return step(batch)
+
+    return run
+
+
+def _loss(outputs: tf.Tensor, weights: tf.Tensor) -> NestedMap:
+    mean = tf.reduce_mean(tf.square(outputs))
+    return NestedMap(loss=(mean, tf.reduce_sum(weights)))
