@@ -8,8 +8,8 @@ To run on another number of devices, choose new stages:
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
 from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 
@@ -74,13 +74,15 @@ class StagedModel(SingleTaskModelParams):
         return self.NUM_STAGES
 
     def _EvenStages(
-        self, cells: list[InstantiableParams], *shapes: Any
+        self, cells: list[InstantiableParams], *inputs: Any
     ) -> int | list[int]:
-        """Returns boundaries of even flops for an example's shapes, or 1."""
+        """Returns boundaries of even flops for specs of an example, or 1."""
         if self.NUM_STAGES == 1:
             return 1  # A list would contradict --devices=2.
-        costs = cell_costs(cells, *shapes)
-        return balanced_boundaries(costs.flops, self.NUM_STAGES, costs.passed_on)
+        sizes = layer_sizes(cells, *inputs)
+        flops = [size.flops for size in sizes]
+        passed_on = [size.output_elements for size in sizes]
+        return balanced_boundaries(flops, self.NUM_STAGES, passed_on)
 
 
 def warm_up(steps: int, schedule: Params) -> Params:

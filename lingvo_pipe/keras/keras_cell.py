@@ -23,7 +23,6 @@ from lingvo_pipe.keras.triples import all_attached, rows_in_place, triple
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.construction import resolve_params
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context
-from lingvo_pipe.layers.model_size import graph_flops
 from lingvo_pipe.nested_map import NestedMap
 
 _HINT = "Make them by self.add_weight, and make layers attributes of layers."
@@ -134,25 +133,6 @@ class KerasCell(BaseLayer):
                 if v.kind.is_summed:
                     state = self._next_state(i, accumulated)
                     variable.assign(tf.cast(state, variable.dtype))
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Counts the operations of an evaluation.
-
-        Loops over time count once.
-        """
-        calls = _calls_of(p)
-        with tf.Graph().as_default() as graph, ForwardContext(do_eval=True):
-            layer = cls.Params().Set(name="cell", calls=calls).Instantiate()
-            placeholders = [
-                _placeholders(
-                    shape, "bool" if i % 3 == 1 else calls.given[i // 3].spec.dtype
-                )
-                for i, shape in enumerate(shapes)
-            ]
-            outputs = layer.FProp(layer.theta, *placeholders)
-        out_shapes = tuple(map_present(lambda x: tuple(x.shape), x) for x in outputs)
-        return NestedMap(flops=graph_flops(graph), out_shapes=out_shapes)
 
     def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
         """Returns the regularizers' losses.

@@ -8,20 +8,14 @@ its outputs are names. A name `m.a` is a value in the NestedMap `m`.
 """
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import as_args, one_or_all
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of
-from lingvo_pipe.layers.sequential import as_args, one_or_all
 from lingvo_pipe.nested_map import NestedMap
 
-_OUTPUTS_HINT = (
-    "Name each of the layer's outputs. In FPropMeta a function without fn_out has the "
-    "shapes of its inputs: set fn_out."
-)
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -45,67 +39,43 @@ class GraphLayer(BaseLayer):
         self.CreateChildren("sub", subs)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Maps the inputs to the output, or a tuple of several outputs."""
+        """Maps the inputs to the output, or a tuple of several outputs.
 
-        def run(i: int, inputs: list[Any]) -> tuple[Any, ...]:
-            return as_args(self.sub[i].FProp(theta.sub[i], *inputs))
+        Raises ValueError if a name has no value yet, or two.
+        """
+        p, path, values = self.params, self._path, NestedMap()
 
-        return one_or_all(_run(self.params, args, run, self._path))
+        def store(names: list[str], given: tuple, where: str, hint: str) -> None:
+            if len(names) != len(given):
+                expected, got = f"values for {names}", len(given)
+                raise UserValueError(path=where, expected=expected, got=got, hint=hint)
+            for name, value in zip(names, given, strict=True):
+                if values.Has(name):
+                    expected = "a name for each value"
+                    raise UserValueError(path=where, expected=expected, got=name)
+                values.Set(name, value)
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        flops = 0
+        def filled(item: Any, where: str) -> Any:
+            if isinstance(item, list):
+                return [filled(x, where) for x in item]
+            if isinstance(item, NestedMap):
+                return item.Transform(lambda x: filled(x, where))
+            if not values.Has(item):
+                expected = f"a value computed before, one of {list(values)}"
+                raise UserValueError(
+                    path=where, expected=expected, got=item, names=values
+                )
+            return values.GetItem(item)
 
-        def run(i: int, inputs: list[Any]) -> tuple[Any, ...]:
-            nonlocal flops
-            meta = cost_of(p.sub[i][1], *inputs)
-            flops += meta.flops
-            return tuple(meta.out_shapes)
-
-        outputs = _run(p, shapes, run, p.name or cls.__name__)
-        return NestedMap(flops=flops, out_shapes=outputs)
-
-
-def _run(
-    p: InstantiableParams,
-    args: tuple[Any, ...],
-    run: Callable[[int, list[Any]], tuple[Any, ...]],
-    path: str,
-) -> tuple[Any, ...]:
-    """Returns the outputs, with a function that runs the layer of an index.
-
-    Raises ValueError if a name has no value yet, or two.
-    """
-    values = NestedMap()
-
-    def store(names: list[str], given: tuple, where: str, hint: str) -> None:
-        if len(names) != len(given):
-            expected = f"values for {names}"
-            raise UserValueError(
-                path=where, expected=expected, got=len(given), hint=hint
-            )
-        for name, value in zip(names, given, strict=True):
-            if values.Has(name):
-                expected = "a name for each value"
-                raise UserValueError(path=where, expected=expected, got=name)
-            values.Set(name, value)
-
-    def filled(item: Any, where: str) -> Any:
-        if isinstance(item, list):
-            return [filled(x, where) for x in item]
-        if isinstance(item, NestedMap):
-            return item.Transform(lambda x: filled(x, where))
-        if not values.Has(item):
-            expected = f"a value computed before, one of {list(values)}"
-            raise UserValueError(path=where, expected=expected, got=item, names=values)
-        return values.GetItem(item)
-
-    store(p.input_endpoints, args, f"{path}.input_endpoints", "Pass one for each.")
-    for i, (signature, _) in enumerate(p.sub):
-        where = f"{path}.sub[{i}] {signature!r}"
-        inputs, names = _parts(signature)
-        store(names, run(i, filled(inputs, where)), where, _OUTPUTS_HINT)
-    return tuple(filled(x, f"{path}.output_endpoints") for x in p.output_endpoints)
+        store(p.input_endpoints, args, f"{path}.input_endpoints", "Pass one for each.")
+        for i, (signature, _) in enumerate(p.sub):
+            where = f"{path}.sub[{i}] {signature!r}"
+            inputs, names = _parts(signature)
+            outputs = self.sub[i].FProp(theta.sub[i], *filled(inputs, where))
+            store(names, as_args(outputs), where, "Name each of the layer's outputs.")
+        return one_or_all(
+            [filled(x, f"{path}.output_endpoints") for x in p.output_endpoints]
+        )
 
 
 def _parts(signature: str) -> tuple[list[Any], list[str]]:

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.model_size import LayerSize, layer_sizes, parameter_counts
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.model_size import LayerSize, layer_sizes, parameter_counts
 from lingvo_pipe.nested_map import NestedMap
 from tests.layers.layer_examples import EXAMPLES, example_layer
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
@@ -16,7 +17,6 @@ from lingvo_pipe.layers.sequential import (
     FetchLayer,
     SeqLayer,
     SequentialLayer,
-    as_args,
 )
 from lingvo_pipe.nested_map import NestedMap
 from tests.support.errors import fails

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.core.nests import as_args, map_present, present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.slicing import (
@@ -18,7 +18,6 @@ from lingvo_pipe.layers.core.slicing import (
     slices_of,
     whole_path,
 )
-from lingvo_pipe.layers.sequential import as_args
 
 
 class Computed(NamedTuple):

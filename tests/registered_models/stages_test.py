@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import model_registry
-from lingvo_pipe.layers.model_size import layer_sizes
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import model_registry
+from lingvo_pipe.layers.core.model_size import parameter_counts
 from lingvo_pipe.layers.core.weights import WeightInit
-from lingvo_pipe.layers.model_size import parameter_counts
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs

@@ -286,11 +286,19 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Returns NestedMap(flops, out_shapes) of a forward pass, without a layer.
+        """Returns NestedMap(flops, out_shapes) of a forward pass in training.
 
-        Shapes are tuples of integers. A multiply-add counts as two flops.
+        Traces a layer of these params for inputs of these shapes. A multiply-add counts
+        as two flops. A shape is a tuple of integers, of floating-point numbers or, if
+        the layer refuses them, int32; or a tf.TensorSpec. As in Lingvo, a class may
+        define the method to give other flops.
+
+        Raises:
+            ValueError: if the layer cannot be traced for these inputs.
         """
-        raise NotImplementedError(f"{cls.__name__}.FPropMeta")
+        from lingvo_pipe.layers.core.model_size import traced_meta
+
+        return traced_meta(p, *shapes)
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Updates state after a training step, by default the children's.

@@ -16,16 +16,15 @@ from lingvo_pipe.pipeline.pipelining_rules import (
     problems_of,
 )
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.splitting.cell_costs import (
-    BACKWARD_PER_FORWARD,
-    pipeline_costs,
-)
+from lingvo_pipe.pipeline.splitting.cell_costs import BACKWARD_PER_FORWARD
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.stage_choice.memory_limit import MemoryLimit
 from lingvo_pipe.pipeline.stage_choice.traced_cells import (
     TracedCells,
+    input_shapes,
     outside_graphs,
+    pipeline_sizes,
     trace_cells,
 )
 
@@ -137,9 +136,10 @@ def _costs(
     passes: Sequence[tuple[float, float]]
     if p.cell_costs is None:
         with problems_of("input_shapes", path):
-            by_shape = pipeline_costs(p.before_tpl, p.cell_tpl, *p.input_shapes).cells
-        traffic = by_shape.passed_on
-        passes = [(flops, BACKWARD_PER_FORWARD * flops) for flops in by_shape.flops]
+            inputs = input_shapes(p)
+            _, sizes = outside_graphs(pipeline_sizes, p.before_tpl, p.cell_tpl, *inputs)
+        traffic = [size.output_elements for size in sizes]
+        passes = [(size.flops, BACKWARD_PER_FORWARD * size.flops) for size in sizes]
     elif p.cell_costs == MEASURED and cells is not None:
         try:
             passes = outside_graphs(measured_seconds, cells.layers, cells.specs, device)

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
 from lingvo_pipe.layers.dropout import DropPathLayer
-from lingvo_pipe.layers.model_size import layer_sizes, parameter_counts
-from lingvo_pipe.layers.sequential import SequentialLayer, as_args
+from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
 from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.model_size import LayerSize, layer_sizes, parameter_counts
+from lingvo_pipe.layers.core.model_size import LayerSize, layer_sizes, parameter_counts
 from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs

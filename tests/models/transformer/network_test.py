@@ -10,9 +10,9 @@ import pytest
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.model_size import parameter_counts
 from lingvo_pipe.layers.core.place_reads import PlaceReads
 from lingvo_pipe.layers.core.weights import WeightInit
-from lingvo_pipe.layers.model_size import parameter_counts
 from lingvo_pipe.models.transformer.network import (
     language_model,
     plain_layer,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
@@ -18,7 +19,6 @@ from lingvo_pipe.layers.sequential import (
     FetchLayer,
     SeqLayer,
     SequentialLayer,
-    as_args,
 )
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries

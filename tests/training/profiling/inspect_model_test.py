@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.core.model_size import parameter_counts
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.model_size import parameter_counts
 from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
