@@ -77,6 +77,8 @@ def as_shapes(value: Any) -> Any:
     """
     if isinstance(value, (tf.Tensor, tf.TensorSpec)):
         return Shape(value.shape, value.dtype)
+    if isinstance(value, tf.TensorShape):
+        return Shape(value)
     if isinstance(value, Mapping):
         return type(value)({key: as_shapes(x) for key, x in value.items()})  # type: ignore[call-arg]
     if isinstance(value, Shape) or not isinstance(value, (list, tuple)):

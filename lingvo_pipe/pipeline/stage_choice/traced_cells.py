@@ -5,7 +5,7 @@ and traced as for a training step of full micro-batches.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -185,9 +185,7 @@ def input_shapes(p: InstantiableParams) -> list[Any]:
         if isinstance(value, Mapping):
             by_key = _dtypes_of_map(value, dtype)
             return NestedMap({k: shape(x, by_key.get(k)) for k, x in value.items()})
-        if not isinstance(value, (list, tuple, tf.TensorShape)) or not all(
-            is_count(x) for x in value
-        ):
+        if not isinstance(value, Iterable) or not all(map(is_count, value)):
             raise UserValueError(
                 path="input_shapes",
                 expected="tuples of positive integers such as (8, 32), a micro-batch's",
