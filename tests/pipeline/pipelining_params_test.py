@@ -25,8 +25,8 @@ DEVICES = ["cpu:0", "cpu:1"]
 FIVE = [f"cpu:{i}" for i in range(5)]
 
 
-class UnpricedLayer(BaseLayer):
-    """A layer without FPropMeta."""
+class UnknownLayer(BaseLayer):
+    """A layer without FProp."""
 
 
 def _dense(num_in: int = DIM, num_out: int = DIM) -> InstantiableParams:
@@ -92,7 +92,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"input_shapes": SHAPES}, "input_shapes"),
     (
-        {**AUTO, "input_shapes": SHAPES, "before_tpl": [UnpricedLayer.Params()]},
+        {**AUTO, "input_shapes": SHAPES, "before_tpl": [UnknownLayer.Params()]},
         "input_shapes",
     ),
     *(
@@ -209,7 +209,7 @@ def test_the_prologue_does_not_move_the_cells() -> None:
         assert _automatic(input_shapes=[(2, DIM)], before_tpl=before) == [2, 4]
 
 
-def test_layers_without_costs_are_named() -> None:
+def test_layers_that_do_not_take_their_inputs_are_named() -> None:
     """The prologue and the cells are counted separately."""
     before, conv = [_dense()], Conv2DLayer.Params().Set(filter_shape=[3, 3, 1, 1])
     shapes = [(2, DIM)]

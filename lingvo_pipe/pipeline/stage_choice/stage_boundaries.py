@@ -1,7 +1,8 @@
 """The choice of stage boundaries from `splits`, cell costs and the memory limit."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,10 +22,10 @@ from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundar
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.stage_choice.memory_limit import MemoryLimit
 from lingvo_pipe.pipeline.stage_choice.traced_cells import (
+    Result,
     TracedCells,
-    input_shapes,
     outside_graphs,
-    pipeline_sizes,
+    sizes_for_micro_batch,
     trace_cells,
 )
 
@@ -68,7 +69,7 @@ def choose_boundaries(
     by_flops = p.cell_costs is None and p.memory_limit is None
     cells = limit = None
     if p.input_shapes is not None and not by_flops:
-        cells = _traced(p, path, device)
+        cells = _for_inputs(path, trace_cells, p, device)
         if p.memory_limit is not None:
             limit = MemoryLimit(p, path, schedule, cells, recomputed)
     if not is_auto(p.splits):
@@ -98,7 +99,7 @@ def whole_memory(p: InstantiableParams, path: str) -> StageMemory:
     _check_together(p, path)
     with problems_of("devices", path):
         first, *_ = stage_devices(p.devices, len(p.devices))
-    cells = _traced(p, path, first)
+    cells = _for_inputs(path, trace_cells, p, first)
     num_accumulators = count_batch_shards(p, path) // p.num_replicas
     return cells.memory([True] * len(cells.layers), num_accumulators)
 
@@ -109,14 +110,15 @@ def needs_inputs(p: InstantiableParams) -> bool:
     return by_costs or p.memory_limit is not None
 
 
-def _traced(p: InstantiableParams, path: str, device: str) -> TracedCells:
+def _for_inputs(path: str, trace: Callable[..., Result], *args: Any) -> Result:
+    """Returns what `trace` does outside of graphs, errors being ones of the inputs."""
     try:
-        return outside_graphs(trace_cells, p, device)
+        return outside_graphs(trace, *args)
     except (TypeError, ValueError) as error:
         raise UserValueError(
-            f"{path}.input_shapes: cannot trace the cells to learn their bytes and "
-            "outputs. Set input_shapes and input_dtypes to the inputs of the first "
-            f"layer. {error}"
+            path=f"{path}.input_shapes",
+            expected="shapes, and input_dtypes, of inputs that the layers take",
+            hint=str(error),
         ) from error
 
 
@@ -135,9 +137,7 @@ def _costs(
     traffic: Sequence[float] | None = None if cells is None else cells.traffic
     passes: Sequence[tuple[float, float]]
     if p.cell_costs is None:
-        with problems_of("input_shapes", path):
-            inputs = input_shapes(p)
-            _, sizes = outside_graphs(pipeline_sizes, p.before_tpl, p.cell_tpl, *inputs)
+        _, sizes = _for_inputs(path, sizes_for_micro_batch, p)
         traffic = [size.output_elements for size in sizes]
         passes = [(size.flops, BACKWARD_PER_FORWARD * size.flops) for size in sizes]
     elif p.cell_costs == MEASURED and cells is not None:

@@ -161,6 +161,13 @@ def pipeline_sizes(
     return before, layer_sizes(cell_tpl, *inputs, path="cell_tpl")
 
 
+def sizes_for_micro_batch(
+    p: InstantiableParams,
+) -> tuple[list[LayerSize], list[LayerSize]]:
+    """Returns the sizes of a pipeline's prologue and cells with `input_shapes`."""
+    return pipeline_sizes(p.before_tpl, p.cell_tpl, *_input_shapes(p))
+
+
 def outside_graphs(function: Callable[..., Result], *args: Any) -> Result:
     """Calls a function eagerly, in a separate thread, outside any graph."""
     with ThreadPoolExecutor(max_workers=1) as executor:
@@ -171,7 +178,7 @@ def _thetas(layers: Sequence[Any]) -> list[Any]:
     return [tf.nest.map_structure(spec_of, layer.vars) for layer in layers]
 
 
-def input_shapes(p: InstantiableParams) -> list[Any]:
+def _input_shapes(p: InstantiableParams) -> list[Any]:
     """Returns Shapes of the inputs of a micro-batch, with the dtypes of input_dtypes.
 
     Raises:
@@ -199,7 +206,7 @@ def input_shapes(p: InstantiableParams) -> list[Any]:
 def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
     """Returns specs of the inputs: for a micro-batch, with a prologue a mini-batch."""
     factor = p.num_micro_batches if p.before_tpl else 1
-    specs = tuple(as_specs(input_shapes(p), default))
+    specs = tuple(as_specs(_input_shapes(p), default))
     return map_present(lambda x: _with_rows(p, x, lambda n: n * factor), specs)
 
 

@@ -124,7 +124,7 @@ def test_init_must_call_base_layers_init() -> None:
 def test_a_failed_child_leaves_no_parent_behind(failing: InstantiableParams) -> None:
     if "name" not in failing:
         failing.Define("name", "", "")
-    with pytest.raises(ValueError, match=r"root/one/w.*\[0, 0\]|cls = None"):
+    with pytest.raises(ValueError, match=r"root/one/w.*\[0, 0\]|cls: expected"):
         built(lambda layer: layer.CreateChild("one", failing))
     assert leaf(name="next").Instantiate().parent is None
 
