@@ -75,6 +75,7 @@ class KerasCell(BaseLayer):
         """Maps triples of the values that the cell is given to those it passes on."""
         calls, context = self._calls, current_context()
         training = not context.do_eval
+        num_rows = context.num_rows or given[0].shape[0]  # None: only a run decides.
         values = dict(zip(calls.given, self._values(given, context), strict=True))
         unseeded = self._global_seed
         variable_values = {
@@ -84,7 +85,7 @@ class KerasCell(BaseLayer):
             variable_values,
             [v.variable for v in calls.variables],
             context.first_example,
-            UNKNOWN if context.may_have_padding_rows else context.num_rows or UNKNOWN,
+            UNKNOWN if context.may_have_padding_rows else num_rows or UNKNOWN,
         )
         scope.set_value(unseeded, tf.zeros(unseeded.shape, tf.int64))
         weights: dict[int, tf.Tensor] = {}
@@ -110,12 +111,13 @@ class KerasCell(BaseLayer):
         for call in calls.calls:
             if isinstance(call.operation, keras.Layer):
                 private_names.forget_losses(call.operation)
+        rows = num_rows or tf.shape(given[0])[0]
         if training:
-            self._hand_over(scope, context, weights)
+            count = context.num_examples if context.may_have_padding_rows else rows
+            self._hand_over(scope, tf.cast(count, tf.float64), weights)
         losses = [*scope.losses, *self._penalties(variable_values)]
         if losses:  # Each is a mean over the micro-batch.
             total = tf.add_n([tf.cast(x, tf.float32) for x in losses])
-            rows = context.num_rows or tf.shape(given[0])[0]
             self.AddLoss("keras_losses", tf.fill([rows], total))
         return tuple(
             part
@@ -153,11 +155,8 @@ class KerasCell(BaseLayer):
         return all_attached(triples)
 
     def _hand_over(
-        self, scope: CellScope, context: ForwardContext, weights: dict[int, tf.Tensor]
+        self, scope: CellScope, count: tf.Tensor, weights: dict[int, tf.Tensor]
     ) -> None:
-        is_padded = context.may_have_padding_rows
-        rows = context.num_examples if is_padded else context.num_rows
-        count = tf.cast(rows, tf.float64)
         for i, (v, _, kind, *_) in enumerate(self._calls.variables):
             if kind.is_summed:
                 mean = i if kind.mean is None else kind.mean
@@ -218,13 +217,6 @@ def _masks(call: KerasCall, values: Mapping[GraphTensor, Any]) -> list[tf.Tensor
     if isinstance(mask_argument, GraphTensor):
         return [values[mask_argument]]
     return present([private_names.get_mask(values[x]) for x in call.taken])
-
-
-def _placeholders(shape: Any, dtype: str) -> Any:
-    """Returns a placeholder of a shape, for each of a dict of shapes, or None."""
-    if isinstance(shape, Mapping):
-        return {key: _placeholders(x, dtype) for key, x in shape.items()}
-    return None if shape is None else tf.compat.v1.placeholder(dtype, shape)
 
 
 def _calls_of(p: InstantiableParams) -> CellCalls:

@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
