@@ -15,6 +15,8 @@ from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelPa
 
 # A divisor of the usual numbers of steps between reports and between checkpoints.
 _STEPS_PER_LOOP = 10
+# Stage boundaries of models, which are asked for once for each of their data sets.
+_even_stages: dict[tuple[Any, ...], list[int]] = {}
 
 
 class StagedModel(SingleTaskModelParams):
@@ -79,10 +81,14 @@ class StagedModel(SingleTaskModelParams):
         """Returns boundaries of even flops for specs of an example, or 1."""
         if self.NUM_STAGES == 1:
             return 1  # A list would contradict --devices=2.
-        sizes = layer_sizes(cells, *inputs)
-        flops = [size.flops for size in sizes]
-        passed_on = [size.output_elements for size in sizes]
-        return balanced_boundaries(flops, self.NUM_STAGES, passed_on)
+        key = type(self), self.NUM_STAGES, len(cells), repr(inputs)
+        if key not in _even_stages:  # Tracing takes seconds.
+            sizes = layer_sizes(cells, *inputs)
+            flops = [size.flops for size in sizes]
+            passed_on = [size.output_elements for size in sizes]
+            stages = balanced_boundaries(flops, self.NUM_STAGES, passed_on)
+            _even_stages[key] = stages
+        return list(_even_stages[key])
 
 
 def warm_up(steps: int, schedule: Params) -> Params:

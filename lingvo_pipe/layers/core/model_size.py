@@ -27,8 +27,8 @@ from lingvo_pipe.tshape import as_shapes, as_specs
 
 # Errors of a layer that does not take its inputs.
 _TRACE_ERRORS = (
-    *(AttributeError, LookupError, NotImplementedError, TypeError, ValueError),
-    tf.errors.OpError,
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
+    *(TypeError, ValueError, tf.errors.OpError),
 )
 
 
@@ -37,7 +37,7 @@ class LayerSize(NamedTuple):
 
     num_parameters: int  # trained
     multiply_adds: int  # in products and convolutions
-    flops: float
+    flops: int
     outputs: tuple[Any, ...]  # structures of tf.TensorSpec, or None
 
     @property
@@ -173,11 +173,12 @@ class _FlopsByClass:
     Their FProp is replaced by one that takes note.
     """
 
-    def __init__(self, layers: Iterable[BaseLayer]):
-        self.flops: float = 0
+    def __init__(self, layers: Iterable[Any]):
+        self.flops = 0
         self.operations: set[tf.Operation] = set()
+        default = vars(BaseLayer)["FPropMeta"].__func__
         for layer in layers:
-            if type(layer).FPropMeta.__func__ is not BaseLayer.FPropMeta.__func__:
+            if layer.FPropMeta.__func__ is not default:
                 layer.FProp = functools.partial(self._run, layer, layer.FProp)
 
     def _run(
@@ -199,7 +200,7 @@ class _FlopsByClass:
                 got=meta,
             )
         # Layers within it do not count besides.
-        self.flops = before + meta.flops
+        self.flops = before + int(meta.flops)
         self.operations.update(graph.get_operations()[start:])
         return outputs
 
