@@ -75,7 +75,7 @@ class KerasCell(BaseLayer):
         """Maps triples of the values that the cell is given to those it passes on."""
         calls, context = self._calls, current_context()
         training = not context.do_eval
-        num_rows = context.num_rows or given[0].shape[0]  # None: only a run decides.
+        num_rows = context.num_rows or next(iter(given[0].shape), None)
         values = dict(zip(calls.given, self._values(given, context), strict=True))
         unseeded = self._global_seed
         variable_values = {
@@ -111,12 +111,14 @@ class KerasCell(BaseLayer):
         for call in calls.calls:
             if isinstance(call.operation, keras.Layer):
                 private_names.forget_losses(call.operation)
-        rows = num_rows or tf.shape(given[0])[0]
         if training:
-            count = context.num_examples if context.may_have_padding_rows else rows
+            count = num_rows or tf.shape(given[0])[0]
+            if context.may_have_padding_rows:
+                count = context.num_examples
             self._hand_over(scope, tf.cast(count, tf.float64), weights)
         losses = [*scope.losses, *self._penalties(variable_values)]
         if losses:  # Each is a mean over the micro-batch.
+            rows = num_rows or tf.shape(given[0])[0]
             total = tf.add_n([tf.cast(x, tf.float32) for x in losses])
             self.AddLoss("keras_losses", tf.fill([rows], total))
         return tuple(

@@ -109,8 +109,8 @@ def _auxiliary_head(
     stem, *cells = layers
     window, padding = 3, "SAME" if stem.stride == 1 else "VALID"
     size = [out_size(n, window, stem.stride, padding) for n in image_shape]
-    for _ in filter(None, [cell.reduction for cell in cells]):
-        size = [out_size(n, 1, 2, "SAME") for n in size]
+    for cell in cells:
+        size = [out_size(n, 1, 2, "SAME") if cell.reduction else n for n in size]
     head = tpl.Copy().Set(name="auxiliary_head", num_outputs=3)
     head.classifier.Set(image_shape=size, norm_tpl=stem.norm_tpl.Copy())
     return head

@@ -103,7 +103,7 @@ class ModelTracer:
         self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
-        """Traces the model for micro-batches of b rows, and counts flops if told.
+        """Traces the model for micro-batches of b rows, and can count flops.
 
         Raises:
             UserValueError: if a cell cannot be traced.
