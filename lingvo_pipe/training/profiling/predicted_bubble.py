@@ -127,9 +127,7 @@ def _bubble_fraction(shard: Timeline, spec: PipelineSpec, prologue: float) -> fl
     return (idle + prologue * (num_devices - 1)) / total if total else 0.0
 
 
-def _stage_costs(
-    pipeline: PipeliningLayer, stage: int, flops: list[float]
-) -> StageCosts:
+def _stage_costs(pipeline: PipeliningLayer, stage: int, flops: list[int]) -> StageCosts:
     cells = [i for i in range(len(flops)) if pipeline.stage_of_cell(i) == stage]
     policy = pipeline.params.recompute
     recomputed = policy if isinstance(policy, (list, tuple)) else cells
