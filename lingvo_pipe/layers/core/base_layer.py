@@ -286,15 +286,11 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Returns NestedMap(flops, out_shapes) of a forward pass in training.
+        """Returns NestedMap(flops, out_shapes) of a traced forward pass in training.
 
-        Traces a layer of these params for inputs of these shapes. A multiply-add counts
-        as two flops. A shape is a tuple of integers, of floating-point numbers or, if
-        the layer refuses them, int32; or a tf.TensorSpec. As in Lingvo, a class may
-        define the method to give other flops.
-
-        Raises:
-            ValueError: if the layer cannot be traced for these inputs.
+        Shapes are tf.TensorSpecs, or tuples of integers: of floating-point numbers or,
+        if the layer refuses them, int32. As in Lingvo, a class may give other flops.
+        Raises ValueError if the layer does not take the inputs.
         """
         from lingvo_pipe.layers.core.model_size import traced_meta
 
