@@ -86,7 +86,7 @@ def test_macs_are_those_of_an_example(splits, micro_batches):
     products = [m * n for m, n in sizes]
     assert [macs(row) for row in rows] == products
     flops = sum(2 * m * n + n for m, n in sizes)
-    assert re.search(rf"\nMACs: {sum(products)} [^\d\n]*\b{flops} flops\n", text)
+    assert re.search(rf"\nMACs: {sum(products)} [^\d\n]*\b{flops:,} flops\n", text)
 
 
 @pytest.mark.parametrize(
