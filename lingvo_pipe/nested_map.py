@@ -281,8 +281,8 @@ def _get_step(node: Any, step: int | str, key: str) -> Any:
     if isinstance(node, dict):
         if step in node:
             return node[step]
-        expected = f"one of {', '.join(map(str, node))}"
-        raise errors.UserKeyError(path=key, expected=expected, got=step)
+        expected = f"one of {', '.join(map(str, node)) or 'no keys'}"
+        raise errors.UserKeyError(path=key, expected=expected, got=step, names=node)
     raise _leads_nowhere(errors.UserTypeError, node, key)
 
 

@@ -25,27 +25,16 @@ def pytest_collection_finish() -> None:
         devices.initialize_devices(8)
 
 
-class _Garbage:
-    """A collection after each GB by which the process grows, for graphs are large."""
-
-    _GROWTH = 1 << 30
-
-    def __init__(self) -> None:
-        self._before = 0
-
-    def collect(self) -> None:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        if pages * resource.getpagesize() > self._before + self._GROWTH:
-            gc.collect()
-            self._before = pages * resource.getpagesize()
-
-
-_garbage = _Garbage()
+_collected_at = 0  # The process's bytes at the last collection.
 
 
 def pytest_runtest_logfinish() -> None:
-    """Frees what tests have left behind."""
-    _garbage.collect()
+    """Frees what tests have left behind, after each GB by which the process grows."""
+    global _collected_at
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    if (num_bytes := pages * resource.getpagesize()) > _collected_at + 2**30:
+        gc.collect()
+        _collected_at = num_bytes
 
 
 @pytest.fixture(autouse=True, scope="session")

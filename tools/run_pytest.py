@@ -6,6 +6,7 @@ It fails if no test is collected, or if pytest does not report success.
 import atexit
 import itertools
 import os
+import resource
 import sys
 import threading
 from collections import Counter
@@ -102,6 +103,8 @@ def _end(code: int) -> None:
     """Ends the process as Python does, without the second to clear TensorFlow."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    print(f"\nCPU seconds: {sum(u.ru_utime + u.ru_stime for u in usages):.1f}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -13,6 +13,8 @@ _USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
 _REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback", "allow_foreign_logdir"}
 _FLAGS_OF_WORKERS = {"job", "cluster", "cluster_spec", "task", "traceback"}
 _FLAGS_OF_WORKERS |= {"listen_on_all_addresses"}
+# What absl's flags for logging ask for, and get.
+_LOGGING_FLAGS = {"logtostderr", "alsologtostderr", "verbosity"}
 _MAX_SECONDS = 1e9
 _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
@@ -26,6 +28,7 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
             got=" ".join(argv[1:]),
             hint="--help shows all flags.",
         )
+    _check_logging_flags()
     for name in ("logdir", "data_dir"):
         check_local(f"--{name}", FLAGS[name].value or "")
     _check_seconds()
@@ -50,6 +53,19 @@ def _refuse(flag: str, foreign: Iterable[str], reason: str = "") -> None:
             path=f"{flag}={FLAGS[flag.strip('-')].value}",
             expected=f"no {' and no '.join(wrong)}{reason}",
         )
+
+
+def _check_logging_flags() -> None:
+    """Refuses flags that absl defines and nothing here uses, such as --log_dir."""
+    for flag in FLAGS.flags_by_module_dict().get("absl.logging", ()):
+        if flag.present and flag.name not in _LOGGING_FLAGS:
+            raise UserValueError(
+                path="arguments",
+                expected="flags of the trainer",
+                got=flag.name,
+                names=our_flags(),
+                hint="--help shows all flags.",
+            )
 
 
 def _check_seconds() -> None:
@@ -83,7 +99,9 @@ def _check_job() -> None:
         reason = ", since the file is translated once"
         _refuse("--input_file", ("split", "follow_seconds"), reason)
     else:
-        reason = ", since there is no --input_file to translate"
+        reason = ", since no --input_file is translated"
+        if FLAGS.input_file:
+            reason = ", since only --job=decoder translates a file"
         _refuse("--job", _FILE_FLAGS, reason)
     if FLAGS.follow_seconds is not None:
         reason = ", since it uses each new checkpoint"

@@ -63,8 +63,11 @@ class UserError(Exception):
 
     def within(self, path: str) -> UserError:
         """Returns this error about something inside of `path`, "PATH.<this path>"."""
+        joined = f"{path}.{self.path}" if self.path else path
+        if not self.expected:
+            return type(self)(f"{path}.{self}", path=joined)
         fields = {"expected": self.expected, "got": self.got, "hint": self.hint}
-        return type(self)(path=f"{path}.{self.path}", **fields)
+        return type(self)(path=joined, **fields)
 
     def _sentence(self) -> str:
         """Returns what is wrong, by the fields."""
@@ -72,7 +75,9 @@ class UserError(Exception):
         if self.got is _NOTHING:
             return f"{subject}expected {self.expected}."
         comma = ";" if "," in self.expected else ","
-        return f"{subject}expected {self.expected}{comma} got {shown(self.got)}."
+        got = shown(self.got)
+        got = got.rstrip(".") if isinstance(self.got, Words) else got
+        return f"{subject}expected {self.expected}{comma} got {got}."
 
 
 class UserValueError(UserError, ValueError):
@@ -150,7 +155,7 @@ def raise_problems(problems: Sequence[UserError | str], hint: str = "") -> None:
     text = "; ".join(str(problem).removesuffix(".") for problem in problems)
     error = UserValueError(text if text.endswith("?") else f"{text}.", hint=hint)
     error.problems = tuple(p for p in problems if isinstance(p, UserError))
-    if len(error.problems) == 1:
+    if len(problems) == len(error.problems) == 1:
         only = error.problems[0]
         error.path, error.expected, error.got = only.path, only.expected, only.got
         error.hint = only.hint or hint
@@ -163,7 +168,8 @@ def shown(value: Any) -> str:
         text = f"{cls.__name__}.Params()"
     elif type(value) in (list, tuple):
         items = ", ".join(map(shown, value))
-        text = f"[{items}]" if isinstance(value, list) else f"({items})"
+        comma = "," if len(value) == 1 else ""
+        text = f"[{items}]" if isinstance(value, list) else f"({items}{comma})"
     else:
         text = repr(value)
     is_long = len(text) > _MAX_SHOWN and not isinstance(value, Words)

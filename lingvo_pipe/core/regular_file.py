@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from lingvo_pipe.core.errors import UserDamageError, UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserError, UserValueError, Words
 
 # Errors of something else in a file's place, or of its permissions.
 _IN_THE_WAY = (
@@ -31,9 +31,15 @@ _PUT_BACK = "Put back a copy, or use another --logdir."
 def damaged(
     path: Path, expected: str, got: object, hint: str = _PUT_BACK
 ) -> UserDamageError:
-    """Returns the error of a file whose content is not as expected."""
-    text = str(got)[:60]
-    return UserDamageError(path=str(path), expected=expected, got=text, hint=hint)
+    """Returns the error of a file whose content is not as expected.
+
+    Of an error, the value that it is about is shown.
+    """
+    if isinstance(got, Exception):
+        got = Words(got.got if isinstance(got, UserError) else got)
+    text = got if isinstance(got, Words) else str(got)
+    shown = type(text)(text[:60])
+    return UserDamageError(path=str(path), expected=expected, got=shown, hint=hint)
 
 
 def open_file(path: Path, mode: str) -> IO[Any]:

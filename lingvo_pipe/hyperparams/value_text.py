@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import templates
 from lingvo_pipe.hyperparams.fields import Fields
 from lingvo_pipe.hyperparams.frozen_values import FrozenDict, FrozenList, as_plain
@@ -139,7 +139,8 @@ def infer_value(text: str) -> Any:
             if number is not complex or _COMPLEX.search(text):
                 return number(text)
     if not text:
-        raise UserValueError(expected="a value, or '' for an empty string", got=text)
+        nothing = Words("nothing")
+        raise UserValueError(expected="a value, or '' for an empty string", got=nothing)
     return _read_str(text)
 
 

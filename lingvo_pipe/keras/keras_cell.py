@@ -250,7 +250,7 @@ def _made(
         outputs = private_names.run_operation(call.operation, training, args, kwargs)
     except ValueError as error:  # For an unknown number of examples it has run.
         raise UserValueError(
-            f"{path}: {error}",
+            f"{path}: {error}\n",
             path=path,
             hint="It must take any number of examples. If it merges them with another "
             "dimension, choose num_micro_batches so that it can do so in each.",

@@ -90,7 +90,7 @@ class LossAndMetrics:
         Raises:
             ValueError: if masks depend on weights or on random numbers.
         """
-        if num_micro_batches == 1 or len(private_names.flat_losses(self._loss)) == 1:
+        if num_micro_batches == 1 or len(private_names.flat_losses(self._loss)) <= 1:
             return None
         divisors: list[tf.Tensor | None] = []
 

@@ -72,7 +72,7 @@ def check_model(model: Any) -> None:
         hint = (
             "Write it as keras.Model(inputs, outputs), with what call does in layers."
         )
-        if type(model).__name__ == "PipelinedModel":
+        if "PipelinedModel" in [cls.__name__ for cls in type(model).__mro__]:
             hint = "Give the plain model, its attribute `model`."
         raise UserValueError(
             path=path,

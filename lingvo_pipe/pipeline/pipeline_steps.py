@@ -146,7 +146,7 @@ class PipelineSteps:
 
 
 def _check_independent(pipeline: PipeliningLayer) -> None:
-    num_batch_shards = pipeline.spec.layout.num_batch_shards
+    p, num_batch_shards = pipeline.params, pipeline.spec.layout.num_batch_shards
     stages: dict[Any, int] = {}
     shared = {
         path
@@ -157,14 +157,14 @@ def _check_independent(pipeline: PipeliningLayer) -> None:
     }
     rules = (
         (
-            "num_batch_shards",
+            "num_replicas" if p.num_batch_shards is None else "num_batch_shards",
             "1, since each stage updates its weights by itself",
             num_batch_shards if num_batch_shards > 1 else None,
         ),
         (
             "before_tpl",
             "no layers, which would be in no stage",
-            pipeline.params.before_tpl,
+            p.before_tpl,
         ),
         ("tied", "no weights of several stages", sorted(shared)),
     )
@@ -174,5 +174,5 @@ def _check_independent(pipeline: PipeliningLayer) -> None:
                 path=f"{pipeline.path}.{name}",
                 expected=expected,
                 got=got,
-                hint="Or train one step at a time: task.train.steps_per_loop=1.",
+                hint="Or train one step at a time, by task.train.steps_per_loop=1.",
             )

@@ -71,8 +71,9 @@ def _check(p: InstantiableParams, path: str) -> None:
     for name, number in p.slices.items():
         if name not in max_slices:
             cell_path = _by_cell_name(name, p.cell_tpl)
-            names = can_be_cut if cell_path not in max_slices else []
-            hint = "" if names else f"Did you mean {cell_path!r}?"
+            is_known = cell_path in max_slices
+            names = [] if is_known else can_be_cut
+            hint = f"Did you mean {cell_path!r}?" if is_known else ""
             add(
                 "a cell, or a part of one, that can be cut",
                 name,

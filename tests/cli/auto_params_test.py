@@ -169,16 +169,19 @@ def test_a_runs_params_import_nothing_and_keep_their_types(
     assert now != before
     params_path.write_text(now, encoding="utf-8")
     directory = RunDirectory(tmp_path, NAME)
-    with fails(UserDamageError, path=str(params_path)):
+    with fails(UserDamageError, path=str(params_path)) as info:
         extract_from_run(model(**AUTO).task.pipeline, lambda: directory, None)
+    assert info.value.expected.startswith(f"task.pipeline.{name} of type ")
     assert "evil" not in sys.modules
 
 
 def test_a_param_that_is_missing_in_a_run_is_named(tmp_path: Path) -> None:
     RunDirectory(tmp_path, NAME).write_params("a : 1\n")
     directory = RunDirectory(tmp_path, NAME)
-    with fails(UserDamageError, path=str(tmp_path / "params.txt"), got="no value"):
+    path, expected = tmp_path / "params.txt", "task.pipeline.num_micro_batches of type "
+    with fails(UserDamageError, path=str(path), got="no value") as info:
         AutoParams(model(**AUTO).task.pipeline, lambda: directory)
+    assert info.value.expected.startswith(expected)
 
 
 def test_where_nothing_is_auto_no_run_is_opened() -> None:

@@ -123,7 +123,7 @@ REFUSED = [
     (dict, "type/..x/A", "..x/A"),
     (None, "type/no_such/A", "no_such"),
     (None, "x (enum) : BLUE", "BLUE"),
-    (None, "", ""),
+    (None, "", "nothing"),
     (Params(), "x", "x"),
     (Params(), "params(a) b", "params(a) b"),
 ]

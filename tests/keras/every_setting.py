@@ -116,7 +116,7 @@ def _of(module: Any, name: str) -> Any:
 
 
 def _case(loss: Any = "mse", optimizer: Any = None, **model: Any) -> Case:
-    """Returns a case of numbers; the optimizer is made anew for each training."""
+    """Returns a case of numbers, with a new optimizer for each training."""
     make_optimizer = optimizer or (lambda: keras.optimizers.SGD(0.05, 0.9))
     return Case(
         lambda: _model(**model),

@@ -28,7 +28,7 @@ from tests.support.cases import exhaustive
 def _train(
     name: str, batch_size: int = 8, optimizer: str = "adam", **options: Any
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Trains a model for six steps; by plain Keras if there are no options.
+    """Trains a model for six steps, by plain Keras if there are no options.
 
     Returns variables, losses and metrics, and predictions.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -179,7 +180,7 @@ _LAYERS: dict[str, tuple[Callable[[], list[Any]], str]] = {
         lambda: [_Layer(lambda _, x: x + keras.random.normal(keras.ops.shape(x)))],
         _LAYER,
     ),
-    "writing": (lambda: [_Layer(_scaled)], "variable"),
+    "writing": (lambda: [_Layer(_scaled)], "variable .*scale"),
     "another variable": (
         lambda: [_Layer(lambda layer, x: x * layer.number, number=tf.Variable(2.0))],
         _LAYER,
@@ -196,7 +197,7 @@ _LAYERS: dict[str, tuple[Callable[[], list[Any]], str]] = {
             layers.RepeatVector(2),
             layers.TimeDistributed(layers.BatchNormalization()),
         ],
-        "variable",
+        "variable .*moving",
     ),
 }
 
@@ -209,7 +210,7 @@ def test_a_layer_that_would_differ_by_micro_batch(name: str) -> None:
     make, path = _LAYERS[name]
     with fails() as info:
         _fit(layers.Dense(4), *make())
-    assert info.value.path.startswith(path)
+    assert re.match(path, info.value.path)
 
 
 def test_a_loss_of_weights_that_are_trained() -> None:

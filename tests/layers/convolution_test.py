@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from lingvo_pipe.layers.convolution import (
     PoolingLayer,
     SeparableConv2DLayer,
 )
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from tests.support.errors import fails
 
@@ -192,3 +194,37 @@ def test_dense_layers(has_bias: bool, activation: str, shape: Any) -> None:
 def test_a_window_must_fit(params: InstantiableParams) -> None:
     with fails(got="float32 [1, 5, 2, 1]"):
         params.cls.FPropMeta(params, (1, 5, 2, 1))
+
+
+@pytest.mark.parametrize("num_rows", [None, 2])
+def test_a_gradient_of_pooling_stashes_the_images_alone(num_rows: int | None) -> None:
+    p = PoolingLayer.Params().Set(name="pool", window_shape=[2, 2])
+    with tf.Graph().as_default() as graph, ForwardContext(num_rows=num_rows):
+        images = tf.compat.v1.placeholder(tf.float32, [2, 4, 4, 3])
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            pooled = p.Instantiate().FPropDefaultTheta(images)
+        tape.gradient(pooled, images)
+    operations = graph.get_operations()
+    (gradient,) = [op for op in operations if op.type == "MaxPoolGrad"]
+    of_forward_pass, again = [op for op in operations if op.type == "MaxPool"]
+    assert gradient.inputs[1].op is again
+    assert again is not of_forward_pass
+
+
+def test_pooling_in_training_can_be_saved_outside_of_pipelines(tmp_path: Path) -> None:
+    """Once TensorFlow could not trace its gradient."""
+    module = tf.Module()
+    layer = PoolingLayer.Params().Set(name="pool", window_shape=[2, 2]).Instantiate()
+    spec = tf.TensorSpec([2, 4, 4, 3])
+    module.pool = tf.function(layer.FPropDefaultTheta, input_signature=[spec])
+    tf.saved_model.save(module, str(tmp_path))
+    images = tf.random.stateless_uniform(spec.shape, [1, 2])
+    loaded = tf.saved_model.load(str(tmp_path)).pool
+    gradients = []
+    for pool in (layer.FPropDefaultTheta, loaded):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            total = tf.reduce_sum(pool(images) ** 2)
+        gradients.append(tape.gradient(total, images))
+    np.testing.assert_array_equal(*gradients)

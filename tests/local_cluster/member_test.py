@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+import pytest
 
 from lingvo_pipe.fault_tolerance.worker_status import Answer, WorkerQuestions
 from lingvo_pipe.tools.local_cluster.member import Worker
+
+
+@pytest.fixture(autouse=True)
+def _ended_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ends each process that a worker starts."""
+    start, processes = Worker.start, []
+
+    def noted_start(worker: Worker) -> None:
+        start(worker)
+        processes.append(worker.process)
+
+    monkeypatch.setattr(Worker, "start", noted_start)
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 class Replies(WorkerQuestions):

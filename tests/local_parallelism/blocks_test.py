@@ -68,5 +68,5 @@ def test_invalid_chunks_are_refused(arguments: tuple, got: Any) -> None:
 
 
 def test_unknown_schemes_are_refused() -> None:
-    with fails():
+    with fails(path="scheme", got="greedi"):
         make_blocks("greedi", 4)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -162,16 +163,22 @@ def test_an_operation_that_fails_is_found(num_stages: int) -> None:
         layer.Diagnose(layer.vars, *batch, loss_fn)
 
 
-def test_a_gradient_through_metrics_is_refused() -> None:
+@pytest.mark.parametrize("prologue", [0, 3])
+@pytest.mark.parametrize("values", ["theta", "vars"])
+def test_a_gradient_through_metrics_is_refused(values: str, prologue: int) -> None:
     """It would be None, or wrong."""
-    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    before, cells = state_cells()[:prologue], state_cells()[prologue:]
+    layer = pipeline(cells, 2, 2, before_tpl=before)
+    inputs, targets = state_batch(4)
+    weight = [*layer.vars.before, *layer.vars.cells][1].dense.w
     step = tf.constant(0, tf.int64)
     with ForwardContext(step=step), tf.GradientTape(persistent=True) as tape:
-        metrics = layer.ComputeMetrics(layer.theta, inputs, targets, loss_fn)
-        trained = layer.ComputeGradients(layer.theta, inputs, targets, loss_fn)
+        theta = getattr(layer, values)
+        metrics = layer.ComputeMetrics(theta, inputs, targets, loss_fn)
+        trained = layer.ComputeGradients(theta, inputs, targets, loss_fn)
     for result in (metrics.loss[0], trained.metrics.loss[0]):
-        with fails():
-            tape.gradient(result, layer.vars.cells[1].dense.w)
+        with pytest.raises(UserValueError, match="^ComputeMetrics.*ComputeGradients"):
+            tape.gradient(result, weight)
 
 
 def test_stages_of_equal_cells_keep_their_own_statistics() -> None:

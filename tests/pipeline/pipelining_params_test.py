@@ -124,7 +124,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"num_batch_shards": 7}, "num_micro_batches"),
     ({"stages_per_device": 3}, "stages_per_device"),
     *(
-        ({"stages_per_device": 2, "splits": 4, "schedule": name}, "schedule")
+        ({"stages_per_device": 2, "splits": 4, "schedule": name}, "stages_per_device")
         for name in ("gpipe", "1f1b", "zero_bubble")
     ),
     ({"devices": ["cpu:0", "cpu:0"], "splits": 2}, "devices"),
@@ -163,9 +163,8 @@ def test_a_wrong_value_is_refused(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(("params", "name"), REFUSED)
 def test_values_that_do_not_fit_are_refused(params: dict[str, Any], name: str) -> None:
-    with fails() as info:
+    with fails(path=f"pipe.{name}"):
         _params(**params).Instantiate()
-    assert str(info.value).startswith(f"pipe.{name}: ")
 
 
 @pytest.mark.parametrize(

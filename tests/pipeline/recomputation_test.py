@@ -91,7 +91,7 @@ def test_a_file_with_recomputation_keeps_it(tmp_path: Path, schedule: str) -> No
         assert layout.schedule == FILES[schedule]
         assert layout.recomputed == [i in cells for i in range(NUM_CELLS)]
     for policy in POLICIES:
-        with fails(path="pipe.schedule"):
+        with fails(path="pipe.recompute", got=policy):
             _layout(tmp_path, schedule, recompute=policy)
 
 

@@ -71,6 +71,6 @@ def installed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def replace_times(monkeypatch: pytest.MonkeyPatch, seconds: Callable[..., Any]) -> None:
-    """Replaces the times of cells by those of a function, and runs no real steps."""
+    """Takes the times of cells from a function, and runs no real steps."""
     monkeypatch.setattr(measured_models, "measured_seconds", seconds)
     monkeypatch.setattr(measured_models, "measured_correction", lambda *_: Correction())

@@ -106,6 +106,7 @@ def test_pure_modules_import_no_tensorflow() -> None:
     found = subprocess.run(
         [sys.executable, "-B", "-c", _FIND_FRAMEWORK, *modules],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
         check=True,
         stdout=subprocess.PIPE,
         text=True,

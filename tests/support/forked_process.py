@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import json
@@ -174,4 +175,12 @@ def _server() -> tuple[str, subprocess.Popen[str]]:
     assert server.stdout is not None
     if server.stdout.readline() != "ready\n":
         raise RuntimeError("The server of forks did not start; see standard error.")
+    atexit.register(_end_server, server)
     return path, server
+
+
+def _end_server(server: subprocess.Popen[str]) -> None:
+    """Waits for the server, whose CPU time then counts as this process's."""
+    assert server.stdin is not None
+    server.stdin.close()
+    server.wait()

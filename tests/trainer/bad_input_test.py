@@ -32,9 +32,17 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([*TRAIN, "--data_dir=s3://data"], ["error: --data_dir: ", "'s3://data'"]),
     ([NEW, "--modle=x"], ["'modle'", "mode, model"]),
     ([*TRAIN, "--max_step=3"], ["'max_step'", "max_steps"]),
+    (
+        [*TRAIN, "--log_dir=x"],
+        ["error: arguments: ", "got 'log_dir'", "'logdir'", "--help"],
+    ),
     ([NEW, "--mode=nonsense"], ["--mode=nonsense", "train", "inspect_model"]),
     ([*TRAIN, "--max_steps=ten"], ["--max_steps=ten: ", "--help"]),
     ([*TRAIN, "--profile_step=2"], ["error: --profile_step: ", "got 2"]),
+    (
+        [*TRAIN, "--profile_step=9", "--max_steps=8"],
+        ["error: --profile_step: ", "got 9", "8"],
+    ),
     (
         [*TRAIN, "--profile_step=9", "--mode=inspect_model"],
         ["error: --mode=inspect_model: expected no --profile_step"],
@@ -71,8 +79,8 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([*TRAIN, "--devices=two"], ["'two'", "cpu:0,cpu:1"]),
     ([*TRAIN, "--devices=cpus:1"], ["'cpus:1'", "cpu:1"]),
     ([*TRAIN, "--devices=worker:0/cpu:0"], ["'worker:0/cpu:0'", "--cluster="]),
-    ([*TRAIN, "--devices=0"], ["0", "cpu:0,cpu:1"]),
-    ([*TRAIN, "--devices=cpu:1,cpu:1"], ["'cpu:1'", "twice"]),
+    ([*TRAIN, "--devices=0"], ["--devices", "4096", "got 0"]),
+    ([*TRAIN, "--devices=cpu:1,cpu:1"], ["'cpu:1'", "once"]),
     ([*TRAIN, "--devices=gpu:0"], ["gpu:0", "cpu:0"]),
     ([*TRAIN, "--devices=99"], ["error: task.pipeline.splits: ", "99"]),
     ([*TRAIN, SPEC, "--devices=cpu:0"], ["'cpu:0'", "--devices=2"]),
@@ -102,7 +110,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ),
     (
         _override("task.pipeline.cell_tpl (int) : 3"),
-        ["error: task.pipeline.cell_tpl: ", "3"],
+        ["error: task.pipeline.cell_tpl: ", "got 3"],
     ),
     (
         _override("task.pipeline.schedule : nowhere.csv"),
@@ -123,7 +131,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         [*TRAIN, "--data_dir=.", "--dataset=holidays"],
         ["dataset", "'holidays'", "train/CLASS/IMAGE.jpg"],
     ),
-    (_override("input.batch_size : 0"), ["batch_size", "0"]),
+    (_override("input.batch_size : 0"), ["batch_size", "got 0"]),
     (
         _override("input.batch_size : 3"),
         ["error: task.pipeline.num_micro_batches: ", "3", "got 4"],
@@ -139,7 +147,10 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     ([DIGITS, "--logdir=other"], ["error: --logdir: ", f"--model={OTHER}"]),
     ([DIGITS, "--logdir=linked"], ["error: --logdir: ", "--allow_foreign_logdir"]),
     *(
-        ([DIGITS, "--logdir=linked", "--allow_foreign_logdir", *more], ["--model="])
+        (
+            [DIGITS, "--logdir=linked", "--allow_foreign_logdir", *more],
+            ["linked", f"--model={OTHER}"],
+        )
         for more in ([], [REPORT], ["--job=evaler"])
     ),
 ]

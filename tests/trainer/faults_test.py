@@ -12,10 +12,12 @@ import pytest
 
 from tests.support.cases import exhaustive
 from tests.support.command_line import CommandLine, saved_variables
+from tests.trainer.translating_models import write_data
 
 STEPS, SAVED = 9, 4
 NUM_READABLE = 5  # Steps, while there is a file `faulty`.
-NO_ROOM = 1_000  # Bytes of a file, too few for a checkpoint.
+# By model the bytes of a file that are too few for a checkpoint.
+NO_ROOM = {"Images": 1_000, "Sentences": 100_000}
 _OFTEN = (
     "--model_params_override=task.train.report_interval_steps : 1; "
     "task.train.save_interval_steps : 2; task.eval.interval_steps : 4; "
@@ -26,9 +28,10 @@ _OFTEN = (
 def _train(
     folder: Path, name: str, steps: int, max_bytes: int | None = None
 ) -> tuple[int, str]:
-    """Returns the exit code and all output."""
+    """Runs the model that a folder is named for, and returns code and output."""
     trainer = CommandLine(folder).start_trainer(
-        "--model=mine.faulty_models.Images",
+        f"--model=mine.faulty_models.{folder.name}",
+        "--data_dir=.",
         f"--logdir={name}",
         f"--max_steps={steps}",
         _OFTEN,
@@ -38,12 +41,16 @@ def _train(
     return trainer.wait(), (folder / "output").read_text()
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has not failed, in a folder for others."""
-    folder = tmp_path_factory.mktemp("faults")
-    (folder / "mine").mkdir()
-    shutil.copy(Path(__file__).with_name("faulty_models.py"), folder / "mine")
+@pytest.fixture(scope="module", params=["Images", exhaustive("Sentences")])
+def whole(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Path:
+    """A run of a model that has not failed, in a folder for others."""
+    folder = tmp_path_factory.mktemp("faults") / request.param
+    (folder / "mine").mkdir(parents=True)
+    for file in ("faulty_models.py", "translating_models.py"):
+        shutil.copy(Path(__file__).with_name(file), folder / "mine")
+    write_data(folder)
     code, output = _train(folder, "whole", STEPS)
     assert code == 0, output
     return folder / "whole"
@@ -85,7 +92,7 @@ def test_an_input_that_raises_is_told_with_the_users_lines(whole: Path) -> None:
 def test_a_disk_that_takes_no_more_is_told(whole: Path, resumes: bool) -> None:
     name = f"disk_{resumes}"
     assert _train(whole.parent, name, SAVED)[0] == 0
-    code, output = _train(whole.parent, name, STEPS, NO_ROOM)
+    code, output = _train(whole.parent, name, STEPS, NO_ROOM[whole.parent.name])
     assert code == 1
     (line,) = output.partition("error: ")[2].splitlines()
     told = rf"'{os.strerror(errno.EFBIG)}'.*\bulimit\b.*\bcheckpoints\b"

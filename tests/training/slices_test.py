@@ -83,8 +83,11 @@ def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
     [
         (4, "1f1b", "always"),
         (4, "zero_bubble_v", "never"),
+        exhaustive(2, "dualpipe_v", "never"),
         exhaustive(4, "interleaved", "always"),
+        exhaustive(8, "interleaved_zero_bubble", "never"),
         exhaustive(3, "gpipe", "except_last"),
+        exhaustive(8, "1f1b", "always"),
         exhaustive(2, "zero_bubble", "never"),
         exhaustive([1, 2, 5, 14, 16], "gpipe", "never"),
     ],

@@ -93,4 +93,5 @@ def _by_path(layer: Any, sums: Any) -> dict[str, tf.Tensor]:
     paths = layer._tree(
         lambda x: {name: f"{x._path}/{name}" for name in x._accumulators}
     )
+    tf.nest.assert_same_structure(paths, sums)
     return dict(zip(tf.nest.flatten(paths), tf.nest.flatten(sums), strict=True))

@@ -102,8 +102,10 @@ class AuxiliaryOutputs:
         self._check_identifier(name)
         values = tf.convert_to_tensor(values)
         context = forward_context.current_context()
-        is_per_row = tf.TensorShape([context.num_rows]).is_compatible_with(values.shape)
-        if values.shape.rank != 1 or not is_per_row or not values.dtype.is_floating:
+        is_per_row = values.shape.rank == 1 and (
+            context.num_rows in (None, values.shape[0])
+        )
+        if not is_per_row or not values.dtype.is_floating:
             rows = context.num_rows or "b"
             raise UserValueError(
                 path=f"AddLoss {name!r} of {self._path}",

@@ -177,11 +177,9 @@ def check_key(name: Any, layer: Any) -> None:
     """Raises ValueError unless `name` can be a key of a NestedMap."""
     try:
         NestedMap.CheckKey(name)
-    except ValueError as error:
-        expected = "a key of a NestedMap as a part's name"
-        raise UserValueError(
-            path=layer.path, expected=expected, got=name, hint=str(error)
-        ) from None
+    except UserValueError as error:
+        expected = f"a part's name: {error.expected}"
+        raise UserValueError(path=layer.path, expected=expected, got=name) from None
 
 
 def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:

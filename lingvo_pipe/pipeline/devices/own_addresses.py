@@ -110,7 +110,7 @@ def unused_ports(number: int) -> list[int]:
     candidates = [
         port
         for ports in (range(_FIRST_PORT, first_system), range(first_system, _END_PORT))
-        for port in random.sample(ports, min(_MAX_TRIES, len(ports)))
+        for port in random.SystemRandom().sample(ports, min(_MAX_TRIES, len(ports)))
     ]
     unused: list[int] = []
     with contextlib.ExitStack() as stack:

@@ -19,9 +19,9 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.graph_gradient import custom_gradient
 from lingvo_pipe.core.nests import map_present, pack_present, present
 from lingvo_pipe.pipeline.devices.stage_devices import colocated_identity
-from lingvo_pipe.pipeline.execution.graph_gradient import custom_gradient
 from lingvo_pipe.pipeline.tracing.trace import differentiable, is_differentiable
 
 

@@ -36,7 +36,7 @@ class RunArguments(NamedTuple):
 
     @property
     def batch(self) -> list[Any]:
-        """The mini-batch's inputs and targets; an index is a value's number."""
+        """The mini-batch's inputs and targets, by the numbers of their values."""
         return present((self.inputs, self.targets))
 
     def map_stacked(self, function: Any) -> "RunArguments":

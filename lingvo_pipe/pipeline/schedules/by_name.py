@@ -161,11 +161,17 @@ def _from_file(
         ) from error
     sizes = schedule.num_devices, schedule.num_stages, schedule.num_micro_batches
     file_sizes, pipeline_sizes = (
-        Words("{} devices, {} stages and {} micro-batches".format(*numbers))
+        "{} devices, {} stages and {} micro-batches".format(*numbers)
         for numbers in (sizes, (num_devices, num_stages, num_micro_batches))
     )
     if file_sizes != pipeline_sizes:
-        raise UserValueError(path=path, expected=pipeline_sizes, got=file_sizes)
+        raise UserValueError(
+            path="schedule",
+            expected=f"a file for {pipeline_sizes}",
+            got=Words(f"{file_sizes} in {os.fspath(path)}"),
+        )
     if not schedule.has_backward:
-        raise UserValueError(path=path, expected="backward passes to train with")
+        raise UserValueError(
+            path="schedule", expected="backward passes to train with", got=path
+        )
     return schedule

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
     best_boundaries,
@@ -168,27 +168,18 @@ def _check_arguments(
     costs: Sequence[float], num_stages: int, traffic: Sequence[float]
 ) -> None:
     """Raises ValueError if a number is impossible."""
-    num_layers = len(costs)
-    problems = []
+    num_layers, problems = len(costs), []
+
+    def add(path: str, expected: str, got: Any) -> None:
+        problems.append(UserValueError(path=path, expected=expected, got=got))
+
     if num_stages not in range(1, num_layers + 1):
-        problems.append(
-            f"expected 1 to {num_layers} stages (one per layer), got {num_stages!r}. "
-            "Use fewer stages or devices."
-        )
+        add("splits", f"1 to {num_layers} stages (one per layer)", num_stages)
     for name, values in (("costs", costs), ("traffic", traffic)):
         if len(values) != num_layers:
-            problems.append(
-                f"{name}: expected a number for each of the {num_layers} layers, got "
-                f"{len(values)}."
-            )
-        wrong = ", ".join(
-            f"{value!r} for layer {i}"
-            for i, value in enumerate(values)
-            if not is_finite_number(value)
-        )
-        if wrong:
-            problems.append(
-                f"{name}: expected finite, non-negative numbers, got {wrong}."
-            )
-    if problems:
-        raise UserValueError(" ".join(problems))
+            add(name, f"a number for each of {num_layers} layers", list(values))
+        if wrong := {
+            i: value for i, value in enumerate(values) if not is_finite_number(value)
+        }:
+            add(name, "finite, non-negative numbers", wrong)
+    raise_problems(problems)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lingvo_pipe.core.checks import is_integer
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.pipeline.splitting.allowed_stages import FeasibleEnd
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 
@@ -39,17 +39,12 @@ def resolve_boundaries(
             of stages.
     """
     if is_auto(splits):
-        missing = []
-        if num_stages is None:
-            missing.append("The number of stages is missing: set devices.")
-        if costs is None:
-            missing.append("The costs are missing: set cell_costs, such as to flops.")
-        elif len(costs) != num_layers:
-            missing.append(f"Got {len(costs)} costs for {num_layers} layers.")
-        if missing or num_stages is None or costs is None:
+        if num_stages is None or costs is None or len(costs) != num_layers:
             raise UserValueError(
-                f"splits={_AUTO!r} balances the costs of the layers over a number of "
-                f"stages. {' '.join(missing)}"
+                path="splits",
+                expected=f"a number of stages and {num_layers} costs for {_AUTO!r}",
+                got=Words(f"{num_stages} stages and {costs and len(costs)} costs"),
+                hint="Set devices and cell_costs.",
             )
         return balanced_boundaries(costs, num_stages, traffic, feasible_end)
     if is_integer(splits):
@@ -58,16 +53,18 @@ def resolve_boundaries(
         check_boundaries(splits, num_layers)
         boundaries = [int(boundary) for boundary in splits]
     else:
-        is_text = isinstance(splits, str)
         raise UserValueError(
-            f"splits: expected a number of stages, a list of stage boundaries or "
-            f"{_AUTO!r}, got {splits!r}. "
-            + ("Write numbers without quotes." if is_text else "Set it to 1 for one.")
+            path="splits",
+            expected=f"a number of stages, a list of stage boundaries or {_AUTO!r}",
+            got=splits,
+            hint="Write numbers without quotes." if isinstance(splits, str) else "",
         )
     if num_stages is not None and len(boundaries) != num_stages:
         raise UserValueError(
-            f"splits: expected {num_stages} stages; {splits!r} makes {len(boundaries)}."
-            f" Set splits={num_stages}, or change the number of devices."
+            path="splits",
+            expected=f"{num_stages} stages",
+            got=splits,
+            hint=f"It makes {len(boundaries)}: change it, or the number of devices.",
         )
     return boundaries
 
@@ -88,10 +85,11 @@ def check_boundaries(boundaries: Sequence[Any], num_layers: int) -> None:
             problems.append(f"the last is {boundaries[-1]}")
     if problems:
         raise UserValueError(
-            "splits: expected stage boundaries, integers that ascend strictly up to "
-            f"the number of layers, {num_layers}; got {list(boundaries)!r}, where "
-            f"{', '.join(problems)}. For each stage give the number of layers, "
-            "each slice counted, up to and including it."
+            path="splits",
+            expected=f"boundaries that ascend up to the number of layers, {num_layers}",
+            got=Words(f"{list(boundaries)!r}, where {', '.join(problems)}"),
+            hint="For each stage give the number of layers, each slice counted, up to "
+            "and including it.",
         )
 
 

@@ -117,8 +117,8 @@ def _for_inputs(path: str, trace: Callable[..., Result], *args: Any) -> Result:
     except (TypeError, ValueError) as error:
         raise UserValueError(
             path=f"{path}.input_shapes",
-            expected="shapes, and input_dtypes, of inputs that the layers take",
-            hint=str(error),
+            expected="shapes of the first layer's inputs, which input_dtypes fit",
+            hint=f"A layer cannot be traced: {error}",
         ) from error
 
 
@@ -145,9 +145,11 @@ def _costs(
             passes = outside_graphs(measured_seconds, cells.layers, cells.specs, device)
         except tf.errors.OpError as error:
             raise UserValueError(
-                f"{path}.cell_costs: cannot measure a cell on {short_name(device)} on "
-                "synthetic inputs, numbers below 1 and integers of 0. "
-                f"{error.message} Set cell_costs to a number for each cell instead."
+                path=f"{path}.cell_costs",
+                expected=f"cells that run on {short_name(device)} on synthetic inputs, "
+                "numbers below 1 and integers of 0",
+                got=p.cell_costs,
+                hint=f"{error.message} Set cell_costs to a number for each cell.",
             ) from error
     else:
         return p.cell_costs, traffic

@@ -118,7 +118,9 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
         pipeline = single_stage.Instantiate()
     inputs = _input_specs(p, pipeline.fprop_dtype)
     if not present(inputs):
-        raise UserValueError("input_shapes: expected a shape for some input, got none.")
+        raise UserValueError(
+            path="input_shapes", expected="a shape for some input", got=p.input_shapes
+        )
     prologue_bytes = 0
     if p.before_tpl:
         context = CONTEXT_SPECS._replace(path_hash=None, loss_scale=None)
@@ -221,7 +223,7 @@ def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
     if not isinstance(dtypes, Mapping) or not set(dtypes) <= set(shapes):
         raise UserValueError(
             path="input_dtypes",
-            expected=f"None, or a map with keys of the inputs {sorted(shapes)}",
+            expected=f"None, or a map with keys of the inputs, {sorted(shapes)}",
             got=dtypes,
             hint="Write {'words': 'int32'}, for instance.",
         )

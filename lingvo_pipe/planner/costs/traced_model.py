@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.model_size import layer_sizes
@@ -163,19 +163,21 @@ def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models
 
 
 def _check_can_be_planned(task_params: InstantiableParams, path: str) -> None:
-    by_yourself = f"or set numbers and names in {path} yourself."
+    hint = f"Set numbers and names in {path} yourself."
     if task_params.pipeline.before_tpl:
         raise UserValueError(
-            f"{path}.before_tpl: expected no layers, because the planner only plans "
-            f"cells, got {len(task_params.pipeline.before_tpl)!r}. Put the "
-            f"layers into cell_tpl, {by_yourself}"
+            path=f"{path}.before_tpl",
+            expected="no layers, because the planner only plans cells",
+            got=Words(f"{len(task_params.pipeline.before_tpl)} layers"),
+            hint=f"Put the layers into cell_tpl. Or: {hint}",
         )
     if task_params.local.scheme != BACKPROPAGATION:
         raise UserValueError(
-            "task.local.scheme: expected one loss for the whole model, because the "
-            "planner does not plan blocks with local losses, got "
-            f"{task_params.local.scheme!r}. Set it to {BACKPROPAGATION!r}, "
-            f"{by_yourself}"
+            path="task.local.scheme",
+            expected=f"{BACKPROPAGATION!r}, because the planner does not plan blocks "
+            "with local losses",
+            got=task_params.local.scheme,
+            hint=hint,
         )
 
 

@@ -120,8 +120,8 @@ def _batch_size(tensors: Sequence[tf.TensorSpec], path: str) -> int:
     sizes = {x.shape[0] for x in tensors}
     if len(sizes) != 1 or None in sizes:
         raise UserValueError(
-            path=f"{path}'s samples",
-            expected="one known number of rows in dimension batch_dim",
+            path=path,
+            expected="samples with one known number of rows in dimension batch_dim",
             got=sorted(map(str, sizes)),
         )
     (size,) = sizes

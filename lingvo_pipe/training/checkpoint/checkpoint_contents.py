@@ -49,7 +49,7 @@ def raise_mismatches(checkpoint: str, problems: Sequence[str], remedy: str) -> N
         raise UserValueError(
             path=checkpoint,
             expected="the variables of the model",
-            got=Words("\n".join(["", *problems])),
+            got=Words("\n".join(["", *problems, ""])),
             hint=f"Use the params it was saved with, those in params.txt, or {remedy}.",
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.pipeline.execution.updating_in_place import updating_in_place
 from lingvo_pipe.schedule import BaseSchedule
@@ -143,11 +144,14 @@ def _make(
     accepted -= {"kwargs", "name", *fixed_arguments, *_PARAM_FOR}
     if unknown := sorted(set(p.arguments) - accepted):
         replacing = sorted({_PARAM_FOR[name] for name in unknown if name in _PARAM_FOR})
+        misspelled = set(unknown) - _PARAM_FOR.keys()
+        hints = [did_you_mean(name, accepted).strip() for name in sorted(misspelled)]
+        hints += [f"Set task.train.{name} instead." for name in replacing]
         raise UserValueError(
             path=f"{path}.arguments",
             expected=f"arguments of {p.name}, {sorted(accepted)}",
             got=unknown,
-            hint=" ".join(f"Set task.train.{name} instead." for name in replacing),
+            hint=" ".join(filter(None, hints)),
         )
     arguments = dict(p.Copy().arguments)
     if (inner := arguments.get("schedule")) is not None:

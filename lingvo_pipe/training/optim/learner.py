@@ -107,7 +107,7 @@ class Learner:
             raise UserValueError(
                 path="task.train",
                 expected=f"at most one of {' and '.join(_CLIPPINGS)}",
-                got="both",
+                got=Words("both"),
                 hint="Set one of them to 0.",
             )
         self._params = p

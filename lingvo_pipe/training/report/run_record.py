@@ -15,6 +15,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from lingvo_pipe.core import regular_file
+from lingvo_pipe.core.errors import Words
 from lingvo_pipe.hyperparams.literals import read_plain
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
@@ -45,7 +46,7 @@ def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
     """Returns all metrics by name, but no language pairs, on most splits first."""
     metrics_path = directory.path / FILE_NAME
     if any(steps_in(directory.checkpoints_path)) and not metrics_path.exists():
-        raise regular_file.damaged(metrics_path, "the run's metrics", "no file")
+        raise regular_file.damaged(metrics_path, "the run's metrics", Words("no file"))
     series: dict[str, list[Series]] = {}
     for path, origin in (
         (directory.path, ""),

@@ -8,6 +8,7 @@ without improvement        0      0      1      2      3  -> stops if patience i
 import contextlib
 import json
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,12 @@ def read_best(path: Path) -> dict[str, Any]:
     if record is None:
         return {}
     is_record = isinstance(record, dict) and is_count(record.get("step"), 0)
-    if not is_record or not all(map(is_number, record.values())):
+    if not is_record or not all(map(_is_comparable, record.values())):
         raise damaged(path, "step and value of the best evaluation", record, _HINT)
     return dict(record)
+
+
+def _is_comparable(value: Any) -> bool:
+    """Returns whether a value is a number that a float can hold, and not NaN."""
+    is_infinite = value in (-math.inf, math.inf)
+    return is_number(value) and (is_infinite or abs(value) <= sys.float_info.max)

@@ -21,6 +21,7 @@
 with other files but without it is refused.
 """
 
+import contextlib
 import fcntl
 import os
 import re
@@ -37,6 +38,8 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
+# As long as any path below the directory.
+_LONGEST_NAME = "x" * 100
 _FOLDERS = "checkpoints", "profile", "evaler", "export", "decoder", "train", "test"
 _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
@@ -161,7 +164,7 @@ class RunDirectory:
         for name in _FOLDERS:
             folder = self.path / name
             if os.path.lexists(folder) and not folder.is_dir():
-                raise regular_file.damaged(folder, "a folder", "a file")
+                raise regular_file.damaged(folder, "a folder", Words("a file"))
 
     def _check_writable(self) -> None:
         """Tries to write in the directory, or in the parent if it is still missing."""
@@ -169,7 +172,8 @@ class RunDirectory:
         while not os.path.lexists(existing):
             existing = existing.parent
         try:
-            self.path.exists()  # Raises for a name that is too long.
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(self.path / _LONGEST_NAME)  # The path may be too long.
             with tempfile.TemporaryFile(dir=existing):
                 pass
         except OSError as error:
@@ -211,7 +215,7 @@ def read_model_name(params_path: Path) -> str:
     header = _HEADER.match(regular_file.read_text(params_path) or "")
     if header is None:
         expected = "a first line '# model: NAME'"
-        raise regular_file.damaged(params_path, expected, "none")
+        raise regular_file.damaged(params_path, expected, Words("none"))
     return header[1]
 
 
@@ -219,7 +223,7 @@ def check_params_present(logdir: Path) -> None:
     """Raises ValueError if a directory with checkpoints has no `params.txt`."""
     params_path = logdir / "params.txt"
     if (logdir / "checkpoints").is_dir() and not params_path.exists():
-        raise regular_file.damaged(params_path, "the run's params", "no file")
+        raise regular_file.damaged(params_path, "the run's params", Words("no file"))
 
 
 def _check_own(path: Path) -> None:

@@ -69,6 +69,6 @@ def _read_word(text: str, is_in_dict: bool) -> str:
     is_quoted = RAW_QUOTED.fullmatch(text)
     word = str(read_plain(text.replace("\n", "\\n"))) if is_quoted else text
     may_name = "/" in word or "(" in word
-    if may_name and not is_quoted or is_in_dict and "/" in word:
+    if (may_name and not is_quoted) or (is_in_dict and "/" in word):
         raise ValueError(word)
     return word

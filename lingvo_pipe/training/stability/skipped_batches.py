@@ -83,7 +83,9 @@ def _read(path: Path) -> list[tuple[int, int]]:
         entries = [(r["after_step"], r["num_batches"]) for r in records]
     except (TypeError, LookupError):
         entries = [(-1, 0)]
-    is_possible = all(is_count(s, 0) and is_count(n) for s, n in entries)
+    is_possible = all(
+        is_count(s, 0) and is_count(n) and s + n < 2**62 for s, n in entries
+    )
     if not is_possible or entries != sorted(entries, key=lambda entry: entry[0]):
         expected = "a list of after_step, ascending, and num_batches, at least 1"
         raise damaged(path, expected, records)

@@ -8,14 +8,18 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.nested_map import NestedMap
 
+# Numbers in a batch: 32 GiB of them.
+_MAX_NUMBERS = 2**33
+
 
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
     """Returns the unread batches of an input's method.
 
     Raises:
         TypeError: unless they are a data set of NestedMaps.
-        ValueError: if the data set is empty.
+        ValueError: if the data set is empty, or a batch is too large.
     """
+    _check_size(data)
     path = f"{type(data).__name__}.{method}"
     batches = getattr(data, method)()
     spec = getattr(batches, "element_spec", None)
@@ -54,4 +58,15 @@ def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
             expected="finite weights of at least 0 for a batch's examples",
             got=float(wrong[0]),
             hint=f"{wrong.size} of {values.size} are wrong. 0 leaves an example out.",
+        )
+
+
+def _check_size(data: Any) -> None:
+    specs = tf.nest.flatten(getattr(data, "element_spec", None))
+    size = sum(spec.shape.num_elements() or 0 for spec in specs if spec is not None)
+    if size > _MAX_NUMBERS:
+        raise UserValueError(
+            path="input.batch_size",
+            expected=f"batches of at most {_MAX_NUMBERS:,} numbers",
+            got=Words(f"{size:,} in {data.params.batch_size:,} examples"),
         )

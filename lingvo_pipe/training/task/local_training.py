@@ -51,8 +51,8 @@ def with_local_losses(
         )
     try:
         blocks = make_blocks(local.scheme, len(p.pipeline.cell_tpl), local.chunks)
-    except ValueError as error:
-        raise UserValueError(f"task.local.{error}", path="task.local") from error
+    except UserValueError as error:
+        raise error.within("task.local") from error
     if len(blocks) == 1:
         if local.head is not None:
             raise UserValueError(

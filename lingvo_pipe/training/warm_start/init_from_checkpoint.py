@@ -103,11 +103,16 @@ def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
     try:
         if prefix == str(path):
             reader = checkpoint_files.read_through(prefix)
-        elif newest := checkpoint_files.read_newest(Path(prefix).parent, log, hint):
+        else:
+            newest = checkpoint_files.read_newest(Path(prefix).parent, log, hint)
+            assert newest is not None  # There was a prefix.
             prefix, reader = newest.prefix, newest.reader
     except UserDamageError as error:  # Of the other run.
-        expected, got = "an undamaged checkpoint", Words(f"{prefix}: {error}")
-        raise UserValueError(path=PARAM, expected=expected, got=got) from error
+        got = Words(f"{error.path or prefix} with {error.got}")
+        expected = "an undamaged checkpoint"
+        raise UserValueError(
+            path=PARAM, expected=expected, got=got, hint=hint
+        ) from error
     stored = stored_variables(reader)
     if "global_step" not in stored:
         got = Words(f"{prefix}, which is another program's: {sorted(stored)[:3]}")
@@ -126,7 +131,7 @@ def _check(source: _Source, variables: Mapping[str, tf.Variable]) -> None:
         raise UserValueError(
             path=PARAM,
             expected=f"variables of the same shape and dtype in {source.prefix}",
-            got=Words("\n".join(["", *problems])),
+            got=Words("\n".join(["", *problems, ""])),
             hint="Correct the formats, or exclude variables by an expression in the "
             f"second list, such as {re.escape(layer) + '/'!r}.",
         )

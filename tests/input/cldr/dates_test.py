@@ -64,7 +64,7 @@ def in_hours(start, end, locale):
     return format_interval(start, end, "hm" if has_halves else "Hm", locale=locale)
 
 
-# The same by Babel, of a kind and its number among those of the name.
+# By kind and number of a format: the function of Babel that writes it.
 BABEL = {
     ("date", 0): lambda value, locale: format_date(date(*value), "long", locale),
     ("date", 1): lambda value, locale: format_date(date(*value), "full", locale),

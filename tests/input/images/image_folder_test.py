@@ -91,3 +91,12 @@ def test_what_is_no_image_folder_is_refused(tmp_path, files, split, path, got):
         (root / file).touch()
     with fails(path=path, got=got.replace("ROOT", str(root))):
         ImageFolder(str(root)).Open(split)
+
+
+def test_a_folder_of_classes_without_splits_is_told_from_others(tmp_path):
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "1.jpg").touch()
+    with fails(path="dataset", got=f"the file {tmp_path}/a/1.jpg") as info:
+        ImageFolder(str(tmp_path)).Open("train")
+    assert f"If {tmp_path}/a is a class, move that into" in info.value.hint

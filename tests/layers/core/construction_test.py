@@ -120,11 +120,16 @@ def test_init_must_call_base_layers_init() -> None:
         HastyLayer.Params().Set(name="root").Instantiate()
 
 
-@pytest.mark.parametrize("failing", [FCLayer.Params(), InstantiableParams()])
-def test_a_failed_child_leaves_no_parent_behind(failing: InstantiableParams) -> None:
+@pytest.mark.parametrize(
+    ("failing", "path"),
+    [(FCLayer.Params(), "root/one/w"), (InstantiableParams(), "cls")],
+)
+def test_a_failed_child_leaves_no_parent_behind(
+    failing: InstantiableParams, path: str
+) -> None:
     if "name" not in failing:
         failing.Define("name", "", "")
-    with pytest.raises(ValueError, match=r"root/one/w.*\[0, 0\]|cls: expected"):
+    with fails(path=path):
         built(lambda layer: layer.CreateChild("one", failing))
     assert leaf(name="next").Instantiate().parent is None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -46,10 +48,10 @@ def test_chains_of_ties_are_refused() -> None:
         _create({"a/w": "b/w", "b/w": "a/w"})
 
 
-@pytest.mark.parametrize(
-    ("ties", "size"), [({"c/w": "a/w"}, 3), ({"a/w": "c/w"}, 3)]
-)  # In the second the weight was created earlier, as a/w.
-def test_weights_of_two_shapes_can_not_be_one(ties: dict[str, str], size: int) -> None:
+@pytest.mark.parametrize("ties", [{"c/w": "a/w"}, {"a/w": "c/w"}])
+def test_weights_of_two_shapes_can_not_be_one(ties: dict[str, str]) -> None:
+    """In the second case the weight was created earlier, as a/w."""
     with fails(path="model/c/w") as info:
         _create(ties)
-    assert info.value.got[0] == (2, size)
+    assert info.value.got[0] == (2, 3)
+    assert re.search(r"\ba/w\b.*\(2, 2\)", info.value.expected)

@@ -180,7 +180,7 @@ def test_auxiliary_heads_need_images_of_known_and_sufficient_size() -> None:
     with fails(path="image_shape", got=None):
         amoebanet("D", 3, 8, 10, auxiliary_tpl=_auxiliary())
     small = amoebanet("D", 3, 8, 10, auxiliary_tpl=_auxiliary(), image_shape=[64, 64])
-    with fails():
+    with fails(path="VALID window", got=5):
         parameter_counts(small)
     fitting = _auxiliary(pool_window=3, pool_stride=2)
     layers = amoebanet("D", 3, 8, 10, auxiliary_tpl=fitting, image_shape=[64, 64])

@@ -70,5 +70,5 @@ def test_training_needs_targets() -> None:
 def test_params_are_checked() -> None:
     with fails(path="side.loss_weight", got=0.0):
         _layer(loss_weight=0.0)
-    with fails():
+    with fails(path="label_smoothing", got=1.5):
         _layer(label_smoothing=1.5)

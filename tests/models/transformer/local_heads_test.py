@@ -82,5 +82,5 @@ def test_streams_without_hidden_states_have_no_head(
 ) -> None:
     p = make()
     state = _state(source=False, target=False)
-    with fails():
+    with fails(path="task.local.head", got=None):
         p.cls.LocalHead(p, 1, state, LOGITS)

@@ -63,7 +63,7 @@ def test_many_layers_are_counted_as_each_by_itself() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(6, 8192, 16), (2, 16384, 32)])
-def test_translation_models_have_the_published_sizes(
+def test_translation_models_have_the_sizes_of_the_formula(
     sizes: tuple[int, int, int],
 ) -> None:
     """GPipe's T(L, H, A): 12·1024·64·A + 4·1024·H for each L, and three tables."""

@@ -120,5 +120,5 @@ def test_labels_are_smoothed_in_training_only() -> None:
 
 
 def test_label_smoothing_is_a_share() -> None:
-    with fails():
+    with fails(path="label_smoothing", got=1.5):
         translation_task().Set(label_smoothing=1.5).Instantiate()

@@ -56,4 +56,4 @@ def test_the_allocator_holds_what_is_predicted(schedule: str, recompute: str) ->
         gradients()
         (peak,) = watch.peaks()
         peaks.append(peak.num_bytes)
-    assert 0.98 * median(peaks) <= predicted <= 1.15 * median(peaks)
+    assert 0.98 * median(peaks) <= predicted <= 1.15 * max(peaks)

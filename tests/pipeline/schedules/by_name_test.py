@@ -91,8 +91,9 @@ def test_a_file_that_cannot_train_the_pipeline_is_refused(file: str) -> None:
     for num_devices, num_micro_batches, per_device in [(3, 3, 1), (2, 4, 1), (2, 3, 2)]:
         num_stages = num_devices * per_device
         words = "{} devices, {} stages and {} micro-batches"
-        expected = words.format(num_devices, num_stages, num_micro_batches)
-        with fails(path=file, expected=expected, got=words.format(2, 2, 3)):
+        sizes = words.format(num_devices, num_stages, num_micro_batches)
+        got = f"{words.format(2, 2, 3)} in {file}"
+        with fails(path="schedule", expected=f"a file for {sizes}", got=got):
             make_schedule(file, num_devices, num_micro_batches, per_device)
     columns, missing = gpipe(2, 3).columns, Op(Kind.BACKWARD, 2, 1)
     write_csv(Schedule(2, 3, (columns[0], columns[1][:-1])), file)
@@ -100,7 +101,7 @@ def test_a_file_that_cannot_train_the_pipeline_is_refused(file: str) -> None:
         make_schedule(file, 2, 3)
     assert re.search(rf"{missing}\D*\b0\b", str(error.value))
     write_csv(gpipe(2, 3).forward_part(), file)
-    with fails(path=file, got=""):
+    with fails(path="schedule", got=file):
         make_schedule(file, 2, 3)
 
 

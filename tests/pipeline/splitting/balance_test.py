@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from tests.support.errors import fails
 
 
 def exact(values: Sequence[float]) -> list[Fraction]:
@@ -148,27 +150,25 @@ def test_traffic_decides_among_equals_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "pattern"),
+    ("arguments", "path", "got"),
     [
-        ({"num_stages": 0}, r"\b1\D*\b3\D* 0\b"),
-        ({"num_stages": -1}, r"\b1\D*\b3\D* -1\b"),
-        ({"num_stages": 4}, r"\b1\D*\b3\D* 4\b"),
-        ({"num_stages": 1.5}, r"\b1\D*\b3\D* 1\.5\b"),
-        ({"costs": [1, -2, float("nan")]}, r"\bcosts\b.* -2\D*\b1\D*\bnan\D*\b2\b"),
-        ({"costs": [1, "2", True]}, r"\bcosts\b.*'2'\D*\b1\D*\bTrue\D*\b2\b"),
-        ({"traffic": [1, 2]}, r"\btraffic\D*\b3\D*\b2\b"),
+        *(({"num_stages": n}, "splits", n) for n in (0, -1, 4, 1.5)),
+        ({"costs": [1, -2, math.inf]}, "costs", {1: -2, 2: math.inf}),
+        ({"costs": [1, "2", True]}, "costs", {1: "2", 2: True}),
+        ({"traffic": [1, 2]}, "traffic", [1, 2]),
     ],
 )
-def test_impossible_arguments_are_refused(arguments: dict, pattern: str) -> None:
+def test_impossible_arguments_are_refused(arguments: dict, path: str, got: Any) -> None:
     arguments = {"costs": [1, 2, 3], "num_stages": 2, **arguments}
-    with pytest.raises(ValueError, match=pattern):
+    with fails(path=path, got=got):
         balanced_boundaries(**arguments)
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    named = r"\b2\D*\b3\b.*\bcosts\D* -1\D*\b1\b.*\btraffic\D*\b2\D*\b1\b"
-    with pytest.raises(ValueError, match=named):
+    with fails() as info:
         balanced_boundaries([1, -1], 3, traffic=[1])
+    paths = [problem.path for problem in info.value.problems]
+    assert paths == ["splits", "costs", "traffic"]
 
 
 @pytest.mark.parametrize("kind", ["random", "one is huge", "equal", "magnitudes"])

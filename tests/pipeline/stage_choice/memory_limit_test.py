@@ -135,7 +135,7 @@ def test_the_prologue_takes_its_part_of_the_first_device() -> None:
         return max(layer.PeakBytes([tf.ones([ROWS * M, 7])], NestedMap(), exponents))
 
     peaks = {tuple(boundaries): peak(boundaries) for boundaries in all_boundaries()}
-    for limit in sorted(set(peaks.values()))[:3]:
+    for limit in sorted(set(peaks.values()))[:2]:
         fitting = [boundaries for boundaries, peak in peaks.items() if peak <= limit]
         assert limited(limit, **known).boundaries == list(min(fitting, key=rank))
     smallest = min(peaks.values())
@@ -167,7 +167,7 @@ def test_all_stages_of_the_first_device_leave_room_for_the_prologue() -> None:
     ) as error:
         limited(1, **policy)
     smallest = smallest_limit(str(error.value))
-    for limit in range(smallest, smallest + 3000, 500):
+    for limit in (smallest, smallest + 1500):
         layer = limited(limit, **policy)
         inputs = [tf.ones([ROWS * M, 100])]
         assert max(layer.PeakBytes(inputs, NestedMap(), exponents)) <= limit

@@ -146,7 +146,7 @@ def test_slots_of_the_optimizer_count() -> None:
 @pytest.mark.parametrize("rows", [BATCH_SIZE + 1, None])
 def test_samples_have_one_number_of_rows(rows: int | None) -> None:
     x, y = tf.TensorSpec([BATCH_SIZE, DIM]), tf.TensorSpec([rows, DIM])
-    with fails(path="pipe's samples", got=sorted([str(BATCH_SIZE), str(rows)])):
+    with fails(path="pipe", got=sorted([str(BATCH_SIZE), str(rows)])):
         resolve_pipeline(dense(), [x], y, squared_error)
 
 

@@ -1,4 +1,4 @@
-"""Steps take longer by contention; parts of passes take as long as their products."""
+"""Contention makes steps longer, and parts of passes take as long as their products."""
 
 from __future__ import annotations
 

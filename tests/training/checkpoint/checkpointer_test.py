@@ -1,10 +1,13 @@
 """Checkpoints survive round trips, damage and kills; other models' are rejected."""
 
+import contextlib
 import itertools
+import multiprocessing
 import os
 import pathlib
 import re
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -252,6 +255,43 @@ def test_a_kill_between_any_two_file_operations_loses_nothing(tmp_path, keep):
         if is_complete:
             break
     assert countdown >= 6  # mkdir, data, index, rmdir, two deleted files, state.
+
+
+def save_until_killed(directory, pipe):
+    """Restores, then saves step after step and sends each step's number."""
+    variables = {f"w{i}": tf.Variable(tf.zeros([20_000])) for i in range(10)}
+    checkpointer = Checkpointer(directory, variables, keep=2)
+    restored = checkpointer.restore() or 0
+    pipe.send((restored, values_of(variables)))
+    for step in itertools.count(restored + 1):
+        assign(variables, step)
+        checkpointer.save(step)
+        pipe.send((step, {step}))
+
+
+@pytest.mark.exhaustive
+def test_a_kill_at_any_moment_loses_nothing_saved(tmp_path):
+    # The server imports TensorFlow once; each child is a fork of it.
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["tensorflow"])
+    last_sent = 0
+    for seconds in (0.061, 0.087, 0.123, 0.173, 0.211):
+        receiver, sender = server.Pipe(duplex=False)
+        child = server.Process(target=save_until_killed, args=(tmp_path, sender))
+        child.start()
+        sender.close()
+        restored, values = receiver.recv()
+        assert values == {restored}
+        # It may have saved one step that it could not send.
+        assert last_sent <= restored <= last_sent + 1
+        last_sent, _ = receiver.recv()  # However slow the machine, something is saved.
+        time.sleep(seconds)
+        child.kill()
+        child.join()
+        with contextlib.suppress(EOFError):
+            while True:
+                last_sent, _ = receiver.recv()
+        assert last_sent > restored
 
 
 @pytest.mark.parametrize("put", [shutil.copy, shutil.move])

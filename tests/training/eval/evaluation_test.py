@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -14,6 +16,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.task.base_task import BaseTask
 from tests.support.errors import fails
+from tests.training.toy_run import Input, batch, make_task
 
 
 class LabeledTask(BaseTask):
@@ -90,3 +93,24 @@ def test_metrics_that_are_not_finite_are_counted(evaluation: Evaluation) -> None
     assert re.search(r"\bwarning\b.*\blabel\b.*\b2 of 3\b", warning)
     evaluation([_batch(nan, 0.0), _batch(1.0, 1.0)])  # Without weight.
     assert not evaluation.warnings
+
+
+def test_evaluation_is_the_mean_over_examples_without_padding() -> None:
+    task: Any = make_task()
+    batches = [batch(0), batch(1), batch(2, num_padding=3)]
+    found = Evaluation(task)(Input(*batches).EvalBatches())
+    first, second = (cell.vars for cell in task.pipeline.cells)
+    images, labels, weights = (
+        np.concatenate([b[name] for b in batches])
+        for name in ("image", "label", "weight")
+    )
+    is_real = weights > 0
+    hidden = np.maximum(images @ first.w.numpy() + first.b.numpy(), 0)
+    logits = hidden @ second.w.numpy() + second.b.numpy()
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    losses = -log_probs[np.arange(len(labels)), labels]
+    want = {
+        "loss": losses[is_real].mean(),
+        "accuracy": (logits.argmax(-1) == labels)[is_real].mean(),
+    }
+    assert found == pytest.approx(want, rel=1e-5)

@@ -6,14 +6,16 @@ import functools
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.eval.run_evaluations import evaluate_run
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
@@ -171,6 +173,25 @@ def test_a_run_that_lost_its_params_is_damaged(logdir: Path) -> None:
     (logdir / "params.txt").unlink()
     with fails(UserDamageError, path=f"{logdir}/params.txt"):
         open_run(logdir, "toy.Toy")
+
+
+def test_simultaneous_evaluations_lose_nothing(logdir: Path) -> None:
+    """One evaluates while the other begins and ends."""
+
+    class CallingInput(Input):
+        def EvalBatches(self) -> Any:
+            data_set = super().EvalBatches()
+
+            def batches() -> Iterator[NestedMap]:
+                evaluate(logdir, "dev")
+                yield from data_set
+
+            spec = data_set.element_spec
+            return tf.data.Dataset.from_generator(batches, output_signature=spec)
+
+    evaluate_in(open_run(logdir, "toy.Toy"), CallingInput(batch(9)))
+    lines = read_metrics(logdir / "evaler")
+    assert [line["split"] for line in lines] == ["dev", "test"]
 
 
 def test_each_evaluation_reads_the_same_data_set(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,11 +76,16 @@ def _shifted(timeline: Timeline, seconds: float) -> list:
     ]
 
 
-@pytest.mark.parametrize("set_back", [1 / 64, 8.0])
-def test_times_of_a_clock_that_was_set_back_are_refused(set_back: float) -> None:
+@pytest.mark.parametrize(
+    ("set_back", "fields"),
+    [(1 / 64, {"path": "device 1"}), (8.0, {"hint": "Was its clock set meanwhile?"})],
+)
+def test_times_of_a_clock_that_was_set_back_are_refused(
+    set_back: float, fields: dict[str, Any]
+) -> None:
     times = _times(simulate(gpipe(2, 4), COSTS))
     times[1][3:] -= set_back
-    with fails():
+    with fails(**fields):
         measured_timeline(gpipe(2, 4), times)
 
 

@@ -235,11 +235,18 @@ def test_buckets_count_as_numpy_does(values):
     np.testing.assert_allclose(got[:, 0], edges[:-1], atol=1e-12)
     np.testing.assert_allclose(got[:, 1], edges[1:], atol=1e-12)
     np.testing.assert_array_equal(got[:, 2], counts)
+    assert got.dtype == np.float64
 
 
 def test_numbers_that_are_not_finite_are_in_no_bucket():
     values = np.concatenate([NORMAL.ravel(), [np.nan, np.inf, -np.inf]])
     np.testing.assert_array_equal(buckets(values), buckets(NORMAL))
+
+
+def test_numbers_that_hardly_differ_are_counted():
+    values = [1.0, np.nextafter(1.0, 2)]
+    got = buckets(values)
+    assert (got[0, 0], got[-1, 1], got[:, 2].sum()) == (*values, 2)
 
 
 def test_equal_numbers_are_one_bucket_and_none_are_none():

@@ -14,7 +14,7 @@ from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.errors import fails
 
-LONG = "x" * 300
+LONG_NAME, LONG_PATH = "x" * 300, "/".join(["x" * 200] * 25)
 NO_DIRECTORY = os.strerror(errno.ENOTDIR)
 PARAMS = "# a comment of the model's\nname : 'x'\ntrain.max_steps : 3\n"
 
@@ -101,12 +101,15 @@ def test_a_run_without_its_name_is_damaged(tmp_path, prepare):
         RunDirectory(tmp_path / "run", "image.digits.X")
 
 
-@pytest.mark.parametrize("logdir", ["/proc/run", "/proc/runs/run", "file/run", LONG])
+@pytest.mark.parametrize(
+    "logdir", ["/proc/run", "/proc/runs/run", "file/run", LONG_NAME, LONG_PATH]
+)
 def test_a_directory_that_cannot_be_created_is_rejected(tmp_path, logdir):
     (tmp_path / "file").write_text("")
     with fails(path="--logdir") as info:
         RunDirectory(tmp_path / logdir, "image.digits.X")
     assert info.value.got.startswith(f"{tmp_path / logdir} (")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_an_error_of_damaged_params_names_their_file(tmp_path):
@@ -115,7 +118,7 @@ def test_an_error_of_damaged_params_names_their_file(tmp_path):
     run.write_params(PARAMS + "bogus\n")
     with fails(UserDamageError, path=f"{tmp_path}/params.txt") as info:
         run.read_params()
-    assert "'bogus'" in info.value.got
+    assert info.value.got == "bogus"
 
 
 def _hold(directory: Path, pipe: Connection) -> None:
@@ -220,7 +223,8 @@ def test_an_attackers_directory_overwrites_no_file(tmp_path):
     for name in ("lock", ".params.txt.incomplete"):
         (tmp_path / "run" / name).symlink_to(victim)
     _belonging_to_another(tmp_path / "run")
-    with fails(path="--logdir"):
+    got = f"{tmp_path}/run, which belongs to another user (12345)"
+    with fails(path="--logdir", got=got):
         RunDirectory(tmp_path / "run", "image.digits.X")
     run = RunDirectory(tmp_path / "run", "image.digits.X", allow_foreign=True)
     with pytest.raises(UserValueError, match=rf"^{tmp_path}/run/lock:"):

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.input_checks import check_weights, checked_batches
 from tests.support.errors import fails
@@ -18,6 +19,9 @@ from tests.support.errors import fails
 
 class Given:
     """An input whose batches are anything."""
+
+    params: Params
+    element_spec: NestedMap
 
     def __init__(self, batches: Any):
         self._batches = batches
@@ -57,6 +61,16 @@ def test_an_empty_data_set_is_refused() -> None:
     empty = _dataset(NestedMap(x=[1.0])).take(0)
     with fails(path="Given.TrainBatches", got="an empty data set"):
         checked_batches(Given(empty), "TrainBatches")
+
+
+def test_a_batch_that_no_memory_holds_is_refused_unread() -> None:
+    given = Given(None)
+    given.params = Params()
+    given.params.Define("batch_size", 10**12, "")
+    given.element_spec = NestedMap(x=tf.TensorSpec([10**12, 3]))
+    got = "3,000,000,000,000 in 1,000,000,000,000 examples"
+    with fails(path="input.batch_size", got=got):
+        checked_batches(given, "TrainBatches")
 
 
 @pytest.mark.parametrize("weight", [-1e-30, math.nan, math.inf])

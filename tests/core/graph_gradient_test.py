@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.graph_gradient import custom_gradient
 from lingvo_pipe.layers.convolution import PoolingLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.execution.graph_gradient import custom_gradient
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 X = np.array([1, 2, 3], np.float32)
@@ -69,7 +69,7 @@ def test_the_gradient_is_custom_gradients(
 
 
 def test_a_call_in_an_inner_graph_has_its_own_gradient() -> None:
-    """Inner graphs inherit the outer graph's collections, with equal names."""
+    """Names of operations in both are equal."""
     thrice = custom_gradient(lambda x: ([x], lambda upstream: [3 * upstream]))
     twice = custom_gradient(lambda x: ([x], lambda upstream: [2 * upstream]))
 
@@ -82,23 +82,32 @@ def test_a_call_in_an_inner_graph_has_its_own_gradient() -> None:
     assert outer(tf.constant(1.0)) == 6
 
 
-def test_the_graphs_of_a_dropped_step_end() -> None:
+def _loss(outputs: Any, targets: Any) -> NestedMap:
+    return NestedMap(loss=(tf.reduce_mean(outputs - targets), tf.constant(1.0)))
+
+
+def _trained(pipeline: Any, x: tf.Tensor) -> Any:
+    targets = tf.zeros([4, 3, 3, 2])
+    return pipeline.ComputeGradients(pipeline.theta, [x], targets, _loss)
+
+
+def _under_a_tape(pipeline: Any, x: tf.Tensor) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = pipeline.FProp(pipeline.theta, x)
+    return tape.gradient(outputs, x)
+
+
+@pytest.mark.parametrize("run", [_trained, _under_a_tape])
+def test_the_graphs_of_a_dropped_step_end(run: Callable[..., Any]) -> None:
     """Once the process kept each step's graphs, some hundred MB for a large model."""
     pool = PoolingLayer.Params().Set(window_shape=[2, 2])
     cells = [pool, FCLayer.Params().Set(input_dim=3, output_dim=2)]
     p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=cells, splits=2)
 
-    def loss(outputs: Any, targets: Any) -> NestedMap:
-        return NestedMap(loss=(tf.reduce_mean(outputs - targets), tf.constant(1.0)))
-
     def build() -> weakref.ref[tf.Graph]:
         pipeline = p.Instantiate()
-
-        def step(x: tf.Tensor) -> Any:
-            targets = tf.zeros([4, 3, 3, 2])
-            return pipeline.ComputeGradients(pipeline.theta, [x], targets, loss)
-
-        function = tf.function(step, autograph=False)
+        function = tf.function(lambda x: run(pipeline, x), autograph=False)
         traced = function.get_concrete_function(tf.zeros([4, 3, 3, 3]))
         return weakref.ref(traced.graph)
 

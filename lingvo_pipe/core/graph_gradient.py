@@ -1,12 +1,12 @@
-"""tf.custom_gradient for graphs that end with the last reference to them.
+"""tf.custom_gradient for graphs that may end before the process does.
 
 tf.custom_gradient registers the gradient of each call in a graph for as long as the
-process lives, and with it the graph. Here one gradient is registered. It finds the
-call's own in a collection of the graph:
+process lives, and with it the graph. Here one gradient is registered, which finds the
+call's own in an attribute of the graph:
 
     results, args --IdentityN--> results
                        |
-            collection of the graph: (IdentityN, gradient)
+            graph.<attribute>[name of the IdentityN] = gradient
 """
 
 import functools
@@ -15,6 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
+
+from lingvo_pipe.core.errors import UserValueError
 
 _NAME = "LingvoPipeGraphGradient"
 
@@ -25,8 +27,8 @@ Function = Callable[..., tuple[Sequence[tf.Tensor], Gradient]]
 def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
     """Returns the function of tensors, with the gradient that it returns.
 
-    The function reads no variables. It returns a list of tensors, and a function from
-    their gradients to those of its arguments, None for no gradient.
+    The function reads no variables. It returns a list of tensors, and a function that
+    maps their gradients to gradients of the arguments, None for no gradient.
     """
 
     @functools.wraps(function)
@@ -37,8 +39,7 @@ def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
         tensors = [*results, *map(tf.convert_to_tensor, args)]
 
         def padded_gradient(*gradients: tf.Tensor) -> list[Any]:
-            own = gradients[: len(results)]
-            return [*[None] * len(results), *gradient(*own)]
+            return [None] * len(results) + [*gradient(*gradients[: len(results)])]
 
         graph = tf.compat.v1.get_default_graph()
         with (
@@ -46,7 +47,10 @@ def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
             record.stop_recording(),
         ):
             outputs = tf.identity_n(tensors)
-        graph.add_to_collection(_NAME, (outputs[0].op, padded_gradient))
+        # Not in a collection: inner graphs inherit those, and would keep this graph.
+        if not hasattr(graph, _NAME):
+            setattr(graph, _NAME, {})
+        getattr(graph, _NAME)[outputs[0].op.name] = padded_gradient
         # For tapes, which ignore the map.
         record.record_operation(function.__name__, outputs, tensors, padded_gradient)
         return outputs[: len(results)]
@@ -55,9 +59,11 @@ def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
 
 
 @tf.RegisterGradient(_NAME)
-def _gradient_of_call(op: tf.Operation, *gradients: tf.Tensor) -> Sequence[Any]:
-    for called, gradient in op.graph.get_collection(_NAME):
-        # Graphs inherit collections, and with them the operations of outer graphs.
-        if called.graph is op.graph and called.name == op.name:
-            return gradient(*gradients)
-    raise LookupError(f"{op.name} has no gradient in its graph.")
+def _gradient_of_call(op: tf.Operation | None, *gradients: tf.Tensor) -> Sequence[Any]:
+    if op is None:  # As TensorFlow asks for gradients to save.
+        raise UserValueError(
+            "A SavedModel cannot hold the gradients of a pipeline's graph.",
+            hint="Save with tf.saved_model.SaveOptions(experimental_custom_gradients="
+            "False), or save a function of an evaluation.",
+        )
+    return getattr(op.graph, _NAME)[op.name](*gradients)
