@@ -8,7 +8,7 @@ once.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ import tensorflow as tf
 def graph_flops(
     operations: Iterable[tf.Operation], without: Collection[tf.Operation] = ()
 ) -> int:
-    """Returns the flops of operations `without` some of them."""
+    """Returns the flops of all operations that are not in `without`."""
     return sum(_flops(op, without) for op in operations if op not in without)
 
 
@@ -50,7 +50,7 @@ def _multiply_adds(op: tf.Operation) -> int:
     tensors = (*op.inputs, *op.outputs)
     if op.type not in _PRODUCTS or not all(x.shape.is_fully_defined() for x in tensors):
         return 0
-    return math.prod(_PRODUCTS[op.type](op))
+    return _PRODUCTS[op.type](op)
 
 
 def _size(x: tf.Tensor) -> int:
@@ -66,63 +66,66 @@ def _called_graphs(op: tf.Operation) -> Iterator[tf.Graph]:
     for name in _function_attributes(op):
         value = op.get_attr(name)
         for function in value if isinstance(value, list) else [value]:
-            yield op.graph._get_function(getattr(function, "name", function)).graph
+            # TensorFlow has no public access to the functions of a graph.
+            yield op.graph._get_function(function.name).graph
 
 
-def _summed(op: tf.Operation) -> list[int]:
-    """Returns the sizes of the dimensions that an einsum sums over."""
+def _summed(op: tf.Operation) -> int:
+    """Returns the number of products that an einsum sums for an output."""
     input_labels, output_labels = op.get_attr("equation").decode().split("->")
     sizes: dict[str, int] = {}
     for labels, x in zip(input_labels.split(","), op.inputs, strict=True):
         first, _, last = labels.partition("...")
         sizes.update(zip(first, x.shape, strict=False))
         sizes.update(zip(reversed(last), reversed(x.shape), strict=False))
-    return [size for label, size in sizes.items() if label not in output_labels]
+    return math.prod(n for label, n in sizes.items() if label not in output_labels)
 
 
 def _rows(op: tf.Operation, attribute: str) -> int:
     """Returns the size of the dimension that a product of matrices sums over."""
-    return op.inputs[0].shape[-2 if op.get_attr(attribute) else -1]
+    rows: int = op.inputs[0].shape[-2 if op.get_attr(attribute) else -1]
+    return rows
 
 
-# By the type of an operation, sizes whose product is the number of multiply-adds.
-_PRODUCTS: dict[str, Callable[[tf.Operation], tuple]] = {
-    "MatMul": lambda op: (_rows(op, "transpose_a"), *op.outputs[0].shape),
-    "BatchMatMul": lambda op: (_rows(op, "adj_x"), *op.outputs[0].shape),
-    "BatchMatMulV2": lambda op: (_rows(op, "adj_x"), *op.outputs[0].shape),
-    "Einsum": lambda op: (*_summed(op), *op.outputs[0].shape),
-    "Conv2D": lambda op: (*op.inputs[1].shape[:3], *op.outputs[0].shape),
-    "Conv2DBackpropInput": lambda op: (*op.inputs[1].shape[:3], *op.inputs[2].shape),
-    "Conv2DBackpropFilter": lambda op: (*op.outputs[0].shape[:3], *op.inputs[2].shape),
-    "DepthwiseConv2dNative": lambda op: (*op.inputs[1].shape[:2], *op.outputs[0].shape),
+def _window(kernel: tf.Tensor, num_dims: int) -> int:
+    """Returns the number of products that a convolution sums for an output."""
+    return math.prod(kernel.shape[:num_dims])
+
+
+_Counts = Mapping[str, Callable[[tf.Operation], int]]
+
+# Multiply-adds by the type of an operation.
+_PRODUCTS: _Counts = {
+    "MatMul": lambda op: _rows(op, "transpose_a") * _size(op.outputs[0]),
+    "BatchMatMul": lambda op: _rows(op, "adj_x") * _size(op.outputs[0]),
+    "BatchMatMulV2": lambda op: _rows(op, "adj_x") * _size(op.outputs[0]),
+    "Einsum": lambda op: _summed(op) * _size(op.outputs[0]),
+    "Conv2D": lambda op: _window(op.inputs[1], 3) * _size(op.outputs[0]),
+    "Conv2DBackpropInput": lambda op: _window(op.inputs[1], 3) * _size(op.inputs[2]),
+    "Conv2DBackpropFilter": lambda op: _window(op.outputs[0], 3) * _size(op.inputs[2]),
+    "DepthwiseConv2dNative": lambda op: _window(op.inputs[1], 2) * _size(op.outputs[0]),
     "DepthwiseConv2dNativeBackpropInput": lambda op: (
-        *(*op.inputs[1].shape[:2], *op.inputs[2].shape),
+        _window(op.inputs[1], 2) * _size(op.inputs[2])
     ),
     "DepthwiseConv2dNativeBackpropFilter": lambda op: (
-        *(*op.outputs[0].shape[:2], *op.inputs[2].shape),
+        _window(op.outputs[0], 2) * _size(op.inputs[2])
     ),
 }
-# Flops for each element of the output.
-_PER_OUTPUT: dict[str, Callable[[tf.Operation], int]] = {
+# Flops of each element of the output.
+_PER_OUTPUT: _Counts = {
     "FusedBatchNormV3": lambda op: 8,  # Moments, a product and a sum.
     "Softmax": lambda op: 5,  # Maximum, difference, exponential, sum and quotient.
     "AvgPool": lambda op: math.prod(op.get_attr("ksize")),
     "MaxPool": lambda op: math.prod(op.get_attr("ksize")),
 }
+# Operations that only move, name or convert numbers.
 _FREE = {
-    *("BatchToSpaceND", "Bitcast", "BroadcastTo", "Cast", "CheckNumerics", "ConcatV2"),
-    *(
-        "DepthToSpace",
-        "EnsureShape",
-        "ExpandDims",
-        "Fill",
-        "GatherNd",
-        "GatherV2",
-        "Identity",
-    ),
-    *("IdentityN", "MirrorPad", "OnesLike", "Pack", "Pad", "PadV2", "PreventGradient"),
-    *("Rank", "Reshape", "ReverseV2", "Shape", "ShapeN", "Size", "Slice", "Snapshot"),
-    *("SpaceToBatchND", "SpaceToDepth", "Split", "SplitV", "Squeeze", "StopGradient"),
-    *("StridedSlice", "TensorListFromTensor", "TensorListGetItem", "Tile", "Transpose"),
-    *("TensorListSetItem", "TensorListStack", "Unpack", "ZerosLike"),
+    *("CheckNumerics", "Identity", "IdentityN", "PreventGradient", "StopGradient"),
+    *("Bitcast", "Cast", "Fill", "OnesLike", "Snapshot", "ZerosLike"),
+    *("EnsureShape", "ExpandDims", "Rank", "Reshape", "Shape", "ShapeN", "Size"),
+    *("ConcatV2", "Pack", "Slice", "Split", "SplitV", "Squeeze", "StridedSlice"),
+    *("BatchToSpaceND", "DepthToSpace", "ReverseV2", "SpaceToBatchND", "SpaceToDepth"),
+    *("BroadcastTo", "GatherNd", "GatherV2", "MirrorPad", "Pad", "PadV2", "Tile"),
+    *("TensorListFromTensor", "TensorListGetItem", "TensorListSetItem"),
+    *("TensorListStack", "Transpose", "Unpack"),
 }

@@ -12,10 +12,11 @@ import functools
 import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
+from lingvo_pipe.core.equality_cache import cached_by_equality
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -30,6 +31,7 @@ _TRACE_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
     *(TypeError, ValueError, tf.errors.OpError),
 )
+_Size = TypeVar("_Size")
 
 
 class LayerSize(NamedTuple):
@@ -48,7 +50,7 @@ class LayerSize(NamedTuple):
 
 def parameter_counts(layers: Sequence[InstantiableParams]) -> list[int]:
     """Returns the number of trained parameters of each layer."""
-    count = _cached(_parameter_count)
+    count = cached_by_equality(_parameter_count)
     return [count(p.Copy().Set(name="")) for p in layers]
 
 
@@ -73,45 +75,49 @@ def layer_sizes(
 ) -> list[LayerSize]:
     """Returns the sizes of layers that each take the outputs of the previous layer.
 
-    A layer whose class, as in Lingvo, defines FPropMeta has the flops that it returns.
+    A class that defines FPropMeta, as in Lingvo, gives the flops of its layers.
 
     Args:
         layers: params of the layers.
-        inputs: the first layer's, for the forward pass to measure: structures of
-            tf.TensorSpec, or None. A shape stands for floating-point numbers or, if the
-            layers refuse them, int32.
-        path: the path of the layers in errors.
+        inputs: inputs of the first layer, each a structure of tf.TensorSpec, or None.
+            A shape stands for floating-point numbers or, if the layers refuse them,
+            int32.
+        path: path of the layers in errors.
 
     Raises:
         UserValueError: if a layer cannot be traced for its inputs.
     """
-    measure = _cached(_measured)
+    if not layers:
+        return []
+    measure = cached_by_equality(_measured)
     unnamed = {id(p): p.Copy().Set(name="") for p in layers}  # Some are listed twice.
 
-    def sizes(specs: Any) -> list[LayerSize]:
-        found: list[LayerSize] = []
+    def measure_all(specs: Any) -> list[LayerSize]:
+        sizes: list[LayerSize] = []
         for i, p in enumerate(layers):
             with _naming(f"{path}[{i}], {p.cls.__name__} {p.name!r}", specs):
-                found.append(measure(unnamed[id(p)], specs))
-            specs = found[-1].outputs
-        return found
+                sizes.append(measure(unnamed[id(p)], specs))
+            specs = sizes[-1].outputs
+        return sizes
 
-    return _for_dtypes(sizes, inputs, layers[0]) if layers else []
+    return _with_dtypes(measure_all, inputs, layers[0])
 
 
 def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
     """Returns FPropMeta of a layer whose class does not define it."""
 
-    def size(specs: Any) -> LayerSize:
+    def measure(specs: Any) -> LayerSize:
         with _naming(f"{p.cls.__name__} {p.name!r}", specs):
-            return _measured(p, specs, by_its_class=False)
+            return _measured(p, specs, uses_own_meta=False)
 
-    found = _for_dtypes(size, shapes, p)
-    return NestedMap(flops=found.flops, out_shapes=found.outputs)
+    size = _with_dtypes(measure, shapes, p)
+    return NestedMap(flops=size.flops, out_shapes=size.outputs)
 
 
-def _for_dtypes(measure: Callable, shapes: Sequence[Any], p: InstantiableParams) -> Any:
-    """Returns what is measured for floating-point inputs or, if refused, integers."""
+def _with_dtypes(
+    measure: Callable[[Any], _Size], shapes: Sequence[Any], p: InstantiableParams
+) -> _Size:
+    """Measures with floating-point inputs or, if the layer refuses them, integers."""
     dtypes = (p.fprop_dtype or p.dtype or tf.float32), tf.int32
     inputs = tuple(map(as_shapes, shapes))
     floats, integers = (as_specs(inputs, dtype) for dtype in dtypes)
@@ -148,10 +154,11 @@ def _parameter_count(p: InstantiableParams) -> int:
 
 
 def _measured(
-    p: InstantiableParams, inputs: tuple[Any, ...], by_its_class: bool = True
+    p: InstantiableParams, inputs: tuple[Any, ...], uses_own_meta: bool = True
 ) -> LayerSize:
+    """Traces a layer; without `uses_own_meta`, only the FPropMeta of others count."""
     with _declared(p) as layer, _training_context():
-        layers = [x for x in layer.Descendants() if by_its_class or x is not layer]
+        layers = [x for x in layer.Descendants() if uses_own_meta or x is not layer]
         by_class = _FlopsByClass(layers)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
         outputs = as_args(layer.FProp(theta, *map_present(_placeholder, inputs)))
@@ -170,15 +177,15 @@ def _measured(
 class _FlopsByClass:
     """Flops of layers whose classes define FPropMeta, and operations of these layers.
 
-    Their FProp is replaced by one that takes note.
+    It replaces their FProp by one that counts them.
     """
 
     def __init__(self, layers: Iterable[Any]):
         self.flops = 0
         self.operations: set[tf.Operation] = set()
-        default = vars(BaseLayer)["FPropMeta"].__func__
+        default: Any = BaseLayer.FPropMeta
         for layer in layers:
-            if layer.FPropMeta.__func__ is not default:
+            if layer.FPropMeta.__func__ is not default.__func__:
                 layer.FProp = functools.partial(self._run, layer, layer.FProp)
 
     def _run(
@@ -199,24 +206,10 @@ class _FlopsByClass:
                 expected=f"NestedMap(flops=a number, out_shapes={shapes})",
                 got=meta,
             )
-        # Layers within it do not count besides.
+        # They include the flops of the layers within it.
         self.flops = before + int(meta.flops)
         self.operations.update(graph.get_operations()[start:])
         return outputs
-
-
-def _cached(function: Callable) -> Callable:
-    """Runs the function once for equal arguments, which can't be hashed."""
-    results: list[tuple[tuple, Any]] = []
-
-    def cached(*args: Any) -> Any:
-        for earlier_args, result in results:
-            if earlier_args == args:
-                return result
-        results.append((args, function(*args)))
-        return results[-1][1]
-
-    return cached
 
 
 class _DeclaredVariable:

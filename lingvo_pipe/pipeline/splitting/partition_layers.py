@@ -75,9 +75,10 @@ def _chain(params: Any) -> _Chain:
     fetched = [last[name] for name in params.act_fetch_layers]
     if fetched != sorted(fetched):
         raise UserValueError(
-            f"act_fetch_layers: expected the order of the layers, {sub_names(params)}, "
-            f"got {list(params.act_fetch_layers)!r}. Partitions pass on activations in "
-            "the order of their layers."
+            path="act_fetch_layers",
+            expected=f"the order of the layers, {sub_names(params)}",
+            got=list(params.act_fetch_layers),
+            hint="Partitions pass on activations in the order of their layers.",
         )
     return _Chain(layers, params.num_act_inputs, fetched)
 

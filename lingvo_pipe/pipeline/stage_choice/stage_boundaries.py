@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError, Words, shown
+from lingvo_pipe.core.errors import UserError, UserValueError, Words, shown
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
@@ -28,6 +28,8 @@ from lingvo_pipe.pipeline.stage_choice.traced_cells import (
     sizes_for_micro_batch,
     trace_cells,
 )
+
+_INPUT_PARAMS = ("input_shapes", "input_dtypes")
 
 
 def count_stages(p: InstantiableParams, path: str) -> int:
@@ -69,7 +71,7 @@ def choose_boundaries(
     by_flops = p.cell_costs is None and p.memory_limit is None
     cells = limit = None
     if p.input_shapes is not None and not by_flops:
-        cells = _for_inputs(path, trace_cells, p, device)
+        cells = _for_inputs(p, path, trace_cells, device)
         if p.memory_limit is not None:
             limit = MemoryLimit(p, path, schedule, cells, recomputed)
     if not is_auto(p.splits):
@@ -99,7 +101,7 @@ def whole_memory(p: InstantiableParams, path: str) -> StageMemory:
     _check_together(p, path)
     with problems_of("devices", path):
         first, *_ = stage_devices(p.devices, len(p.devices))
-    cells = _for_inputs(path, trace_cells, p, first)
+    cells = _for_inputs(p, path, trace_cells, first)
     num_accumulators = count_batch_shards(p, path) // p.num_replicas
     return cells.memory([True] * len(cells.layers), num_accumulators)
 
@@ -110,14 +112,23 @@ def needs_inputs(p: InstantiableParams) -> bool:
     return by_costs or p.memory_limit is not None
 
 
-def _for_inputs(path: str, trace: Callable[..., Result], *args: Any) -> Result:
-    """Returns what `trace` does outside of graphs, errors being ones of the inputs."""
+def _for_inputs(
+    p: InstantiableParams, path: str, trace: Callable[..., Result], *args: Any
+) -> Result:
+    """Calls `trace(p, *args)` outside of graphs. Its errors become the inputs' errors.
+
+    Raises:
+        ValueError: if a layer cannot be traced for `input_shapes`.
+    """
     try:
-        return outside_graphs(trace, *args)
+        return outside_graphs(trace, p, *args)
     except (TypeError, ValueError) as error:
+        if isinstance(error, UserError) and error.path in _INPUT_PARAMS:
+            raise error.within(path) from error
         raise UserValueError(
             path=f"{path}.input_shapes",
             expected="shapes of the first layer's inputs, which input_dtypes fit",
+            got=p.input_shapes,
             hint=f"A layer cannot be traced: {error}",
         ) from error
 
@@ -137,7 +148,7 @@ def _costs(
     traffic: Sequence[float] | None = None if cells is None else cells.traffic
     passes: Sequence[tuple[float, float]]
     if p.cell_costs is None:
-        _, sizes = _for_inputs(path, sizes_for_micro_batch, p)
+        _, sizes = _for_inputs(p, path, sizes_for_micro_batch)
         traffic = [size.output_elements for size in sizes]
         passes = [(size.flops, BACKWARD_PER_FORWARD * size.flops) for size in sizes]
     elif p.cell_costs == MEASURED and cells is not None:

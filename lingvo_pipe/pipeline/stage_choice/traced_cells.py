@@ -167,7 +167,8 @@ def sizes_for_micro_batch(
     p: InstantiableParams,
 ) -> tuple[list[LayerSize], list[LayerSize]]:
     """Returns the sizes of a pipeline's prologue and cells with `input_shapes`."""
-    return pipeline_sizes(p.before_tpl, p.cell_tpl, *_input_shapes(p))
+    cells = list(map(as_equal_slices, p.cell_tpl))
+    return pipeline_sizes(p.before_tpl, cells, *_input_shapes(p))
 
 
 def outside_graphs(function: Callable[..., Result], *args: Any) -> Result:

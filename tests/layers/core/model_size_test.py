@@ -124,12 +124,12 @@ def test_flops_of_attention_are_those_of_the_formula() -> None:
     """Four dense layers, two products, scaled queries, softmax and dropout."""
     batch, time, dim, heads, size = 4, 5, 6, 2, 4
     p = EXAMPLES["self_attention"].params
-    (found,) = layer_sizes([p], (batch, time, dim))
+    (attention,) = layer_sizes([p], (batch, time, dim))
     dense = 4 * (2 * batch * time * dim * heads * size)
     weights = batch * heads * time * time
     products = 2 * (2 * weights * size)
     others = batch * time * heads * size + (_SOFTMAX + 2) * weights
-    assert found.flops == dense + products + others
+    assert attention.flops == dense + products + others
 
 
 def test_flops_of_batch_norm_are_those_of_each_value_and_few_of_each_channel() -> None:
@@ -192,13 +192,13 @@ def test_equal_layers_with_equal_inputs_are_traced_once() -> None:
     assert CountedLayer.traced == [(4, 3), (4, 5)]
 
 
-class GivenLayer(BaseLayer):
-    """A layer that gives its flops, as for Lingvo, with another within it."""
+class PricedLayer(BaseLayer):
+    """A layer whose FPropMeta returns its flops, perhaps with a layer within it."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        p.Define("flops", 7, "What it gives.")
+        p.Define("flops", 7, "Flops by FPropMeta.")
         p.Define("inner", None, "Params of another layer.")
         return p
 
@@ -219,9 +219,9 @@ class GivenLayer(BaseLayer):
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_flops_that_a_class_gives_count_in_place_of_the_traced(is_nested: bool) -> None:
     """In another layer of that kind they do not count besides."""
-    given = GivenLayer.Params()
-    outer = GivenLayer.Params().Set(flops=100, inner=given)
-    layers = [given, ActivationLayer.Params(), outer]
+    priced = PricedLayer.Params()
+    outer = PricedLayer.Params().Set(flops=100, inner=priced)
+    layers = [priced, ActivationLayer.Params(), outer]
     if is_nested:
         whole = SequentialLayer.Params().Set(sub=layers)
         (size,) = layer_sizes([SequentialLayer.Params().Set(sub=[whole])], (4, 3))
