@@ -8,6 +8,7 @@ its outputs are names. A name `m.a` is a value in the NestedMap `m`.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
@@ -41,41 +42,51 @@ class GraphLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Maps the inputs to the output, or a tuple of several outputs.
 
-        Raises ValueError if a name has no value yet, or two.
+        Raises:
+            ValueError: if a name has no value yet, or two.
         """
-        p, path, values = self.params, self._path, NestedMap()
-
-        def store(names: list[str], given: tuple, where: str, hint: str) -> None:
-            if len(names) != len(given):
-                expected, got = f"values for {names}", len(given)
-                raise UserValueError(path=where, expected=expected, got=got, hint=hint)
-            for name, value in zip(names, given, strict=True):
-                if values.Has(name):
-                    expected = "a name for each value"
-                    raise UserValueError(path=where, expected=expected, got=name)
-                values.Set(name, value)
-
-        def filled(item: Any, where: str) -> Any:
-            if isinstance(item, list):
-                return [filled(x, where) for x in item]
-            if isinstance(item, NestedMap):
-                return item.Transform(lambda x: filled(x, where))
-            if not values.Has(item):
-                expected = f"a value computed before, one of {list(values)}"
-                raise UserValueError(
-                    path=where, expected=expected, got=item, names=values
-                )
-            return values.GetItem(item)
-
-        store(p.input_endpoints, args, f"{path}.input_endpoints", "Pass one for each.")
+        p, path, values = self.params, self._path, _NamedValues()
+        hint = "Pass one for each."
+        values.store(p.input_endpoints, args, f"{path}.input_endpoints", hint)
         for i, (signature, _) in enumerate(p.sub):
-            where = f"{path}.sub[{i}] {signature!r}"
+            sub_path = f"{path}.sub[{i}] {signature!r}"
             inputs, names = _parts(signature)
-            outputs = self.sub[i].FProp(theta.sub[i], *filled(inputs, where))
-            store(names, as_args(outputs), where, "Name each of the layer's outputs.")
-        return one_or_all(
-            [filled(x, f"{path}.output_endpoints") for x in p.output_endpoints]
-        )
+            outputs = self.sub[i].FProp(theta.sub[i], *values.filled(inputs, sub_path))
+            hint = "Name each of the layer's outputs."
+            values.store(names, as_args(outputs), sub_path, hint)
+        return one_or_all(values.filled(p.output_endpoints, f"{path}.output_endpoints"))
+
+
+class _NamedValues:
+    """Inputs and outputs of layers by name."""
+
+    def __init__(self) -> None:
+        self._values = NestedMap()
+
+    def store(
+        self, names: Sequence[str], values: Sequence[Any], path: str, hint: str
+    ) -> None:
+        """Stores values by name."""
+        if len(names) != len(values):
+            expected, got = f"values for {names}", len(values)
+            raise UserValueError(path=path, expected=expected, got=got, hint=hint)
+        for name, value in zip(names, values, strict=True):
+            if self._values.Has(name):
+                expected = "a name for each value"
+                raise UserValueError(path=path, expected=expected, got=name)
+            self._values.Set(name, value)
+
+    def filled(self, item: Any, path: str) -> Any:
+        """Returns a nested structure of names with the values in their place."""
+        if isinstance(item, (list, tuple)):
+            return [self.filled(x, path) for x in item]
+        if isinstance(item, NestedMap):
+            return item.Transform(lambda x: self.filled(x, path))
+        if not self._values.Has(item):
+            names = list(self._values)
+            expected = f"a value computed before, one of {names}"
+            raise UserValueError(path=path, expected=expected, got=item, names=names)
+        return self._values.GetItem(item)
 
 
 def _parts(signature: str) -> tuple[list[Any], list[str]]:
