@@ -107,8 +107,9 @@ def _auxiliary_head(
         expected = "[H, W], which an auxiliary head's window depends on"
         raise UserValueError(path="image_shape", expected=expected, got=None)
     stem, *cells = layers
-    window, padding = 3, "SAME" if stem.stride == 1 else "VALID"
-    size = [out_size(n, window, stem.stride, padding) for n in image_shape]
+    conv = stem.cls.Parts(stem)["conv"]
+    window = conv.filter_shape[0], conv.filter_stride[0], conv.padding
+    size = [out_size(n, *window) for n in image_shape]
     for cell in cells:
         size = [out_size(n, 1, 2, "SAME") if cell.reduction else n for n in size]
     head = tpl.Copy().Set(name="auxiliary_head", num_outputs=3)
