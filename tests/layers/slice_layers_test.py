@@ -117,8 +117,8 @@ def test_slices_are_the_layer(name: str, num_slices: int, dtype: tf.DType) -> No
 @pytest.mark.parametrize("num_slices", [2, 3])
 @pytest.mark.parametrize("name", LAYERS)
 def test_slices_cost_what_the_layer_does_and_a_sum(name: str, num_slices: int) -> None:
-    most = 3.0 * num_slices if name == "embedding" else 1.4
-    assert_costs_add_up(LAYERS[name], num_slices, _inputs(name, tf.float32), most)
+    max_ratio = 3.0 * num_slices if name == "embedding" else 1.4
+    assert_costs_add_up(LAYERS[name], num_slices, _inputs(name, tf.float32), max_ratio)
 
 
 def test_units_bound_the_number_of_slices() -> None:

@@ -86,14 +86,14 @@ def assert_same(found: Computed, want: Computed, tolerance: float) -> None:
 
 
 def assert_costs_add_up(
-    p: InstantiableParams, num_slices: int, inputs: Sequence[Any], most: float
+    p: InstantiableParams, num_slices: int, inputs: Sequence[Any], max_ratio: float
 ) -> None:
-    """Fails unless slices take the layer's flops or a little more, at `most`."""
+    """Fails unless slices take one to `max_ratio` times the flops of the layer."""
     specs = map_present(spec_of, list(inputs))
     (whole,) = layer_sizes([p], *specs)
     sizes = layer_sizes(slices_of(p, num_slices), *specs)
     assert sizes[-1].outputs == whole.outputs
-    assert whole.flops <= sum(size.flops for size in sizes) <= most * whole.flops
+    assert whole.flops <= sum(size.flops for size in sizes) <= max_ratio * whole.flops
 
 
 def _assert_near(a: np.ndarray, b: np.ndarray, distance: float, what: str) -> None:

@@ -218,7 +218,7 @@ class PricedLayer(BaseLayer):
 
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_flops_that_a_class_gives_count_in_place_of_the_traced(is_nested: bool) -> None:
-    """In another layer of that kind they do not count besides."""
+    """Flops of an outer layer include the flops of the layers within it."""
     priced = PricedLayer.Params()
     outer = PricedLayer.Params().Set(flops=100, inner=priced)
     layers = [priced, ActivationLayer.Params(), outer]

@@ -93,8 +93,8 @@ def test_slices_are_the_layer(
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if "logits" not in name])
 def test_slices_cost_what_the_layer_does_and_a_sum(name: str) -> None:
-    most = 3.0 if name == "embedding" else 1.2
-    assert_costs_add_up(LAYERS[name], 3, [_state(name, tf.float32)], most)
+    max_ratio = 3.0 if name == "embedding" else 1.2
+    assert_costs_add_up(LAYERS[name], 3, [_state(name, tf.float32)], max_ratio)
 
 
 def test_slices_of_logits_pass_on_sums_alone() -> None:
