@@ -109,7 +109,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
                 "input_shapes": [{"x": (2, DIM)}],
                 "memory_limit": 1e9,
             },
-            "input_shapes",
+            "input_dtypes",
         )
         for dtypes in ("int32", {"y": "int32"})
     ),
