@@ -12,6 +12,7 @@ import tensorflow as tf
 import model_registry
 from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from params import staged_model
 
 # Number of stages, and the speed-up that the costliest allows.
 SEVERAL_STAGES = {
@@ -85,3 +86,25 @@ def test_the_measured_speed_is_within_reach() -> None:
 def _utilization(num_stages: int, num_micro_batches: int = 32) -> float:
     """Returns the share of time outside the bubble."""
     return num_micro_batches / (num_micro_batches + num_stages - 1)
+
+
+def test_stages_are_chosen_once_for_equal_cells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers_of_cells = []
+
+    def counted(cells: list[Any], *inputs: Any) -> Any:
+        numbers_of_cells.append(len(cells))
+        return layer_sizes(cells, *inputs)
+
+    monkeypatch.setattr(staged_model, "layer_sizes", counted)
+    tiny: Any = model_registry.GetClass("lm.text.TransformerTiny")
+    small: Any = type("Small", (tiny,), {"LENGTH": 24})
+    splits = [small().Task().pipeline.splits for _ in range(2)]
+    small.NUM_LAYERS = tiny.NUM_LAYERS + 2
+    splits.append(small().Task().pipeline.splits)
+    assert [x[-1] for x in splits] == [6, 6, 8]
+    assert numbers_of_cells == [6, 8]
+    small.NUM_BLOCKS = 2
+    small().Task()
+    assert numbers_of_cells == [6, 8]
