@@ -137,9 +137,9 @@ def test_costs_are_those_of_convolutions_and_little_more(
 ) -> None:
     params = amoebanet(genotype, 3, 208, 1001, small_images=small_images)
     sizes = layer_sizes(params, tf.TensorSpec([2, size, size, 3], tf.float32))
-    for p, size in zip(params, sizes, strict=True):
-        assert 2 * size.multiply_adds < size.flops
-        assert size.flops < 2.4 * size.multiply_adds or p.name == "head"
+    for p, layer_size in zip(params, sizes, strict=True):
+        assert 2 * layer_size.multiply_adds < layer_size.flops
+        assert layer_size.flops < 2.4 * layer_size.multiply_adds or p.name == "head"
 
 
 def test_labels_cross_up_to_the_auxiliary_head() -> None:
