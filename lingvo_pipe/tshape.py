@@ -19,9 +19,15 @@ from lingvo_pipe.core.errors import UserValueError
 
 
 class Shape(tuple):
-    """Dimensions of a tensor, from 0, or None if unknown. Its slices are Shapes."""
+    """Dimensions of a tensor, from 0, or None if unknown. Its slices are Shapes.
 
-    def __new__(cls, dims: Iterable[Any]) -> Shape:
+    Attributes:
+        dtype: the tensor's dtype, None if it is unknown.
+    """
+
+    dtype: tf.DType | None
+
+    def __new__(cls, dims: Iterable[Any], dtype: tf.DType | None = None) -> Shape:
         sizes = list(dims)
         for size in sizes:
             if size is not None and not is_count(size, 0):
@@ -31,7 +37,9 @@ class Shape(tuple):
                     got=size,
                     hint="There are no symbolic dimensions. Write the micro-batch's.",
                 )
-        return super().__new__(cls, (x if x is None else int(x) for x in sizes))
+        shape = super().__new__(cls, (x if x is None else int(x) for x in sizes))
+        shape.dtype = dtype
+        return shape
 
     @property
     def rank(self) -> int:
@@ -63,7 +71,14 @@ class Shape(tuple):
 
 
 def as_shapes(value: Any) -> Any:
-    """Returns a value with a Shape for each shape, itself or in containers."""
+    """Returns a value with a Shape for each shape or tensor, itself or in containers.
+
+    A Shape of a tensor, or of a tf.TensorSpec, has its dtype.
+    """
+    if isinstance(value, (tf.Tensor, tf.TensorSpec)):
+        return Shape(value.shape, value.dtype)
+    if isinstance(value, tf.TensorShape):
+        return Shape(value)
     if isinstance(value, Mapping):
         return type(value)({key: as_shapes(x) for key, x in value.items()})  # type: ignore[call-arg]
     if isinstance(value, Shape) or not isinstance(value, (list, tuple)):
@@ -73,6 +88,27 @@ def as_shapes(value: Any) -> Any:
         return Shape(value)
     items = map(as_shapes, value)
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def as_specs(value: Any, default: tf.DType) -> Any:
+    """Returns a value with a tf.TensorSpec for each Shape, itself or in containers.
+
+    Shapes without a dtype have the default.
+    """
+    if isinstance(value, Shape):
+        return tf.TensorSpec(value, value.dtype or default)
+    if isinstance(value, Mapping):
+        return type(value)({key: as_specs(x, default) for key, x in value.items()})  # type: ignore[call-arg]
+    if isinstance(value, (list, tuple)):
+        items = [as_specs(x, default) for x in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if value is None:
+        return None
+    raise UserValueError(
+        path="A shape",
+        expected="a tuple of integers such as (8, 32), a tf.TensorSpec, or None",
+        got=value,
+    )
 
 
 def on_shapes(fprop_meta: Callable) -> Callable:

@@ -7,9 +7,10 @@ To run on another number of devices, choose new stages:
 
 from typing import Any
 
+from lingvo_pipe.core.equality_cache import cached_by_equality
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
 from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 
@@ -43,7 +44,7 @@ class StagedModel(SingleTaskModelParams):
         p, cells = self.TASK.Params(), self._Cells()
         p.pipeline.Set(
             cell_tpl=cells,
-            splits=self._Splits(cells),
+            splits=self.NUM_BLOCKS or self._Splits(cells),
             num_micro_batches=self.NUM_MICRO_BATCHES,
             recompute=self.RECOMPUTE,
         )
@@ -51,7 +52,7 @@ class StagedModel(SingleTaskModelParams):
         self._SetLearner(p.train)
         if self.NUM_BLOCKS is not None:
             p.local.Set(scheme="chunked", chunks=self.NUM_BLOCKS)
-            p.pipeline.Set(splits=self.NUM_BLOCKS, schedule="local", recompute="never")
+            p.pipeline.Set(schedule="local", recompute="never")
             p.train.steps_per_loop = _STEPS_PER_LOOP
         return p
 
@@ -74,13 +75,27 @@ class StagedModel(SingleTaskModelParams):
         return self.NUM_STAGES
 
     def _EvenStages(
-        self, cells: list[InstantiableParams], *shapes: Any
+        self, cells: list[InstantiableParams], *inputs: Any
     ) -> int | list[int]:
-        """Returns boundaries of even flops for an example's shapes, or 1."""
+        """Returns boundaries of even flops for specs of an example, or 1."""
         if self.NUM_STAGES == 1:
             return 1  # A list would contradict --devices=2.
-        costs = cell_costs(cells, *shapes)
-        return balanced_boundaries(costs.flops, self.NUM_STAGES, costs.passed_on)
+        copies = [cell.Copy() for cell in cells]  # The caller may change the cells.
+        return list(_even_stages(copies, inputs, self.NUM_STAGES))
+
+
+@cached_by_equality
+def _even_stages(
+    cells: list[InstantiableParams], inputs: tuple[Any, ...], num_stages: int
+) -> list[int]:
+    """Returns boundaries of even flops.
+
+    Tracing takes seconds, and each data set of a model needs the boundaries.
+    """
+    sizes = layer_sizes(cells, *inputs)
+    flops = [size.flops for size in sizes]
+    passed_on = [size.output_elements for size in sizes]
+    return balanced_boundaries(flops, num_stages, passed_on)
 
 
 def warm_up(steps: int, schedule: Params) -> Params:

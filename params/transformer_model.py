@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import tensorflow as tf
+
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.models.transformer.network import tied_embeddings
 from lingvo_pipe.nested_map import NestedMap
@@ -40,7 +42,8 @@ class TransformerModel(StagedModel):
         return self.MAX_STEPS
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
-        stream = dict.fromkeys(("ids", "segment_ids", "segment_pos"), (1, self.LENGTH))
+        numbers = tf.TensorSpec([1, self.LENGTH], tf.int32)
+        stream = dict.fromkeys(("ids", "segment_ids", "segment_pos"), numbers)
         state = NestedMap({name: NestedMap(stream) for name in self.STREAMS})
         return self._EvenStages(cells, state)
 

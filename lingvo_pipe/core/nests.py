@@ -1,6 +1,6 @@
 """Nested structures of tensors with None for an absent tensor, and dtypes of sums."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +27,16 @@ def pack_present(structure: Any, flat: Iterable[Any]) -> Any:
 def spec_of(x: Any) -> tf.TensorSpec:
     """Returns the shape and dtype of a tensor."""
     return tf.TensorSpec(x.shape, x.dtype)
+
+
+def as_args(outputs: Any) -> tuple:
+    """Returns a layer's outputs as the positional inputs of the next layer."""
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+
+
+def one_or_all(values: Sequence[Any]) -> Any:
+    """Returns the value if there is one, or else a tuple: a layer's outputs."""
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def on_this_host(tensors: Any) -> Any:

@@ -23,7 +23,6 @@ from lingvo_pipe.keras.triples import all_attached, rows_in_place, triple
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.construction import resolve_params
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context
-from lingvo_pipe.layers.model_size import graph_flops
 from lingvo_pipe.nested_map import NestedMap
 
 _HINT = "Make them by self.add_weight, and make layers attributes of layers."
@@ -76,6 +75,7 @@ class KerasCell(BaseLayer):
         """Maps triples of the values that the cell is given to those it passes on."""
         calls, context = self._calls, current_context()
         training = not context.do_eval
+        num_rows = context.num_rows or next(iter(given[0].shape), None)
         values = dict(zip(calls.given, self._values(given, context), strict=True))
         unseeded = self._global_seed
         variable_values = {
@@ -85,7 +85,7 @@ class KerasCell(BaseLayer):
             variable_values,
             [v.variable for v in calls.variables],
             context.first_example,
-            UNKNOWN if context.may_have_padding_rows else context.num_rows or UNKNOWN,
+            UNKNOWN if context.may_have_padding_rows else num_rows or UNKNOWN,
         )
         scope.set_value(unseeded, tf.zeros(unseeded.shape, tf.int64))
         weights: dict[int, tf.Tensor] = {}
@@ -112,11 +112,14 @@ class KerasCell(BaseLayer):
             if isinstance(call.operation, keras.Layer):
                 private_names.forget_losses(call.operation)
         if training:
-            self._hand_over(scope, context, weights)
+            count = num_rows or tf.shape(given[0])[0]
+            if context.may_have_padding_rows:
+                count = context.num_examples
+            self._hand_over(scope, tf.cast(count, tf.float64), weights)
         losses = [*scope.losses, *self._penalties(variable_values)]
         if losses:  # Each is a mean over the micro-batch.
+            rows = num_rows or tf.shape(given[0])[0]
             total = tf.add_n([tf.cast(x, tf.float32) for x in losses])
-            rows = context.num_rows or tf.shape(given[0])[0]
             self.AddLoss("keras_losses", tf.fill([rows], total))
         return tuple(
             part
@@ -134,25 +137,6 @@ class KerasCell(BaseLayer):
                 if v.kind.is_summed:
                     state = self._next_state(i, accumulated)
                     variable.assign(tf.cast(state, variable.dtype))
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Counts the operations of an evaluation.
-
-        Loops over time count once.
-        """
-        calls = _calls_of(p)
-        with tf.Graph().as_default() as graph, ForwardContext(do_eval=True):
-            layer = cls.Params().Set(name="cell", calls=calls).Instantiate()
-            placeholders = [
-                _placeholders(
-                    shape, "bool" if i % 3 == 1 else calls.given[i // 3].spec.dtype
-                )
-                for i, shape in enumerate(shapes)
-            ]
-            outputs = layer.FProp(layer.theta, *placeholders)
-        out_shapes = tuple(map_present(lambda x: tuple(x.shape), x) for x in outputs)
-        return NestedMap(flops=graph_flops(graph), out_shapes=out_shapes)
 
     def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
         """Returns the regularizers' losses.
@@ -173,11 +157,8 @@ class KerasCell(BaseLayer):
         return all_attached(triples)
 
     def _hand_over(
-        self, scope: CellScope, context: ForwardContext, weights: dict[int, tf.Tensor]
+        self, scope: CellScope, count: tf.Tensor, weights: dict[int, tf.Tensor]
     ) -> None:
-        is_padded = context.may_have_padding_rows
-        rows = context.num_examples if is_padded else context.num_rows
-        count = tf.cast(rows, tf.float64)
         for i, (v, _, kind, *_) in enumerate(self._calls.variables):
             if kind.is_summed:
                 mean = i if kind.mean is None else kind.mean
@@ -238,13 +219,6 @@ def _masks(call: KerasCall, values: Mapping[GraphTensor, Any]) -> list[tf.Tensor
     if isinstance(mask_argument, GraphTensor):
         return [values[mask_argument]]
     return present([private_names.get_mask(values[x]) for x in call.taken])
-
-
-def _placeholders(shape: Any, dtype: str) -> Any:
-    """Returns a placeholder of a shape, for each of a dict of shapes, or None."""
-    if isinstance(shape, Mapping):
-        return {key: _placeholders(x, dtype) for key, x in shape.items()}
-    return None if shape is None else tf.compat.v1.placeholder(dtype, shape)
 
 
 def _calls_of(p: InstantiableParams) -> CellCalls:

@@ -14,7 +14,6 @@ A query sees only keys of its own segment, so only padding sees padding.
 Shapes: B examples, T queries, S keys, D channels, N heads of H channels.
 """
 
-import math
 from typing import ClassVar
 
 import tensorflow as tf
@@ -23,7 +22,6 @@ from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.checks import check_counts
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.slice_layers import HiddenSlice, SliceLayer
@@ -145,24 +143,6 @@ class MultiHeadAttentionLayer(CompositeLayer):
         p = self.params
         x = tf.reshape(x, [-1, dim_size(x, 1), p.num_heads, p.dim_per_head])
         return tf.transpose(x, [0, 2, 1, 3])
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple | None) -> NestedMap:
-        """Counts four dense layers, two matrix products per head and the softmax."""
-        inputs, memory, mask = (*shapes, None, None)[:3]
-        assert inputs is not None
-        memory = inputs if memory is None else memory
-        logits = (inputs[0], p.num_heads, inputs[1], memory[1])
-        joined = (*inputs[:2], p.num_heads * p.dim_per_head)
-        flops = (4 * p.dim_per_head + _SOFTMAX_FLOPS) * math.prod(logits)
-        if mask is not None:
-            flops += math.prod(mask) + math.prod(logits)
-        parts = cls.Parts(p)
-        flops += cost_of(parts["dropout"], logits).flops
-        flops += sum(cost_of(parts["query"], x).flops for x in (inputs, memory, memory))
-        meta = cost_of(parts["output"], joined)
-        meta.flops += flops
-        return meta
 
 
 class _AttentionSlice(HiddenSlice, MultiHeadAttentionLayer):

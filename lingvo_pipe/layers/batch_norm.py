@@ -16,7 +16,6 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_param, check_positive
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.nested_map import NestedMap
 
@@ -107,11 +106,6 @@ class BatchNormLayer(BaseLayer):
             variance = accumulated.square_sum / accumulated.count - mean**2
             _move(moving.moving_mean, mean, rate)
             _move(moving.moving_variance, tf.maximum(variance, 0.0), rate)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts 8 operations per element: moments, product and sum."""
-        return elementwise_cost(shapes[0], 8)
 
 
 def _move(average: tf.Variable, value: tf.Tensor, rate: tf.Tensor) -> None:

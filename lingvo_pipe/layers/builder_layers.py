@@ -10,12 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import as_args, one_or_all
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels
-from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost, num_elements
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
-from lingvo_pipe.layers.sequential import as_args, one_or_all, saved_outputs
+from lingvo_pipe.layers.sequential import saved_outputs
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import Shape, as_shapes
 
@@ -36,13 +36,12 @@ class FnLayer(BaseLayer):
             "fn_out",
             None,
             "Function of the inputs' shapes; returns the output's shape, or NestedMap "
-            "of shapes, or a tuple. If None, the outputs have the inputs' shapes.",
+            "of shapes, or a tuple: those that fn has. If None, they are traced.",
         )
         p.Define(
             "fn_flops",
             None,
-            "Function of the inputs' shapes; returns flops. If None, one for each "
-            "element of the inputs.",
+            "Function of the inputs' shapes; returns flops. If None, they are traced.",
         )
         meta = "Instead of both, a function that returns what FPropMeta does."
         p.Define("fn_meta", None, meta)
@@ -55,11 +54,14 @@ class FnLayer(BaseLayer):
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         if p.fn_meta is not None:
             return p.fn_meta(*shapes)
-        outputs = shapes if p.fn_out is None else as_shapes(p.fn_out(*shapes))
-        if isinstance(outputs, (Shape, NestedMap)):
-            outputs = (outputs,)
-        flops = p.fn_flops(*shapes) if p.fn_flops else num_elements(list(shapes))
-        return NestedMap(flops=flops, out_shapes=tuple(outputs))
+        meta = super().FPropMeta(p, *shapes)
+        if p.fn_out is not None:
+            outputs = as_shapes(p.fn_out(*shapes))
+            is_one = isinstance(outputs, (Shape, NestedMap))
+            meta.out_shapes = (outputs,) if is_one else tuple(outputs)
+        if p.fn_flops is not None:
+            meta.flops = p.fn_flops(*shapes)
+        return meta
 
 
 class ParallelLayer(BaseLayer):
@@ -79,7 +81,7 @@ class ParallelLayer(BaseLayer):
             "merge_meta",
             None,
             "Function of the list of the outputs' shapes, each a tuple; returns what "
-            "FPropMeta does. If None, all shapes in order.",
+            "FPropMeta does, of the merge. If None, it is traced.",
         )
         return p
 
@@ -94,13 +96,12 @@ class ParallelLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        metas = [cost_of(sub, *shapes) for sub in p.sub]
-        outputs = [tuple(meta.out_shapes) for meta in metas]
-        merged = NestedMap(flops=0, out_shapes=_concatenated(outputs))
-        if p.merge_meta is not None:
-            merged = p.merge_meta(outputs)
-        flops = merged.flops + sum(meta.flops for meta in metas)
-        return NestedMap(flops=flops, out_shapes=merged.out_shapes)
+        if p.merge_meta is None:
+            return super().FPropMeta(p, *shapes)
+        metas = [sub.cls.FPropMeta(sub, *shapes) for sub in p.sub]
+        meta = NestedMap(p.merge_meta([tuple(x.out_shapes) for x in metas]))
+        meta.flops += sum(x.flops for x in metas)
+        return meta
 
 
 class ArgIndexLayer(BaseLayer):
@@ -114,10 +115,6 @@ class ArgIndexLayer(BaseLayer):
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         return one_or_all([args[i] for i in self.params.idx])
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        return NestedMap(flops=0, out_shapes=tuple(shapes[i] for i in p.idx))
 
 
 class BiasLayer(BaseLayer):
@@ -137,10 +134,6 @@ class BiasLayer(BaseLayer):
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         check_channels(inputs, self.params.dims, self._path)
         return tf.cast(inputs, self.fprop_dtype) + theta.b
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        return elementwise_cost(shapes[0])
 
 
 class BranchLayer(BaseLayer):
@@ -165,13 +158,6 @@ class BranchLayer(BaseLayer):
         with saved_outputs() as saved:
             outputs = as_args(self.body.FProp(theta.body, *args))
         return one_or_all(outputs + _fetched(self.params, saved, self._path))
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        with saved_outputs() as saved:
-            meta = cost_of(p.body, *shapes)
-        fetched = _fetched(p, saved, p.name or cls.__name__)
-        return NestedMap(flops=meta.flops, out_shapes=tuple(meta.out_shapes) + fetched)
 
 
 def _fetched(

@@ -5,7 +5,6 @@ multiplier. Images are `[B, H, W, I]`.
 """
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar
 
 import tensorflow as tf
@@ -75,15 +74,6 @@ def out_size(size: int, window: int, stride: int, padding: str) -> int:
     return positions
 
 
-def _out_shape(
-    image: tuple, window: Sequence, stride: Sequence, padding: str, num_channels: int
-) -> tuple[int, int, int, int]:
-    batch, height, width, _ = image
-    rows = out_size(height, window[0], stride[0], padding)
-    columns = out_size(width, window[1], stride[1], padding)
-    return batch, rows, columns, num_channels
-
-
 def _define_window(p: InstantiableParams, filter_shape: str) -> None:
     p.Define("filter_shape", [0, 0, 0, 0], filter_shape)
     p.Define("filter_stride", [1, 1], "Rows and columns from window to window.")
@@ -137,17 +127,6 @@ class _ConvolutionLayer(BaseLayer):
 
     def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
         raise NotImplementedError(f"{type(self).__name__}._convolve")
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts two operations per product of an output element, 1 for the bias."""
-        sizes = zip(p.filter_shape[:2], p.dilation_rate, strict=True)
-        window = [(n - 1) * dilation + 1 for n, dilation in sizes]
-        num_out = math.prod(p.filter_shape[cls._NUM_SUMMED :])
-        out_shape = _out_shape(shapes[0], window, p.filter_stride, p.padding, num_out)
-        products = math.prod(p.filter_shape[: cls._NUM_SUMMED])
-        flops = (2 * products + p.bias) * math.prod(out_shape)
-        return NestedMap(flops=flops, out_shapes=(out_shape,))
 
 
 class Conv2DLayer(_ConvolutionLayer):
@@ -296,24 +275,9 @@ class PoolingLayer(BaseLayer):
             p.padding,
         )
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts one operation per element of each window."""
-        (image,) = shapes
-        window, stride = p.window_shape, p.window_stride
-        out_shape = _out_shape(image, window, stride, p.padding, image[3])
-        flops = math.prod(window) * math.prod(out_shape)
-        return NestedMap(flops=flops, out_shapes=(out_shape,))
-
 
 class GlobalAveragePoolingLayer(BaseLayer):
     """The mean over an image: `[B, H, W, I]` -> `[B, I]`."""
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(tf.cast(inputs, self.fprop_dtype), [1, 2])
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts one operation per input element."""
-        batch, _, _, channels = shapes[0]
-        return NestedMap(flops=math.prod(shapes[0]), out_shapes=((batch, channels),))

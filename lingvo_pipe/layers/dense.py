@@ -4,7 +4,6 @@ Shapes: B examples, I input channels, O output channels; of the feed-forward lay
 channels and F hidden channels.
 """
 
-import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -14,7 +13,6 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_choice
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.slice_layers import HiddenSlice, JoinedSlice, SliceLayer
@@ -60,11 +58,6 @@ class ActivationLayer(BaseLayer):
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         return self._activate(tf.cast(inputs, self.fprop_dtype))
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts one operation per element."""
-        return elementwise_cost(shapes[0], int(p.activation != "NONE"))
-
 
 class FCLayer(BaseLayer):
     """activation(x·w + b): `[..., I]` -> `[..., O]`."""
@@ -98,16 +91,6 @@ class FCLayer(BaseLayer):
         if self.params.has_bias:
             outputs += theta.b
         return self._activate(outputs)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts 2·I per output element, and 1 each for the bias and the activation."""
-        (shape,) = shapes
-        out_shape = (*shape[:-1], p.output_dim)
-        flops_per_element = 2 * p.input_dim + p.has_bias + (p.activation != "NONE")
-        return NestedMap(
-            flops=flops_per_element * math.prod(out_shape), out_shapes=(out_shape,)
-        )
 
 
 class FeedForwardLayer(CompositeLayer):

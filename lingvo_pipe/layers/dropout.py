@@ -3,8 +3,6 @@
 Shapes: B examples.
 """
 
-import math
-
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -12,7 +10,6 @@ from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_keep_prob, check_param
 from lingvo_pipe.layers.core.forward_context import row_dim
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -50,11 +47,6 @@ class DropoutLayer(BaseLayer):
         """Draws which elements of inputs of this shape are kept."""
         p, context = self.params, forward_context.current_context()
         return context.uniform(self._path, p.random_seed, shape, below=p.keep_prob)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts a quotient and a selection per element, not the draw."""
-        return elementwise_cost(shapes[0], 0 if p.keep_prob == 1.0 else 2)
 
 
 class DropPathLayer(BaseLayer):
@@ -117,10 +109,3 @@ class DropPathLayer(BaseLayer):
             inputs / tf.cast(keep_prob, inputs.dtype),
             tf.zeros_like(inputs),
         )
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts a comparison per example, a quotient and a selection per element."""
-        shape = shapes[0]
-        flops = 0 if p.keep_prob == 1.0 else shape[0] + 2 * math.prod(shape)
-        return NestedMap(flops=flops, out_shapes=(tuple(shape),))

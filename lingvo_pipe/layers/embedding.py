@@ -56,12 +56,6 @@ class TokenEmbeddingLayer(BaseLayer):
         """Cuts the vocabulary: each slice has the rows of its own tokens."""
         return _TokenEmbeddingSlice
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts no flops: rows are only copied."""
-        (shape,) = shapes
-        return NestedMap(flops=0, out_shapes=((*shape, p.dim),))
-
 
 class _TokenEmbeddingSlice(SliceLayer, TokenEmbeddingLayer):
     UNITS = "num_tokens"

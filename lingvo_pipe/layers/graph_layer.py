@@ -8,20 +8,15 @@ its outputs are names. A name `m.a` is a value in the NestedMap `m`.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import as_args, one_or_all
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of
-from lingvo_pipe.layers.sequential import as_args, one_or_all
 from lingvo_pipe.nested_map import NestedMap
 
-_OUTPUTS_HINT = (
-    "Name each of the layer's outputs. In FPropMeta a function without fn_out has the "
-    "shapes of its inputs: set fn_out."
-)
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -45,67 +40,53 @@ class GraphLayer(BaseLayer):
         self.CreateChildren("sub", subs)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Maps the inputs to the output, or a tuple of several outputs."""
+        """Maps the inputs to the output, or a tuple of several outputs.
 
-        def run(i: int, inputs: list[Any]) -> tuple[Any, ...]:
-            return as_args(self.sub[i].FProp(theta.sub[i], *inputs))
-
-        return one_or_all(_run(self.params, args, run, self._path))
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        flops = 0
-
-        def run(i: int, inputs: list[Any]) -> tuple[Any, ...]:
-            nonlocal flops
-            meta = cost_of(p.sub[i][1], *inputs)
-            flops += meta.flops
-            return tuple(meta.out_shapes)
-
-        outputs = _run(p, shapes, run, p.name or cls.__name__)
-        return NestedMap(flops=flops, out_shapes=outputs)
+        Raises:
+            ValueError: if a name has no value yet, or two.
+        """
+        p, path, values = self.params, self._path, _NamedValues()
+        hint = "Pass one for each."
+        values.store(p.input_endpoints, args, f"{path}.input_endpoints", hint)
+        for i, (signature, _) in enumerate(p.sub):
+            sub_path = f"{path}.sub[{i}] {signature!r}"
+            inputs, names = _parts(signature)
+            outputs = self.sub[i].FProp(theta.sub[i], *values.filled(inputs, sub_path))
+            hint = "Name each of the layer's outputs."
+            values.store(names, as_args(outputs), sub_path, hint)
+        return one_or_all(values.filled(p.output_endpoints, f"{path}.output_endpoints"))
 
 
-def _run(
-    p: InstantiableParams,
-    args: tuple[Any, ...],
-    run: Callable[[int, list[Any]], tuple[Any, ...]],
-    path: str,
-) -> tuple[Any, ...]:
-    """Returns the outputs, with a function that runs the layer of an index.
+class _NamedValues:
+    """Inputs and outputs of layers by name."""
 
-    Raises ValueError if a name has no value yet, or two.
-    """
-    values = NestedMap()
+    def __init__(self) -> None:
+        self._values = NestedMap()
 
-    def store(names: list[str], given: tuple, where: str, hint: str) -> None:
-        if len(names) != len(given):
-            expected = f"values for {names}"
-            raise UserValueError(
-                path=where, expected=expected, got=len(given), hint=hint
-            )
-        for name, value in zip(names, given, strict=True):
-            if values.Has(name):
+    def store(
+        self, names: Sequence[str], values: Sequence[Any], path: str, hint: str
+    ) -> None:
+        """Stores values by name."""
+        if len(names) != len(values):
+            expected, got = f"values for {names}", len(values)
+            raise UserValueError(path=path, expected=expected, got=got, hint=hint)
+        for name, value in zip(names, values, strict=True):
+            if self._values.Has(name):
                 expected = "a name for each value"
-                raise UserValueError(path=where, expected=expected, got=name)
-            values.Set(name, value)
+                raise UserValueError(path=path, expected=expected, got=name)
+            self._values.Set(name, value)
 
-    def filled(item: Any, where: str) -> Any:
-        if isinstance(item, list):
-            return [filled(x, where) for x in item]
+    def filled(self, item: Any, path: str) -> Any:
+        """Returns a nested structure of names with the values in their place."""
+        if isinstance(item, (list, tuple)):
+            return [self.filled(x, path) for x in item]
         if isinstance(item, NestedMap):
-            return item.Transform(lambda x: filled(x, where))
-        if not values.Has(item):
-            expected = f"a value computed before, one of {list(values)}"
-            raise UserValueError(path=where, expected=expected, got=item, names=values)
-        return values.GetItem(item)
-
-    store(p.input_endpoints, args, f"{path}.input_endpoints", "Pass one for each.")
-    for i, (signature, _) in enumerate(p.sub):
-        where = f"{path}.sub[{i}] {signature!r}"
-        inputs, names = _parts(signature)
-        store(names, run(i, filled(inputs, where)), where, _OUTPUTS_HINT)
-    return tuple(filled(x, f"{path}.output_endpoints") for x in p.output_endpoints)
+            return item.Transform(lambda x: self.filled(x, path))
+        if not self._values.Has(item):
+            names = list(self._values)
+            expected = f"a value computed before, one of {names}"
+            raise UserValueError(path=path, expected=expected, got=item, names=names)
+        return self._values.GetItem(item)
 
 
 def _parts(signature: str) -> tuple[list[Any], list[str]]:

@@ -3,8 +3,6 @@
 Shapes: D channels.
 """
 
-import math
-
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import wide_dtype
@@ -51,10 +49,3 @@ class LayerNormLayer(BaseLayer):
         if p.has_bias:
             x += tf.cast(theta.beta, wide)
         return tf.cast(x, self.fprop_dtype)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts 4 per element (5 with beta) and 2 more per vector."""
-        (shape,) = shapes
-        flops = (4 + p.has_bias) * math.prod(shape) + 2 * math.prod(shape[:-1])
-        return NestedMap(flops=flops, out_shapes=(tuple(shape),))

@@ -15,7 +15,6 @@ from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -52,8 +51,3 @@ class LocalLossLayer(BaseLayer):
                 lambda x: tf.stop_gradient(x) if x.dtype.is_floating else x, args
             )
         return args[0] if len(args) == 1 else args
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Counts the head."""
-        return NestedMap(flops=cost_of(p.head, *shapes).flops, out_shapes=shapes)

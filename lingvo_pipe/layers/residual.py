@@ -11,13 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
 from lingvo_pipe.layers.core.slicing import NumSlices, part_slices, slices_of
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -80,14 +79,6 @@ class ResidualLayer(CompositeLayer):
         total = inputs + self.dropout.FProp(theta.dropout, function(inputs))
         return self.norm.FProp(theta.norm, total)
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Counts the body, the norm, the dropout and a sum."""
-        meta = elementwise_cost(shapes[0])
-        for name, part in cls.Parts(p).items():
-            meta.flops += cost_of(part, *shapes[: None if name == "body" else 1]).flops
-        return meta
-
 
 class _ResidualSlice(ResidualLayer):
     """A slice of the body. Passes on the residual layer's inputs with its results."""
@@ -116,15 +107,3 @@ class _ResidualSlice(ResidualLayer):
             return (inputs, *outputs)
         total = inputs + self.dropout.FProp(theta.dropout, outputs[0])
         return total if p.norm_first else self.norm.FProp(theta.norm, total)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        parts = cls.Parts(p)
-        body = shapes if p.is_first else shapes[1:]
-        meta = cost_of(parts.pop("body"), *body)
-        meta.flops += sum(cost_of(part, shapes[0]).flops for part in parts.values())
-        if p.is_last:
-            meta.flops += elementwise_cost(shapes[0]).flops
-        else:
-            meta.out_shapes = (shapes[0], *meta.out_shapes)
-        return meta

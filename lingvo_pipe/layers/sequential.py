@@ -15,26 +15,16 @@ from typing import Any
 
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError, Words, raise_problems
+from lingvo_pipe.core.nests import as_args, one_or_all
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_param
-from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, costs_in_sequence
 from lingvo_pipe.layers.core.slicing import NumSlices, num_units, part_slices, slices_of
 from lingvo_pipe.nested_map import NestedMap
 
 _collections: contextvars.ContextVar[tuple[list, ...]] = contextvars.ContextVar(
     "_collections", default=()
 )
-
-
-def as_args(outputs: Any) -> tuple:
-    """Returns a layer's outputs as the positional inputs of the next layer."""
-    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-
-
-def one_or_all(values: Sequence[Any]) -> Any:
-    """Returns the value if there is one, or else a tuple: a layer's outputs."""
-    return values[0] if len(values) == 1 else tuple(values)
 
 
 def outputs_in_sequence(
@@ -110,10 +100,6 @@ class SequentialLayer(_InSequence):
             joins = len(named) == 1
         return [p.Copy().Set(name="", sub=group) for group in groups]
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        return cost_of_sequence(list(p.sub) * p.repeat, *shapes)
-
 
 class SeqLayer(_InSequence):
     """The cells of a PipeliningLayer in sequence, on one device.
@@ -136,10 +122,6 @@ class SeqLayer(_InSequence):
         self.CreateChildren("before", self.params.before_tpl)
         self.CreateChildren("cells", self.params.cell_tpl)
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        return cost_of_sequence([*p.before_tpl, *p.cell_tpl], *shapes)
-
 
 class FetchLayer(BaseLayer):
     """An identity that gives a position in a sequence a name."""
@@ -148,15 +130,10 @@ class FetchLayer(BaseLayer):
         _save(self._path.rpartition("/")[2], args)
         return one_or_all(args)
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        _save(p.name, shapes)
-        return NestedMap(flops=0, out_shapes=shapes)
-
 
 @contextlib.contextmanager
 def saved_outputs() -> Iterator[list[tuple[str, tuple]]]:
-    """Collects names and outputs, or shapes, of the FetchLayers that run in it."""
+    """Collects names and outputs of the FetchLayers that run in it."""
     saved: list[tuple[str, tuple]] = []
     token = _collections.set((*_collections.get(), saved))
     try:
@@ -206,17 +183,6 @@ class FeatureExtractionLayer(BaseLayer):
         outputs = list(outputs_in_sequence(self.sub, theta.sub, inputs))
         activations += _fetched(self.params, outputs[1:])
         return (*as_args(outputs[-1]), *activations) if activations else outputs[-1]
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        shapes, activations = _split(shapes, p, p.name or cls.__name__)
-        metas = list(costs_in_sequence(p.sub, *shapes))
-        out_shapes = [meta.out_shapes for meta in metas]
-        activations += _fetched(p, out_shapes)
-        last = tuple(out_shapes[-1]) if out_shapes else shapes
-        return NestedMap(
-            flops=sum(meta.flops for meta in metas), out_shapes=last + activations
-        )
 
 
 def sub_names(p: InstantiableParams) -> list[str]:

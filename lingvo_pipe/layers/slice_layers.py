@@ -1,6 +1,5 @@
 """Mixins that make a layer's class the class of its slices. See `core.slicing`."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -84,24 +83,6 @@ class SliceLayer:
             result = self.Merge(partial, result)
         return self.Finish(result) if self.IsLast(p) else (x, result, *args)
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Counts the layer's own flops for these units, and a sum."""
-        args = (shapes[0], *shapes[2:]) if p.begin else shapes
-        meta = super().FPropMeta(p, *args)  # type: ignore[misc]
-        (result,) = meta.out_shapes
-        if p.begin:
-            result = cls.MergedShape(shapes[1], result)
-            meta.flops += math.prod(result)
-        passed_on = (args[0], result, *args[1:])
-        meta.out_shapes = (result,) if cls.IsLast(p) else passed_on
-        return meta
-
-    @classmethod
-    def MergedShape(cls, partial: tuple, own: tuple) -> tuple:
-        """Returns the shape of `Merge`."""
-        return own
-
 
 def as_equal_slices(p: InstantiableParams) -> InstantiableParams:
     """Returns a layer's params with one `begin` for all slices between two others.
@@ -142,10 +123,6 @@ class JoinedSlice(SliceLayer):
 
     def Merge(self, partial: Any, own: Any) -> Any:
         return tf.concat([partial, own], -1)
-
-    @classmethod
-    def MergedShape(cls, partial: tuple, own: tuple) -> tuple:
-        return (*own[:-1], partial[-1] + own[-1])
 
 
 class _DropoutSlice(DropoutLayer):

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.model_size import trained_paths
 from lingvo_pipe.layers.local_loss import LocalLossLayer
-from lingvo_pipe.layers.model_size import trained_paths
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.local_parallelism.blocks import Block
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.model_size import parameter_counts, trained_paths
 from lingvo_pipe.layers.core.slicing import num_units, slices_of
-from lingvo_pipe.layers.model_size import parameter_counts, trained_paths
 from lingvo_pipe.pipeline.slices import parts_below, slices_by_cell
 
 # The target shrinks by this factor; then it is refined this many times.

@@ -74,7 +74,7 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "cell_costs",
         None,
-        "For splits=auto, the costs of the cells: None for flops, by FPropMeta; "
+        "For splits=auto, the costs of the cells: None for flops, which are traced; "
         "measured for the time of each cell on the first device, on synthetic inputs; "
         "or a list with a number for each cell. Measured times, and so the stages, may "
         "differ from run to run; the log shows the stages, to be copied to splits. The "
@@ -100,8 +100,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "input_dtypes",
         None,
-        "Dtypes of the inputs. If None, or None for an input, it is fprop_dtype. "
-        "FPropMeta needs none.",
+        "Dtypes of the inputs. If None, or None for an input, it is fprop_dtype; to "
+        "count flops, int32 if the layers refuse that.",
     )
     p.Define(
         "num_micro_batches",

@@ -11,8 +11,8 @@ from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError, Words, raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.model_size import trained_paths
 from lingvo_pipe.layers.core.slicing import num_units, slice_name, slices_of
-from lingvo_pipe.layers.model_size import trained_paths
 
 
 def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:

@@ -5,6 +5,8 @@ tensorflow/tpu, models/official/amoeba_net. Its stages have nearly equal flops.
 `staged_model` describes how to choose others.
 """
 
+import tensorflow as tf
+
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe, imagenet
@@ -35,8 +37,10 @@ class AmoebaNetImageNet(AmoebaNetModel):
         return imagenet(self.IMAGE_SIZE)
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
-        image = (1, self.IMAGE_SIZE, self.IMAGE_SIZE, self.NUM_IMAGE_CHANNELS)
-        return self._EvenStages(cells, image, (1,), (1,))
+        size = self.IMAGE_SIZE
+        image = tf.TensorSpec([1, size, size, self.NUM_IMAGE_CHANNELS])
+        label, weight = tf.TensorSpec([1], tf.int32), tf.TensorSpec([1])
+        return self._EvenStages(cells, image, label, weight)
 
     def _SetLearner(self, train: Params) -> None:
         decay = ScheduleParams(

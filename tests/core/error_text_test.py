@@ -140,7 +140,7 @@ def _params() -> Params:
     [
         (lambda: _params().FromText("count : x"), True),
         (lambda: _params().Set(cuont=2), True),
-        (lambda: BaseLayer.FPropMeta(BaseLayer.Params()), False),
+        (lambda: BaseLayer(BaseLayer.Params().Set(name="a"))(), False),
         (lambda: _params().Define("name", 1), False),  # type: ignore[call-arg]
         (_fails_itself, False),
         (lambda: dict[str, int]()["absent"], False),

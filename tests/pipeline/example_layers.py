@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.convolution import Conv2DLayer, GlobalAveragePoolingLayer
@@ -14,7 +15,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.sequential import SequentialLayer, as_args
+from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.layers.softmax_cross_entropy import softmax_cross_entropy
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer

@@ -25,8 +25,8 @@ DEVICES = ["cpu:0", "cpu:1"]
 FIVE = [f"cpu:{i}" for i in range(5)]
 
 
-class UnpricedLayer(BaseLayer):
-    """A layer without FPropMeta."""
+class UnknownLayer(BaseLayer):
+    """A layer without FProp."""
 
 
 def _dense(num_in: int = DIM, num_out: int = DIM) -> InstantiableParams:
@@ -91,7 +91,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"input_shapes": SHAPES}, "input_shapes"),
     (
-        {**AUTO, "input_shapes": SHAPES, "before_tpl": [UnpricedLayer.Params()]},
+        {**AUTO, "input_shapes": SHAPES, "before_tpl": [UnknownLayer.Params()]},
         "input_shapes",
     ),
     *(
@@ -108,7 +108,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
                 "input_shapes": [{"x": (2, DIM)}],
                 "memory_limit": 1e9,
             },
-            "input_shapes",
+            "input_dtypes",
         )
         for dtypes in ("int32", {"y": "int32"})
     ),
@@ -206,11 +206,20 @@ def test_the_prologue_does_not_move_the_cells() -> None:
         assert _automatic(input_shapes=[(2, DIM)], before_tpl=before) == [2, 4]
 
 
-def test_layers_without_costs_are_named() -> None:
+@pytest.mark.parametrize("costs", [None, "measured"])
+def test_the_wrong_one_of_the_shapes_is_shown(costs: str | None) -> None:
+    with fails(path="pipe.input_shapes", got=(4, -1)):
+        _automatic(input_shapes=[(2, DIM), (4, -1)], cell_costs=costs)
+    with fails(path="pipe.input_dtypes", got={"y": "int32"}):
+        shapes, dtypes = [{"x": (2, DIM)}], [{"y": "int32"}]
+        _automatic(input_shapes=shapes, input_dtypes=dtypes, cell_costs=costs)
+
+
+def test_layers_that_do_not_take_their_inputs_are_named() -> None:
     """The prologue and the cells are counted separately."""
     before, conv = [_dense()], Conv2DLayer.Params().Set(filter_shape=[3, 3, 1, 1])
     shapes = [(2, DIM)]
-    with fails(path="pipe.input_shapes") as info:
+    with fails(path="pipe.input_shapes", got=shapes) as info:
         _automatic(input_shapes=shapes, before_tpl=before, cell_tpl=[conv] * 2)
     assert "cell_tpl[0], Conv2DLayer" in str(info.value)
     with fails() as info:

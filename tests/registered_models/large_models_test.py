@@ -15,7 +15,7 @@ from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
 import model_registry
 from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.layers.model_size import parameter_counts
+from lingvo_pipe.layers.core.model_size import parameter_counts
 from lingvo_pipe.pipeline.devices import stage_devices
 from lingvo_pipe.pipeline.devices.device_names import device_names
 from tests.support.cases import exhaustive

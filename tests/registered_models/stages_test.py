@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 import model_registry
-from lingvo_pipe.layers.model_size import layer_sizes
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+from params import staged_model
 
 # Number of stages, and the speed-up that the costliest allows.
 SEVERAL_STAGES = {
@@ -34,6 +34,11 @@ def _pipeline(name: str) -> Any:
     return model_registry.GetParams(f"image.imagenet.{name}", "Train").task.pipeline
 
 
+def _inputs(size: int) -> list[tf.TensorSpec]:
+    image = tf.TensorSpec([1, size, size, 3])
+    return [image, tf.TensorSpec([1], tf.int32), tf.TensorSpec([1])]
+
+
 def _speed_up(work: Sequence[int], boundaries: Sequence[int]) -> float:
     """Returns the whole cost over the costliest stage's."""
     stages = [
@@ -52,7 +57,7 @@ def test_no_stage_costs_much_more_than_others(name: str) -> None:
     assert len(pipeline.splits) == num_stages
     cls: Any = model_registry.GetClass(f"image.imagenet.{name}")
     size = cls.IMAGE_SIZE
-    work = cell_costs(pipeline.cell_tpl, (4, size, size, 3), (4,), (4,)).flops
+    work = [x.flops for x in layer_sizes(pipeline.cell_tpl, *_inputs(size))]
     assert _speed_up(work, pipeline.splits) == pytest.approx(bound, abs=0.01)
     even = _even_numbers(len(work), num_stages)
     assert _speed_up(work, even) <= _speed_up(work, pipeline.splits)
@@ -67,10 +72,7 @@ def test_one_stage_can_become_one_per_device(name: str) -> None:
 def test_the_measured_speed_is_within_reach() -> None:
     """GPipe's table 2, AmoebaNet-D (18, 256), M = 32: 8 stages are 2.88 times 2."""
     pipeline = _pipeline("AmoebaNetD_18_256")
-    image = tf.TensorSpec([1, 224, 224, 3])
-    target = tf.TensorSpec([1], tf.int32), tf.TensorSpec([1])
-    sizes = layer_sizes(pipeline.cell_tpl, image, *target)
-    work = [size.multiply_adds for size in sizes]
+    work = [x.multiply_adds for x in layer_sizes(pipeline.cell_tpl, *_inputs(224))]
     two = _speed_up(work, balanced_boundaries(work, 2)) * _utilization(2)
 
     def gain(boundaries: Sequence[int]) -> float:
@@ -84,3 +86,25 @@ def test_the_measured_speed_is_within_reach() -> None:
 def _utilization(num_stages: int, num_micro_batches: int = 32) -> float:
     """Returns the share of time outside the bubble."""
     return num_micro_batches / (num_micro_batches + num_stages - 1)
+
+
+def test_stages_are_chosen_once_for_equal_cells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers_of_cells = []
+
+    def counted(cells: list[Any], *inputs: Any) -> Any:
+        numbers_of_cells.append(len(cells))
+        return layer_sizes(cells, *inputs)
+
+    monkeypatch.setattr(staged_model, "layer_sizes", counted)
+    tiny: Any = model_registry.GetClass("lm.text.TransformerTiny")
+    small: Any = type("Small", (tiny,), {"LENGTH": 24})
+    splits = [small().Task().pipeline.splits for _ in range(2)]
+    small.NUM_LAYERS = tiny.NUM_LAYERS + 2
+    splits.append(small().Task().pipeline.splits)
+    assert [x[-1] for x in splits] == [6, 6, 8]
+    assert numbers_of_cells == [6, 8]
+    small.NUM_BLOCKS = 2
+    small().Task()
+    assert numbers_of_cells == [6, 8]

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import model_registry
+from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
 from lingvo_pipe.layers.core.weights import WeightInit
-from lingvo_pipe.layers.model_size import parameter_counts
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from tests.support.cases import exhaustive
 
 # Parameters, their text in the papers, and stages. GPipe's table 1 and section 5; the
@@ -72,10 +72,10 @@ def test_stages_are_even_within_a_layer(name: str) -> None:
     model = _params(name)
     boundaries = model.task.pipeline.splits
     spec = model.input.Instantiate().element_spec
-    shapes = spec.Transform(lambda leaf: (1, *leaf.shape[1:]))
-    state = shapes if name.startswith("mt.") else NestedMap(target=shapes)
+    one = spec.Transform(lambda leaf: tf.TensorSpec([1, *leaf.shape[1:]], leaf.dtype))
+    state = one if name.startswith("mt.") else NestedMap(target=one)
     cells = model.task.pipeline.cell_tpl
-    flops = cell_costs(cells, state).flops
+    flops = [size.flops for size in layer_sizes(cells, state)]
     stages = [sum(flops[a:b]) for a, b in itertools.pairwise([0, *boundaries])]
     layers = [n for p, n in zip(cells, flops, strict=True) if p.cls is TransformerLayer]
     assert max(stages) - min(stages) <= max(layers)

@@ -12,9 +12,6 @@ from collections.abc import Iterator
 
 from tests.style.builds import ROOT
 
-# Packages whose errors are not made from fields yet.
-_NOT_CONVERTED = frozenset(["pipeline/splitting"])
-
 # Two words of English; an escape such as \b or \n is no letter.
 _PROSE = re.compile(r"(?<![\\\w./'\"-])[A-Za-z]{3,} [a-z]{2,}\b")
 
@@ -55,10 +52,8 @@ def _whole_sentences_of(source: str) -> list[str]:
 def test_errors_give_values_in_fields() -> None:
     product = ROOT / "lingvo_pipe"
     found = {
-        name: sentences
+        str(path.relative_to(product)): sentences
         for path in sorted(product.rglob("*.py"))
-        if (name := str(path.relative_to(product))).rpartition("/")[0]
-        not in _NOT_CONVERTED
         if (sentences := _whole_sentences_of(path.read_text(encoding="utf-8")))
     }
     assert not found

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.core.nests import map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
@@ -13,7 +13,7 @@ from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.local_parallelism.blocks import Block
 from lingvo_pipe.pipeline.memory.workspace import num_bytes
-from lingvo_pipe.pipeline.splitting.cell_costs import pipeline_costs
+from lingvo_pipe.pipeline.stage_choice.traced_cells import pipeline_sizes
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.pipeline_inputs import batch_placeholders
 from tools.local_study.costs import BlockCost, block_costs
@@ -75,14 +75,15 @@ def _boundaries(
 def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
     """Returns cells' flops for an example, the first cell's with the prologue."""
     pipeline = task.pipeline
-    costs = pipeline_costs(
+    before, cells = pipeline_sizes(
         [layer.params for layer in pipeline.before],
         [cell.params for cell in pipeline.cells],
-        *map_present(lambda x: tuple(x.shape), inputs),
+        *map_present(spec_of, inputs),
     )
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]
-    first, *later = costs.cells.flops
-    return [count / num_examples for count in (first + costs.prologue, *later)]
+    first, *later = [cell.flops for cell in cells]
+    first += sum(layer.flops for layer in before)
+    return [count / num_examples for count in (first, *later)]
 
 
 def _passed_on(

@@ -286,11 +286,15 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Returns NestedMap(flops, out_shapes) of a forward pass, without a layer.
+        """Returns NestedMap(flops, out_shapes) of a traced forward pass in training.
 
-        Shapes are tuples of integers. A multiply-add counts as two flops.
+        Shapes are tf.TensorSpecs, or tuples of integers: of floating-point numbers or,
+        if the layer refuses them, int32. As in Lingvo, a class may give other flops.
+        Raises ValueError if the layer does not take the inputs.
         """
-        raise NotImplementedError(f"{cls.__name__}.FPropMeta")
+        from lingvo_pipe.layers.core.model_size import traced_meta
+
+        return traced_meta(p, *shapes)
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Updates state after a training step, by default the children's.

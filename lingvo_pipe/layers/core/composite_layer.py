@@ -4,15 +4,14 @@ from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of_sequence
 from lingvo_pipe.nested_map import NestedMap
 
 
 class CompositeLayer(BaseLayer):
     """Base of layers whose children are their parts, which by default run in order.
 
-    Subclasses define `Params` and `Parts`, and `FProp` and `FPropMeta` if the parts are
-    not simply a sequence.
+    Subclasses define `Params` and `Parts`, and `FProp` if the parts are not simply a
+    sequence.
     """
 
     def __init__(self, params: InstantiableParams):
@@ -37,7 +36,3 @@ class CompositeLayer(BaseLayer):
         for name in self._part_names:
             args = (self._children[name].FProp(theta[name], *args),)
         return args[0]
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        return cost_of_sequence(cls.Parts(p).values(), *shapes)

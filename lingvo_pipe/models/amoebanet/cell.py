@@ -16,7 +16,6 @@ from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.checks import check_choice, check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
 from lingvo_pipe.layers.core.slicing import NumSlices, unit_edges
 from lingvo_pipe.models.amoebanet import operations
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
@@ -122,32 +121,6 @@ class AmoebaCell(CompositeLayer):
             hint = "Set counts_cells of the stem."
             raise UserValueError(path=self.path, expected=expected, got=None, hint=hint)
         return tf.cast(num[0], tf.float64) / self.params.num_cells
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Counts all operations, drop-path, and the sums of pairs."""
-        values, num_before, passed_on = _entering(p, shapes)
-        parts, metas = cls.Parts(p), []
-
-        def run(name: str, shape: tuple) -> tuple:
-            metas.append(cost_of(parts[name], shape))
-            (out_shape,) = metas[-1].out_shapes
-            if f"drop_{name}" in parts:
-                metas.append(cost_of(parts[f"drop_{name}"], out_shape))
-            return out_shape
-
-        def add(shape: tuple, _: tuple) -> tuple:
-            metas.append(elementwise_cost(shape))
-            return shape
-
-        outputs = _run_cell(p, values, run, add)
-        first = tuple(values.values())
-        if outputs is not None:
-            first = ((*outputs[-1][:3], num_out(p)), values["last"])
-        return NestedMap(
-            flops=sum(meta.flops for meta in metas),
-            out_shapes=(*first, num_before, *passed_on),
-        )
 
 
 class _CellSlice(AmoebaCell):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of_sequence
+from lingvo_pipe.layers.convolution import out_size
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell, num_out
 from lingvo_pipe.models.amoebanet.stem_and_head import HeadLayer, StemLayer
 
@@ -91,7 +91,7 @@ def amoebanet(
         num_in, num_in_before, was_reduction = num_out(cell), num_in, reduction
         if auxiliary_tpl is not None and name == f"cell_{2 * num_cells // 3 - 1}":
             head = _auxiliary_head(auxiliary_tpl, layers, image_shape)
-            head.classifier.num_classes = num_classes
+            head.classifier.Set(num_in=num_in, num_classes=num_classes)
             layers.append(head)
     head = HeadLayer.Params().Set(name="head", num_in=num_in, keep_prob=keep_prob)
     return [*layers, head.Set(num_classes=num_classes)]
@@ -102,15 +102,18 @@ def _auxiliary_head(
     layers: list[InstantiableParams],
     image_shape: Sequence[int] | None,
 ) -> InstantiableParams:
-    """Returns the auxiliary classifier after `layers`, without its `num_classes`."""
+    """Returns the auxiliary classifier after `layers`, for an image of known size."""
     if image_shape is None:
         expected = "[H, W], which an auxiliary head's window depends on"
         raise UserValueError(path="image_shape", expected=expected, got=None)
-    image = (1, *image_shape, layers[0].num_in)
-    _, *size, channels = cost_of_sequence(layers, image).out_shapes[0]
+    stem, *cells = layers
+    conv = stem.cls.Parts(stem)["conv"]
+    window = conv.filter_shape[0], conv.filter_stride[0], conv.padding
+    size = [out_size(n, *window) for n in image_shape]
+    for cell in cells:
+        size = [out_size(n, 1, 2, "SAME") if cell.reduction else n for n in size]
     head = tpl.Copy().Set(name="auxiliary_head", num_outputs=3)
-    norm_tpl = layers[0].norm_tpl.Copy()
-    head.classifier.Set(num_in=channels, image_shape=size, norm_tpl=norm_tpl)
+    head.classifier.Set(image_shape=size, norm_tpl=stem.norm_tpl.Copy())
     return head
 
 

@@ -11,7 +11,6 @@ from lingvo_pipe.layers import convolution
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.checks import check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import ActivationLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -177,14 +176,3 @@ class FactorizedReductionLayer(CompositeLayer):
             self.odd.FProp(theta.odd, shifted[:, ::2, ::2]),
         ]
         return self.norm.FProp(theta.norm, tf.concat(halves, -1))
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Counts the activation, two convolutions of a quarter image, batch norm."""
-        parts = cls.Parts(p)
-        batch, height, width, channels = shapes[0]
-        half = (batch, -(-height // 2), -(-width // 2), channels)
-        meta = cost_of(parts["norm"], (*half[:3], p.num_filters))
-        meta.flops += cost_of(parts["activate"], shapes[0]).flops
-        meta.flops += sum(cost_of(parts[name], half).flops for name in ("even", "odd"))
-        return meta

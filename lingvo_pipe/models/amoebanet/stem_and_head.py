@@ -8,7 +8,6 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import convolution
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
@@ -52,14 +51,6 @@ class StemLayer(CompositeLayer):
             num_cells = tf.zeros_like(image[:, 0, 0, 0], tf.int64)
         return self.norm.FProp(theta.norm, features), None, num_cells, *passed_on
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        image, *passed_on = shapes
-        meta = super().FPropMeta(p, image)
-        num_cells = image[:1] if p.counts_cells else None
-        meta.out_shapes = (*meta.out_shapes, None, num_cells, *passed_on)
-        return meta
-
 
 class HeadLayer(CompositeLayer):
     """ReLU, mean over the image, dropout, fully connected: -> logits."""
@@ -84,10 +75,6 @@ class HeadLayer(CompositeLayer):
     def FProp(self, theta: NestedMap, last: tf.Tensor, *unused: Any) -> tf.Tensor:
         """Maps `[B, H, W, C]`, the first output of a cell, to `[B, N]`."""
         return super().FProp(theta, last)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        return super().FPropMeta(p, shapes[0])
 
 
 class AuxiliaryHeadLayer(CompositeLayer):
@@ -140,12 +127,3 @@ class AuxiliaryHeadLayer(CompositeLayer):
         features = self.body.FProp(theta.body, image)
         features = tf.reshape(features, [-1, features.shape[-1]])
         return self.dense.FProp(theta.dense, features)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        parts = cls.Parts(p)
-        body = cost_of(parts["body"], *shapes)
-        batch, _, _, channels = body.out_shapes[0]
-        meta = cost_of(parts["dense"], (batch, channels))
-        meta.flops += body.flops
-        return meta

@@ -8,7 +8,6 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_positive
-from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.softmax_cross_entropy import (
     check_label_smoothing,
     cross_entropies,
@@ -59,10 +58,3 @@ class AuxiliaryClassifierLayer(BaseLayer):
             weight = tf.cast(weight, losses.dtype)
             self.AddLoss(p.loss_name, p.loss_weight * weight * losses)
         return outputs[0] if len(outputs) == 1 else outputs
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Counts the classifier if there are a label and a weight."""
-        outputs, targets = shapes[: p.num_outputs], shapes[p.num_outputs :]
-        flops = cost_of(p.classifier, outputs[0]).flops if targets else 0
-        return NestedMap(flops=flops, out_shapes=outputs)

@@ -4,9 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.layers.softmax_cross_entropy import (
     check_label_smoothing,
     softmax_cross_entropy,

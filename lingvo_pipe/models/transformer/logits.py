@@ -9,7 +9,6 @@ threshold helps (GPipe, 1811.06965, section 5, which does not give the threshold
 Shapes: B examples, T tokens, V tokens in the vocabulary, D channels.
 """
 
-import math
 from typing import ClassVar
 
 import tensorflow as tf
@@ -17,7 +16,6 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_param
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.embedding import table_weight
 from lingvo_pipe.layers.slice_layers import SliceLayer
@@ -81,14 +79,6 @@ class LogitsLayer(BaseLayer):
             logits = tf.clip_by_value(logits, -p.logits_abs_max, p.logits_abs_max)
         return logits
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        """Counts 2·D per logit, 1 for the bias and 2 for each clipping."""
-        (state,) = shapes
-        clippings = (p.logits_soft_max is not None) + (p.logits_abs_max is not None)
-        logits = (*state[p.stream].hidden[:2], p.num_tokens)
-        return elementwise_cost(logits, 2 * p.model_dim + p.has_bias + 2 * clippings)
-
 
 class _LogitsSlice(SliceLayer, LogitsLayer):
     """Logits of some tokens.
@@ -137,19 +127,6 @@ class _LogitsSlice(SliceLayer, LogitsLayer):
             mean=result.total / self.params.whole,
             best=result.best,
         )
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        """Counts 5 more per logit: sums, maximum, difference and exponential."""
-        state = shapes[0]
-        meta = LogitsLayer.FPropMeta(p, state)
-        meta.flops += 5 * math.prod(meta.out_shapes[0])
-        names = ["log_sum", "label", "mean", "best"]
-        if not cls.IsLast(p):
-            names = ["maximum", "exponentials", "label", "total", "best"]
-        sums = NestedMap(dict.fromkeys(names, meta.out_shapes[0][:2]))
-        meta.out_shapes = (sums,) if cls.IsLast(p) else (state, sums)
-        return meta
 
 
 def token_metrics(

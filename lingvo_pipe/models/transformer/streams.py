@@ -23,16 +23,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_choice
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
 from lingvo_pipe.layers.core.slicing import NumSlices, part_slices, slices_of
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.embedding import TokenEmbeddingLayer, sinusoidal_positions
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
 
 SOURCE = "source"
@@ -51,7 +50,7 @@ def has_hidden(state: Any, stream: str) -> bool:
 
 
 def with_hidden(state: NestedMap, stream: str, hidden: Any) -> NestedMap:
-    """Returns the state with a stream's hidden states, or their shape, replaced."""
+    """Returns the state with a stream's hidden states replaced."""
     return NestedMap(state, **{stream: NestedMap(state[stream], hidden=hidden)})
 
 
@@ -119,16 +118,6 @@ class StreamEmbeddingLayer(CompositeLayer):
         hidden = self.dropout.FProp(theta.dropout, hidden)
         return with_hidden(state, p.stream, hidden)
 
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        """Counts a sine or cosine and a sum per element, and dropout."""
-        (state,) = shapes
-        meta = super().FPropMeta(p, tuple(state[p.stream].ids))
-        (hidden,) = meta.out_shapes
-        meta.flops += elementwise_cost(hidden, 2).flops
-        meta.out_shapes = (with_hidden(state, p.stream, hidden),)
-        return meta
-
 
 class _StreamEmbeddingSlice(StreamEmbeddingLayer):
     @classmethod
@@ -149,19 +138,6 @@ class _StreamEmbeddingSlice(StreamEmbeddingLayer):
         if self.params.is_last:
             return self.Finish(theta, state, outputs[0])
         return state, outputs[1]
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        state, *partial = shapes
-        meta = cost_of(p.table, tuple(state[p.stream].ids), *partial)
-        hidden = meta.out_shapes[-1]
-        if not p.is_last:
-            return NestedMap(flops=meta.flops, out_shapes=(state, hidden))
-        dropout = cost_of(cls.Parts(p)["dropout"], hidden).flops
-        flops = meta.flops + elementwise_cost(hidden, 2).flops + dropout
-        return NestedMap(
-            flops=flops, out_shapes=(with_hidden(state, p.stream, hidden),)
-        )
 
 
 class StreamNormLayer(CompositeLayer):
@@ -186,9 +162,3 @@ class StreamNormLayer(CompositeLayer):
         stream = self.params.stream
         hidden = self.norm.FProp(theta.norm, state[stream].hidden)
         return with_hidden(state, stream, hidden)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        (state,) = shapes
-        meta = cost_of(p.norm_tpl, state[p.stream].hidden)
-        return NestedMap(flops=meta.flops, out_shapes=shapes)

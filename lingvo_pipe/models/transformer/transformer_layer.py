@@ -17,7 +17,6 @@ from lingvo_pipe.layers.attention import (
     same_segment,
 )
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.core.slicing import NumSlices, part_slices, slices_of
 from lingvo_pipe.layers.dense import FeedForwardLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
@@ -25,7 +24,6 @@ from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.models.transformer.streams import TARGET, check_stream, with_hidden
 from lingvo_pipe.models.transformer.transformer_slice import (
     TransformerSlice,
-    part_input_shapes,
     part_inputs,
 )
 from lingvo_pipe.nested_map import NestedMap
@@ -176,14 +174,3 @@ class TransformerLayer(CompositeLayer):
         if self.params.final_norm_tpl is not None:
             x = self.final_norm.FProp(theta.final_norm, x)
         return x
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        """Counts the parts, with queries and keys of all tokens and of padding."""
-        (state,) = shapes
-        hidden = tuple(state[p.stream].hidden)
-        flops = sum(
-            cost_of(part, hidden, *part_input_shapes(p, name, state)).flops
-            for name, part in cls.Parts(p).items()
-        )
-        return NestedMap(flops=flops, out_shapes=(state,))

@@ -12,11 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.attention import not_later, same_segment
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.models.transformer.streams import with_hidden
 from lingvo_pipe.nested_map import NestedMap
 
@@ -33,17 +32,6 @@ def part_inputs(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
         memory = state[p.memory]
         mask = same_segment(stream.segment_ids, memory.segment_ids)
         return memory.hidden, mask
-    return ()
-
-
-def part_input_shapes(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
-    """Returns the shapes of `part_inputs`, for a state of shapes."""
-    batch, num_tokens = state[p.stream].segment_ids
-    if part == "self_attention":
-        return None, (batch, 1, num_tokens, num_tokens)
-    if part == "memory_attention":
-        memory = tuple(state[p.memory].hidden)
-        return memory, (batch, 1, num_tokens, memory[1])
     return ()
 
 
@@ -89,17 +77,3 @@ class TransformerSlice(BaseLayer):
         if p.final_norm_tpl is not None:
             x = self.final_norm.FProp(theta.final_norm, x)
         return with_hidden(state, p.stream, x)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        state, *passed_on = shapes
-        hidden = tuple(state[p.stream].hidden)
-        inputs = (hidden,) if p.is_first else passed_on
-        args = part_input_shapes(p, p.part, state)
-        meta = cost_of(p.body, *inputs, *args)
-        outputs, norm = meta.out_shapes, p.final_norm_tpl
-        if norm is not None:
-            meta.flops += cost_of(norm.Copy().Set(dim=p.model_dim), hidden).flops
-        kept = len(outputs) - (0 if p.ends_part else len(args))
-        meta.out_shapes = (state,) if p.is_last else (state, *outputs[:kept])
-        return meta

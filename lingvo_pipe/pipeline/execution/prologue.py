@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.core.nests import map_present, present, spec_of
+from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.pipeline.debug.diagnosis import naming
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.build_cache import BuildCache

@@ -15,10 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
+from lingvo_pipe.core.nests import as_args, map_present, pack_present, present, spec_of
 from lingvo_pipe.layers.core import random_streams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.pipeline.loops.dataflow import LayerValues, needs_gradient
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions

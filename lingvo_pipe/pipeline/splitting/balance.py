@@ -81,7 +81,11 @@ def balanced_boundaries(
     else:
         boundaries = _allowed_boundaries(sums, feasible_end, price)
     if boundaries is None:
-        raise UserValueError(f"No partition into {num_stages} stages is allowed.")
+        raise UserValueError(
+            path="splits",
+            expected="a number of stages that an allowed partition has",
+            got=num_stages,
+        )
     return boundaries
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.layers.sequential import (
     FeatureExtractionLayer,
     SequentialLayer,
@@ -13,7 +14,6 @@ from lingvo_pipe.layers.sequential import (
     sub_names,
 )
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 
 
 def PartitionSequentialLayers(
@@ -30,22 +30,22 @@ def PartitionSequentialLayers(
 
     `params` are a list of layers, which stay whole, or the params of a SequentialLayer
     or FeatureExtractionLayer. Such a layer is flattened recursively, except for an
-    inner FeatureExtractionLayer with activations. The shapes are of the inputs,
-    activations last (see `cell_costs`).
+    inner FeatureExtractionLayer with activations. The shapes, or tf.TensorSpecs, are of
+    the inputs, activations last (see `layer_sizes`).
 
     Returns:
         Params of FeatureExtractionLayers named `d0`, `d1` and so on. Among cuts of
         equal cost, chooses the one that passes on the smallest outputs.
 
     Raises:
-        ValueError: if there are fewer layers than partitions, if a layer has no
-            FPropMeta, or if activations are not fetched in the order of their layers.
+        ValueError: if there are fewer layers than partitions, if a layer does not take
+            its inputs, or if activations are not fetched in the order of their layers.
     """
     chain = _chain(params)
-    costs = cell_costs(_cut(chain, range(1, len(chain.layers) + 1)), *shapes)
-    return _cut(
-        chain, balanced_boundaries(costs.flops, num_partitions, costs.passed_on)
-    )
+    sizes = layer_sizes(_cut(chain, range(1, len(chain.layers) + 1)), *shapes)
+    flops = [size.flops for size in sizes]
+    passed_on = [size.output_elements for size in sizes]
+    return _cut(chain, balanced_boundaries(flops, num_partitions, passed_on))
 
 
 class _Chain(NamedTuple):
@@ -75,9 +75,10 @@ def _chain(params: Any) -> _Chain:
     fetched = [last[name] for name in params.act_fetch_layers]
     if fetched != sorted(fetched):
         raise UserValueError(
-            f"act_fetch_layers: expected the order of the layers, {sub_names(params)}, "
-            f"got {list(params.act_fetch_layers)!r}. Partitions pass on activations in "
-            "the order of their layers."
+            path="act_fetch_layers",
+            expected=f"the order of the layers, {sub_names(params)}",
+            got=list(params.act_fetch_layers),
+            hint="Partitions pass on activations in the order of their layers.",
         )
     return _Chain(layers, params.num_act_inputs, fetched)
 

@@ -1,11 +1,12 @@
 """The choice of stage boundaries from `splits`, cell costs and the memory limit."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError, Words, shown
+from lingvo_pipe.core.errors import UserError, UserValueError, Words, shown
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
@@ -16,18 +17,19 @@ from lingvo_pipe.pipeline.pipelining_rules import (
     problems_of,
 )
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.splitting.cell_costs import (
-    BACKWARD_PER_FORWARD,
-    pipeline_costs,
-)
+from lingvo_pipe.pipeline.splitting.cell_costs import BACKWARD_PER_FORWARD
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.stage_choice.memory_limit import MemoryLimit
 from lingvo_pipe.pipeline.stage_choice.traced_cells import (
+    Result,
     TracedCells,
     outside_graphs,
+    sizes_for_micro_batch,
     trace_cells,
 )
+
+_INPUT_PARAMS = ("input_shapes", "input_dtypes")
 
 
 def count_stages(p: InstantiableParams, path: str) -> int:
@@ -69,7 +71,7 @@ def choose_boundaries(
     by_flops = p.cell_costs is None and p.memory_limit is None
     cells = limit = None
     if p.input_shapes is not None and not by_flops:
-        cells = _traced(p, path, device)
+        cells = _for_inputs(p, path, trace_cells, device)
         if p.memory_limit is not None:
             limit = MemoryLimit(p, path, schedule, cells, recomputed)
     if not is_auto(p.splits):
@@ -99,7 +101,7 @@ def whole_memory(p: InstantiableParams, path: str) -> StageMemory:
     _check_together(p, path)
     with problems_of("devices", path):
         first, *_ = stage_devices(p.devices, len(p.devices))
-    cells = _traced(p, path, first)
+    cells = _for_inputs(p, path, trace_cells, first)
     num_accumulators = count_batch_shards(p, path) // p.num_replicas
     return cells.memory([True] * len(cells.layers), num_accumulators)
 
@@ -110,15 +112,24 @@ def needs_inputs(p: InstantiableParams) -> bool:
     return by_costs or p.memory_limit is not None
 
 
-def _traced(p: InstantiableParams, path: str, device: str) -> TracedCells:
+def _for_inputs(
+    p: InstantiableParams, path: str, trace: Callable[..., Result], *args: Any
+) -> Result:
+    """Calls `trace(p, *args)` outside of graphs. Its errors become the inputs' errors.
+
+    Raises:
+        ValueError: if a layer cannot be traced for `input_shapes`.
+    """
     try:
-        return outside_graphs(trace_cells, p, device)
+        return outside_graphs(trace, p, *args)
     except (TypeError, ValueError) as error:
+        if isinstance(error, UserError) and error.path in _INPUT_PARAMS:
+            raise error.within(path) from error
         raise UserValueError(
             path=f"{path}.input_shapes",
             expected="shapes of the first layer's inputs, which input_dtypes fit",
             got=p.input_shapes,
-            hint=f"The cells cannot be traced: {error}",
+            hint=f"A layer cannot be traced: {error}",
         ) from error
 
 
@@ -137,10 +148,9 @@ def _costs(
     traffic: Sequence[float] | None = None if cells is None else cells.traffic
     passes: Sequence[tuple[float, float]]
     if p.cell_costs is None:
-        with problems_of("input_shapes", path):
-            by_shape = pipeline_costs(p.before_tpl, p.cell_tpl, *p.input_shapes).cells
-        traffic = by_shape.passed_on
-        passes = [(flops, BACKWARD_PER_FORWARD * flops) for flops in by_shape.flops]
+        _, sizes = _for_inputs(p, path, sizes_for_micro_batch)
+        traffic = [size.output_elements for size in sizes]
+        passes = [(size.flops, BACKWARD_PER_FORWARD * size.flops) for size in sizes]
     elif p.cell_costs == MEASURED and cells is not None:
         try:
             passes = outside_graphs(measured_seconds, cells.layers, cells.specs, device)

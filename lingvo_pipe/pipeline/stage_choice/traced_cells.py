@@ -5,16 +5,18 @@ and traced as for a training step of full micro-batches.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import row_dim
+from lingvo_pipe.layers.core.model_size import LayerSize, layer_sizes
 from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.prologue import (
@@ -31,9 +33,10 @@ from lingvo_pipe.pipeline.memory.peak_memory import (
 )
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.workspace import num_bytes
-from lingvo_pipe.pipeline.splitting.cell_costs import as_shape, boundary_bytes
+from lingvo_pipe.pipeline.splitting.cell_costs import boundary_bytes
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext
+from lingvo_pipe.tshape import Shape, as_specs
 
 # Params of a pipeline while it is traced.
 SINGLE_STAGE = {
@@ -149,6 +152,25 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
     )
 
 
+def pipeline_sizes(
+    before_tpl: Sequence[InstantiableParams],
+    cell_tpl: Sequence[InstantiableParams],
+    *inputs: Any,
+) -> tuple[list[LayerSize], list[LayerSize]]:
+    """Returns `layer_sizes` of a prologue, and of the cells after it."""
+    before = layer_sizes(before_tpl, *inputs, path="before_tpl")
+    inputs = before[-1].outputs if before else inputs
+    return before, layer_sizes(cell_tpl, *inputs, path="cell_tpl")
+
+
+def sizes_for_micro_batch(
+    p: InstantiableParams,
+) -> tuple[list[LayerSize], list[LayerSize]]:
+    """Returns the sizes of a pipeline's prologue and cells with `input_shapes`."""
+    cells = list(map(as_equal_slices, p.cell_tpl))
+    return pipeline_sizes(p.before_tpl, cells, *_input_shapes(p))
+
+
 def outside_graphs(function: Callable[..., Result], *args: Any) -> Result:
     """Calls a function eagerly, in a separate thread, outside any graph."""
     with ThreadPoolExecutor(max_workers=1) as executor:
@@ -159,21 +181,36 @@ def _thetas(layers: Sequence[Any]) -> list[Any]:
     return [tf.nest.map_structure(spec_of, layer.vars) for layer in layers]
 
 
+def _input_shapes(p: InstantiableParams) -> list[Any]:
+    """Returns Shapes of the inputs of a micro-batch, with the dtypes of input_dtypes.
+
+    Raises:
+        ValueError: if a shape is invalid, or dtypes do not match.
+    """
+    dtypes = p.input_dtypes or [None] * len(p.input_shapes)
+
+    def shape(value: Any, dtype: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, Mapping):
+            by_key = _dtypes_of_map(value, dtype)
+            return NestedMap({k: shape(x, by_key.get(k)) for k, x in value.items()})
+        if not isinstance(value, Iterable) or not all(map(is_count, value)):
+            raise UserValueError(
+                path="input_shapes",
+                expected="tuples of positive integers such as (8, 32), a micro-batch's",
+                got=value,
+            )
+        return Shape(value, None if dtype is None else tf.as_dtype(dtype))
+
+    return list(map(shape, p.input_shapes, dtypes))
+
+
 def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
     """Returns specs of the inputs: for a micro-batch, with a prologue a mini-batch."""
-    dtypes = p.input_dtypes or [None] * len(p.input_shapes)
     factor = p.num_micro_batches if p.before_tpl else 1
-
-    def spec(shape: Any, dtype: Any) -> Any:
-        if shape is None:
-            return None
-        if isinstance(shape, Mapping):
-            by_key = _dtypes_of_map(shape, dtype)
-            return NestedMap({k: spec(v, by_key.get(k)) for k, v in shape.items()})
-        x = tf.TensorSpec(shape, dtype or default)
-        return _with_rows(p, x, lambda n: n * factor)
-
-    return tuple(map(spec, map(as_shape, p.input_shapes), dtypes))
+    specs = tuple(as_specs(_input_shapes(p), default))
+    return map_present(lambda x: _with_rows(p, x, lambda n: n * factor), specs)
 
 
 def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:

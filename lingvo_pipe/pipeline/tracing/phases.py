@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import present, spec_of
+from lingvo_pipe.layers.core.graph_flops import calls_functions, product_flops
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.tracing.cut import CutGraph
-from lingvo_pipe.pipeline.tracing.product_flops import calls_functions, product_flops
 from lingvo_pipe.pipeline.tracing.trace import Trace
 from lingvo_pipe.pipeline.tracing.views import buffers_of
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
@@ -29,7 +30,7 @@ from lingvo_pipe.pipeline.memory.peak_memory import (
 )
 from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.slices import with_slices
-from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, cell_costs
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.traced_cells import CONTEXT_SPECS, SINGLE_STAGE
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
@@ -102,10 +103,10 @@ class ModelTracer:
         self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
-        """Traces the model for micro-batches of b rows, and counts flops by FPropMeta.
+        """Traces the model for micro-batches of b rows, and can count flops.
 
         Raises:
-            UserValueError: if a cell cannot be traced, or has no FPropMeta.
+            UserValueError: if a cell cannot be traced.
         """
         task = self._task
         with self._graph.as_default():
@@ -125,8 +126,8 @@ class ModelTracer:
         layers = traced.placed_layers([compiled] * len(traced.values))
         flops = [0] * self.num_cells
         if counts_flops:
-            shapes = map_present(lambda x: tuple(x.shape), inputs)
-            flops = cell_costs([self._distinct[i] for i in self._order], *shapes).flops
+            cells = [self._distinct[i] for i in self._order]
+            flops = [x.flops for x in layer_sizes(cells, *inputs, path="cell_tpl")]
         phases = [layer.functions.phases for layer in layers[:-1]]
         costs = ModelCosts(
             num_rows,

@@ -13,7 +13,7 @@ from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.layers.model_size import num_parameters
+from lingvo_pipe.layers.core.model_size import num_parameters
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.training.profiling.predicted_bubble import (
@@ -49,7 +49,7 @@ def describe(task_params: InstantiableParams, input_generator: Any) -> str:
         cell_shapes = shapes[len(before) :]
         for i, (cell, shape) in enumerate(zip(cells, cell_shapes, strict=True)):
             stage = str(task.pipeline.stage_of_cell(i))
-            macs = f"{work.cell_flops[i] / 2:,.0f}" if work else "unknown"
+            macs = f"{work.cell_multiply_adds[i]:,.0f}" if work else "unknown"
             rows += _layer_rows(stage, cell, shape, macs)
         lines = [*text_table(rows, _NUMBER_COLUMNS), "", *_totals(task, work), bubble]
         return "\n".join(lines)
@@ -103,8 +103,8 @@ def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
     lines.append(f"total: {num_parameters(task):,} parameters")
     if work:
         lines.append(
-            f"MACs: {sum(work.cell_flops) / 2:,.0f} in an example's forward pass, half "
-            "of the flops by FPropMeta, which counts more than multiply-adds"
+            f"MACs: {sum(work.cell_multiply_adds):,.0f} in an example's forward pass, "
+            f"{sum(work.cell_flops):,.0f} flops"
         )
     return lines
 

@@ -15,9 +15,10 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
-from lingvo_pipe.pipeline.splitting import cell_costs
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from lingvo_pipe.pipeline.splitting.cell_costs import BACKWARD_PER_FORWARD
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
+from lingvo_pipe.pipeline.stage_choice.traced_cells import pipeline_sizes
 from lingvo_pipe.training.task.base_task import BaseTask
 
 # Uneven stages: the largest over the mean, and how much smaller another can be.
@@ -25,9 +26,10 @@ _UNEVEN, _MORE_EVEN = 1.4, 0.9
 
 
 class PredictedBubble(NamedTuple):
-    """Work in flops, without the loss."""
+    """Work in flops, without the loss, of forward passes in training."""
 
-    cell_flops: list[float]  # Each cell's forward pass in training, for one example.
+    cell_flops: list[float]  # Each cell's for one example.
+    cell_multiply_adds: list[float]  # The same, in products and convolutions.
     shares: list[float]  # Each stage's fraction; the prologue's is in stage 0's.
     bubble_fraction: float  # Idle fraction of devices' time, if only flops take time.
 
@@ -38,27 +40,28 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     All other devices wait while the first runs the prologue, forward and backward.
 
     Raises:
-        ValueError: if a layer has no FPropMeta, or the batch cannot be cut.
+        ValueError: if a layer cannot be traced, or the batch cannot be cut.
     """
     pipeline = task.pipeline
     spec, p = pipeline.spec, pipeline.params
     inputs = tuple(task.PipelineInputs(batch))
     cut = cut_batch(inputs, p.num_micro_batches, p.batch_dim, pipeline.path)
-    costs = cell_costs.pipeline_costs(
+    before, cells = pipeline_sizes(
         [layer.params for layer in pipeline.before],
         [cell.params for cell in pipeline.cells],
-        *map_present(lambda x: tuple(x.shape[1:]), cut.split(inputs)),
+        *map_present(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), cut.split(inputs)),
     )
-    numbers, flops = range(pipeline.num_stages), costs.cells.flops
+    numbers, flops = range(pipeline.num_stages), [cell.flops for cell in cells]
     stages = [_stage_costs(pipeline, stage, flops) for stage in numbers]
     per_replica = p.num_micro_batches // len(spec.layout.replicas)
     work = [per_replica * stage.forward for stage in stages]
-    prologue = p.num_micro_batches * costs.prologue
+    prologue = p.num_micro_batches * sum(layer.flops for layer in before)
     work[0] += prologue
     step = simulate(pipeline.schedule, Costs(tuple(stages)))
-    prologue *= 1 + cell_costs.BACKWARD_PER_FORWARD
+    prologue *= 1 + BACKWARD_PER_FORWARD
     return PredictedBubble(
         cell_flops=[num_flops / cut.num_rows for num_flops in flops],
+        cell_multiply_adds=[cell.multiply_adds / cut.num_rows for cell in cells],
         shares=[x / sum(work) if sum(work) else 0.0 for x in work],
         bubble_fraction=_bubble_fraction(step, spec, prologue),
     )
@@ -129,6 +132,6 @@ def _stage_costs(pipeline: PipeliningLayer, stage: int, flops: list[int]) -> Sta
     forward = sum(flops[i] for i in cells)
     return StageCosts(
         forward=forward,
-        backward=cell_costs.BACKWARD_PER_FORWARD * forward,
+        backward=BACKWARD_PER_FORWARD * forward,
         recompute=sum(flops[i] for i in cells if i in recomputed),
     )

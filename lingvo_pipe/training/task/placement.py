@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.model_size import num_parameters
+from lingvo_pipe.layers.core.model_size import num_parameters
 from lingvo_pipe.pipeline import pipelining_rules
 from lingvo_pipe.pipeline.devices.device_names import device_names, short_name
 from lingvo_pipe.pipeline.slices import with_slices

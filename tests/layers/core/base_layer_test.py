@@ -9,7 +9,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserKeyError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from tests.layers.built_layers import BuiltLayer, SumLayer, built, family, leaf
+from tests.layers.built_layers import SumLayer, built, family, leaf
 from tests.support.errors import fails
 
 
@@ -99,8 +99,6 @@ def test_a_layer_without_fprop_says_so() -> None:
     layer = built(None)
     with pytest.raises(NotImplementedError, match="BuiltLayer.FProp"):
         layer()
-    with pytest.raises(NotImplementedError, match="BuiltLayer.FPropMeta"):
-        BuiltLayer.FPropMeta(layer.params)
 
 
 def test_operations_carry_the_names_of_layers() -> None:

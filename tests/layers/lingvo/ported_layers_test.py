@@ -15,8 +15,8 @@ import tensorflow as tf
 from lingvo_pipe import gpipe, py_utils
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from tests.layers.lingvo import ported_layers
 from tests.layers.lingvo.ported_layers import (
     Normalization,
@@ -168,19 +168,20 @@ def test_paddings_do_not_reach_the_outputs(trained: Callable[..., _Trained]) -> 
 def test_costs_of_cells_follow_from_fprop_meta(
     make_cells: Callable, trained: Callable[..., _Trained]
 ) -> None:
-    cells = make_cells()
-    costs = cell_costs(cells, (2, T, D), (2, T))
+    cells, inputs = make_cells(), ((2, T, D), (2, T))
+    sizes = layer_sizes(cells, *inputs)
     layer = _pipeline(
         make_cells(),
         splits="auto",
         devices=["cpu:0", "cpu:1"],
-        input_shapes=[(2, T, D), (2, T)],
+        input_shapes=[*inputs],
     )
-    assert len(costs.flops) == len(cells)
-    assert min(costs.flops) > 0
+    taken = [inputs, *(size.outputs for size in sizes[:-1])]
+    metas = [p.cls.FPropMeta(p, *x) for p, x in zip(cells, taken, strict=True)]
+    assert [size.flops for size in sizes] == [meta.flops for meta in metas]
     assert layer.num_stages == 2
     outputs, _ = trained(make_cells, 2).outputs
-    assert costs.passed_on[-1] == 2 * T * (outputs.shape[-1] + 1)
+    assert sizes[-1].output_elements == 2 * T * (outputs.shape[-1] + 1)
 
 
 def test_half_precision_reaches_the_operations() -> None:

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from lingvo_pipe.tshape import Shape, as_shapes
 from tests.support.errors import fails
 
@@ -76,10 +76,15 @@ def test_containers_hold_shapes() -> None:
         assert isinstance(shape, Shape)
     assert as_shapes(None) is None
     assert as_shapes(found.a) is found.a
+    assert as_shapes(tf.TensorSpec([2], tf.int32)).dtype == tf.int32
+    assert as_shapes([tf.TensorShape([2, None])]) == [(2, None)]
 
 
 class _Widening(BaseLayer):
     """A layer whose FPropMeta is written as for Lingvo."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.concat([x, x], -1)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
@@ -100,9 +105,8 @@ def test_layers_get_shapes_from_layers_that_return_tuples() -> None:
     out_shapes = sequence.cls.FPropMeta(sequence, [2, 3]).out_shapes
     assert out_shapes == ((2, 16),)
     assert isinstance(out_shapes[0], Shape)
-    costs = cell_costs([dense, widening, widening], (2, 3))
-    assert costs.flops[1:] == [24, 48]
-    assert costs.passed_on == [8, 16, 32]
+    sizes = layer_sizes([dense, widening, widening], (2, 3))
+    assert [size.flops for size in sizes[1:]] == [24, 48]
 
 
 class _Named(BaseLayer):

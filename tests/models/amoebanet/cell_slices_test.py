@@ -8,14 +8,18 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.core.forward_cost import cost_of, cost_of_sequence
 from lingvo_pipe.layers.core.slicing import num_units, slices_of
 from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.stage_choice.stage_boundaries import whole_memory
-from tests.layers.sliced_layers import assert_same, compute, layers_of, shapes_of
+from tests.layers.sliced_layers import (
+    assert_costs_add_up,
+    assert_same,
+    compute,
+    layers_of,
+)
 from tests.support.cases import exhaustive
 
 _CELL = AmoebaCell.Params().Set(num_filters=4, num_in=6, random_seed=5)
@@ -67,12 +71,8 @@ def test_slices_are_the_cell(name: str, num_slices: int, dtype: tf.DType) -> Non
 @pytest.mark.parametrize("name", CELLS)
 def test_slices_cost_what_the_cell_does(name: str) -> None:
     p = CELLS[name]
-    shapes = shapes_of(_inputs(p, tf.float32))
-    whole = cost_of(p, *shapes)
     for number in (2, num_units(p)):
-        found = cost_of_sequence(slices_of(p, number), *shapes)
-        assert found.out_shapes == whole.out_shapes
-        assert found.flops == whole.flops
+        assert_costs_add_up(p, number, _inputs(p, tf.float32), 1.01)
 
 
 def test_each_operation_may_be_a_slice() -> None:

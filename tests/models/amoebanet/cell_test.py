@@ -231,18 +231,6 @@ def test_evaluation_drops_nothing_and_needs_no_number() -> None:
     assert one[2] is other[2] is None
 
 
-def test_dropping_costs_what_its_layers_do() -> None:
-    shapes = (2, 4, 4, 6), (2, 4, 4, 10)
-    p, plain = _dropping("D", "normal").params, _cell("D", "normal", num_in_before=10)
-    dropping = AmoebaCell.FPropMeta(p, *shapes, (2,), (2, 3))
-    meta = AmoebaCell.FPropMeta(plain.params, *shapes, None, (2, 3))
-    of_one = DropPathLayer.FPropMeta(p.drop_path_tpl, (2, 4, 4, 8)).flops
-    num_dropped = len(_drop_path_layers(_dropping("D", "normal")))
-    assert dropping.flops - meta.flops == num_dropped * of_one > 0
-    assert dropping.out_shapes == ((2, 4, 4, 32), (2, 4, 4, 6), (2,), (2, 3))
-    assert meta.out_shapes == ((2, 4, 4, 32), (2, 4, 4, 6), None, (2, 3))
-
-
 def test_dropping_needs_numbers_of_cells() -> None:
     with fails(path="cell.num_cells", got=None):
         _cell("D", "normal", drop_path_tpl=DropPathLayer.Params())

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
 from lingvo_pipe.layers.dropout import DropPathLayer
-from lingvo_pipe.layers.model_size import layer_sizes, parameter_counts
-from lingvo_pipe.layers.sequential import SequentialLayer, as_args
+from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
 from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
 from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
@@ -153,23 +153,19 @@ def test_costs_are_those_of_convolutions_and_little_more(
 ) -> None:
     params = amoebanet(genotype, 3, 208, 1001, small_images=small_images)
     sizes = layer_sizes(params, tf.TensorSpec([2, size, size, 3], tf.float32))
-    costs = cell_costs(params, (2, size, size, 3)).flops
-    for p, (_, multiply_adds), flops in zip(params, sizes, costs, strict=True):
-        assert 2 * multiply_adds < flops
-        assert flops < 2.4 * multiply_adds or p.name == "head"
+    for p, layer_size in zip(params, sizes, strict=True):
+        assert 2 * layer_size.multiply_adds < layer_size.flops
+        assert layer_size.flops < 2.4 * layer_size.multiply_adds or p.name == "head"
 
 
 def test_labels_cross_up_to_the_auxiliary_head() -> None:
     layers = amoebanet("D", 3, 8, 5, auxiliary_tpl=_auxiliary(), image_shape=[80, 80])
-    shapes: Any = ((2, 80, 80, 3), (2,), (2,))
-    num_outputs = {}
-    for p in layers:
-        meta = p.cls.FPropMeta(p, *shapes)
-        shapes = meta.out_shapes
-        num_outputs[p.name] = len(shapes)
-        assert meta.flops > 0
-    index = list(num_outputs).index("auxiliary_head")
-    assert list(num_outputs.values()) == [5] * index + [3] * 3 + [1]
+    image, label = tf.TensorSpec([2, 80, 80, 3]), tf.TensorSpec([2], tf.int32)
+    sizes = layer_sizes(layers, image, label, tf.TensorSpec([2]))
+    index = [p.name for p in layers].index("auxiliary_head")
+    num_outputs = [len(size.outputs) for size in sizes]
+    assert num_outputs == [5] * index + [3] * 3 + [1]
+    assert sizes[index].flops > 0
 
 
 @pytest.mark.parametrize(

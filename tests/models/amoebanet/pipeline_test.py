@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dropout import DropPathLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
 from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer

@@ -61,14 +61,6 @@ def test_nothing_is_computed_in_evaluation() -> None:
     assert not context.losses
 
 
-def test_costs_are_the_classifiers_in_training() -> None:
-    p = _layer(num_outputs=2).params
-    training = AuxiliaryClassifierLayer.FPropMeta(p, (4, 2), None, (4,), (4,))
-    assert (training.flops, training.out_shapes) == (4 * 3 * 5, ((4, 2), None))
-    evaluation = AuxiliaryClassifierLayer.FPropMeta(p, (4, 2), None)
-    assert (evaluation.flops, evaluation.out_shapes) == (0, ((4, 2), None))
-
-
 def test_training_needs_targets() -> None:
     layer = _layer()
     with fails(path="side", got="0 inputs there"):

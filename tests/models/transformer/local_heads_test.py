@@ -84,12 +84,3 @@ def test_streams_without_hidden_states_have_no_head(
     state = _state(source=False, target=False)
     with fails(path="task.local.head", got=None):
         p.cls.LocalHead(p, 1, state, LOGITS)
-
-
-def test_the_cost_of_a_norm_is_its_own() -> None:
-    p = StreamNormLayer.Params()
-    p.norm_tpl.dim = MODEL_DIM
-    state = NestedMap(target=NestedMap(hidden=(2, 5, MODEL_DIM)))
-    meta = p.cls.FPropMeta(p, state)
-    assert meta.out_shapes == (state,)
-    assert meta.flops == p.norm_tpl.cls.FPropMeta(p.norm_tpl, (2, 5, MODEL_DIM)).flops

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from lingvo_pipe.models.transformer.logits import LogitsLayer, token_metrics
 from lingvo_pipe.nested_map import NestedMap
-from tests.layers.graph_flops import graph_flops
 from tests.support.errors import fails
 
 
@@ -72,21 +71,6 @@ def test_clipping_is_done_in_float32() -> None:
     assert whole.dtype == clipped.dtype == tf.float32
     np.testing.assert_allclose(clipped, 200.0 * np.tanh(whole / 200.0), rtol=1e-6)
     assert run(logits_layer(dtype=tf.float64), hidden()).dtype == tf.float64
-
-
-@pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("soft", [None, 2.0])
-@pytest.mark.parametrize("hard", [None, 2.0])
-def test_it_costs_what_its_graph_does(
-    has_bias: bool, soft: float | None, hard: float | None
-) -> None:
-    layer = logits_layer(has_bias=has_bias, logits_soft_max=soft, logits_abs_max=hard)
-    function = tf.function(lambda x: run(layer, x), autograph=False)
-    graph = function.get_concrete_function(hidden()).graph
-    shapes = NestedMap(target=NestedMap(hidden=(2, 3, 4)))
-    meta = LogitsLayer.FPropMeta(layer.params, shapes)
-    assert meta.flops == graph_flops(graph)
-    assert meta.out_shapes == ((2, 3, 5),)
 
 
 @pytest.mark.parametrize("name", ["logits_soft_max", "logits_abs_max"])

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
 from lingvo_pipe.layers.core.place_reads import PlaceReads
 from lingvo_pipe.layers.core.weights import WeightInit
-from lingvo_pipe.layers.model_size import parameter_counts
 from lingvo_pipe.models.transformer.network import (
     language_model,
     plain_layer,
@@ -20,7 +21,6 @@ from lingvo_pipe.models.transformer.network import (
     translation_model,
 )
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from tests.models.transformer.small_models import (
     alone,
     sentences,
@@ -86,15 +86,17 @@ def test_biases_and_norms_are_the_rest() -> None:
 
 def test_costs_are_mostly_products_with_weights_and_of_queries_with_keys() -> None:
     """A token costs 2 flops per weight, and 4 per channel of attention and key."""
-    stream = NestedMap(ids=(8, 32), segment_ids=(8, 32), segment_pos=(8, 32))
+    numbers = tf.TensorSpec([8, 32], tf.int32)
+    stream = NestedMap(ids=numbers, segment_ids=numbers, segment_pos=numbers)
     layers = translation_model(2, 512, 4, 1000, model_dim=128)
-    costs = cell_costs(layers, NestedMap(source=stream, target=stream)).flops
+    sizes = layer_sizes(layers, NestedMap(source=stream, target=stream))
     weights = parameter_counts(layers)
     weights[0] = weights[3] = 0  # embeddings are looked up
     num_tokens, channels, num_keys = 8 * 32, 4 * 64, [0, 32, 32, 0, 64, 64, 0]
-    for cost, n, keys in zip(costs, weights, num_keys, strict=True):
+    for size, n, keys in zip(sizes, weights, num_keys, strict=True):
         products = num_tokens * (2 * n + 4 * channels * keys)
-        assert products <= cost <= 1.05 * products + 6 * num_tokens * 128
+        assert size.multiply_adds == products // 2
+        assert products <= size.flops <= 1.05 * products + 6 * num_tokens * 128
 
 
 def test_a_tied_table_is_one_variable() -> None:

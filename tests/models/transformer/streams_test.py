@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.embedding import sinusoidal_positions
 from lingvo_pipe.models.transformer.streams import StreamEmbeddingLayer
 from lingvo_pipe.nested_map import NestedMap
-from tests.layers.graph_flops import graph_flops
 from tests.models.transformer.small_models import NUM_TOKENS, packed, sentences
 
 
@@ -39,20 +37,3 @@ def test_one_stream_gets_embeddings_and_positions(stream: str) -> None:
     new = f"{stream}.hidden"
     assert set(outputs.Keys()) == {*inputs.Keys(), new}
     assert all(outputs.GetItem(k) is x for k, x in inputs.FlattenItems())
-
-
-@pytest.mark.parametrize("keep_prob", [1.0, 0.9])
-def test_it_costs_what_its_graph_does(keep_prob: float) -> None:
-    layer, inputs = embedding(keep_prob=keep_prob), state()
-
-    def run(inputs: NestedMap) -> tf.Tensor:
-        with ForwardContext(step=3, first_example=0):
-            return layer(inputs).target.hidden
-
-    function = tf.function(run, autograph=False)
-    graph = function.get_concrete_function(inputs).graph
-    shapes = inputs.Transform(lambda x: tuple(x.shape))
-    meta = StreamEmbeddingLayer.FPropMeta(layer.params, shapes)
-    assert meta.flops == graph_flops(graph)
-    target = NestedMap(shapes.target, hidden=(2, 5, 4))
-    assert meta.out_shapes == (NestedMap(shapes, target=target),)

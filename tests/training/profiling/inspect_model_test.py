@@ -6,13 +6,12 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.model_size import parameter_counts
 from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from lingvo_pipe.training.profiling.inspect_model import describe
 
 
@@ -84,10 +83,10 @@ def test_macs_are_those_of_an_example(splits, micro_batches):
     layers = [dense(*size) for size in sizes]
     text = described(splits, *layers, num_micro_batches=micro_batches)
     rows = [line for line in text.splitlines() if " FCLayer " in line]
-    # A bias is half as much as a product.
-    want = [m * n + n / 2 for m, n in sizes]
-    assert [macs(row) for row in rows] == [round(n) for n in want]
-    assert f"\nMACs: {sum(want):.0f} " in text
+    products = [m * n for m, n in sizes]
+    assert [macs(row) for row in rows] == products
+    flops = sum(2 * m * n + n for m, n in sizes)
+    assert re.search(rf"\nMACs: {sum(products)} [^\d\n]*\b{flops:,} flops\n", text)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_layers_before_the_stages_are_shown_and_counted(splits):
 
 
 class Unpriced(FCLayer):
-    """A layer without costs."""
+    """A layer that refuses to say its costs."""
 
     @classmethod
     def FPropMeta(cls, p, *args):
@@ -163,5 +162,5 @@ def test_an_amoebanet_is_shown_cell_by_cell_without_being_allocated():
     rows = [line for line in lines if re.match(r"\d", line)]
     assert [row.split()[1] for row in rows] == [cell.name for cell in cells]
     assert list(map(count, rows)) == parameter_counts(cells)
-    want = cell_costs(cells, (1, 224, 224, 3)).flops
-    assert list(map(macs, rows)) == [round(n / 2) for n in want]
+    sizes = layer_sizes(cells, tf.TensorSpec([1, 224, 224, 3]))
+    assert list(map(macs, rows)) == [size.multiply_adds for size in sizes]

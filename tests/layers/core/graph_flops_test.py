@@ -1,13 +1,14 @@
-"""Products are counted by their shapes, forward and backward."""
+"""Operations are counted by their shapes, products forward and backward."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.tracing.product_flops import product_flops
+from lingvo_pipe.layers.core.graph_flops import graph_flops, product_flops
 
 B, M, K, N = 2, 3, 5, 7
 H, W, C, D = 4, 6, 3, 8
@@ -63,3 +64,34 @@ def test_products_of_unknown_shapes_and_other_operations_do_not_count() -> None:
         x = tf.compat.v1.placeholder(tf.float32, [None, K])
         tf.nn.relu(tf.matmul(x, tf.ones([K, N])))
     assert product_flops(graph.get_operations()) == 0
+
+
+def _flops(function: Callable[..., Any], *shapes: list[int]) -> int:
+    with tf.Graph().as_default() as graph:
+        function(*[tf.compat.v1.placeholder(tf.float32, shape) for shape in shapes])
+    return graph_flops(graph.get_operations())
+
+
+def _moved(x: tf.Tensor) -> tf.Tensor:
+    parts = tf.split(tf.transpose(tf.reshape(x, [K, M])), M)
+    x = tf.stack([tf.gather(tf.concat(parts, 0), [0, 1]), tf.zeros([2, K])])
+    x = tf.stop_gradient(tf.cast(x[tf.newaxis, :1], tf.float64))
+    return tf.pad(tf.tile(tf.squeeze(x, 0), [2, 1, 1]), [[1, 1], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("function", "flops"),
+    [
+        (_moved, 0),
+        (tf.argmax, M * K),
+        (lambda x: tf.reduce_sum(x) + 1.0, M * K + 1),
+        (lambda x: tf.cast(x, tf.int32) + 1, 0),
+        (lambda x: x < tf.zeros([3, 1, 1]), 3 * M * K),
+        (tf.nn.softmax, 5 * M * K),
+        (lambda x: tf.matmul(x, tf.ones([K, N])), 2 * M * K * N),
+        (tf.function(tf.tanh), M * K),
+        (lambda x: tf.while_loop(lambda _: True, tf.tanh, [x]), M * K),
+    ],
+)
+def test_flops_of_operations(function: Callable[..., Any], flops: int) -> None:
+    assert _flops(function, [M, K]) == flops

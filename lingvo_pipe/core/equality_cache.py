@@ -1,0 +1,33 @@
+"""Cache of a function's results by equal arguments, which need no hash. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def cached_by_equality(
+    function: Callable[Arguments, Result],
+) -> Callable[Arguments, Result]:
+    """Makes a function run once for equal arguments.
+
+    The arguments must not change later. Each call compares them with all earlier ones,
+    so there should be few.
+    """
+    results: list[tuple[Any, Result]] = []
+
+    @functools.wraps(function)
+    def cached(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        arguments = args, named
+        for earlier_arguments, result in results:
+            if earlier_arguments == arguments:
+                return result
+        result = function(*args, **named)
+        results.append((arguments, result))
+        return result
+
+    return cached

@@ -1,0 +1,250 @@
+"""Size of a model from only its Params: parameters, flops and outputs of its layers.
+
+Variables are declared and not created, so the count is quick for a model of any size.
+The flops of a training step's forward pass come from its graph, which is traced and not
+run. Equal layers are measured once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import tensorflow as tf
+
+from lingvo_pipe.core.equality_cache import cached_by_equality
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.graph_flops import graph_flops, product_flops
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.tshape import as_shapes, as_specs
+
+# Errors of a layer that does not take its inputs.
+_TRACE_ERRORS = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
+    *(TypeError, ValueError, tf.errors.OpError),
+)
+_Size = TypeVar("_Size")
+
+
+class LayerSize(NamedTuple):
+    """The size of one layer and the layers below it."""
+
+    num_parameters: int  # trained
+    multiply_adds: int  # in products and convolutions
+    flops: int
+    outputs: tuple[Any, ...]  # structures of tf.TensorSpec, or None
+
+    @property
+    def output_elements(self) -> int:
+        """The number of elements of the outputs."""
+        return sum(math.prod(x.shape) for x in present(self.outputs))
+
+
+def parameter_counts(layers: Sequence[InstantiableParams]) -> list[int]:
+    """Returns the number of trained parameters of each layer."""
+    count = cached_by_equality(_parameter_count)
+    return [count(p.Copy().Set(name="")) for p in layers]
+
+
+def trained_paths(layer: InstantiableParams) -> list[str]:
+    """Returns the paths, below the layer, of the trained parameters."""
+    with _declared(layer) as declared:
+        return [
+            path.removeprefix(f"{declared.path}/")
+            for path, variable in declared.VariablePaths().items()
+            if variable.trainable
+        ]
+
+
+def num_parameters(layer: BaseLayer) -> int:
+    """Returns the number of a layer's trained parameters."""
+    variables = layer.VariablePaths().values()
+    return sum(math.prod(v.shape) for v in variables if v.trainable)
+
+
+def layer_sizes(
+    layers: Sequence[InstantiableParams], *inputs: Any, path: str = "layers"
+) -> list[LayerSize]:
+    """Returns the sizes of layers that each take the outputs of the previous layer.
+
+    A class that defines FPropMeta, as in Lingvo, gives the flops of its layers.
+
+    Args:
+        layers: params of the layers.
+        inputs: inputs of the first layer, each a structure of tf.TensorSpec, or None.
+            A shape stands for floating-point numbers or, if the layers refuse them,
+            int32.
+        path: path of the layers in errors.
+
+    Raises:
+        UserValueError: if a layer cannot be traced for its inputs.
+    """
+    if not layers:
+        return []
+    measure = cached_by_equality(_measured)
+    unnamed = {id(p): p.Copy().Set(name="") for p in layers}  # Some are listed twice.
+
+    def measure_all(specs: Any) -> list[LayerSize]:
+        sizes: list[LayerSize] = []
+        for i, p in enumerate(layers):
+            with _naming(f"{path}[{i}], {p.cls.__name__} {p.name!r}", specs):
+                sizes.append(measure(unnamed[id(p)], specs))
+            specs = sizes[-1].outputs
+        return sizes
+
+    return _with_dtypes(measure_all, inputs, layers[0])
+
+
+def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
+    """Returns FPropMeta of a layer whose class does not define it."""
+
+    def measure(specs: Any) -> LayerSize:
+        with _naming(f"{p.cls.__name__} {p.name!r}", specs):
+            return _measured(p, specs, uses_own_meta=False)
+
+    size = _with_dtypes(measure, shapes, p)
+    return NestedMap(flops=size.flops, out_shapes=size.outputs)
+
+
+def _with_dtypes(
+    measure: Callable[[Any], _Size], shapes: Sequence[Any], p: InstantiableParams
+) -> _Size:
+    """Measures with floating-point inputs or, if the layer refuses them, integers."""
+    dtypes = (p.fprop_dtype or p.dtype or tf.float32), tf.int32
+    inputs = tuple(map(as_shapes, shapes))
+    floats, integers = (as_specs(inputs, dtype) for dtype in dtypes)
+    try:
+        return measure(floats)
+    except UserValueError:
+        if floats != integers:
+            with contextlib.suppress(UserValueError):
+                return measure(integers)
+        raise
+
+
+@contextlib.contextmanager
+def _naming(path: str, specs: Any) -> Iterator[None]:
+    """Makes errors of a layer name it and its inputs."""
+    try:
+        yield
+    except _TRACE_ERRORS as error:
+        raise UserValueError(
+            path=path,
+            expected="a layer that takes its inputs",
+            got=Words(", ".join(map(_text, tf.nest.flatten(specs))) or "no input"),
+            hint=str(error),
+        ) from error
+
+
+def _text(spec: tf.TensorSpec | None) -> str:
+    return "None" if spec is None else f"{spec.dtype.name} {[*spec.shape]}"
+
+
+def _parameter_count(p: InstantiableParams) -> int:
+    with _declared(p) as layer:
+        return num_parameters(layer)
+
+
+def _measured(
+    p: InstantiableParams, inputs: tuple[Any, ...], uses_own_meta: bool = True
+) -> LayerSize:
+    """Traces a layer; without `uses_own_meta`, only the FPropMeta of others count."""
+    with _declared(p) as layer, _training_context():
+        layers = [x for x in layer.Descendants() if uses_own_meta or x is not layer]
+        by_class = _FlopsByClass(layers)
+        theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
+        outputs = as_args(layer.FProp(theta, *map_present(_placeholder, inputs)))
+        if not all(x.shape.is_fully_defined() for x in present((inputs, outputs))):
+            shapes = Words(", ".join(map(_text, tf.nest.flatten(outputs))))
+            raise UserValueError(expected="outputs of known shapes", got=shapes)
+        operations = tf.compat.v1.get_default_graph().get_operations()
+        return LayerSize(
+            num_parameters(layer),
+            product_flops(operations),
+            by_class.flops + graph_flops(operations, by_class.operations),
+            map_present(spec_of, outputs),
+        )
+
+
+class _FlopsByClass:
+    """Flops of layers whose classes define FPropMeta, and operations of these layers.
+
+    It replaces their FProp by one that counts them.
+    """
+
+    def __init__(self, layers: Iterable[Any]):
+        self.flops = 0
+        self.operations: set[tf.Operation] = set()
+        default: Any = BaseLayer.FPropMeta
+        for layer in layers:
+            if layer.FPropMeta.__func__ is not default.__func__:
+                layer.FProp = functools.partial(self._run, layer, layer.FProp)
+
+    def _run(
+        self, layer: Any, fprop: Callable, theta: Any, *args: Any, **named: Any
+    ) -> Any:
+        graph, before = tf.compat.v1.get_default_graph(), self.flops
+        start = len(graph.get_operations())
+        outputs = fprop(theta, *args, **named)
+        meta = layer.FPropMeta(layer.params, *map(as_shapes, args), **as_shapes(named))
+        shapes = tuple(map(as_shapes, as_args(outputs)))
+        if not (
+            isinstance(meta, NestedMap)
+            and isinstance(meta.get("flops"), numbers.Real)
+            and tuple(meta.get("out_shapes", ())) == shapes
+        ):
+            raise UserValueError(
+                path=f"{type(layer).__name__}.FPropMeta",
+                expected=f"NestedMap(flops=a number, out_shapes={shapes})",
+                got=meta,
+            )
+        # They include the flops of the layers within it.
+        self.flops = before + int(meta.flops)
+        self.operations.update(graph.get_operations()[start:])
+        return outputs
+
+
+class _DeclaredVariable:
+    """A variable that is declared and not created."""
+
+    def __init__(self, shape: Any, dtype: tf.DType, trainable: bool):
+        self.shape = tf.TensorShape(shape)
+        self.dtype = tf.as_dtype(dtype)
+        self.trainable = trainable
+
+    def ref(self) -> _DeclaredVariable:
+        """Returns itself, as a key."""
+        return self
+
+
+@contextlib.contextmanager
+def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
+    """Yields the layer in a scratch graph, its variables declared only."""
+
+    def declare(next_creator: Any, **kwargs: Any) -> Any:
+        return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])
+
+    with tf.Graph().as_default(), tf.variable_creator_scope(declare):
+        yield p.Copy().Set(name="layer").Instantiate()
+
+
+def _training_context() -> ForwardContext:
+    """Returns a context in which all parts of a layer run, as in a training step."""
+    zero, one = tf.constant(0.0), tf.constant(1.0)
+    return ForwardContext(
+        step=tf.constant(0, tf.int64),
+        first_example=tf.constant(0, tf.int64),
+        compute_loss=lambda outputs: {"loss": (zero, one)},
+    )
+
+
+def _placeholder(like: Any) -> tf.Tensor:
+    return tf.compat.v1.placeholder(like.dtype, like.shape)

@@ -1,0 +1,312 @@
+"""Sizes counted from Params agree with models that are built."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.builder_layers import FnLayer
+from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
+from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.models.transformer.logits import LogitsLayer
+from lingvo_pipe.nested_map import NestedMap
+from tests.layers.layer_examples import EXAMPLES, IMAGE, example_layer
+from tests.support.errors import fails
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_as_many_as_the_layer_has(example: str) -> None:
+    variables = example_layer(example).VariablePaths().values()
+    count = sum(math.prod(v.shape) for v in variables if v.trainable)
+    assert parameter_counts([EXAMPLES[example].params]) == [count]
+
+
+def _dense(num_in: int, num_out: int) -> InstantiableParams:
+    return FCLayer.Params().Set(input_dim=num_in, output_dim=num_out)
+
+
+@pytest.mark.parametrize(
+    ("example", "multiply_adds"),
+    [
+        ("dense", 4 * 2 * 5 * 3),
+        ("conv", 4 * 3 * 6 * 4 * (3 * 2 * 3)),
+        ("depthwise", 4 * 3 * 3 * 6 * (3 * 2)),
+        ("separable", 4 * 5 * 6 * (6 * 9 + 5 * 6)),
+        ("batch_norm", 0),
+        ("max_pool", 0),
+        ("dropout", 0),
+        ("sequential_repeated", 3 * (4 * 3 * 3)),
+    ],
+)
+def test_multiply_adds_are_those_of_the_formula(
+    example: str, multiply_adds: int
+) -> None:
+    p, shapes = EXAMPLES[example].params, EXAMPLES[example].inputs
+    (size,) = layer_sizes([p], *shapes)
+    assert size.multiply_adds == multiply_adds
+    assert [size.num_parameters] == parameter_counts([p])
+
+
+class ProductLayer(BaseLayer):
+    """Products of matrices, transposed or not, and of many matrices at once."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor, unused: None) -> Any:
+        first = tf.linalg.matmul(x[0], x[0], transpose_a=True)
+        second = tf.linalg.matmul(x[0], x[0], transpose_b=True)
+        third = tf.linalg.matmul(x, x, adjoint_a=True)
+        return first, second, third, tf.linalg.matmul(x, third)
+
+
+def test_products_of_matrices_count_whichever_is_transposed() -> None:
+    inputs = [tf.TensorSpec([2, 3, 5]), None]
+    (size,) = layer_sizes([ProductLayer.Params()], *inputs)
+    transposed, plain = 5 * 5 * 3, 3 * 3 * 5
+    total = transposed + plain + 2 * transposed + 2 * 3 * 5 * 5
+    assert size[:2] == (0, total)
+
+
+def test_layers_are_counted_one_by_one() -> None:
+    layers = [_dense(3, 4), _dense(4, 5)]
+    assert parameter_counts(layers) == [16, 25]
+    sizes = layer_sizes(layers, tf.TensorSpec([7, 3]))
+    assert [(x.num_parameters, x.multiply_adds) for x in sizes] == [
+        (16, 7 * 12),
+        (25, 7 * 20),
+    ]
+    assert [x.outputs for x in sizes] == [(tf.TensorSpec([7, n]),) for n in (4, 5)]
+    assert [x.output_elements for x in sizes] == [28, 35]
+    assert layer_sizes([], tf.TensorSpec([7, 3])) == []
+
+
+def test_nothing_is_allocated() -> None:
+    width = 10**8
+    (size,) = layer_sizes([_dense(width, width)], tf.TensorSpec([1, width]))
+    assert size[:2] == (width**2 + width, width**2)
+
+
+_SOFTMAX, _NORM = 5, 8
+
+
+@pytest.mark.parametrize(
+    ("example", "flops"),
+    [
+        ("activation_NONE", 0),
+        ("activation_RELU", 4 * 3),
+        ("dense", 4 * 2 * 5 * (2 * 3 + 1 + 1)),
+        ("dense_without_bias", 4 * 5 * 2 * 3),
+        ("conv", 4 * 3 * 6 * 4 * (2 * 3 * 2 * 3 + 1)),
+        ("depthwise", 4 * 3 * 3 * 6 * (2 * 3 * 2 + 1)),
+        ("max_pool", 4 * 3 * 6 * 3 * (2 * 3)),
+        ("global_pool", 4 * 5 * 6 * 3),
+        ("dropout", 4 * 5 * 3 * 2),
+        ("fetch", 0),
+        ("token_embedding", 4 * 5 * 6),
+        ("sequential_repeated", 3 * 4 * 3 * (2 * 3 + 1 + 1)),
+        ("local_loss", 0),
+        ("bias", 4 * 2 * 3),
+    ],
+)
+def test_flops_are_those_of_the_formula(example: str, flops: int) -> None:
+    p, shapes = EXAMPLES[example].params, EXAMPLES[example].inputs
+    (size,) = layer_sizes([p], *shapes)
+    assert size.flops == flops
+
+
+def test_flops_of_attention_are_those_of_the_formula() -> None:
+    """Four dense layers, two products, scaled queries, softmax and dropout."""
+    batch, time, dim, heads, size = 4, 5, 6, 2, 4
+    p = EXAMPLES["self_attention"].params
+    (attention,) = layer_sizes([p], (batch, time, dim))
+    dense = 4 * (2 * batch * time * dim * heads * size)
+    weights = batch * heads * time * time
+    products = 2 * (2 * weights * size)
+    others = batch * time * heads * size + (_SOFTMAX + 2) * weights
+    assert attention.flops == dense + products + others
+
+
+def test_flops_of_batch_norm_are_those_of_each_value_and_few_of_each_channel() -> None:
+    (size,) = layer_sizes([EXAMPLES["batch_norm"].params], IMAGE)
+    assert 0 <= size.flops - _NORM * math.prod(IMAGE) < 20 * IMAGE[-1]
+
+
+def test_flops_of_logits_are_those_of_the_formula() -> None:
+    p = LogitsLayer.Params().Set(num_tokens=50, model_dim=8, has_bias=True)
+    hidden = NestedMap(target=NestedMap(hidden=(2, 3, 8)))
+    (size,) = layer_sizes([p.Set(logits_soft_max=3.0)], hidden)
+    assert size.flops == 2 * 3 * 50 * (2 * 8 + 1 + 3)
+
+
+def test_a_head_with_a_loss_counts() -> None:
+    p = LocalLossLayer.Params().Set(head=_dense(3, 7))
+    (size,) = layer_sizes([p], (4, 3))
+    assert (size.flops, size.outputs) == (4 * 7 * (2 * 3 + 1), (tf.TensorSpec([4, 3]),))
+
+
+class SpreadLayer(BaseLayer):
+    """x -> (NestedMap of x and None, None, x)."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> Any:
+        return NestedMap(a=x, b=(x, None)), None, x + 1.0
+
+
+class GatherLayer(BaseLayer):
+    """Outputs of SpreadLayer -> x."""
+
+    def FProp(self, theta: NestedMap, spread: NestedMap, nothing: None, x: Any) -> Any:
+        assert nothing is spread.b[1] is None
+        return spread.a + spread.b[0] + x
+
+
+def test_layers_may_pass_on_structures() -> None:
+    layers = [SpreadLayer.Params(), GatherLayer.Params()]
+    sizes = layer_sizes(layers, (4, 3))
+    assert [(x.flops, x.output_elements) for x in sizes] == [(12, 36), (24, 12)]
+    again = layer_sizes(layers[1:], NestedMap(a=(4, 3), b=((4, 3), None)), None, (4, 3))
+    assert again == sizes[1:]
+
+
+class CountedLayer(BaseLayer):
+    """An identity that counts how often it is traced."""
+
+    traced: ClassVar[list[Any]] = []
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        self.traced.append(x.shape)
+        return tf.identity(x)
+
+
+def test_equal_layers_with_equal_inputs_are_traced_once() -> None:
+    """Also if they are other objects with other names."""
+    CountedLayer.traced.clear()
+    p = CountedLayer.Params()
+    layers = [p, p, p.Copy().Set(name="a"), _dense(3, 5), p, p.Copy().Set(name="b")]
+    assert len(layer_sizes(layers, (4, 3))) == len(layers)
+    assert CountedLayer.traced == [(4, 3), (4, 5)]
+
+
+class PricedLayer(BaseLayer):
+    """A layer whose FPropMeta returns its flops, perhaps with a layer within it."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("flops", 7, "Flops by FPropMeta.")
+        p.Define("inner", None, "Params of another layer.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        if self.params.inner:
+            self.CreateChild("inner", self.params.inner)
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> Any:
+        return self.inner.FProp(theta.inner, x) if self.params.inner else tf.tanh(x)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, x: Any) -> NestedMap:
+        assert x.num_elements() == 12
+        return NestedMap(flops=p.flops, out_shapes=(x,))
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_flops_that_a_class_gives_count_in_place_of_the_traced(is_nested: bool) -> None:
+    """Flops of an outer layer include the flops of the layers within it."""
+    priced = PricedLayer.Params()
+    outer = PricedLayer.Params().Set(flops=100, inner=priced)
+    layers = [priced, ActivationLayer.Params(), outer]
+    if is_nested:
+        whole = SequentialLayer.Params().Set(sub=layers)
+        (size,) = layer_sizes([SequentialLayer.Params().Set(sub=[whole])], (4, 3))
+        assert size.flops == 7 + 12 + 100
+        assert whole.cls.FPropMeta(whole, (4, 3)).flops == size.flops
+    else:
+        assert [x.flops for x in layer_sizes(layers, (4, 3))] == [7, 12, 100]
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [3, NestedMap(flops=3), NestedMap(flops="3", out_shapes=((4, 5),))]
+    + [NestedMap(flops=3, out_shapes=shapes) for shapes in ((4, 5), ((4, 6),))],
+)
+def test_a_wrong_cost_is_reported_with_its_layer(meta: Any) -> None:
+    class WrongLayer(BaseLayer):
+        def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+            return x
+
+        @classmethod
+        def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> Any:
+            return meta
+
+    layers = [_dense(3, 5), WrongLayer.Params().Set(name="odd"), _dense(5, 2)]
+    with fails(path="layers[1], WrongLayer 'odd'", got="float32 [4, 5]") as info:
+        layer_sizes(layers, (4, 3))
+    assert "WrongLayer.FPropMeta: expected NestedMap(flops=" in info.value.hint
+
+
+class UnknownLayer(BaseLayer):
+    """A layer without FProp."""
+
+
+class CutLayer(BaseLayer):
+    """A layer whose outputs have a shape that only a run decides."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.boolean_mask(x, x[:, 0] > 0.0)
+
+
+@pytest.mark.parametrize(
+    ("p", "hint"),
+    [
+        (UnknownLayer.Params(), "UnknownLayer.FProp"),
+        (SequentialLayer.Params().Set(sub=[UnknownLayer.Params()]), "UnknownLayer."),
+        (Conv2DLayer.Params().Set(filter_shape=[3, 3, 5, 2]), "5"),
+        (_dense(6, 2), "6"),
+        (_dense(5, 2).Set(activation="TANHH"), "TANHH"),
+        (CutLayer.Params(), "[None, 5]"),
+    ],
+)
+def test_a_layer_that_does_not_take_its_inputs_is_named(
+    p: InstantiableParams, hint: str
+) -> None:
+    path = f"cell_tpl[1], {p.cls.__name__} 'x'"
+    with fails(path=path, got="float32 [4, 5]") as info:
+        layer_sizes([_dense(3, 5), p.Copy().Set(name="x")], (4, 3), path="cell_tpl")
+    assert hint in info.value.hint
+
+
+@pytest.mark.parametrize("shape", [4, "43", (2.5,), (4, None), tf.TensorShape([None])])
+def test_invalid_shapes_are_refused(shape: Any) -> None:
+    with fails():
+        layer_sizes([ActivationLayer.Params()], shape)
+
+
+def test_a_shape_stands_for_floats_or_for_integers_if_these_are_refused() -> None:
+    embedding = EXAMPLES["token_embedding"].params
+    ids = (4, 5)
+    meta = embedding.cls.FPropMeta(embedding, ids)
+    assert meta.out_shapes == ((4, 5, 6),)
+    assert [meta] == [
+        embedding.cls.FPropMeta(embedding, tf.TensorSpec(ids, dtype))
+        for dtype in [tf.int64]
+    ]
+    with fails(path="TokenEmbeddingLayer ''", got="float32 [4, 5]"):
+        embedding.cls.FPropMeta(embedding, tf.TensorSpec(ids))
+    sizes = layer_sizes([embedding, _dense(6, 2)], ids)
+    assert sizes[0].outputs[0].dtype == tf.float32
+
+
+def test_shapes_of_outputs_know_their_dtype() -> None:
+    """So the next layer takes them, if some are integers."""
+    p = FnLayer.Params().Set(fn=lambda x: (x, tf.argmax(x, -1)))
+    taken = FnLayer.Params().Set(fn=lambda x, i: tf.gather(x, i, batch_dims=1))
+    out_shapes = p.cls.FPropMeta(p, (4, 3)).out_shapes
+    assert out_shapes == ((4, 3), (4,))
+    assert taken.cls.FPropMeta(taken, *out_shapes).out_shapes == ((4,),)
