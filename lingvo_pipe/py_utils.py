@@ -15,14 +15,16 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_integer
 from lingvo_pipe.core.errors import UserAttributeError, UserValueError
-from lingvo_pipe.hyperparams import InstantiableParams as InstantiableParams
-from lingvo_pipe.hyperparams import Params as Params
+from lingvo_pipe.hyperparams import (
+    InstantiableParams as InstantiableParams,
+    Params as Params,
+)
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.layers.core.weights import (
     SKIP_LP_REGULARIZATION as SKIP_LP_REGULARIZATION,
+    WeightInit as WeightInit,
+    WeightParams as WeightParams,
 )
-from lingvo_pipe.layers.core.weights import WeightInit as WeightInit
-from lingvo_pipe.layers.core.weights import WeightParams as WeightParams
 from lingvo_pipe.nested_map import NestedMap as NestedMap
 from lingvo_pipe.tshape import Shape
 

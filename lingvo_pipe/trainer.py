@@ -36,6 +36,8 @@ def run() -> None:
 def _parse(argv: Sequence[str]) -> list[str]:
     try:
         return flags.FLAGS(argv)
+    except SystemExit:  # After --help; absl's exit code is 1.
+        sys.exit(0)
     except flags.Error as error:
         exit_with(f"{str(error).rstrip(' ?.')}. --help shows all flags.")
 

@@ -1,1 +1,3 @@
-from .pipelined_equals_plain import assert_pipelined_equals_plain
+from .pipelined_equals_plain import (
+    assert_pipelined_equals_plain as assert_pipelined_equals_plain,
+)

@@ -60,6 +60,19 @@ def test_the_help_imports_no_tensorflow_and_no_numpy(tmp_path: Path) -> None:
     assert _run(code, tmp_path).stdout.splitlines()[-1] == "set()"
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_imports_no_tensorflow(tmp_path: Path, name: str) -> None:
+    code = (
+        "import atexit, sys; from lingvo_pipe.tools import commands; "
+        "atexit.register(lambda: print('tensorflow' in sys.modules)); "
+        f"sys.argv = ['lingvo_pipe', '{name}', '--help']; commands.run()"
+    )
+    result = _run(code, tmp_path)
+    assert result.returncode == 0
+    assert "usage: " in result.stdout or "flags:" in result.stdout
+    assert result.stdout.splitlines()[-1] == "False"
+
+
 def test_a_command_gets_its_flags_and_gives_its_exit_code(tmp_path: Path) -> None:
     """In the user's folder, whose modules it can import."""
     module = (

@@ -208,7 +208,7 @@ def _change(path: str, value: str) -> str:
 
 ACTIVATION = "pipeline.cell_tpl[0].activation"
 # Each job that uses weights, and what does its work.
-USES: list[tuple[Callable[[ModelRequest, RunUse], None], str]] = [
+USES: list[tuple[Callable[[ModelRequest, RunUse], object], str]] = [
     (use_jobs.evaluate_data_set, "evaluate_run"),
     (use_jobs.decode_data_set, "decode"),
     (use_jobs.export_trained, "weights_in_turn"),

@@ -15,14 +15,14 @@ from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-from lingvo_pipe.tools.doctor import doctor, measurements
+from lingvo_pipe.tools.doctor import measurements
 from lingvo_pipe.tools.doctor.byte_matrix import (
     Combination,
     combinations,
     differing,
     train_combination,
 )
-from lingvo_pipe.tools.doctor.doctor import Checks, report_text
+from lingvo_pipe.tools.doctor.examination import Checks, examine, report_text
 from lingvo_pipe.tools.doctor.model import Configuration
 from tests.support.command_line import CommandLine, Outcome
 from tools.benchmarks.worker_process import process_group
@@ -75,7 +75,7 @@ def test_a_wrong_byte_is_a_problem_of_its_way(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(measurements, "calibrated_device", lambda devices: _MEASURED)
     devices = stage_devices(None, 2)
     wrong = [*combinations(devices, quick=True)][-1].name
-    report = doctor.examine(devices, True, lambda line: None, _faulty(wrong))
+    report = examine(devices, True, lambda line: None, _faulty(wrong))
     (problem,) = report["problems"]
     assert wrong in problem
     assert problem.endswith(" in w")

@@ -17,7 +17,7 @@ from tests.support.command_line import saved_variables
 from tests.support.errors import fails
 from tests.support.small_model import Small
 
-RATE = {"task.train.learning_rate": 0.02}
+RATE: dict[str, Any] = {"task.train.learning_rate": 0.02}
 
 
 def _class_of_a_cell() -> Any:
@@ -52,7 +52,8 @@ def test_it_is_opened_evaluated_and_shown(run: lp.Run) -> None:
 
 def test_mistakes(run: lp.Run, tmp_path: Path) -> None:
     with fails(UserAttributeError, path="task.train.rate"):
-        lp.train(Small, tmp_path, **{"task.train.rate": 1})
+        unknown: dict[str, Any] = {"task.train.rate": 1}
+        lp.train(Small, tmp_path, **unknown)
     with fails(path="devices", got=0):
         lp.train(Small, tmp_path, devices="0")
     with fails(UserTypeError, path="builtins.int"):
@@ -69,7 +70,7 @@ def test_an_interrupt_saves_the_run_and_returns(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    every = {"task.train.report_interval_steps": 1}
+    every: dict[str, Any] = {"task.train.report_interval_steps": 1}
     run = lp.train(Small, tmp_path, devices=1, max_steps=100_000, **every)
     thread.join()
     assert 0 < run.load().step < 100_000

@@ -15,9 +15,12 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import stream_indices
-from lingvo_pipe.input.images import image_errors, image_source
-from lingvo_pipe.input.images import image_input_checks as checks
-from lingvo_pipe.input.images import image_pipeline as pipeline
+from lingvo_pipe.input.images import (
+    image_errors,
+    image_input_checks as checks,
+    image_pipeline as pipeline,
+    image_source,
+)
 from lingvo_pipe.input.images.image_folder import ImageFolder
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages

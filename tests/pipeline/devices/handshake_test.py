@@ -17,8 +17,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserClusterError, UserConnectionError
-from lingvo_pipe.pipeline.devices import cluster as trainer_side
-from lingvo_pipe.pipeline.devices import handshake
+from lingvo_pipe.pipeline.devices import cluster as trainer_side, handshake
 from lingvo_pipe.pipeline.devices.cluster import check_servers, find_workers
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.handshake import (

@@ -24,8 +24,7 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import (
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.training.step.train_step import TrainStep
 from tests.pipeline.example_layers import gradients, pipeline, raw_values
-from tests.pipeline.prologue_models import MODELS as PROLOGUE_MODELS
-from tests.pipeline.prologue_models import pipeline_of
+from tests.pipeline.prologue_models import MODELS as PROLOGUE_MODELS, pipeline_of
 from tests.pipeline.small_tasks import TASKS
 from tests.support.cases import exhaustive
 from tests.support.errors import fails

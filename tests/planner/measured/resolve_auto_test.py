@@ -16,8 +16,10 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
-from lingvo_pipe.planner.measured import measured_models
-from lingvo_pipe.planner.measured import resolve_auto as resolve_auto_module
+from lingvo_pipe.planner.measured import (
+    measured_models,
+    resolve_auto as resolve_auto_module,
+)
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts, Link

@@ -20,8 +20,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 from tests.layers.lingvo_layers import Norm
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
-from tests.training.toy_run import batch as toy_batch
-from tests.training.toy_run import published_params
+from tests.training.toy_run import batch as toy_batch, published_params
 
 
 class MeanTask(BaseTask):
