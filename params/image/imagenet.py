@@ -5,8 +5,6 @@ tensorflow/tpu, models/official/amoeba_net. Its stages have nearly equal flops.
 `staged_model` describes how to choose others.
 """
 
-import tensorflow as tf
-
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe, imagenet
@@ -29,6 +27,8 @@ class AmoebaNetImageNet(AmoebaNetModel):
     NORM_DECAY = 0.9997
     NORM_EPSILON = 1e-3
 
+    # One stage, or boundaries of stages with nearly equal flops.
+    SPLITS: int | tuple[int, ...] = 1
     NUM_MICRO_BATCHES = 32
     BATCH_SIZE = 128
     NUM_EPOCHS = 100
@@ -37,10 +37,8 @@ class AmoebaNetImageNet(AmoebaNetModel):
         return imagenet(self.IMAGE_SIZE)
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
-        size = self.IMAGE_SIZE
-        image = tf.TensorSpec([1, size, size, self.NUM_IMAGE_CHANNELS])
-        label, weight = tf.TensorSpec([1], tf.int32), tf.TensorSpec([1])
-        return self._EvenStages(cells, image, label, weight)
+        del cells
+        return self.SPLITS if isinstance(self.SPLITS, int) else [*self.SPLITS]
 
     def _SetLearner(self, train: Params) -> None:
         decay = ScheduleParams(
@@ -72,7 +70,7 @@ class AmoebaNetB557M(AmoebaNetImageNet):
     GENOTYPE = "B"
     NUM_FILTERS = 512
     IMAGE_SIZE = 480
-    NUM_STAGES = 4
+    SPLITS = (8, 13, 19, 25)
 
 
 @model_registry.RegisterSingleTaskModel
@@ -120,7 +118,7 @@ class AmoebaNetD_18_544(AmoebaNetD):
     """GPipe's table 1, two stages: 542 million parameters."""
 
     NUM_FILTERS = 544
-    NUM_STAGES = 2
+    SPLITS = (13, 25)
 
 
 @model_registry.RegisterSingleTaskModel
@@ -129,7 +127,7 @@ class AmoebaNetD_36_544(AmoebaNetD):
 
     NUM_CELLS = 36
     NUM_FILTERS = 544
-    NUM_STAGES = 4
+    SPLITS = (13, 22, 32, 43)
 
 
 @model_registry.RegisterSingleTaskModel
@@ -138,7 +136,7 @@ class AmoebaNetD_72_512(AmoebaNetD):
 
     NUM_CELLS = 72
     NUM_FILTERS = 512
-    NUM_STAGES = 8
+    SPLITS = (13, 22, 31, 40, 49, 59, 69, 79)
 
 
 @model_registry.RegisterSingleTaskModel
@@ -146,4 +144,4 @@ class AmoebaNetD_18_256(AmoebaNetD):
     """GPipe's table 2, with speeds measured for two, four and eight stages."""
 
     NUM_FILTERS = 256
-    NUM_STAGES = 8
+    SPLITS = (6, 8, 10, 13, 15, 18, 21, 25)

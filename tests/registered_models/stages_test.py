@@ -57,7 +57,9 @@ def test_no_stage_costs_much_more_than_others(name: str) -> None:
     assert len(pipeline.splits) == num_stages
     cls: Any = model_registry.GetClass(f"image.imagenet.{name}")
     size = cls.IMAGE_SIZE
-    work = [x.flops for x in layer_sizes(pipeline.cell_tpl, *_inputs(size))]
+    sizes = layer_sizes(pipeline.cell_tpl, *_inputs(size))
+    work, passed_on = [x.flops for x in sizes], [x.output_elements for x in sizes]
+    assert pipeline.splits == balanced_boundaries(work, num_stages, passed_on)
     assert _speed_up(work, pipeline.splits) == pytest.approx(bound, abs=0.01)
     even = _even_numbers(len(work), num_stages)
     assert _speed_up(work, even) <= _speed_up(work, pipeline.splits)
