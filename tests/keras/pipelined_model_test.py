@@ -200,7 +200,7 @@ def test_class_weights_are_kerass() -> None:
     )
 
 
-@pytest.mark.parametrize("bad", ["token", "label"])
+@pytest.mark.parametrize("bad", [exhaustive("token"), "label"])
 def test_bad_data_are_found_in_their_layer_and_micro_batch(bad: str) -> None:
     x, y = np.ones((6, 4), "int32"), np.ones(6, "int32")
     (x if bad == "token" else y)[5] = 77
@@ -222,7 +222,7 @@ def test_bad_data_are_found_in_their_layer_and_micro_batch(bad: str) -> None:
             call()
 
 
-@pytest.mark.parametrize("is_sequential", [False, True])
+@pytest.mark.parametrize("is_sequential", [False, exhaustive(True)])
 def test_callbacks_see_the_plain_models_layers(is_sequential: bool) -> None:
     model = sequential(layers.Dense(5, name="first"))
     if not is_sequential:

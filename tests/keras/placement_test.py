@@ -130,7 +130,7 @@ def _with_arrays(path: Path) -> Any:
     return model
 
 
-@pytest.mark.parametrize("make", [_loaded, _with_weights, _with_arrays])
+@pytest.mark.parametrize("make", [_loaded, _with_weights, exhaustive(_with_arrays)])
 def test_weights_that_are_given_while_deferred_are_kept(
     make: Callable[[Path], keras.Model], tmp_path: Path
 ) -> None:

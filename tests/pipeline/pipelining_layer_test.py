@@ -111,7 +111,9 @@ def _as_map(factor: float) -> dict[str, list[float]]:
     return {"a": [0.0], "b": [factor]}
 
 
-@pytest.mark.parametrize("form", [float, np.array, _as_list, _as_map])
+@pytest.mark.parametrize(
+    "form", [np.array, _as_map, *map(exhaustive, [float, _as_list])]
+)
 def test_layers_with_different_attributes_are_not_alike(form: Any) -> None:
     """Once all computed with the attributes of the first."""
     layer = pipeline([AttributeLayer.Params().Set(form=form)] * 3, 3, 2)
@@ -164,8 +166,10 @@ def test_an_operation_that_fails_is_found(num_stages: int) -> None:
         layer.Diagnose(layer.vars, *batch, loss_fn)
 
 
-@pytest.mark.parametrize("prologue", [0, 3])
-@pytest.mark.parametrize("values", ["theta", "vars"])
+@pytest.mark.parametrize(
+    ("values", "prologue"),
+    [("theta", 0), ("vars", 3), exhaustive("theta", 3), exhaustive("vars", 0)],
+)
 def test_a_gradient_through_metrics_is_refused(values: str, prologue: int) -> None:
     """It would be None, or wrong."""
     before, cells = state_cells()[:prologue], state_cells()[prologue:]

@@ -49,7 +49,6 @@ RECOMPUTED = [*POLICIES, SOME_CELLS, None]
 # Number of devices, model and number of replicas.
 FAST_PLACEMENTS = [(2, "transformer", 1), (2, "amoebanet", 2)]
 FURTHER = [
-    ((1, "transformer", 1), "always", "zero_bubble"),
     ((3, "transformer", 2), "never", "1f1b"),
     ((4, "amoebanet", 1), "except_last", "interleaved"),
 ]

@@ -2,8 +2,7 @@
 
 The tests compare weights, slots and moving averages after two steps with one compiled
 stage that recomputes nothing: for each number of devices, each recomputation policy,
-and schedules with one backward pass and with two. The fast suite takes each schedule
-once, with another policy and number of devices.
+and schedules with one backward pass and with two. The fast suite takes one of these.
 """
 
 from __future__ import annotations

@@ -138,6 +138,7 @@ def test_the_prologue_is_compiled_where_cells_are() -> None:
         gradients(layer, make_batch(8))
 
 
+@pytest.mark.exhaustive
 def test_functions_run_beside_their_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """TPUs need it: the stages are on devices 2 and 3, their loops on 0 and 1."""
 

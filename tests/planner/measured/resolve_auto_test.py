@@ -248,7 +248,7 @@ def test_local_losses_are_reported_before_anything_is_measured(
     assert calibrated == []
 
 
-@pytest.mark.parametrize("by_stage", [False, True])
+@pytest.mark.parametrize("by_stage", [exhaustive(False), True])
 def test_devices_are_in_the_order_of_the_placement(
     by_stage: bool, plans: list[SearchResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
