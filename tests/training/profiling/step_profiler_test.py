@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -98,12 +99,18 @@ def test_steps_that_cannot_be_profiled_are_refused(tmp_path: Path, step: int) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture(scope="module")
+def begun(folder: Path) -> Path:
+    _run(folder / "begun", None, max_steps=2)
+    return folder / "begun"
+
+
 @pytest.mark.parametrize(("step", "profiled"), [exhaustive(3, []), (4, []), (5, [5])])
 def test_a_resumed_run_profiles_only_later_steps(
-    tmp_path: Path, step: int, profiled: list[int]
+    begun: Path, tmp_path: Path, step: int, profiled: list[int]
 ) -> None:
     """And resumes in any case, since a killed run is restarted by the same command."""
-    _run(tmp_path, None, max_steps=2)
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
     _, lines = _run(tmp_path, step)
     notes = [line for line in lines if re.match(rf"Step {step}\b.*\b2\b.*\b5\.$", line)]
     assert len(notes) == (not profiled)

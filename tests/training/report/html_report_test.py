@@ -90,7 +90,7 @@ def png(height=2):
 def trained(tmp_path_factory):
     """Returns the report written at the end of a run."""
     logdir = tmp_path_factory.mktemp("run") / "toy"
-    run(make_task(report_interval_steps=1), Input(*map(batch, range(STEPS))), logdir)
+    run(make_task(2, report_interval_steps=1), Input(*map(batch, range(STEPS))), logdir)
     return Page((logdir / "report.html").read_text(encoding="utf-8"))
 
 
