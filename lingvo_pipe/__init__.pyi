@@ -9,6 +9,7 @@ from . import (
     testing as testing,
     tshape as tshape,
 )
+from .cli.runs import Run as Run, evaluate as evaluate, train as train
 from .hyperparams import InstantiableParams as InstantiableParams, Params as Params
 from .layers.core.base_layer import BaseLayer as BaseLayer
 from .layers.core.forward_context import (
@@ -20,7 +21,6 @@ from .nested_map import NestedMap as NestedMap
 from .pipeline.devices.stage_devices import initialize_devices as initialize_devices
 from .pipeline.pipelining_layer import PipeliningLayer as PipeliningLayer
 from .planner.measured.resolve_pipeline import resolve_pipeline as resolve_pipeline
-from .runs import Run as Run, evaluate as evaluate, train as train
 from .serving.trained_model import TrainedModel as TrainedModel, load as load
 from .training.optim.keras_optimizer import (
     OptimizerParams as OptimizerParams,

@@ -212,6 +212,9 @@ def _classification(
 
 def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:
     is_path = isinstance(image, (str, Path))
+    if is_path and not os.path.isfile(image):
+        expected = "the path of a file, or an array"
+        raise UserValueError(path=f"images[{number}]", expected=expected, got=image)
     try:
         content = tf.io.read_file(str(image)) if is_path else tf.constant(image)
         return data.EvalImage(content)
