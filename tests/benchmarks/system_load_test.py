@@ -57,6 +57,7 @@ def test_another_program_counts(core: int) -> None:
         other.wait()
 
 
+@pytest.mark.exhaustive
 def test_only_load_while_entered_counts(core: int) -> None:
     others = OtherPrograms([core])
     with others:

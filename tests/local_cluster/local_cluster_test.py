@@ -159,6 +159,7 @@ def test_faults_leave_no_trace(
     assert texts[0] == texts[1]
 
 
+@pytest.mark.exhaustive
 def test_a_users_error_ends_the_cluster(clusters: Clusters, tmp_path: Path) -> None:
     cluster = clusters.start("--model=mine.small_model.Smal", f"--logdir={tmp_path}")
     assert cluster.wait() == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.local_study.made_up_rows import made_up_row
+from tests.support.cases import exhaustive
 from tools.local_study.charts import draw_all
 from tools.local_study.report import format_report
 from tools.local_study.study_rows import averages
@@ -69,7 +70,7 @@ def test_rows_of_several_seeds_are_averaged() -> None:
     assert _cells(report, "greedy", "4")[3] == "0.7500 ± 0.3536"
 
 
-@pytest.mark.parametrize("number", [1, len(_ROWS)])
+@pytest.mark.parametrize("number", [1, exhaustive(len(_ROWS))])
 def test_charts_are_drawn(number: int, tmp_path: Path) -> None:
     """Backpropagation alone has no similarity."""
     draw_all(_ROWS[:number], tmp_path)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
 from tests.local_study.made_up_rows import made_up_row
 from tests.local_study.toy_study import CELLS, DIM, STEPS, toy_model
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tools.local_study.studied_model import StudiedModel
 from tools.local_study.study import ResultsFile, TrainRow, spread_moments, study
@@ -33,21 +34,32 @@ def _never(*args: Any) -> Row:
     raise KeyboardInterrupt
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[str]]:
+class Finished(NamedTuple):
+    """A finished study: its rows' keys, folder, report and log."""
+
+    keys: list[RowKey]
+    out: Path
+    report: str
+    lines: list[str]
+
+
+@pytest.fixture(scope="module", params=[_KEYS[:2], exhaustive(_KEYS)], ids=len)
+def finished(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Finished:
     out = tmp_path_factory.mktemp("study") / "out"
-    return out, *_run(out)
+    return Finished(request.param, out, *_run(out, request.param))
 
 
 @pytest.fixture(scope="module")
-def rows(finished: tuple[Path, str, list[str]]) -> dict[RowKey, Row]:
+def rows(finished: Finished) -> dict[RowKey, Row]:
     settings = {"steps": STEPS, "record_every": 2, "moments": [0, 4, 7]}
-    return ResultsFile(finished[0] / "results.json", settings).rows
+    return ResultsFile(finished.out / "results.json", settings).rows
 
 
-def test_all_schemes_are_in_the_table(finished: tuple[Path, str, list[str]]) -> None:
-    out, report, _ = finished
-    for key in _KEYS:
+def test_all_schemes_are_in_the_table(finished: Finished) -> None:
+    keys, out, report, _ = finished
+    for key in keys:
         assert f"| {key.scheme.ljust(15)} | {key.batch_size} " in report
     assert (out / "report.md").read_text() == report
     charts = {path.name for path in out.glob("*.png")}
@@ -76,7 +88,7 @@ def test_records_are_regular_and_start_equal(rows: dict[RowKey, Row]) -> None:
         assert losses[-1] < losses[0]
         starts.add((key.batch_size, losses[0]))
     # All schemes start with the same weights.
-    assert len(starts) == 2
+    assert len(starts) == len({key.batch_size for key in rows})
 
 
 def test_boundaries_have_their_bytes(rows: dict[RowKey, Row]) -> None:
@@ -85,24 +97,19 @@ def test_boundaries_have_their_bytes(rows: dict[RowKey, Row]) -> None:
     }
     size = 6 * DIM * _FLOAT
     weights = (DIM * DIM + DIM) * _FLOAT
-    assert [tuple(dataclasses.astuple(b)) for b in found["backpropagation"]] == [
-        (name, size, size, 0) for name in CELLS[:-1]
-    ]
-    assert [dataclasses.astuple(b) for b in found["greedy"]] == [
-        (name, size, 0, 0) for name in CELLS[:-1]
-    ]
-    assert [dataclasses.astuple(b) for b in found["chunked"]] == [
-        ("second", size, 0, 0)
-    ]
-    assert [dataclasses.astuple(b) for b in found["overlapping"]] == [
-        ("first", size, 0, 2 * weights),
-        ("second", size, 0, 0),
-    ]
+    expected = {
+        "backpropagation": [(name, size, size, 0) for name in CELLS[:-1]],
+        "greedy": [(name, size, 0, 0) for name in CELLS[:-1]],
+        "chunked": [("second", size, 0, 0)],
+        "overlapping": [("first", size, 0, 2 * weights), ("second", size, 0, 0)],
+    }
+    for scheme, boundaries in found.items():
+        assert [dataclasses.astuple(b) for b in boundaries] == expected[scheme]
 
 
 def test_schemes_without_heads_cost_the_same(rows: dict[RowKey, Row]) -> None:
     plain = rows[RowKey("backpropagation", 6, 0)]
-    for scheme in ("chunked", "greedy"):
+    for scheme in {"chunked", "greedy"} & {key.scheme for key in rows}:
         row = rows[RowKey(scheme, 6, 0)]
         assert sum(b.forward for b in row.blocks) == plain.blocks[0].forward
         assert row.point(STEPS).cost > plain.point(STEPS).cost
@@ -110,23 +117,21 @@ def test_schemes_without_heads_cost_the_same(rows: dict[RowKey, Row]) -> None:
     assert plain.blocks[0].step == 3 * plain.blocks[0].forward
 
 
-def test_a_finished_study_trains_nothing_again(
-    finished: tuple[Path, str, list[str]],
-) -> None:
-    out, report, lines = finished
-    assert len(lines) == 2 * len(_KEYS)
+def test_a_finished_study_trains_nothing_again(finished: Finished) -> None:
+    keys, out, report, lines = finished
+    assert len(lines) == 2 * len(keys)
     before = (out / "results.json").read_bytes()
-    report_again, lines_again = _run(out, train=_never)
+    report_again, lines_again = _run(out, keys, _never)
     assert report_again == report
     assert [line.split()[0] for line in lines_again] == [
-        f"{n}/{len(_KEYS)}" for n in range(1, len(_KEYS) + 1)
+        f"{n}/{len(keys)}" for n in range(1, len(keys) + 1)
     ]
     assert (out / "results.json").read_bytes() == before
 
 
 @pytest.mark.exhaustive
 def test_an_interrupted_study_resumes(rows: dict[RowKey, Row], tmp_path: Path) -> None:
-    keys = [_KEYS[0], RowKey("greedy", 6, 0)]
+    keys = _KEYS[:2]
 
     def train_first(model: StudiedModel, key: RowKey, *args: Any) -> Row:
         return rows[key] if key == keys[0] else _never()

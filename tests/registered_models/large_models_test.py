@@ -40,7 +40,7 @@ def _without_initial_value(_: Any, **variable: Any) -> Any:
 
 @pytest.fixture(
     scope="module",
-    params=["lm.giant.L103", exhaustive("lm.giant.L415"), exhaustive(AMOEBANET)],
+    params=[*map(exhaustive, NUMS_STAGES)],
 )
 def emitted(request: pytest.FixtureRequest) -> Emitted:
     """Returns a model's graph; needs no GPU."""

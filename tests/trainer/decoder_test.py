@@ -84,6 +84,7 @@ def test_scores_are_by_language(folder: Path) -> None:
     assert lines(folder, f"run/decoder/test-{STEPS:08d}.jsonl")[0]["source"] in page
 
 
+@pytest.mark.exhaustive
 def test_another_process_evaluates_as_the_trainer_does(folder: Path) -> None:
     CommandLine(folder).train(
         *MODEL, "--logdir=run", "--job=evaler", "--follow_seconds=30", "--devices=1"
@@ -219,6 +220,7 @@ def test_lines_of_text_are_translated_as_the_data_set_is(
     assert snapshot(folder / "run") == before
 
 
+@pytest.mark.exhaustive
 def test_another_split_and_checkpoint(folder: Path) -> None:
     flags = ("--split=Train", "--checkpoint=ckpt-00000200")
     assert "train-00000200.jsonl" in decoded(folder, "other", *flags)

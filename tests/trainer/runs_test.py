@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,10 +35,9 @@ class Runs(CommandLine):
         super().__init__(folder)
         write_small_model(folder)
         self.folder, self.model = folder, model
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            list(pool.map(self._run, RUNS))
+        self.run_named("one")
 
-    def _run(self, name: str) -> None:
+    def run_named(self, name: str) -> None:
         for place, (devices, max_steps) in enumerate(RUNS[name]):
             start = self.start_fresh_trainer if place else self.start_trainer
             trainer = start(
@@ -60,8 +58,11 @@ def runs(
     return Runs(tmp_path_factory.mktemp("runs"), request.param)
 
 
+@pytest.mark.exhaustive
 def test_the_number_of_devices_changes_no_byte(runs: Runs) -> None:
+    """In the fast suite kill_test.py shows this."""
     name = "two_then_four"
+    runs.run_named(name)
     one = saved_variables(runs.folder / "one", STEPS)
     assert any("learner" in variable for variable in one)
     assert saved_variables(runs.folder / name, STEPS) == one

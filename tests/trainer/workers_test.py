@@ -137,6 +137,7 @@ def test_who_waits_for_a_stopped_worker_can_be_asked_to_end(
     assert re.match(r"Stopped\b.*\bSIGTERM\b", last)
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_stays_away_ends_the_run_in_one_line(
     folder: Path, cluster: Cluster
 ) -> None:
@@ -165,6 +166,6 @@ def test_a_worker_that_stays_away_ends_the_run_in_one_line(
 
 def test_a_worker_ends_when_asked_to(cluster: Cluster) -> None:
     """By a handler: a container's first process has no default that ends it."""
-    (worker, *_) = cluster.workers  # The only one that is still there.
+    (worker, *_) = cluster.workers  # Another test has ended the second.
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(timeout=60) == 128 + signal.SIGTERM

@@ -48,7 +48,7 @@ def means(task, given):
 
 
 def test_packed_sentences_have_the_losses_of_sentences_alone(folder):
-    task = translation_task(num_tokens=VOCAB_SIZE).Instantiate()
+    task = translation_task(num_tokens=VOCAB_SIZE, num_layers=1).Instantiate()
     (packed, weights), (alone, others) = (
         means(task, translation_input(folder, packing=packing))
         for packing in (True, False)

@@ -40,14 +40,23 @@ EVERY = [
 # ---- What is in a batch.
 
 
-def test_an_epoch_has_every_sentence_once_and_whole(folder):
-    given = translation_input(folder)
-    assert sorted(all_texts(given, take(given.EvalBatches()))) == asked_for(EVERY)
+@pytest.fixture(scope="module")
+def packed(folder):
+    return translation_input(folder)
 
 
-def test_packed_or_not_the_sentences_are_the_same(folder):
-    packed, alone = (translation_input(folder, packing=p) for p in (True, False))
-    batches = [take(given.EvalBatches()) for given in (packed, alone)]
+@pytest.fixture(scope="module")
+def epoch(packed):
+    """The batches of an evaluation."""
+    return take(packed.EvalBatches())
+
+
+def test_an_epoch_has_every_sentence_once_and_whole(packed, epoch):
+    assert sorted(all_texts(packed, epoch)) == asked_for(EVERY)
+
+
+def test_packed_or_not_the_sentences_are_the_same(folder, packed, epoch):
+    batches = [epoch, take(translation_input(folder, packing=False).EvalBatches())]
     assert len(batches[0]) < len(batches[1]) / 2
     texts = [sorted(all_texts(packed, found)) for found in batches]
     assert texts[0] == texts[1]
@@ -57,40 +66,37 @@ def test_packed_or_not_the_sentences_are_the_same(folder):
         assert max(map(len, segments(batch.source))) == 1
 
 
-def test_decoders_read_one_token_behind(folder):
-    given = translation_input(folder)
-    for batch in take(given.EvalBatches()):
+def test_decoders_read_one_token_behind(packed, epoch):
+    for batch in epoch:
         rows = zip(
             segments(batch.target), segments(batch.target, "labels"), strict=True
         )
         for read, labels in rows:
             for one, other in zip(read, labels, strict=True):
-                assert one == [given.vocabulary.bos_id, *other[:-1]]
+                assert one == [packed.vocabulary.bos_id, *other[:-1]]
         is_token = batch.target.segment_ids > 0
         np.testing.assert_array_equal(batch.target.weights, is_token)
         assert not batch.target.labels[~is_token].any()
 
 
-def test_source_and_target_have_the_same_segments(folder):
-    for batch in take(translation_input(folder).EvalBatches()):
+def test_source_and_target_have_the_same_segments(epoch):
+    for batch in epoch:
         for source, target in zip(
             batch.source.segment_ids, batch.target.segment_ids, strict=True
         ):
             assert set(source) - {0} == set(target) - {0}
 
 
-def test_languages_may_be_left_unsaid(folder):
+def test_languages_may_be_left_unsaid(folder, epoch):
+    untagged = translation_input(folder, language_tokens=False)
     plain, tagged = (
         [
             sentence
-            for batch in take(given.EvalBatches())
+            for batch in batches
             for row in segments(batch.source)
             for sentence in row
         ]
-        for given in (
-            translation_input(folder, language_tokens=False),
-            translation_input(folder),
-        )
+        for batches in (take(untagged.EvalBatches()), epoch)
     )
     assert sorted(plain) == sorted(sentence[1:] for sentence in tagged)
 
@@ -144,7 +150,7 @@ def test_the_temperature_gives_pairs_their_shares(folder, temperature):
 @pytest.mark.parametrize(
     ("start_step", "values"),
     [
-        *((29, {}), (7, {"packing": False})),
+        *((29, {}), exhaustive(7, {"packing": False})),
         *(exhaustive(1, {}), exhaustive(13, {}), exhaustive(7, {"shuffle": False})),
     ],
 )
@@ -202,11 +208,9 @@ def test_batches_never_change(folder):
 # ---- Evaluation and decoding.
 
 
-def test_evaluation_is_the_same_each_time_and_ends_in_padding(folder):
-    given = translation_input(folder)
-    batches = take(given.EvalBatches())
-    assert_same(batches, take(given.EvalBatches()))
-    weights = np.concatenate([batch.target.weights for batch in batches])
+def test_evaluation_is_the_same_each_time_and_ends_in_padding(packed, epoch):
+    assert_same(epoch, take(packed.EvalBatches()))
+    weights = np.concatenate([batch.target.weights for batch in epoch])
     empty = np.flatnonzero(~weights.any(1))
     assert empty.tolist() == list(range(len(weights) - len(empty), len(weights)))
     assert len(empty) < 4

@@ -180,7 +180,9 @@ def _fit(model: keras.Model, x: Any, y: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"devices": 2, "num_micro_batches": 4}], ids=["plain", "pipelined"]
+    "options",
+    [{}, exhaustive({"devices": 2, "num_micro_batches": 4})],
+    ids=["plain", "pipelined"],
 )
 def test_the_first_step_is_fits(options: dict[str, Any]) -> None:
     """Plain Keras has the moments of the whole mini-batch: one micro-batch."""

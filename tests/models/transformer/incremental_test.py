@@ -27,6 +27,7 @@ from tests.models.transformer.small_models import (
     translation_batch,
     translation_task,
 )
+from tests.support.cases import exhaustive
 
 NUM_STEPS, ROOM = 5, 7
 SOURCES, TARGETS = sentences([3, 5, 8]), sentences([NUM_STEPS] * 3, seed=2)
@@ -49,7 +50,7 @@ def stepped(cells: Any, state: NestedMap, ids: tf.Tensor) -> tf.Tensor:
 
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(tf.float32, 1e-5), (tf.float64, 1e-12)]
+    ("dtype", "tolerance"), [exhaustive(tf.float32, 1e-5), (tf.float64, 1e-12)]
 )
 def test_a_translation(norm_first: bool, dtype: tf.DType, tolerance: float) -> None:
     p = translation_task(tied=True, layer_tpl=small_layer(norm_first=norm_first))

@@ -21,7 +21,6 @@ from tests.models.transformer.small_models import (
     translation_batch,
     translation_task,
 )
-from tests.support.cases import exhaustive
 
 # From schedule and number of devices to the recomputed cells.
 WAYS: dict[str, dict[int, Any]] = {
@@ -30,12 +29,8 @@ WAYS: dict[str, dict[int, Any]] = {
     "interleaved": {1: "except_last", 2: "always", 3: [0, 5]},
     "zero_bubble": {1: None, 2: None, 4: None},
 }
-# Of a schedule the number of devices that the fast suite runs.
-ORDINARY = {"zero_bubble": 2}
 RUNS = [
     (schedule, num_devices, recompute)
-    if num_devices == ORDINARY.get(schedule)
-    else exhaustive(schedule, num_devices, recompute)
     for schedule, by_devices in WAYS.items()
     for num_devices, recompute in by_devices.items()
 ]
@@ -75,6 +70,8 @@ def _one_stage() -> dict[str, bytes]:
     return _trained_bytes(splits=1, recompute="never")
 
 
+# tests/training/slices_test.py trains such a model in the fast suite.
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("schedule", "num_devices", "recompute"), RUNS)
 def test_training_leaves_the_bytes_of_one_stage(
     schedule: str, num_devices: int, recompute: Any
