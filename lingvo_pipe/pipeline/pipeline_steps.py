@@ -127,7 +127,9 @@ class PipelineSteps:
         def cut(*batch: tf.Tensor) -> list[tf.Tensor]:
             inputs, targets = self._feed(pack_present(batches, batch))
             fed = as_tensors((tuple(inputs), targets), path)
-            micro_batches = cut_batch(fed, p.num_micro_batches, p.batch_dim, path)
+            micro_batches = cut_batch(
+                fed, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path
+            )
             traced.append((micro_batches, map_present(spec_of, fed)))
             return present(micro_batches.split(fed))
 

@@ -127,6 +127,11 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "shards are summed in order, so results depend on the number of shards, and "
         "not on the number of replicas.",
     )
+    p.Define(
+        "micro_batch_size",
+        None,
+        "Rows of a micro-batch. If None, the mini-batch's size over M, rounded up.",
+    )
     p.Define("batch_dim", 0, "The dimension of the examples in inputs and targets.")
     p.Define(
         "state_dtype",

@@ -192,6 +192,11 @@ def _count(hint: str) -> _Rule:
     return _Rule("an integer of at least 1", lambda value, p: is_count(value), hint)
 
 
+def _optional_count(hint: str) -> _Rule:
+    count = _count(hint)
+    return _Rule(f"None, or {count.expected}", _or_none(count.predicate), hint)
+
+
 _RULES = {
     "cell_tpl": _Rule(
         "a list of at least one layer's Params",
@@ -238,11 +243,8 @@ _RULES = {
     ),
     "num_micro_batches": _count("Set it to 1 to leave the mini-batch whole."),
     "num_replicas": _count("Set it to 1 for a single pipeline."),
-    "num_batch_shards": _Rule(
-        "None, or an integer of at least 1",
-        _or_none(lambda value, p: is_count(value)),
-        "Leave it None for one shard per replica.",
-    ),
+    "num_batch_shards": _optional_count("Leave it None for one shard per replica."),
+    "micro_batch_size": _optional_count("Leave it None to cut the mini-batch evenly."),
     "batch_dim": _Rule(
         "an integer of at least 0",
         lambda value, p: _is_index(value),

@@ -107,8 +107,11 @@ def test_a_plan_changes_params_that_contradict_it(
     params = model_registry.GetParams("lm.text.TransformerTiny", "Train")
     monkeypatch.setattr(model_registry, "GetParams", lambda name, dataset: params)
     assert PlannedModel("ours").changes() == []
-    params.task.pipeline.num_batch_shards = 2
-    own = ["task.pipeline.num_batch_shards : None"]
+    params.task.pipeline.Set(micro_batch_size=3, num_batch_shards=2)
+    own = [
+        f"task.pipeline.{name} : None"
+        for name in ("micro_batch_size", "num_batch_shards")
+    ]
     assert PlannedModel("ours").changes() == own
 
 

@@ -128,6 +128,7 @@ _WRONG: dict[str, Sequence[Any]] = {
     "pipeline.stages_per_device": (0, 3),
     "pipeline.num_replicas": (0, 3, 2.5),
     "pipeline.num_micro_batches": (0, 3, 16, None),
+    "pipeline.micro_batch_size": (0, 3),
     "pipeline.recompute": ("sometimes", [99], [-1]),
     "pipeline.memory_limit": (0, 1 << 10),
     "pipeline.cell_costs": ("measured", [1.0], "guessed"),

@@ -42,7 +42,6 @@ class LayerType(type):
         "allow_implicit_capture": "Leave it out: FProp must not capture tensors.",
         "device_mesh": _NOT_SHARDED,
         "is_inference": "Leave it out, and ask self.do_eval.",
-        "micro_batch_size": "Leave it out, and set num_micro_batches.",
         "nested_map_fprop": "Leave it out: maps pass between layers as they are.",
         "vn": "In Lingvo it adds noise to weights. Leave it out, or add noise by "
         "current_context().uniform in FProp.",

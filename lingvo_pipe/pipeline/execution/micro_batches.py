@@ -141,16 +141,20 @@ class MicroBatches:
 
 
 def cut_batch(
-    tensors: Any, num_micro_batches: int, batch_dim: int, path: str
+    tensors: Any,
+    num_micro_batches: int,
+    num_rows: int | None,
+    batch_dim: int,
+    path: str,
 ) -> MicroBatches:
     """Decides how to cut a mini-batch, a structure of tensors and None.
 
-    `path` is the layer's path.
+    `num_rows` is b if the user sets it, or None. `path` is the layer's path.
 
     Raises:
         ValueError: if no tensor has a dimension `batch_dim`, B differs between tensors,
-            it or another size is unknown, or there are fewer examples than
-            micro-batches.
+            it or another size is unknown, there are fewer examples than micro-batches,
+            or `num_rows` is not b.
     """
     present_tensors = present(tensors)
     ranks = [x.shape.rank for x in present_tensors]
@@ -186,7 +190,15 @@ def cut_batch(
             expected=f"at most the {batch_size} examples of the mini-batch",
             got=num_micro_batches,
         )
-    return MicroBatches(batch_size, num_micro_batches, batch_dim)
+    cut = MicroBatches(batch_size, num_micro_batches, batch_dim)
+    if num_rows is not None and num_rows != cut.num_rows:
+        raise UserValueError(
+            path=f"{path}.micro_batch_size",
+            expected=f"{cut.num_rows}, which is {batch_size} examples over "
+            f"{num_micro_batches} micro-batches, rounded up",
+            got=num_rows,
+        )
+    return cut
 
 
 def _move(x: tf.Tensor, source: int, target: int) -> tf.Tensor:

@@ -193,7 +193,7 @@ def run_arguments(
     Inputs of the first cell and targets of the loss are `[B, ...]` each, or None.
     """
     batch = as_tensors((tuple(inputs), targets), path)
-    cut = cut_batch(batch, p.num_micro_batches, p.batch_dim, path)
+    cut = cut_batch(batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path)
     inputs, targets = cut.split(batch)
     context = forward_context.current_context()
     first = 0 if context.first_example is None else context.first_example

@@ -88,13 +88,15 @@ def _total(cells: Sequence[CellSeconds]) -> float:
 
 
 def _check(p: Params, batch_size: int) -> None:
+    is_cut_evenly = p.micro_batch_size is None
     rules = {
         "recompute": (
             not isinstance(p.recompute, (list, tuple)),
             f"one of {', '.join(POLICIES)}",
         ),
+        "micro_batch_size": (is_cut_evenly, "None"),
         "num_micro_batches": (
-            batch_size % p.num_micro_batches == 0,
+            not is_cut_evenly or batch_size % p.num_micro_batches == 0,
             f"a divisor of {batch_size} rows",
         ),
         "num_batch_shards": (

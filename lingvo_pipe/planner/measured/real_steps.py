@@ -68,6 +68,7 @@ class RealStep:
         p.pipeline.Set(
             devices=list(devices),
             memory_limit=None,
+            micro_batch_size=None,
             num_batch_shards=None,
             **planned.candidate.params(planned.boundaries),
         )

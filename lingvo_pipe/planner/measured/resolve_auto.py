@@ -141,6 +141,7 @@ def _problems(p: InstantiableParams, path: str) -> list[UserValueError]:
         "recompute": (p.recompute in policies, one_of(*policies)),
         "stages_per_device": (p.stages_per_device == 1, "1: the schedule sets it"),
         "num_batch_shards": (p.num_batch_shards in shards, one_of(*shards)),
+        "micro_batch_size": (p.micro_batch_size is None, "None, for equal sizes"),
     }
     return [
         UserValueError(path=f"{path}.{name}", expected=expected, got=p.Get(name))

@@ -20,10 +20,11 @@ from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits, plan
 from lingvo_pipe.tools.plan.planned_slices import find_slices
 
-# Params of a pipeline that a plan sets.
+# Params of a pipeline that must be None for a plan, and all params that a plan sets.
+_NONE_IN_PLANS = ("micro_batch_size", "num_batch_shards")
 _PLANNED = (
     *("splits", "stages_per_device", "num_replicas", "num_micro_batches"),
-    *("schedule", "recompute", "num_batch_shards"),
+    *("schedule", "recompute", *_NONE_IN_PLANS),
 )
 
 
@@ -131,9 +132,7 @@ class PlannedModel:
     def changes(self) -> list[str]:
         """Returns changes of the model's own params that a plan requires."""
         p = self._task.pipeline
-        values: dict[str, object] = {}
-        if p.num_batch_shards is not None:
-            values["num_batch_shards"] = None
+        values = {x: None for x in _NONE_IN_PLANS if p.Get(x) is not None}
         if self._slices != self._own_slices:
             values["slices"] = self._slices
         return [f"task.pipeline.{name} : {value}" for name, value in values.items()]

@@ -45,7 +45,9 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     pipeline = task.pipeline
     spec, p = pipeline.spec, pipeline.params
     inputs = tuple(task.PipelineInputs(batch))
-    cut = cut_batch(inputs, p.num_micro_batches, p.batch_dim, pipeline.path)
+    cut = cut_batch(
+        inputs, p.num_micro_batches, p.micro_batch_size, p.batch_dim, pipeline.path
+    )
     before, cells = pipeline_sizes(
         [layer.params for layer in pipeline.before],
         [cell.params for cell in pipeline.cells],

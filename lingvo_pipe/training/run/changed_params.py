@@ -109,9 +109,8 @@ def _check(
         for path in sorted({*old, *new})
         if old.get(path) != new.get(path)
         and not _is_below(path, FREE)
-        # A param of a later or an earlier version, which is not set.
+        # A param of a later version, which is not set.
         and (path in old or new[path].text != "None")
-        and (path in new or old[path].text != "None")
     }
     changed = [path for path in lines if not _is_below(path, allowed)]
     if not changed:

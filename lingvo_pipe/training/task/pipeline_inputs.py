@@ -25,8 +25,13 @@ def configure_inputs(task_params: InstantiableParams, input_generator: Any) -> N
         return
     with tf.Graph().as_default():
         task, inputs = task_and_inputs(task_params, input_generator)
-        path = task.pipeline.path
-        cut = cut_batch(inputs, p.num_micro_batches, p.batch_dim, path)
+        cut = cut_batch(
+            inputs,
+            p.num_micro_batches,
+            p.micro_batch_size,
+            p.batch_dim,
+            task.pipeline.path,
+        )
         stacked = list(cut.split(inputs))
     shapes = map_present(lambda x: tuple(x.shape[1:]), stacked)
     dtypes = map_present(lambda x: x.dtype, stacked)
@@ -52,6 +57,7 @@ def single_stage(task_params: InstantiableParams) -> InstantiableParams:
         num_replicas=1,
         num_batch_shards=None,
         num_micro_batches=1,
+        micro_batch_size=None,
         slices=None,
         schedule="gpipe",
         devices=None,

@@ -51,27 +51,30 @@ def test_padding_rows_are_copies_of_examples() -> None:
 
 
 def test_rows_are_the_mini_batch_over_m() -> None:
-    assert cut_batch([tf.zeros([8, 3]), None], 4, 0, "pipe").num_rows == 2
-    assert cut_batch([tf.zeros([3, 8])], 3, 1, "pipe").num_rows == 3
+    assert cut_batch([tf.zeros([8, 3]), None], 4, None, 0, "pipe").num_rows == 2
+    assert cut_batch([tf.zeros([8, 3])], 4, 2, 0, "pipe").num_rows == 2
+    assert cut_batch([tf.zeros([3, 8])], 3, 3, 1, "pipe").num_rows == 3
 
 
 @pytest.mark.parametrize(
-    ("shapes", "batch_dim", "path", "got"),
+    ("shapes", "options", "path", "got"),
     [
-        ([[None, 2]], 0, "pipe", "float32 (None, 2)"),
-        ([[4], [2]], 0, "pipe", "float32 (4,), float32 (2,)"),
-        ([[]], 0, "pipe", "float32 ()"),
-        ([], 0, "pipe", "none"),
-        ([[4, None]], 0, "pipe", "float32 (4, None)"),
-        ([[1, 1]], 0, "pipe.num_micro_batches", 2),
-        ([[0, 1]], 0, "pipe.num_micro_batches", 2),
+        ([[None, 2]], {}, "pipe", "float32 (None, 2)"),
+        ([[4], [2]], {}, "pipe", "float32 (4,), float32 (2,)"),
+        ([[]], {}, "pipe", "float32 ()"),
+        ([], {}, "pipe", "none"),
+        ([[4, None]], {}, "pipe", "float32 (4, None)"),
+        ([[1, 1]], {}, "pipe.num_micro_batches", 2),
+        ([[0, 1]], {}, "pipe.num_micro_batches", 2),
+        ([[4]], {"num_rows": 3}, "pipe.micro_batch_size", 3),
         # Once the last dimension replaced it.
-        ([[8, 3], [8]], 2, "pipe.batch_dim", 2),
+        ([[8, 3], [8]], {"batch_dim": 2}, "pipe.batch_dim", 2),
     ],
 )
 def test_batches_that_can_not_be_cut_are_refused(
-    shapes: list[Any], batch_dim: int, path: str, got: Any
+    shapes: list[Any], options: dict[str, int], path: str, got: Any
 ) -> None:
     batch = [*map(tf.TensorSpec, shapes), None]
+    num_rows, batch_dim = options.get("num_rows"), options.get("batch_dim", 0)
     with fails(path=path, got=got):
-        cut_batch(batch, 2, batch_dim, "pipe")
+        cut_batch(batch, 2, num_rows, batch_dim, "pipe")

@@ -85,6 +85,7 @@ PROBLEMS = {
     "recompute": [0, 1],
     "stages_per_device": 2,
     "num_batch_shards": 2,
+    "micro_batch_size": 3,
 }
 
 
