@@ -121,6 +121,10 @@ def laptop(shell: Shell) -> dict[str, bytes]:
     return shell.variables("laptop")
 
 
+def test_a_laptop_has_a_cluster(laptop: dict[str, bytes]) -> None:
+    assert laptop
+
+
 @pytest.mark.exhaustive
 def test_one_command_for_all_tasks_of_tf_config(
     shell: Shell, laptop: dict[str, bytes]

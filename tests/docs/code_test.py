@@ -208,5 +208,6 @@ def test_all_code_is_run() -> None:
         "layers.md": 2,
         "lingvo.md": 1,
         "pipelines.md": 4,
+        "runs.md": 1,
         "text.md": 4,
     }

@@ -30,9 +30,16 @@ def toy(
     return CommandLine(folder), folder / "run", asked, request.param
 
 
-def test_it_learns(toy: Toy) -> None:
-    command_line, logdir, asked, steps = toy
-    output, errors = command_line.train(*asked)
+@pytest.fixture(scope="module")
+def printed(toy: Toy) -> tuple[str, str]:
+    """What the training prints: output and errors."""
+    command_line, _, asked, _ = toy
+    return command_line.train(*asked)
+
+
+def test_it_learns(toy: Toy, printed: tuple[str, str]) -> None:
+    _, logdir, _, steps = toy
+    output, errors = printed
     *_, test = read_metrics(logdir)
     assert test["split"] == "test"
     assert test["accuracy"] > (0.9 if steps == 500 else 0.2)
@@ -51,6 +58,7 @@ def test_it_learns(toy: Toy) -> None:
     assert all(re.match(form, line) for line in errors.splitlines())
 
 
+@pytest.mark.usefixtures("printed")
 def test_the_same_command_again_changes_nothing(toy: Toy) -> None:
     command_line, logdir, asked, steps = toy
     before = read_metrics(logdir), saved_variables(logdir, steps)

@@ -35,9 +35,12 @@ MEMBERS = ("worker:0", "worker:1", "trainer")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
-def one_fault(chance: random.Random) -> list[Fault]:
-    """Returns a fault of a worker."""
-    return [Fault(signal.SIGSTOP, "worker:0")]
+def one_by_one(chance: random.Random) -> list[Fault]:
+    """Returns a fault of a worker, and one of the trainer."""
+    return [
+        Fault(signal.SIGSTOP, chance.choice(MEMBERS[:2])),
+        Fault(signal.SIGKILL, "trainer"),
+    ]
 
 
 def faults_at_once(chance: random.Random) -> list[Fault]:
@@ -125,7 +128,7 @@ def test_a_signal_ends_it_after_a_step(clusters: Clusters, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("faults", "steps"),
     [
-        (one_fault, 80),
+        (one_by_one, 80),
         exhaustive(faults_at_once, 80),
         exhaustive(three_faults, 300),
         exhaustive(ten_faults, 1000),

@@ -66,11 +66,11 @@ def whole(folder: Path) -> Path:
 @pytest.mark.parametrize("name", ["input", "disk"])
 def test_a_failed_run_resumes(whole: Path, name: str) -> None:
     """The newest checkpoint is kept, and training ends as `whole`."""
-    run = whole.with_name(name)
-    {"input": _fail_in_the_input, "disk": _fill_the_disk}[name](whole.parent)
+    run = whole.with_name(f"resumed_{name}")
+    {"input": _fail_in_the_input, "disk": _fill_the_disk}[name](whole.parent, run.name)
     kept = saved_variables(run, SAVED)
     assert kept == saved_variables(whole, SAVED)
-    code, output = _train(whole.parent, name, STEPS)
+    code, output = _train(whole.parent, run.name, STEPS)
     assert code == 0, output
     assert re.search(rf"(?m)^Resumed\b.*\b{SAVED}\b", output)
     got = saved_variables(run, STEPS)
@@ -79,16 +79,16 @@ def test_a_failed_run_resumes(whole: Path, name: str) -> None:
     assert metrics[0] == metrics[1]
 
 
-def _fail_in_the_input(folder: Path) -> tuple[int, str]:
-    """Starts the run `input`, whose input fails; returns code and output."""
+def _fail_in_the_input(folder: Path, name: str) -> tuple[int, str]:
+    """Starts a run whose input fails; returns code and output."""
     (folder / "faulty").touch()
-    code, output = _train(folder, "input", STEPS)
+    code, output = _train(folder, name, STEPS)
     (folder / "faulty").unlink()
     return code, output
 
 
 def test_an_input_that_raises_is_told_with_the_users_lines(folder: Path) -> None:
-    code, output = _fail_in_the_input(folder)
+    code, output = _fail_in_the_input(folder, "input")
     assert code == 1
     assert f"step {NUM_READABLE}/{STEPS}" in output
     first, *lines, last = output.partition("error: ")[2].splitlines()
@@ -101,14 +101,14 @@ def test_an_input_that_raises_is_told_with_the_users_lines(folder: Path) -> None
     assert "input/traceback.txt" in last
 
 
-def _fill_the_disk(folder: Path) -> tuple[int, str]:
-    """Resumes the run `disk` without room for a checkpoint; returns code and output."""
-    assert _train(folder, "disk", SAVED)[0] == 0
-    return _train(folder, "disk", STEPS, NO_ROOM[folder.name])
+def _fill_the_disk(folder: Path, name: str) -> tuple[int, str]:
+    """Resumes a run without room for a checkpoint; returns code and output."""
+    assert _train(folder, name, SAVED)[0] == 0
+    return _train(folder, name, STEPS, NO_ROOM[folder.name])
 
 
 def test_a_disk_that_takes_no_more_is_told(folder: Path) -> None:
-    code, output = _fill_the_disk(folder)
+    code, output = _fill_the_disk(folder, "disk")
     assert code == 1
     (line,) = output.partition("error: ")[2].splitlines()
     told = rf"'{os.strerror(errno.EFBIG)}'.*\bulimit\b.*\bcheckpoints\b"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def test_it_is_opened_evaluated_and_shown(run: lp.Run) -> None:
     assert same.report() == run.logdir / "report.html"
 
 
-def test_mistakes(run: lp.Run, tmp_path: Path) -> None:
+def test_mistakes(tmp_path: Path) -> None:
     with fails(UserAttributeError, path="task.train.rate"):
         unknown: dict[str, Any] = {"task.train.rate": 1}
         lp.train(Small, tmp_path, **unknown)
@@ -63,14 +62,20 @@ def test_mistakes(run: lp.Run, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_saves_the_run_and_returns(tmp_path: Path) -> None:
+    has_ended = threading.Event()
+
     def interrupt() -> None:
-        while not (tmp_path / FILE_NAME).exists():
-            time.sleep(0.1)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        while not (tmp_path / FILE_NAME).exists() and not has_ended.wait(0.1):
+            pass
+        if not has_ended.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     every: dict[str, Any] = {"task.train.report_interval_steps": 1}
-    run = lp.train(Small, tmp_path, devices=1, max_steps=100_000, **every)
-    thread.join()
+    try:
+        run = lp.train(Small, tmp_path, devices=1, max_steps=100_000, **every)
+    finally:
+        has_ended.set()
+        thread.join()
     assert 0 < run.load().step < 100_000

@@ -126,15 +126,17 @@ def test_several_steps_in_a_graph_train_slices() -> None:
 
 
 def test_a_run_resumes_with_other_slices_and_none(tmp_path: Path) -> None:
-    found = _trained_in_one_stage(others=False)
-    for folder, slices in (("first", OTHER_SLICES), ("second", None)):
-        Checkpointer(tmp_path / folder, found.State()).save(NUM_STEPS)
-        found = TrainStep(_params(slices, splits=2).Instantiate())
-        assert Checkpointer(tmp_path / folder, found.State()).restore() == NUM_STEPS
-    _assert_near(found, _trained_whole())
-    path = str(tmp_path / "second" / f"ckpt-{NUM_STEPS:08d}")
+    trained = TrainStep(_params(SLICES).Instantiate())
+    for i, slices in enumerate((OTHER_SLICES, None)):
+        for _ in trained.Steps([_batch(i)]):
+            pass
+        Checkpointer(tmp_path / str(i), trained.State()).save(i + 1)
+        trained = TrainStep(_params(slices).Instantiate())
+        assert Checkpointer(tmp_path / str(i), trained.State()).restore() == i + 1
+    _assert_near(trained, _trained_whole())
+    path = str(tmp_path / "1" / f"ckpt-{NUM_STEPS:08d}")
     names = {name for name, _ in tf.train.list_variables(path)}
-    assert names == set(found.State())
+    assert names == set(trained.State())
     assert not any(">" in name for name in names)
 
 

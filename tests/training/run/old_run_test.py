@@ -48,7 +48,7 @@ def test_it_resumes(tmp_path: Path) -> None:
     original = shutil.copytree(OLD_RUN, tmp_path / "original")
     before, records = saved_variables(original, STEPS), read_metrics(original)
     assert variables.keys() == before.keys()
-    assert variables != before
+    assert len([name for name in before if variables[name] != before[name]]) > 5
     assert metrics[: len(records)] == records
     assert metrics[-1]["step"] == MORE_STEPS
 

@@ -54,8 +54,8 @@ def _params(**train_params: Any) -> InstantiableParams:
 
 
 def _run_params(**train_params: Any) -> InstantiableParams:
-    """Returns params of a plain task, whose runs take little time."""
-    return make_task(**train_params).params.Copy()
+    """Returns params of a plain task in two stages, whose runs take little time."""
+    return make_task(2, **train_params).params.Copy()
 
 
 def _trained(state: Any, groups: Sequence[Sequence[NestedMap]]) -> Any:
@@ -153,7 +153,7 @@ def test_a_run_may_change_its_steps_per_loop(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_step_that_is_not_finite() -> None:
-    loop = SeveralSteps(make_task())
+    loop = SeveralSteps(make_task(2))
     spoilt = batch(3)
     spoilt.image[1] = np.nan
     pattern = r"step 3\b.*\bnan\b.*input\[0\]"
