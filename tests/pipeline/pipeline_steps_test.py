@@ -112,7 +112,7 @@ def test_bytes_are_those_of_steps_one_by_one(
         assert bytes_of((result.metrics, raw_values(layer))) == want, options
 
 
-@pytest.mark.parametrize("num_steps", [*map(exhaustive, [1, 2, 9])])
+@pytest.mark.parametrize("num_steps", [exhaustive(1), 2, exhaustive(9)])
 def test_any_number_of_steps_of_one_micro_batch(num_steps: int) -> None:
     """Fewer than the steps that a block may be ahead, and more."""
     batches = _batches(num_steps, 4)

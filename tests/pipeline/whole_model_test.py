@@ -204,7 +204,6 @@ class AuxiliaryLossLayer(BaseLayer):
         return x
 
 
-@pytest.mark.exhaustive
 def test_a_step_with_auxiliary_losses_can_be_diagnosed() -> None:
     cells = [_dense(), AuxiliaryLossLayer.Params(), _dense()]
     layer, batch = _pipeline(2, cell_tpl=cells, before_tpl=[_dense()]), _batch()
