@@ -97,7 +97,7 @@ def check(layer: Any, x: Any, expected: np.ndarray, flops: int) -> None:
     meta = type(layer).FPropMeta(layer.params, tuple(x.shape))
     assert meta.out_shapes == (expected.shape,)
     if "dilation_rate" in layer.params and max(layer.params.dilation_rate) > 1:
-        assert meta.flops >= flops  # TensorFlow pads the images.
+        assert flops <= meta.flops < 10 * flops  # TensorFlow pads the images.
     else:
         assert meta.flops == flops
 

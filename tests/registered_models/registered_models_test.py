@@ -40,12 +40,9 @@ def _unlike() -> list[str]:
 UNLIKE = _unlike()
 
 
-# Modules whose models have the cells of the digits, or are slow to build.
-_LIKE_DIGITS = {"image.cifar"}
-# Modules whose models have the layers of others.
-_LIKE_TEXT, _LIKE_CLDR = {"lm.giant"}, {"mt.wmt", "mt.multilingual"}
-_SLOW = {"image.imagenet"}
-_COVERED = _LIKE_DIGITS | _LIKE_TEXT | _LIKE_CLDR | _SLOW
+# Modules whose models have the layers of others, of `image.digits`, `lm.text` and
+# `mt.cldr`.
+_COVERED = {"image.cifar", "image.imagenet", "lm.giant", "mt.wmt", "mt.multilingual"}
 # Their params are long.
 _DEEP = ("lm.giant.L103", "lm.giant.L4", "lm.giant.L16", "mt.multilingual.T_64")
 _WITH_LOCAL_LOSSES = "mt.cldr.TransformerTinyLocal"
