@@ -69,10 +69,11 @@ def _cases() -> Iterator[Any]:
     }
     covering = pairwise(factors, _is_case)
     fast = [(x["placement"], x["recompute"], x["schedule"]) for x in covering]
-    for recompute, *placement, schedule in itertools.product(
-        RECOMPUTED, NUMS_DEVICES, MODELS, [1, 2], ALL_SCHEDULES
+    placements = itertools.product(NUMS_DEVICES, MODELS, [1, 2])
+    for recompute, placement, schedule in itertools.product(
+        RECOMPUTED, placements, ALL_SCHEDULES
     ):
-        case = tuple(placement), recompute, schedule
+        case = placement, recompute, schedule
         fits = placement[0] * placement[2] <= MAX_DEVICES
         if fits and _is_case(recompute, schedule):
             is_fast = case in fast or case in FURTHER

@@ -60,7 +60,6 @@ def test_times_are_the_measured_ones(
     assert device.endswith(":0")
 
 
-@pytest.mark.exhaustive
 def test_a_model_that_does_not_fit_is_followed_by_the_next(
     measured_on: set[str],
 ) -> None:
@@ -72,7 +71,13 @@ def test_a_model_that_does_not_fit_is_followed_by_the_next(
         return PlannedModel("lm.text.TransformerTiny", override)
 
     devices = find_devices(2, MEASURED)
-    constraints = Constraints(num_micro_batches=4, schedule="1f1b", recompute="never")
+    constraints = Constraints(
+        num_replicas=1,
+        num_devices=1,
+        num_micro_batches=4,
+        schedule="1f1b",
+        recompute="never",
+    )
     _, found = largest_that_fits(
         "lm.text.TransformerTiny",
         register,
