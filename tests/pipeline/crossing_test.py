@@ -149,7 +149,7 @@ CELLS: dict[str, list[InstantiableParams]] = {
 SIMPLE = {
     *("integers alone", "what no one uses", "the same twice", "cells without weights"),
     *("frozen", "an input used late", "control flow"),
-    "a map of lists, namedtuples, None",
+    *("a map of lists, namedtuples, None", "scalars"),
 }
 INPUTS: dict[str, Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]] = {
     "sparse gradients": lambda x, mask: [tf.constant([1, 1, 4, 0])],
