@@ -132,7 +132,9 @@ def _assert_predicts_as_plain_keras(model: keras.Model) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(
+    "kind", [exhaustive(kind) if kind in SEQUENCES else kind for kind in LAYERS]
+)
 def test_layers_keep_what_they_compute(kind: str) -> None:
     _assert_predicts_as_plain_keras(_model(kind))
 

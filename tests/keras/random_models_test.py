@@ -26,14 +26,15 @@ def test_a_random_model_is_plain_keras_own(
     model = random_model(seed)
     print(model.names)
     mixes = model.uses("batch norm") or model.uses("centers")
-    assert_pipelined_equals_plain(
-        model.make,
-        model.data,
-        model.compile_args,
-        devices=(1,),
-        num_micro_batches=(1,),
-        seed=seed,
-    )
+    if mixes:
+        assert_pipelined_equals_plain(
+            model.make,
+            model.data,
+            model.compile_args,
+            devices=(1,),
+            num_micro_batches=(1,),
+            seed=seed,
+        )
     assert_pipelined_equals_plain(
         model.make,
         model.data,

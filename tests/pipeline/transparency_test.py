@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,11 @@ def _cases() -> Iterator[Any]:
     }
     covering = pairwise(factors, _is_case)
     fast = [(x["placement"], x["recompute"], x["schedule"]) for x in covering]
-    values: list[Sequence[Any]] = [RECOMPUTED, NUMS_DEVICES, MODELS, [1, 2]]
-    for recompute, *placement, schedule in itertools.product(*values, ALL_SCHEDULES):
-        case = tuple(placement), recompute, schedule
+    placements = itertools.product(NUMS_DEVICES, MODELS, [1, 2])
+    for recompute, placement, schedule in itertools.product(
+        RECOMPUTED, placements, ALL_SCHEDULES
+    ):
+        case = placement, recompute, schedule
         fits = placement[0] * placement[2] <= MAX_DEVICES
         if fits and _is_case(recompute, schedule):
             is_fast = case in fast or case in FURTHER

@@ -153,6 +153,7 @@ def test_automatic_splits_balance_costs() -> None:
     assert layer.boundaries == [3, 4]
 
 
+@pytest.mark.exhaustive
 def test_recomputation_stashes_only_inputs() -> None:
     peaks = {}
     for recompute in ("always", "never", [0, 1]):

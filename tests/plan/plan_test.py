@@ -145,6 +145,7 @@ def test_the_fastest_is_drawn(
     assert (tmp_path / name).read_bytes().startswith(magic)
 
 
+@pytest.mark.exhaustive
 def test_one_of_several_replicas_is_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

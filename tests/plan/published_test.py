@@ -38,6 +38,7 @@ def test_the_memory_of_table_1(index: int) -> None:
     assert memory_row(size) in PAGE
 
 
+@pytest.mark.exhaustive
 def test_the_throughput_of_table_2() -> None:
     row = TRANSFORMER_48
     ours = predict_throughput(row)
