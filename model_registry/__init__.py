@@ -16,6 +16,7 @@ from model_registry.registry import (
     ImportModels,
     IsKnown,
     ListModels,
+    RegisteredName,
     RegisterSingleTaskModel,
 )
 
@@ -30,4 +31,5 @@ __all__ = [
     "IsKnown",
     "ListModels",
     "RegisterSingleTaskModel",
+    "RegisteredName",
 ]

@@ -123,6 +123,22 @@ def GetName(cls: type) -> str:
     raise errors.UserLookupError(path="model", expected=expected, got=cls)
 
 
+def RegisteredName(model: str | type) -> str:
+    """Returns a model's name. A class that is not registered yet is registered.
+
+    Raises:
+        TypeError: it is no name, and no class of a model.
+        ValueError: another class has the name.
+    """
+    if isinstance(model, str):
+        return model
+    if not isinstance(model, type):
+        expected = "a model's class, or its registered name"
+        raise errors.UserTypeError(path="model", expected=expected, got=model)
+    names = [name for name, known in _registered.items() if known.cls is model]
+    return names[0] if names else GetName(RegisterSingleTaskModel(model))
+
+
 def IsKnown(name: str) -> bool:
     """Returns True if a model is registered, importing only modules of this library.
 

@@ -1,4 +1,4 @@
-"""Runs from a Python program or a notebook, as by the trainer's command.
+"""Runs from a Python program or a notebook: what the trainer's command does.
 
     run = lp.train(Toy, "/tmp/toy", devices=2, max_steps=200)
     pandas.DataFrame(run.metrics)
@@ -18,9 +18,11 @@ import model_registry
 from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.cli.train_job import train_model
 from lingvo_pipe.cli.use_jobs import RunUse, evaluate_data_set
-from lingvo_pipe.core.errors import UserLookupError
-from lingvo_pipe.pipeline.devices.device_names import parse_devices
+from lingvo_pipe.core.checks import is_integer
+from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.pipeline.devices.device_names import checked_number, parse_devices
 from lingvo_pipe.serving.trained_model import TrainedModel, load
+from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.eval.run_weights import open_run
 from lingvo_pipe.training.report.html_report import write_report
 from lingvo_pipe.training.run.metrics_log import read_metrics
@@ -29,28 +31,39 @@ from lingvo_pipe.training.run.metrics_log import read_metrics
 class Run:
     """A run of the trainer, finished or not.
 
+    Args:
+        logdir: the run's directory.
+        model: the model's class, or its registered name; if None, the run's.
+        allow_foreign: whether the directory may have links, or files of others.
+
     Attributes:
         logdir: the run's directory.
         model_name: the model's registered name.
 
     Raises:
-        ValueError: if there is no such run, or it is not of the model of that name.
+        ValueError: if there is no such run, or it is of another model.
     """
 
     def __init__(
         self,
         logdir: str | Path,
-        model_name: str | None = None,
+        model: str | type | None = None,
         *,
         allow_foreign: bool = False,
     ) -> None:
+        name = None if model is None else model_registry.RegisteredName(model)
         path = os.path.expanduser(logdir)
-        self._directory = open_run(path, model_name, allow_foreign=allow_foreign)
-        self._allow_foreign = allow_foreign
+        self._directory = open_run(path, name, allow_foreign=allow_foreign)
+        self._model, self._allow_foreign = name, allow_foreign
         self.logdir, self.model_name = self._directory.path, self._directory.model_name
 
     def __repr__(self) -> str:
         return f"Run({str(self.logdir)!r}, {self.model_name!r})"
+
+    @property
+    def step(self) -> int:
+        """The step of the newest checkpoint, or 0."""
+        return max(steps_in(self._directory.checkpoints_path), default=0)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -63,7 +76,12 @@ class Run:
 
     def load(self, checkpoint: str | None = None) -> TrainedModel:
         """Returns the trained model, as `lp.load` does."""
-        return load(self.logdir, checkpoint, allow_foreign=self._allow_foreign)
+        return load(
+            self.logdir,
+            checkpoint,
+            model=self._model,
+            allow_foreign=self._allow_foreign,
+        )
 
     def report(self) -> Path:
         """Writes a page about the run, and returns its path.
@@ -89,8 +107,8 @@ def train(
 ) -> Run:
     """Trains a model to its last step, or resumes, and evaluates it.
 
-    Ctrl-C, or a notebook's stop button, saves the run after the current step. The same
-    call then goes on.
+    Ctrl-C, or a notebook's stop button, saves the run after the current step, and it is
+    returned. The same call resumes it.
 
     Args:
         model: the model's class, or its registered name.
@@ -108,7 +126,10 @@ def train(
 
     Raises:
         AttributeError: if a param is unknown.
+        FloatingPointError: if numbers are not finite more often than params allow.
         LookupError: if the model is not registered.
+        RuntimeError: if the process has fewer devices.
+        TypeError: if an argument has another type.
         ValueError: if a value is wrong, or the directory's run differs.
     """
     request = _request(model, overrides, devices, data_dir, dataset, max_steps)
@@ -131,12 +152,14 @@ def evaluate(
 ) -> dict[str, float]:
     """Returns metrics of a run's weights on a data set of the model.
 
+    They are also written to LOGDIR/evaler, and to the run's page.
+
     Args:
         model: the model's class, or its registered name.
         logdir: the run's directory.
         split: the data set, a method of the model's class.
         checkpoint: a name such as `ckpt-00000600`, or `best`; if None, the newest.
-        devices: see `train`, also for what follows.
+        devices: a number of devices or their names.
         data_dir: folder of data sets.
         dataset: images to evaluate on in place of the model's own.
         allow_params_change: params that may differ from the run's.
@@ -167,23 +190,18 @@ def _request(
     dataset: str | None,
     max_steps: int | None = None,
 ) -> ModelRequest:
+    if isinstance(devices, str):
+        devices = parse_devices(devices, "devices")
+    elif is_integer(devices):
+        devices = checked_number(int(devices))
+    elif devices is not None and not (isinstance(devices, Sequence) and devices):
+        expected = "a number of devices, or their names"
+        raise UserTypeError(path="devices", expected=expected, got=devices)
     return ModelRequest(
-        name=_registered_name(model),
+        name=model_registry.RegisteredName(model),
         changes=overrides,
         data_dir=data_dir,
         dataset=dataset,
         max_steps=max_steps,
-        devices=parse_devices(devices, "devices")
-        if isinstance(devices, str)
-        else devices,
+        devices=devices,
     )
-
-
-def _registered_name(model: str | type) -> str:
-    """Returns the name of a model, whose class is registered if it is not yet."""
-    if isinstance(model, str):
-        return model
-    try:
-        return model_registry.GetName(model)
-    except UserLookupError:
-        return model_registry.GetName(model_registry.RegisterSingleTaskModel(model))

@@ -14,7 +14,7 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _ERROR = re.compile(rb"[EF]\d{4} |[\d-]{10} [\d:.]+: [EF] ")
 # Libraries that are linked twice into TensorFlow.
 _HARMLESS = re.compile(rb"Unable to register cu|omputation placer already registered")
-NVIDIA = "/dev/nvidiactl"  # There where NVIDIA's driver is.
+NVIDIA = "/dev/nvidiactl"  # Exists if NVIDIA's driver is loaded.
 _COUNTING = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"  # TensorFlow's default is 64 GiB.
 
@@ -78,7 +78,8 @@ def _is_error(line: bytes) -> bool:
 
 def may_have_gpu() -> bool:
     """Returns whether NVIDIA's driver is here, and the user has not hidden its GPUs."""
-    return os.path.exists(NVIDIA) and "CUDA_VISIBLE_DEVICES" not in os.environ
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return os.path.exists(NVIDIA) and not is_hidden
 
 
 def count_cpu_memory() -> None:

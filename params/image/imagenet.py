@@ -6,6 +6,7 @@ tensorflow/tpu, models/official/amoeba_net. Its stages have nearly equal flops.
 """
 
 import model_registry
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe, imagenet
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
@@ -37,7 +38,12 @@ class AmoebaNetImageNet(AmoebaNetModel):
         return imagenet(self.IMAGE_SIZE)
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
-        del cells
+        if self.NUM_STAGES != 1:
+            raise UserValueError(
+                path=f"{type(self).__name__}.NUM_STAGES",
+                expected="1: these models give their stages by SPLITS",
+                got=self.NUM_STAGES,
+            )
         return self.SPLITS if isinstance(self.SPLITS, int) else [*self.SPLITS]
 
     def _SetLearner(self, train: Params) -> None:

@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_our_packages_and_no_other(site: Path) -> None:
     information = f"lingvo_pipe-{VERSION}.dist-info"
     assert {path.name for path in site.iterdir()} == {*PACKAGES, information}
-    assert (site / "lingvo_pipe" / "py.typed").exists()
+    assert all((site / name / "py.typed").exists() for name in PACKAGES)
     for module, _ in COMMANDS.values():
         assert (site / f"{module.replace('.', '/')}.py").exists()
     metadata = (site / information / "METADATA").read_text("utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import lingvo_pipe as lp
 from lingvo_pipe.core.errors import UserAttributeError, UserTypeError
@@ -28,6 +29,7 @@ def _class_of_a_cell() -> Any:
 def run(tmp_path_factory: pytest.TempPathFactory) -> lp.Run:
     """Returns a run of two steps on two devices, and one on one device."""
     logdir = tmp_path_factory.mktemp("run")
+    tf.constant(0.0)  # The process keeps the devices of all tests.
     lp.train(_class_of_a_cell(), logdir, devices=2, max_steps=2, **RATE)
     return lp.train(_class_of_a_cell(), logdir, devices=1, **RATE)
 

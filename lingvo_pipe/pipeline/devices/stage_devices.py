@@ -43,10 +43,11 @@ def initialize_devices(
     cluster: Cluster | None = None,
     await_workers: Callable[[], None] | None = None,
 ) -> list[str]:
-    """Chooses and prepares the devices of this process and its workers, once.
+    """Chooses and prepares the devices of this process and its workers.
 
-    Call it before TensorFlow runs anything. Operations get one thread each, since
-    devices run in parallel. The graph optimizer is switched off.
+    Call it before TensorFlow runs anything. A later call may name fewer devices.
+    Operations get one thread each, since devices run in parallel. The graph optimizer
+    is switched off.
 
     Args:
         devices: number or names of devices (see `parse_devices`). A number means GPUs
@@ -61,7 +62,7 @@ def initialize_devices(
     Raises:
         ValueError: if a device is not valid or not present.
         ConnectionError: if workers can't be reached, or are not the expected ones.
-        RuntimeError: if TensorFlow has run something on other devices.
+        RuntimeError: if TensorFlow has run something, and needs other settings.
     """
     with quiet_startup():  # TensorFlow looks for GPUs.
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -83,7 +84,7 @@ def initialize_devices(
         _check_workers_devices(names, ready)
     local = [name for name in names if name.worker is None]
     _check_accelerators(local)
-    _configure(local)
+    _configure(local, cluster)
     if cluster is not None:
         connect(cluster, ready)
         _check_present(names)
@@ -253,7 +254,8 @@ def _full_names(names: Sequence[DeviceName]) -> list[str]:
 def _warn_of_missing_libraries() -> None:
     tf.get_logger().warning(
         "This machine has NVIDIA's driver, but TensorFlow sees no GPU. "
-        "`pip install 'lingvo-pipe[gpu]'` installs the libraries that it needs."
+        "`pip install 'tensorflow[and-cuda]'` installs the libraries that it needs; "
+        "or its version needs a newer driver."
     )
 
 
@@ -268,7 +270,7 @@ def _warn_of_threads(number: int) -> None:
         )
 
 
-def _configure(local: Sequence[DeviceName]) -> None:
+def _configure(local: Sequence[DeviceName], cluster: Cluster | None) -> None:
     num_cpus = 1 + max((n.index for n in local if n.kind == "CPU"), default=0)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(NUM_THREADS)
@@ -282,15 +284,29 @@ def _configure(local: Sequence[DeviceName]) -> None:
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
-        present = tf.config.list_logical_devices("CPU")
-        if num_threads() == NUM_THREADS and len(present) >= num_cpus:
+        if cluster is None and _are_configured(local, num_cpus):
             disable_graph_optimizer()
             return
         raise UserRuntimeError(
             path="initialize_devices",
             expected="a call before TensorFlow has run anything, such as making a "
-            "tensor or a layer with weights, or no more devices than before",
-            got=Words(f"TensorFlow in use, with {len(present)} CPU devices"),
+            "tensor or a layer with weights; a later one may name fewer devices",
+            got=Words(
+                f"TensorFlow in use, with {len(_present(['CPU']))} CPU devices of "
+                f"{num_threads()} threads"
+            ),
             hint="Call it with the largest number at the top of the program, after the "
             "imports. In a notebook, restart the kernel first.",
         ) from error
+
+
+def _are_configured(local: Sequence[DeviceName], num_cpus: int) -> bool:
+    """Returns whether TensorFlow runs as `_configure` would have set it up."""
+    num_loops = tf.config.threading.get_inter_op_parallelism_threads()
+    gpus = tf.config.list_physical_devices("GPU")
+    return (
+        num_threads() == NUM_THREADS
+        and len(_present(["CPU"])) >= num_cpus
+        and (num_loops == 0 or num_loops >= len(local))
+        and all(map(tf.config.experimental.get_memory_growth, gpus))
+    )

@@ -71,7 +71,7 @@ def test_libraries_that_a_gpu_lacks_are_named(
         else:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
         initialize_devices(1)
-        assert ("lingvo-pipe[gpu]" in caplog.text) == (hidden is None)
+        assert ("tensorflow[and-cuda]" in caplog.text) == (hidden is None)
 
 
 def test_stages_devices_get_their_full_names() -> None:
