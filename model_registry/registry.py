@@ -123,7 +123,7 @@ def GetName(cls: type) -> str:
     raise errors.UserLookupError(path="model", expected=expected, got=cls)
 
 
-def RegisteredName(model: str | type) -> str:
+def RegisteredName(model: Any) -> str:
     """Returns a model's name. A class that is not registered yet is registered.
 
     Raises:

@@ -32,7 +32,7 @@ def toy(
 
 @pytest.fixture(scope="module")
 def printed(toy: Toy) -> tuple[str, str]:
-    """What the training prints: output and errors."""
+    """The output and errors that the training prints."""
     command_line, _, asked, _ = toy
     return command_line.train(*asked)
 

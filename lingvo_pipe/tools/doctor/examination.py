@@ -1,4 +1,4 @@
-"""What the doctor examines: the devices that flags ask for, and what it finds."""
+"""The doctor's examination of devices, and its report."""
 
 import functools
 import itertools
