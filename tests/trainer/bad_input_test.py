@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,7 +185,7 @@ def _prepare(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    results: dict[int, tuple[int, str, str]]
+    results: Mapping[int, tuple[int, str, str]]
     before: Snapshot
     after: Snapshot
 

@@ -101,7 +101,9 @@ def exported(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     path = f"run/export/{STEPS}"
     assert re.search(rf"\b{STEPS}\b.* {path}\b", output.splitlines()[-1])
-    return shutil.move(folder / path, tmp_path_factory.mktemp("exported") / "model")
+    model = tmp_path_factory.mktemp("exported") / "model"
+    shutil.move(folder / path, model)
+    return model
 
 
 def test_an_exported_model_predicts_the_next_letters(exported: Path) -> None:

@@ -221,7 +221,7 @@ def test_states_of_tokens_stay_on_their_device() -> None:
         *[("max_length_ratio", -1.0), ("max_length_ratio", float("inf"))],
     ],
 )
-def test_params_out_of_range_are_refused(name: str, value: float) -> None:
+def test_params_out_of_range_are_refused(name: str, value: Any) -> None:
     with fails(path=name, got=value):
         decode(task_of(**{name: value}), [0])
 

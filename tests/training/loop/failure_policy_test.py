@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_a_resumed_run_continues_the_count(tmp_path: Path, skipping: Path) -> No
         run(_task(max_skipped_steps=2), Input(*bad_batches(4, 5, 6, 7)), logdir)
 
 
-def _task(**train_params: object) -> BaseTask:
+def _task(**train_params: Any) -> BaseTask:
     params = {"max_steps": STEPS, "report_interval_steps": 1, **train_params}
     return make_task(**params)
 
