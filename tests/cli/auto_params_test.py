@@ -215,13 +215,8 @@ def command_line(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path)
 
 
-def test_a_run_is_planned_and_evaluated_by_who_was_there_first(
-    tmp_path: Path, command_line: CommandLine
-) -> None:
+def test_a_run_is_planned(tmp_path: Path, command_line: CommandLine) -> None:
     flags = [PLANNED, "--logdir=run", "--devices=2"]
-    follower = command_line.start_trainer(
-        *flags, "--job=evaler", "--follow_seconds=120"
-    )
     output, _ = command_line.train(*flags, "--max_steps=2")
     planned = re.match(r"planned: (\S+ x )?K=2 M=(\d+) (\w+), recompute=(\w+)", output)
     assert planned is not None, output
@@ -231,6 +226,17 @@ def test_a_run_is_planned_and_evaluated_by_who_was_there_first(
         "recompute": planned[4],
     }
     assert f"micro-batches: {planned[2]}\n" in output
+
+
+@pytest.mark.exhaustive
+def test_a_planned_run_is_evaluated_by_who_was_there_first(
+    command_line: CommandLine,
+) -> None:
+    flags = [PLANNED, "--logdir=run", "--devices=2"]
+    follower = command_line.start_trainer(
+        *flags, "--job=evaler", "--follow_seconds=120"
+    )
+    command_line.train(*flags, "--max_steps=2")
     # Of what the planner has settled nothing is taken for a difference.
     output, _ = command_line.train(*flags, "--max_steps=2", "--mode=diff_params")
     assert re.fullmatch(r"Nothing\b.*\n", output)

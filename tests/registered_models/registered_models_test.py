@@ -81,7 +81,9 @@ def test_params_of_each_data_set_survive_their_text(name: str) -> None:
         assert again == params
 
 
-@pytest.mark.parametrize("name", _first_of_each_module(set(), _WITH_LOCAL_LOSSES))
+@pytest.mark.parametrize(
+    "name", _first_of_each_module(_LIKE_DIGITS, _WITH_LOCAL_LOSSES)
+)
 def test_it_can_be_described(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)

@@ -81,7 +81,7 @@ def test_images_are_classified_as_by_the_pipeline(
 ) -> None:
     given = batch(0)
     export_model(classifier, Input(given).TrainBatches(), tmp_path / "7")
-    found = served(tmp_path / "7", {"image": given.image})
+    found = served_here(tmp_path / "7", {"image": given.image})
     logits = predicted(classifier, given.Transform(tf.constant))
     np.testing.assert_allclose(found["logits"], logits, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(
@@ -145,7 +145,8 @@ def test_a_model_that_is_there_is_replaced(tmp_path: Path, classifier: Any) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
 
 
-def test_the_next_tokens_of_a_translation_are_served(tmp_path: Path) -> None:
+@pytest.mark.exhaustive
+def test_the_next_tokens_of_a_translation_are_served_elsewhere(tmp_path: Path) -> None:
     task = small_models.translation_task(tied=True).Instantiate()
     sources, targets = small_models.sentences([3, 5]), small_models.sentences([4, 2], 1)
     given = small_models.translation_batch(
@@ -158,7 +159,7 @@ def test_the_next_tokens_of_a_translation_are_served(tmp_path: Path) -> None:
         for stream in ("source", "target")
         for part in ("ids", "segment_ids", "segment_pos")
     }
-    found = served_here(tmp_path / "1", names)
+    found = served(tmp_path / "1", names)
     np.testing.assert_allclose(
         found["logits"], predicted(task, given), rtol=1e-6, atol=1e-6
     )

@@ -157,6 +157,7 @@ def test_evaluation_runs_without_the_auxiliary_head() -> None:
     np.testing.assert_allclose(metrics.loss[0], want, rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_drop_path_grows_from_the_first_step() -> None:
     """In the first step nothing is dropped yet."""
 
