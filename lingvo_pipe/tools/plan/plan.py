@@ -18,26 +18,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import model_registry
 from lingvo_pipe.core.error_text import user_message
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
-
-with importing_tensorflow():
-    import model_registry
-    from lingvo_pipe.cli.inspect_jobs import list_models
-    from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-    from lingvo_pipe.pipeline.simulation.draw import draw_timelines
-    from lingvo_pipe.planner.resources.candidate import SCHEDULES
-    from lingvo_pipe.planner.resources.device_model import parse_devices
-    from lingvo_pipe.planner.resources.resources import Constraints
-    from lingvo_pipe.planner.search.plan_report import report
-    from lingvo_pipe.tools.plan.planned_model import (
-        PlannedModel,
-        find_devices,
-        largest_that_fits,
-    )
-    from lingvo_pipe.tools.programs import check_writable, flag_parser
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+from lingvo_pipe.planner.resources.candidate import SCHEDULES
+from lingvo_pipe.planner.resources.device_model import parse_devices
+from lingvo_pipe.planner.resources.resources import Constraints
+from lingvo_pipe.planner.search.plan_report import report
+from lingvo_pipe.tools.programs import check_writable, flag_parser
 
 # The flag for each attribute of Constraints.
 _FLAGS = {
@@ -55,6 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     try:
         if options.list_models:
+            with importing_tensorflow():
+                from lingvo_pipe.cli.inspect_jobs import list_models
             print("\n".join(list_models(options.model_imports)))
         else:
             with collected_seldom():
@@ -76,6 +70,12 @@ def _plan(options: argparse.Namespace) -> None:
             path="--devices",
             expected="several hosts for --network_gbits, such as 2x8xV100",
             got=options.devices,
+        )
+    with importing_tensorflow():
+        from lingvo_pipe.tools.plan.planned_model import (
+            PlannedModel,
+            find_devices,
+            largest_that_fits,
         )
     devices = find_devices(*request, network)
     model_registry.ImportModels(options.model_imports)
