@@ -81,6 +81,7 @@ def test_stages_are_even_within_a_layer(name: str) -> None:
     assert max(stages) - min(stages) <= max(layers)
 
 
+@pytest.mark.exhaustive
 def test_thirteen_layers_of_the_deepest_fill_an_accelerator() -> None:
     """Table 1 has L = 13·K, minus one where a stage includes the softmax."""
     for name in ("L103", "L415", "L1663"):
