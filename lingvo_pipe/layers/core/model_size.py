@@ -8,13 +8,12 @@ run. Equal layers are measured once.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
-import numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
+from absl import logging
 
 from lingvo_pipe.core.equality_cache import cached_by_equality
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -22,7 +21,12 @@ from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.layers.core.graph_flops import graph_flops, product_flops
+from lingvo_pipe.layers.core.graph_flops import (
+    graph_flops,
+    multiply_adds,
+    unknown_loops,
+)
+from lingvo_pipe.layers.core.own_flops import OwnFlops
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import as_shapes, as_specs
 
@@ -32,6 +36,8 @@ _TRACE_ERRORS = (
     *(TypeError, ValueError, tf.errors.OpError),
 )
 _Size = TypeVar("_Size")
+# Classes of layers with loops of unknown length, which a warning has named.
+_warned: set[type] = set()
 
 
 class LayerSize(NamedTuple):
@@ -159,57 +165,32 @@ def _measured(
     """Traces a layer; without `uses_own_meta`, only the FPropMeta of others count."""
     with _declared(p) as layer, _training_context():
         layers = [x for x in layer.Descendants() if uses_own_meta or x is not layer]
-        by_class = _FlopsByClass(layers)
+        own = OwnFlops(layers)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
         outputs = as_args(layer.FProp(theta, *map_present(_placeholder, inputs)))
         if not all(x.shape.is_fully_defined() for x in present((inputs, outputs))):
             shapes = Words(", ".join(map(_text, tf.nest.flatten(outputs))))
             raise UserValueError(expected="outputs of known shapes", got=shapes)
         operations = tf.compat.v1.get_default_graph().get_operations()
+        if any(unknown_loops(operations, own.flops)):
+            _warn_of_loop(p.cls)
         return LayerSize(
             num_parameters(layer),
-            product_flops(operations),
-            by_class.flops + graph_flops(operations, by_class.operations),
+            multiply_adds(operations),
+            own.other_flops + graph_flops(operations, own.flops),
             map_present(spec_of, outputs),
         )
 
 
-class _FlopsByClass:
-    """Flops of layers whose classes define FPropMeta, and operations of these layers.
-
-    It replaces their FProp by one that counts them.
-    """
-
-    def __init__(self, layers: Iterable[Any]):
-        self.flops = 0
-        self.operations: set[tf.Operation] = set()
-        default: Any = BaseLayer.FPropMeta
-        for layer in layers:
-            if layer.FPropMeta.__func__ is not default.__func__:
-                layer.FProp = functools.partial(self._run, layer, layer.FProp)
-
-    def _run(
-        self, layer: Any, fprop: Callable, theta: Any, *args: Any, **named: Any
-    ) -> Any:
-        graph, before = tf.compat.v1.get_default_graph(), self.flops
-        start = len(graph.get_operations())
-        outputs = fprop(theta, *args, **named)
-        meta = layer.FPropMeta(layer.params, *map(as_shapes, args), **as_shapes(named))
-        shapes = tuple(map(as_shapes, as_args(outputs)))
-        if not (
-            isinstance(meta, NestedMap)
-            and isinstance(meta.get("flops"), numbers.Real)
-            and tuple(meta.get("out_shapes", ())) == shapes
-        ):
-            raise UserValueError(
-                path=f"{type(layer).__name__}.FPropMeta",
-                expected=f"NestedMap(flops=a number, out_shapes={shapes})",
-                got=meta,
-            )
-        # They include the flops of the layers within it.
-        self.flops = before + int(meta.flops)
-        self.operations.update(graph.get_operations()[start:])
-        return outputs
+def _warn_of_loop(layer_class: type) -> None:
+    """Warns, once for each class, of a loop whose number of iterations is unknown."""
+    if layer_class not in _warned:
+        _warned.add(layer_class)
+        logging.warning(
+            "%s has a loop whose number of iterations is unknown, so the flops of the "
+            'loop\'s body count once. Set cell_costs="measured", or define FPropMeta.',
+            layer_class.__name__,
+        )
 
 
 class _DeclaredVariable:

@@ -192,65 +192,6 @@ def test_equal_layers_with_equal_inputs_are_traced_once() -> None:
     assert CountedLayer.traced == [(4, 3), (4, 5)]
 
 
-class PricedLayer(BaseLayer):
-    """A layer whose FPropMeta returns its flops, perhaps with a layer within it."""
-
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = super().Params()
-        p.Define("flops", 7, "Flops by FPropMeta.")
-        p.Define("inner", None, "Params of another layer.")
-        return p
-
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        if self.params.inner:
-            self.CreateChild("inner", self.params.inner)
-
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> Any:
-        return self.inner.FProp(theta.inner, x) if self.params.inner else tf.tanh(x)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, x: Any) -> NestedMap:
-        assert x.num_elements() == 12
-        return NestedMap(flops=p.flops, out_shapes=(x,))
-
-
-@pytest.mark.parametrize("is_nested", [False, True])
-def test_flops_that_a_class_gives_count_in_place_of_the_traced(is_nested: bool) -> None:
-    """Flops of an outer layer include the flops of the layers within it."""
-    priced = PricedLayer.Params()
-    outer = PricedLayer.Params().Set(flops=100, inner=priced)
-    layers = [priced, ActivationLayer.Params(), outer]
-    if is_nested:
-        whole = SequentialLayer.Params().Set(sub=layers)
-        (size,) = layer_sizes([SequentialLayer.Params().Set(sub=[whole])], (4, 3))
-        assert size.flops == 7 + 12 + 100
-        assert whole.cls.FPropMeta(whole, (4, 3)).flops == size.flops
-    else:
-        assert [x.flops for x in layer_sizes(layers, (4, 3))] == [7, 12, 100]
-
-
-@pytest.mark.parametrize(
-    "meta",
-    [3, NestedMap(flops=3), NestedMap(flops="3", out_shapes=((4, 5),))]
-    + [NestedMap(flops=3, out_shapes=shapes) for shapes in ((4, 5), ((4, 6),))],
-)
-def test_a_wrong_cost_is_reported_with_its_layer(meta: Any) -> None:
-    class WrongLayer(BaseLayer):
-        def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-            return x
-
-        @classmethod
-        def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> Any:
-            return meta
-
-    layers = [_dense(3, 5), WrongLayer.Params().Set(name="odd"), _dense(5, 2)]
-    with fails(path="layers[1], WrongLayer 'odd'", got="float32 [4, 5]") as info:
-        layer_sizes(layers, (4, 3))
-    assert "WrongLayer.FPropMeta: expected NestedMap(flops=" in info.value.hint
-
-
 class UnknownLayer(BaseLayer):
     """A layer without FProp."""
 
