@@ -8,6 +8,7 @@ run. Equal layers are measured once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +21,11 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import (
+    ForwardContext,
+    current_context,
+    row_dim,
+)
 from lingvo_pipe.layers.core.graph_flops import (
     graph_flops,
     multiply_adds,
@@ -77,7 +82,10 @@ def num_parameters(layer: BaseLayer) -> int:
 
 
 def layer_sizes(
-    layers: Sequence[InstantiableParams], *inputs: Any, path: str = "layers"
+    layers: Sequence[InstantiableParams],
+    *inputs: Any,
+    path: str = "layers",
+    batch_dim: int | None = None,
 ) -> list[LayerSize]:
     """Returns the sizes of layers that each take the outputs of the previous layer.
 
@@ -89,13 +97,16 @@ def layer_sizes(
             A shape stands for floating-point numbers or, if the layers refuse them,
             int32.
         path: path of the layers in errors.
+        batch_dim: dimension of the rows in the inputs. If None, the dimension of the
+            current ForwardContext.
 
     Raises:
         UserValueError: if a layer cannot be traced for its inputs.
     """
     if not layers:
         return []
-    measure = cached_by_equality(_measured)
+    rows = _rows_of(inputs, batch_dim)
+    measure = cached_by_equality(functools.partial(_measured, rows=rows))
     unnamed = {id(p): p.Copy().Set(name="") for p in layers}  # Some are listed twice.
 
     def measure_all(specs: Any) -> list[LayerSize]:
@@ -114,10 +125,29 @@ def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
 
     def measure(specs: Any) -> LayerSize:
         with _naming(f"{p.cls.__name__} {p.name!r}", specs):
-            return _measured(p, specs, uses_own_meta=False)
+            return _measured(p, specs, _rows_of(shapes), uses_own_meta=False)
 
     size = _with_dtypes(measure, shapes, p)
     return NestedMap(flops=size.flops, out_shapes=size.outputs)
+
+
+class _Rows(NamedTuple):
+    """The rows of a micro-batch, as in a ForwardContext."""
+
+    batch_dim: int
+    num_rows: int | None
+
+
+def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
+    """Returns the rows of the first input, as a pipeline counts them."""
+    if batch_dim is None:
+        batch_dim = current_context().batch_dim
+    first = next(
+        iter(present(as_specs(tuple(map(as_shapes, inputs)), tf.float32))), None
+    )
+    if first is None or not first.shape.rank:
+        return _Rows(batch_dim, None)
+    return _Rows(batch_dim, first.shape[row_dim(first.shape.rank, batch_dim)])
 
 
 def _with_dtypes(
@@ -160,10 +190,13 @@ def _parameter_count(p: InstantiableParams) -> int:
 
 
 def _measured(
-    p: InstantiableParams, inputs: tuple[Any, ...], uses_own_meta: bool = True
+    p: InstantiableParams,
+    inputs: tuple[Any, ...],
+    rows: _Rows,
+    uses_own_meta: bool = True,
 ) -> LayerSize:
     """Traces a layer; without `uses_own_meta`, only the FPropMeta of others count."""
-    with _declared(p) as layer, _training_context():
+    with _declared(p) as layer, _training_context(rows):
         layers = [x for x in layer.Descendants() if uses_own_meta or x is not layer]
         own = OwnFlops(layers)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
@@ -217,12 +250,14 @@ def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
         yield p.Copy().Set(name="layer").Instantiate()
 
 
-def _training_context() -> ForwardContext:
+def _training_context(rows: _Rows) -> ForwardContext:
     """Returns a context in which all parts of a layer run, as in a training step."""
     zero, one = tf.constant(0.0), tf.constant(1.0)
     return ForwardContext(
         step=tf.constant(0, tf.int64),
         first_example=tf.constant(0, tf.int64),
+        batch_dim=rows.batch_dim,
+        num_rows=rows.num_rows,
         compute_loss=lambda outputs: {"loss": (zero, one)},
     )
 

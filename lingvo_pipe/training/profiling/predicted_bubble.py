@@ -49,8 +49,7 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
         inputs, p.num_micro_batches, p.micro_batch_size, p.batch_dim, pipeline.path
     )
     before, cells = pipeline_sizes(
-        [layer.params for layer in pipeline.before],
-        [cell.params for cell in pipeline.cells],
+        p,
         *map_present(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), cut.split(inputs)),
     )
     numbers, flops = range(pipeline.num_stages), [cell.flops for cell in cells]
