@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import tensorflow as tf
 from absl import logging
 
 from lingvo_pipe.core.equality_cache import cached_by_equality
-from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.errors import UserLayerError, UserValueError, Words
 from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -31,15 +32,12 @@ from lingvo_pipe.layers.core.graph_flops import (
     multiply_adds,
     unknown_loops,
 )
-from lingvo_pipe.layers.core.own_flops import OwnFlops
+from lingvo_pipe.layers.core.own_flops import TRACE_ERRORS, OwnFlops, reason
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import as_shapes, as_specs
 
-# Errors of a layer that does not take its inputs.
-_TRACE_ERRORS = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
-    *(TypeError, ValueError, tf.errors.OpError),
-)
+# The number of choices of inputs to be integers, of which all are tried for 4 inputs.
+_MAX_CHOICES = 16
 _Size = TypeVar("_Size")
 # Classes of layers with loops of unknown length, which a warning has named.
 _warned: set[type] = set()
@@ -95,13 +93,14 @@ def layer_sizes(
         layers: params of the layers.
         inputs: inputs of the first layer, each a structure of tf.TensorSpec, or None.
             A shape stands for floating-point numbers or, if the layers refuse them,
-            int32.
+            int32. As few inputs as possible are integers.
         path: path of the layers in errors.
         batch_dim: dimension of the rows in the inputs. If None, the dimension of the
             current ForwardContext.
 
     Raises:
         UserValueError: if a layer cannot be traced for its inputs.
+        UserLayerError: if a layer's FPropMeta is wrong, or an output's shape unknown.
     """
     if not layers:
         return []
@@ -153,17 +152,42 @@ def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
 def _with_dtypes(
     measure: Callable[[Any], _Size], shapes: Sequence[Any], p: InstantiableParams
 ) -> _Size:
-    """Measures with floating-point inputs or, if the layer refuses them, integers."""
-    dtypes = (p.fprop_dtype or p.dtype or tf.float32), tf.int32
+    """Measures with floating-point inputs or, where layers refuse them, integers."""
+    default = p.fprop_dtype or p.dtype or tf.float32
     inputs = tuple(map(as_shapes, shapes))
-    floats, integers = (as_specs(inputs, dtype) for dtype in dtypes)
-    try:
-        return measure(floats)
-    except UserValueError:
-        if floats != integers:
-            with contextlib.suppress(UserValueError):
-                return measure(integers)
-        raise
+    floats, integers = (as_specs(inputs, dtype) for dtype in (default, tf.int32))
+    pairs = [*zip(*map(tf.nest.flatten, (floats, integers)), strict=True)]
+    unknown = [i for i, (a, b) in enumerate(pairs) if a != b]
+    choices = _subsets(unknown)
+    errors: list[UserValueError] = []
+    for chosen in itertools.islice(choices, _MAX_CHOICES):
+        flat = [b if i in chosen else a for i, (a, b) in enumerate(pairs)]
+        try:
+            return measure(tf.nest.pack_sequence_as(floats, flat))
+        except UserValueError as error:
+            errors.append(error)
+    for error in errors:
+        if isinstance(error, UserLayerError):
+            raise error
+    if next(choices, None) is not None:
+        _ask_for_dtypes(errors[0])
+    raise errors[0]
+
+
+def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yields all subsets, the smallest first."""
+    for size in range(len(items) + 1):
+        yield from itertools.combinations(items, size)
+
+
+def _ask_for_dtypes(error: UserValueError) -> NoReturn:
+    hint = "If some inputs are integers, set input_dtypes, or pass tf.TensorSpecs."
+    raise UserValueError(
+        path=error.path,
+        expected=error.expected,
+        got=error.got,
+        hint=f"{error.hint} {hint}",
+    ) from error
 
 
 @contextlib.contextmanager
@@ -171,12 +195,14 @@ def _naming(path: str, specs: Any) -> Iterator[None]:
     """Makes errors of a layer name it and its inputs."""
     try:
         yield
-    except _TRACE_ERRORS as error:
+    except UserLayerError as error:
+        raise error.within(path) from error
+    except TRACE_ERRORS as error:
         raise UserValueError(
             path=path,
             expected="a layer that takes its inputs",
             got=Words(", ".join(map(_text, tf.nest.flatten(specs))) or "no input"),
-            hint=str(error),
+            hint=reason(error),
         ) from error
 
 
@@ -197,13 +223,11 @@ def _measured(
 ) -> LayerSize:
     """Traces a layer; without `uses_own_meta`, only the FPropMeta of others count."""
     with _declared(p) as layer, _training_context(rows):
-        layers = [x for x in layer.Descendants() if uses_own_meta or x is not layer]
-        own = OwnFlops(layers)
+        own = OwnFlops(layer, uses_own_meta)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
         outputs = as_args(layer.FProp(theta, *map_present(_placeholder, inputs)))
-        if not all(x.shape.is_fully_defined() for x in present((inputs, outputs))):
-            shapes = Words(", ".join(map(_text, tf.nest.flatten(outputs))))
-            raise UserValueError(expected="outputs of known shapes", got=shapes)
+        outputs = map_present(tf.convert_to_tensor, outputs)
+        _check_known(inputs, outputs)
         operations = tf.compat.v1.get_default_graph().get_operations()
         if any(unknown_loops(operations, own.flops)):
             _warn_of_loop(p.cls)
@@ -212,6 +236,19 @@ def _measured(
             multiply_adds(operations),
             own.other_flops + graph_flops(operations, own.flops),
             map_present(spec_of, outputs),
+        )
+
+
+def _check_known(inputs: Any, outputs: Any) -> None:
+    """Raises ValueError if a shape of the inputs or the outputs is unknown."""
+    if not all(x.shape.is_fully_defined() for x in present(inputs)):
+        raise UserValueError(path="inputs", expected="known shapes")
+    if not all(x.shape.is_fully_defined() for x in present(outputs)):
+        raise UserLayerError(
+            path="outputs",
+            expected="known shapes",
+            got=Words(", ".join(map(_text, tf.nest.flatten(outputs)))),
+            hint="Set them by tf.ensure_shape.",
         )
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserLayerError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.builder_layers import FnLayer, ParallelLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
@@ -74,9 +76,9 @@ def test_a_wrong_cost_is_reported_with_its_layer(meta: Any) -> None:
             return meta
 
     layers = [_dense(3, 5), WrongLayer.Params().Set(name="odd"), _dense(5, 2)]
-    with fails(path="layers[1], WrongLayer 'odd'", got="float32 [4, 5]") as info:
+    path = "layers[1], WrongLayer 'odd'.WrongLayer.FPropMeta"
+    with fails(UserLayerError, path=path, got=meta):
         layer_sizes(layers, (4, 3))
-    assert "WrongLayer.FPropMeta: expected NestedMap(flops=" in info.value.hint
 
 
 class LoopLayer(BaseLayer):
@@ -122,3 +124,66 @@ def test_a_loop_of_unknown_length_is_named_once(
         assert size.flops == rows * 5 + 1  # The body's and the condition's.
     (record,) = [x for x in caplog.records if x.levelname == "WARNING"]
     assert "EndlessLayer" in record.getMessage()
+
+
+class FewShapesLayer(BaseLayer):
+    """A layer whose static FPropMeta takes some of FProp's arguments."""
+
+    def FProp(
+        self,
+        theta: NestedMap,
+        x: tf.Tensor,
+        bias: Any = None,
+        *,
+        activation: Any = None,
+    ) -> tf.Tensor:
+        return x if activation is None else activation(x)
+
+    @staticmethod
+    def FPropMeta(p: InstantiableParams, x: Any, bias: Any) -> NestedMap:
+        assert bias is None
+        return NestedMap(flops=x.num_elements(), out_shapes=(x.ToTensorShape(),))
+
+
+class CallerLayer(BaseLayer):
+    """A layer that calls another one with a named argument."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChild("inner", FewShapesLayer.Params())
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return self.inner.FProp(theta.inner, x=x, activation=tf.tanh)
+
+
+@pytest.mark.parametrize("layer", [FewShapesLayer, CallerLayer])
+def test_fprop_meta_gets_the_arguments_that_it_takes(layer: Any) -> None:
+    (size,) = layer_sizes([layer.Params()], (4, 3))
+    assert size.flops == 12
+
+
+class RefusingLayer(PricedLayer):
+    """A layer whose FPropMeta refuses all shapes."""
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, x: Any) -> NestedMap:
+        raise NotImplementedError
+
+
+def test_layers_below_one_with_own_flops_need_none() -> None:
+    refusing = RefusingLayer.Params()
+    outer = PricedLayer.Params().Set(inner=refusing)
+    assert layer_sizes([outer], (4, 3))[0].flops == outer.flops
+    path = "layers[0], RefusingLayer ''.RefusingLayer.FPropMeta"
+    with fails(UserLayerError, path=path) as info:
+        layer_sizes([refusing], (4, 3))
+    assert "NotImplementedError" in info.value.hint
+
+
+def test_nested_parallel_layers_are_traced_once() -> None:
+    traced = []
+    p = FnLayer.Params().Set(fn=lambda x: traced.append(x) or tf.tanh(x))
+    for _ in range(8):
+        p = ParallelLayer.Params().Set(sub=[p])
+    (size,) = layer_sizes([p], (4, 3))
+    assert (size.flops, len(traced)) == (12, 1)
