@@ -166,9 +166,9 @@ def _with_dtypes(
             return measure(tf.nest.pack_sequence_as(floats, flat))
         except UserValueError as error:
             errors.append(error)
-    for error in errors:
-        if isinstance(error, UserLayerError):
-            raise error
+    for of_layer in errors:
+        if isinstance(of_layer, UserLayerError):
+            raise of_layer
     if next(choices, None) is not None:
         _ask_for_dtypes(errors[0])
     raise errors[0]
@@ -221,7 +221,7 @@ def _measured(
     rows: _Rows,
     uses_own_meta: bool = True,
 ) -> LayerSize:
-    """Traces a layer; without `uses_own_meta`, only the FPropMeta of others count."""
+    """Traces a layer. Its own FPropMeta counts only if `uses_own_meta`."""
     with _declared(p) as layer, _training_context(rows):
         own = OwnFlops(layer, uses_own_meta)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))

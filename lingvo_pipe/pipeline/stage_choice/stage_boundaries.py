@@ -128,9 +128,10 @@ def _for_inputs(
     """
     try:
         return outside_graphs(trace, p, *args)
+    except UserLayerError as error:
+        raise error.within(path) from error
     except (TypeError, ValueError) as error:
-        is_of_inputs = isinstance(error, UserError) and error.path in _INPUT_PARAMS
-        if isinstance(error, UserLayerError) or is_of_inputs:
+        if isinstance(error, UserError) and error.path in _INPUT_PARAMS:
             raise error.within(path) from error
         raise UserValueError(
             path=f"{path}.input_shapes",

@@ -134,7 +134,6 @@ class FewShapesLayer(BaseLayer):
         theta: NestedMap,
         x: tf.Tensor,
         bias: Any = None,
-        *,
         activation: Any = None,
     ) -> tf.Tensor:
         return x if activation is None else activation(x)
@@ -182,7 +181,12 @@ def test_layers_below_one_with_own_flops_need_none() -> None:
 
 def test_nested_parallel_layers_are_traced_once() -> None:
     traced = []
-    p = FnLayer.Params().Set(fn=lambda x: traced.append(x) or tf.tanh(x))
+
+    def run(x: tf.Tensor) -> tf.Tensor:
+        traced.append(x)
+        return tf.tanh(x)
+
+    p = FnLayer.Params().Set(fn=run)
     for _ in range(8):
         p = ParallelLayer.Params().Set(sub=[p])
     (size,) = layer_sizes([p], (4, 3))

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserLayerError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.builder_layers import FnLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.layers.dense import FCLayer
@@ -21,6 +23,7 @@ from lingvo_pipe.pipeline.stage_choice.traced_cells import (
     trace_cells,
 )
 from tests.pipeline.example_layers import gradients, state_batch, state_cells
+from tests.support.errors import fails
 
 ROWS, DIM = 2, 6
 
@@ -118,3 +121,11 @@ def test_flops_are_traced_in_the_dtype_and_the_rows_of_the_pipeline(
     p.Set(input_shapes=[(2, 3, DIM) if batch_dim else (2, DIM)])
     before, cells = sizes_for_micro_batch(p)
     assert [x.dtype for x in before[0].outputs + cells[0].outputs] == [tf.bfloat16] * 2
+
+
+def test_outputs_of_unknown_shapes_are_an_error_of_their_cell() -> None:
+    cut = FnLayer.Params().Set(fn=lambda x: tf.boolean_mask(x, x[:, 0] > 0.0))
+    p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=[cut] * 2, splits="auto")
+    p.Set(devices=["cpu:0"], input_shapes=[(ROWS, DIM)])
+    with fails(UserLayerError, path="pipe.cell_tpl[0], FnLayer ''.outputs"):
+        p.Instantiate()
