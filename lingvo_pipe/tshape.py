@@ -115,8 +115,7 @@ def on_shapes(fprop_meta: Callable) -> Callable:
     """Wraps a function FPropMeta: the shapes that it takes and returns are Shapes."""
 
     @functools.wraps(fprop_meta)
-    def wrapped(cls: type, p: Any, *shapes: Any, **named: Any) -> Any:
-        meta = fprop_meta(cls, p, *map(as_shapes, shapes), **as_shapes(named))
-        return as_shapes(meta)
+    def wrapped(*args: Any, **named: Any) -> Any:
+        return as_shapes(fprop_meta(*map(as_shapes, args), **as_shapes(named)))
 
     return wrapped

@@ -84,6 +84,10 @@ class UserValueError(UserError, ValueError):
     """A value that is not allowed."""
 
 
+class UserLayerError(UserValueError):
+    """A layer whose outputs, or whose FPropMeta, are not allowed."""
+
+
 class UserDamageError(UserValueError):
     """A file of a run that does not hold what was written there."""
 

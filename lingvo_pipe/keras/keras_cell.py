@@ -75,7 +75,6 @@ class KerasCell(BaseLayer):
         """Maps triples of the values that the cell is given to those it passes on."""
         calls, context = self._calls, current_context()
         training = not context.do_eval
-        num_rows = context.num_rows or next(iter(given[0].shape), None)
         values = dict(zip(calls.given, self._values(given, context), strict=True))
         unseeded = self._global_seed
         variable_values = {
@@ -85,7 +84,7 @@ class KerasCell(BaseLayer):
             variable_values,
             [v.variable for v in calls.variables],
             context.first_example,
-            UNKNOWN if context.may_have_padding_rows else num_rows or UNKNOWN,
+            UNKNOWN if context.may_have_padding_rows else context.num_rows or UNKNOWN,
         )
         scope.set_value(unseeded, tf.zeros(unseeded.shape, tf.int64))
         weights: dict[int, tf.Tensor] = {}
@@ -112,14 +111,11 @@ class KerasCell(BaseLayer):
             if isinstance(call.operation, keras.Layer):
                 private_names.forget_losses(call.operation)
         if training:
-            count = num_rows or tf.shape(given[0])[0]
-            if context.may_have_padding_rows:
-                count = context.num_examples
-            self._hand_over(scope, tf.cast(count, tf.float64), weights)
+            self._hand_over(scope, context, weights)
         losses = [*scope.losses, *self._penalties(variable_values)]
         if losses:  # Each is a mean over the micro-batch.
-            rows = num_rows or tf.shape(given[0])[0]
             total = tf.add_n([tf.cast(x, tf.float32) for x in losses])
+            rows = context.num_rows or tf.shape(given[0])[0]
             self.AddLoss("keras_losses", tf.fill([rows], total))
         return tuple(
             part
@@ -157,8 +153,11 @@ class KerasCell(BaseLayer):
         return all_attached(triples)
 
     def _hand_over(
-        self, scope: CellScope, count: tf.Tensor, weights: dict[int, tf.Tensor]
+        self, scope: CellScope, context: ForwardContext, weights: dict[int, tf.Tensor]
     ) -> None:
+        is_padded = context.may_have_padding_rows
+        rows = context.num_examples if is_padded else context.num_rows
+        count = tf.cast(rows, tf.float64)
         for i, (v, _, kind, *_) in enumerate(self._calls.variables):
             if kind.is_summed:
                 mean = i if kind.mean is None else kind.mean

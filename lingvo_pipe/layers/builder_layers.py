@@ -47,6 +47,12 @@ class FnLayer(BaseLayer):
         p.Define("fn_meta", None, meta)
         return p
 
+    @property
+    def only_traces_meta(self) -> bool:
+        """Whether FPropMeta only traces the layer."""
+        p = self.params
+        return p.fn_meta is None and p.fn_out is None and p.fn_flops is None
+
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         return self.params.fn(*args)
 
@@ -88,6 +94,11 @@ class ParallelLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         self.CreateChildren("sub", self.params.sub)
+
+    @property
+    def only_traces_meta(self) -> bool:
+        """Whether FPropMeta only traces the layer."""
+        return self.params.merge_meta is None
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         pairs = zip(self.sub, theta.sub, strict=True)

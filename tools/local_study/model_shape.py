@@ -75,11 +75,7 @@ def _boundaries(
 def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
     """Returns cells' flops for an example, the first cell's with the prologue."""
     pipeline = task.pipeline
-    before, cells = pipeline_sizes(
-        [layer.params for layer in pipeline.before],
-        [cell.params for cell in pipeline.cells],
-        *map_present(spec_of, inputs),
-    )
+    before, cells = pipeline_sizes(pipeline.params, *map_present(spec_of, inputs))
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]
     first, *later = [cell.flops for cell in cells]
     first += sum(layer.flops for layer in before)

@@ -288,9 +288,12 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Returns NestedMap(flops, out_shapes) of a traced forward pass in training.
 
-        Shapes are tf.TensorSpecs, or tuples of integers: of floating-point numbers or,
-        if the layer refuses them, int32. As in Lingvo, a class may give other flops.
-        Raises ValueError if the layer does not take the inputs.
+        Shapes are tf.TensorSpecs or tuples of integers. A tuple stands for
+        floating-point numbers or, if the layer refuses them, int32. As in Lingvo, a
+        class may define FPropMeta to give other flops.
+
+        Raises:
+            ValueError: if the layer does not take the inputs.
         """
         from lingvo_pipe.layers.core.model_size import traced_meta
 

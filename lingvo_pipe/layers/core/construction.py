@@ -53,8 +53,8 @@ class LayerType(type):
         if "FProp" in namespace:
             namespace["FProp"] = _in_name_scope(namespace["FProp"])
         meta = namespace.get("FPropMeta")
-        if isinstance(meta, classmethod):
-            namespace["FPropMeta"] = classmethod(on_shapes(meta.__func__))
+        if isinstance(meta, (classmethod, staticmethod)):
+            namespace["FPropMeta"] = type(meta)(on_shapes(meta.__func__))
         if "PostTrainingStepUpdate" in namespace:
             update = with_step_sums(namespace["PostTrainingStepUpdate"])
             namespace["PostTrainingStepUpdate"] = update

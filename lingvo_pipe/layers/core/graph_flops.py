@@ -3,29 +3,62 @@
 A multiply-add of a product or convolution counts as two flops. An operation that only
 moves, names or converts numbers takes none, nor does one of integers, such as a draw of
 random bits. Any other takes one flop for each element of its largest input or output,
-and a few take more. A function that an operation calls, such as a loop's body, counts
-once.
+and a few take more.
+
+The body of a loop counts as often as it runs, if its largest number of iterations is
+static, and otherwise once. Any other function that an operation calls counts once.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import numpy as np
 import tensorflow as tf
+
+_LOOPS = ("While", "StatelessWhile")
+_NO_FLOPS: Mapping[tf.Operation, int] = {}
 
 
 def graph_flops(
-    operations: Iterable[tf.Operation], without: Collection[tf.Operation] = ()
+    operations: Iterable[tf.Operation], known: Mapping[tf.Operation, int] = _NO_FLOPS
 ) -> int:
-    """Returns the flops of all operations that are not in `without`."""
-    return sum(_flops(op, without) for op in operations if op not in without)
+    """Returns the flops of operations, of those in `known` the flops given there."""
+    return sum(known[op] if op in known else _flops(op, known) for op in operations)
 
 
-def product_flops(operations: Iterable[tf.Operation]) -> int:
+def multiply_adds(operations: Iterable[tf.Operation], in_functions: bool = True) -> int:
     """Returns the multiply-adds of products, convolutions and their gradients.
 
-    Not counted are products of unknown shapes, and those within called functions.
+    Products of unknown shapes do not count.
+
+    Args:
+        operations: operations of a graph.
+        in_functions: whether products within called functions count.
     """
-    return sum(map(_multiply_adds, operations))
+    total = 0
+    for op in operations:
+        if not _function_attributes(op):
+            total += _multiply_adds(op)
+        elif in_functions:
+            total += _num_calls(op) * sum(map(multiply_adds, _called_operations(op)))
+    return total
+
+
+def unknown_loops(
+    operations: Iterable[tf.Operation], known: Mapping[tf.Operation, int] = _NO_FLOPS
+) -> Iterator[tf.Operation]:
+    """Yields loops with flops whose number of iterations is unknown.
+
+    Args:
+        operations: operations of a graph.
+        known: operations whose flops are known, which are left out.
+    """
+    for op in operations:
+        if op not in known and _function_attributes(op):
+            if _is_unknown_loop(op) and _flops(op, known):
+                yield op
+            for called in _called_operations(op):
+                yield from unknown_loops(called, known)
 
 
 def calls_functions(operations: Iterable[tf.Operation]) -> bool:
@@ -33,10 +66,10 @@ def calls_functions(operations: Iterable[tf.Operation]) -> bool:
     return any(_function_attributes(op) for op in operations)
 
 
-def _flops(op: tf.Operation, without: Collection[tf.Operation]) -> int:
+def _flops(op: tf.Operation, known: Mapping[tf.Operation, int]) -> int:
     if _function_attributes(op):
-        graphs = _called_graphs(op)
-        return sum(graph_flops(graph.get_operations(), without) for graph in graphs)
+        once = sum(graph_flops(called, known) for called in _called_operations(op))
+        return _num_calls(op) * once
     if op.type in _FREE or not any(x.dtype.is_floating for x in op.inputs):
         return 0
     if op.type in _PRODUCTS:
@@ -53,6 +86,36 @@ def _multiply_adds(op: tf.Operation) -> int:
     return _PRODUCTS[op.type](op)
 
 
+def _num_calls(op: tf.Operation) -> int:
+    """Returns how often an operation calls its functions, 1 if that is unknown."""
+    return 1 if op.type not in _LOOPS or _is_unknown_loop(op) else _iterations(op)
+
+
+def _is_unknown_loop(op: tf.Operation) -> bool:
+    return op.type in _LOOPS and _iterations(op) < 0
+
+
+def _iterations(op: tf.Operation) -> int:
+    """Returns the largest number of iterations of a loop, -1 if it is unknown.
+
+    The first inputs of TensorFlow's loops are a counter that starts at 0 and the
+    largest number of iterations, -1 if there is none.
+    """
+    first = op.inputs[:2]
+    if any(x.shape.rank != 0 or not x.dtype.is_integer for x in first):
+        return -1
+    counter, count = map(_static_value, first)
+    return -1 if counter is None or counter or count is None else int(count)
+
+
+def _static_value(x: tf.Tensor) -> np.ndarray | None:
+    """Returns a tensor's value, also if it is the maximum of one, None if unknown."""
+    if x.op.type == "Max":  # Of the sequences' lengths, in loops of Keras.
+        value = _static_value(x.op.inputs[0])
+        return None if value is None else np.max(value)
+    return None if (value := tf.get_static_value(x)) is None else np.asarray(value)
+
+
 def _size(x: tf.Tensor) -> int:
     return math.prod(x.shape) if x.shape.is_fully_defined() else 0
 
@@ -62,12 +125,13 @@ def _function_attributes(op: tf.Operation) -> list[str]:
     return [x.name for x in attributes if x.type in ("func", "list(func)")]
 
 
-def _called_graphs(op: tf.Operation) -> Iterator[tf.Graph]:
+def _called_operations(op: tf.Operation) -> Iterator[list[tf.Operation]]:
+    """Yields the operations of each function that an operation calls."""
     for name in _function_attributes(op):
         value = op.get_attr(name)
         for function in value if isinstance(value, list) else [value]:
             # TensorFlow has no public access to the functions of a graph.
-            yield op.graph._get_function(function.name).graph
+            yield op.graph._get_function(function.name).graph.get_operations()
 
 
 def _summed(op: tf.Operation) -> int:
@@ -99,10 +163,18 @@ _PRODUCTS: _Counts = {
     "MatMul": lambda op: _rows(op, "transpose_a") * _size(op.outputs[0]),
     "BatchMatMul": lambda op: _rows(op, "adj_x") * _size(op.outputs[0]),
     "BatchMatMulV2": lambda op: _rows(op, "adj_x") * _size(op.outputs[0]),
+    "BatchMatMulV3": lambda op: _rows(op, "adj_x") * _size(op.outputs[0]),
+    "SparseMatMul": lambda op: _rows(op, "transpose_a") * _size(op.outputs[0]),
+    "SparseTensorDenseMatMul": lambda op: _size(op.inputs[1]) * op.outputs[0].shape[-1],
     "Einsum": lambda op: _summed(op) * _size(op.outputs[0]),
     "Conv2D": lambda op: _window(op.inputs[1], 3) * _size(op.outputs[0]),
     "Conv2DBackpropInput": lambda op: _window(op.inputs[1], 3) * _size(op.inputs[2]),
     "Conv2DBackpropFilter": lambda op: _window(op.outputs[0], 3) * _size(op.inputs[2]),
+    "Conv3D": lambda op: _window(op.inputs[1], 4) * _size(op.outputs[0]),
+    "Conv3DBackpropInputV2": lambda op: _window(op.inputs[1], 4) * _size(op.inputs[2]),
+    "Conv3DBackpropFilterV2": lambda op: (
+        _window(op.outputs[0], 4) * _size(op.inputs[2])
+    ),
     "DepthwiseConv2dNative": lambda op: _window(op.inputs[1], 2) * _size(op.outputs[0]),
     "DepthwiseConv2dNativeBackpropInput": lambda op: (
         _window(op.inputs[1], 2) * _size(op.inputs[2])

@@ -9,29 +9,38 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
-import numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import tensorflow as tf
+from absl import logging
 
 from lingvo_pipe.core.equality_cache import cached_by_equality
-from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.errors import UserLayerError, UserValueError, Words
 from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.layers.core.graph_flops import graph_flops, product_flops
+from lingvo_pipe.layers.core.forward_context import (
+    ForwardContext,
+    current_context,
+    row_dim,
+)
+from lingvo_pipe.layers.core.graph_flops import (
+    graph_flops,
+    multiply_adds,
+    unknown_loops,
+)
+from lingvo_pipe.layers.core.own_flops import TRACE_ERRORS, OwnFlops, reason
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import as_shapes, as_specs
 
-# Errors of a layer that does not take its inputs.
-_TRACE_ERRORS = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
-    *(TypeError, ValueError, tf.errors.OpError),
-)
+# The number of choices of inputs to be integers, of which all are tried for 4 inputs.
+_MAX_CHOICES = 16
 _Size = TypeVar("_Size")
+# Classes of layers with loops of unknown length, which a warning has named.
+_warned: set[type] = set()
 
 
 class LayerSize(NamedTuple):
@@ -71,7 +80,10 @@ def num_parameters(layer: BaseLayer) -> int:
 
 
 def layer_sizes(
-    layers: Sequence[InstantiableParams], *inputs: Any, path: str = "layers"
+    layers: Sequence[InstantiableParams],
+    *inputs: Any,
+    path: str = "layers",
+    batch_dim: int | None = None,
 ) -> list[LayerSize]:
     """Returns the sizes of layers that each take the outputs of the previous layer.
 
@@ -81,15 +93,19 @@ def layer_sizes(
         layers: params of the layers.
         inputs: inputs of the first layer, each a structure of tf.TensorSpec, or None.
             A shape stands for floating-point numbers or, if the layers refuse them,
-            int32.
+            int32. As few inputs as possible are integers.
         path: path of the layers in errors.
+        batch_dim: dimension of the rows in the inputs. If None, the dimension of the
+            current ForwardContext.
 
     Raises:
         UserValueError: if a layer cannot be traced for its inputs.
+        UserLayerError: if a layer's FPropMeta is wrong, or an output's shape unknown.
     """
     if not layers:
         return []
-    measure = cached_by_equality(_measured)
+    rows = _rows_of(inputs, batch_dim)
+    measure = cached_by_equality(functools.partial(_measured, rows=rows))
     unnamed = {id(p): p.Copy().Set(name="") for p in layers}  # Some are listed twice.
 
     def measure_all(specs: Any) -> list[LayerSize]:
@@ -108,26 +124,70 @@ def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
 
     def measure(specs: Any) -> LayerSize:
         with _naming(f"{p.cls.__name__} {p.name!r}", specs):
-            return _measured(p, specs, uses_own_meta=False)
+            return _measured(p, specs, _rows_of(shapes), uses_own_meta=False)
 
     size = _with_dtypes(measure, shapes, p)
     return NestedMap(flops=size.flops, out_shapes=size.outputs)
 
 
+class _Rows(NamedTuple):
+    """The rows of a micro-batch, as in a ForwardContext."""
+
+    batch_dim: int
+    num_rows: int | None
+
+
+def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
+    """Returns the rows of the first input, as a pipeline counts them."""
+    if batch_dim is None:
+        batch_dim = current_context().batch_dim
+    first = next(
+        iter(present(as_specs(tuple(map(as_shapes, inputs)), tf.float32))), None
+    )
+    if first is None or not first.shape.rank:
+        return _Rows(batch_dim, None)
+    return _Rows(batch_dim, first.shape[row_dim(first.shape.rank, batch_dim)])
+
+
 def _with_dtypes(
     measure: Callable[[Any], _Size], shapes: Sequence[Any], p: InstantiableParams
 ) -> _Size:
-    """Measures with floating-point inputs or, if the layer refuses them, integers."""
-    dtypes = (p.fprop_dtype or p.dtype or tf.float32), tf.int32
+    """Measures with floating-point inputs or, where layers refuse them, integers."""
+    default = p.fprop_dtype or p.dtype or tf.float32
     inputs = tuple(map(as_shapes, shapes))
-    floats, integers = (as_specs(inputs, dtype) for dtype in dtypes)
-    try:
-        return measure(floats)
-    except UserValueError:
-        if floats != integers:
-            with contextlib.suppress(UserValueError):
-                return measure(integers)
-        raise
+    floats, integers = (as_specs(inputs, dtype) for dtype in (default, tf.int32))
+    pairs = [*zip(*map(tf.nest.flatten, (floats, integers)), strict=True)]
+    unknown = [i for i, (a, b) in enumerate(pairs) if a != b]
+    choices = _subsets(unknown)
+    errors: list[UserValueError] = []
+    for chosen in itertools.islice(choices, _MAX_CHOICES):
+        flat = [b if i in chosen else a for i, (a, b) in enumerate(pairs)]
+        try:
+            return measure(tf.nest.pack_sequence_as(floats, flat))
+        except UserValueError as error:
+            errors.append(error)
+    for of_layer in errors:
+        if isinstance(of_layer, UserLayerError):
+            raise of_layer
+    if next(choices, None) is not None:
+        _ask_for_dtypes(errors[0])
+    raise errors[0]
+
+
+def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yields all subsets, the smallest first."""
+    for size in range(len(items) + 1):
+        yield from itertools.combinations(items, size)
+
+
+def _ask_for_dtypes(error: UserValueError) -> NoReturn:
+    hint = "If some inputs are integers, set input_dtypes, or pass tf.TensorSpecs."
+    raise UserValueError(
+        path=error.path,
+        expected=error.expected,
+        got=error.got,
+        hint=f"{error.hint} {hint}",
+    ) from error
 
 
 @contextlib.contextmanager
@@ -135,12 +195,14 @@ def _naming(path: str, specs: Any) -> Iterator[None]:
     """Makes errors of a layer name it and its inputs."""
     try:
         yield
-    except _TRACE_ERRORS as error:
+    except UserLayerError as error:
+        raise error.within(path) from error
+    except TRACE_ERRORS as error:
         raise UserValueError(
             path=path,
             expected="a layer that takes its inputs",
             got=Words(", ".join(map(_text, tf.nest.flatten(specs))) or "no input"),
-            hint=str(error),
+            hint=reason(error),
         ) from error
 
 
@@ -154,62 +216,51 @@ def _parameter_count(p: InstantiableParams) -> int:
 
 
 def _measured(
-    p: InstantiableParams, inputs: tuple[Any, ...], uses_own_meta: bool = True
+    p: InstantiableParams,
+    inputs: tuple[Any, ...],
+    rows: _Rows,
+    uses_own_meta: bool = True,
 ) -> LayerSize:
-    """Traces a layer; without `uses_own_meta`, only the FPropMeta of others count."""
-    with _declared(p) as layer, _training_context():
-        layers = [x for x in layer.Descendants() if uses_own_meta or x is not layer]
-        by_class = _FlopsByClass(layers)
+    """Traces a layer. Its own FPropMeta counts only if `uses_own_meta`."""
+    with _declared(p) as layer, _training_context(rows):
+        own = OwnFlops(layer, uses_own_meta)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
         outputs = as_args(layer.FProp(theta, *map_present(_placeholder, inputs)))
-        if not all(x.shape.is_fully_defined() for x in present((inputs, outputs))):
-            shapes = Words(", ".join(map(_text, tf.nest.flatten(outputs))))
-            raise UserValueError(expected="outputs of known shapes", got=shapes)
+        outputs = map_present(tf.convert_to_tensor, outputs)
+        _check_known(inputs, outputs)
         operations = tf.compat.v1.get_default_graph().get_operations()
+        if any(unknown_loops(operations, own.flops)):
+            _warn_of_loop(p.cls)
         return LayerSize(
             num_parameters(layer),
-            product_flops(operations),
-            by_class.flops + graph_flops(operations, by_class.operations),
+            multiply_adds(operations),
+            own.other_flops + graph_flops(operations, own.flops),
             map_present(spec_of, outputs),
         )
 
 
-class _FlopsByClass:
-    """Flops of layers whose classes define FPropMeta, and operations of these layers.
+def _check_known(inputs: Any, outputs: Any) -> None:
+    """Raises ValueError if a shape of the inputs or the outputs is unknown."""
+    if not all(x.shape.is_fully_defined() for x in present(inputs)):
+        raise UserValueError(path="inputs", expected="known shapes")
+    if not all(x.shape.is_fully_defined() for x in present(outputs)):
+        raise UserLayerError(
+            path="outputs",
+            expected="known shapes",
+            got=Words(", ".join(map(_text, tf.nest.flatten(outputs)))),
+            hint="Set them by tf.ensure_shape.",
+        )
 
-    It replaces their FProp by one that counts them.
-    """
 
-    def __init__(self, layers: Iterable[Any]):
-        self.flops = 0
-        self.operations: set[tf.Operation] = set()
-        default: Any = BaseLayer.FPropMeta
-        for layer in layers:
-            if layer.FPropMeta.__func__ is not default.__func__:
-                layer.FProp = functools.partial(self._run, layer, layer.FProp)
-
-    def _run(
-        self, layer: Any, fprop: Callable, theta: Any, *args: Any, **named: Any
-    ) -> Any:
-        graph, before = tf.compat.v1.get_default_graph(), self.flops
-        start = len(graph.get_operations())
-        outputs = fprop(theta, *args, **named)
-        meta = layer.FPropMeta(layer.params, *map(as_shapes, args), **as_shapes(named))
-        shapes = tuple(map(as_shapes, as_args(outputs)))
-        if not (
-            isinstance(meta, NestedMap)
-            and isinstance(meta.get("flops"), numbers.Real)
-            and tuple(meta.get("out_shapes", ())) == shapes
-        ):
-            raise UserValueError(
-                path=f"{type(layer).__name__}.FPropMeta",
-                expected=f"NestedMap(flops=a number, out_shapes={shapes})",
-                got=meta,
-            )
-        # They include the flops of the layers within it.
-        self.flops = before + int(meta.flops)
-        self.operations.update(graph.get_operations()[start:])
-        return outputs
+def _warn_of_loop(layer_class: type) -> None:
+    """Warns, once for each class, of a loop whose number of iterations is unknown."""
+    if layer_class not in _warned:
+        _warned.add(layer_class)
+        logging.warning(
+            "%s has a loop whose number of iterations is unknown, so the flops of the "
+            'loop\'s body count once. Set cell_costs="measured", or define FPropMeta.',
+            layer_class.__name__,
+        )
 
 
 class _DeclaredVariable:
@@ -236,12 +287,14 @@ def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
         yield p.Copy().Set(name="layer").Instantiate()
 
 
-def _training_context() -> ForwardContext:
+def _training_context(rows: _Rows) -> ForwardContext:
     """Returns a context in which all parts of a layer run, as in a training step."""
     zero, one = tf.constant(0.0), tf.constant(1.0)
     return ForwardContext(
         step=tf.constant(0, tf.int64),
         first_example=tf.constant(0, tf.int64),
+        batch_dim=rows.batch_dim,
+        num_rows=rows.num_rows,
         compute_loss=lambda outputs: {"loss": (zero, one)},
     )
 

@@ -6,7 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserError, UserValueError, Words, shown
+from lingvo_pipe.core.errors import (
+    UserError,
+    UserLayerError,
+    UserValueError,
+    Words,
+    shown,
+)
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
@@ -122,6 +128,8 @@ def _for_inputs(
     """
     try:
         return outside_graphs(trace, p, *args)
+    except UserLayerError as error:
+        raise error.within(path) from error
     except (TypeError, ValueError) as error:
         if isinstance(error, UserError) and error.path in _INPUT_PARAMS:
             raise error.within(path) from error

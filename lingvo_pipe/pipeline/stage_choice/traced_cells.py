@@ -153,22 +153,33 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
 
 
 def pipeline_sizes(
-    before_tpl: Sequence[InstantiableParams],
-    cell_tpl: Sequence[InstantiableParams],
-    *inputs: Any,
+    p: InstantiableParams, *inputs: Any
 ) -> tuple[list[LayerSize], list[LayerSize]]:
-    """Returns `layer_sizes` of a prologue, and of the cells after it."""
-    before = layer_sizes(before_tpl, *inputs, path="before_tpl")
+    """Returns `layer_sizes` of a pipeline's prologue and cells, in its dtypes."""
+    before = sizes_in_pipeline(p, "before_tpl", p.before_tpl, *inputs)
     inputs = before[-1].outputs if before else inputs
-    return before, layer_sizes(cell_tpl, *inputs, path="cell_tpl")
+    cells = list(map(as_equal_slices, p.cell_tpl))
+    return before, sizes_in_pipeline(p, "cell_tpl", cells, *inputs)
+
+
+def sizes_in_pipeline(
+    p: InstantiableParams,
+    path: str,
+    layers: Sequence[InstantiableParams],
+    *inputs: Any,
+) -> list[LayerSize]:
+    """Returns `layer_sizes` of layers that inherit a pipeline's params."""
+    inherited = {id(x): p.cls.CopyBaseParams(p, x.Copy()) for x in layers}
+    return layer_sizes(
+        [inherited[id(x)] for x in layers], *inputs, path=path, batch_dim=p.batch_dim
+    )
 
 
 def sizes_for_micro_batch(
     p: InstantiableParams,
 ) -> tuple[list[LayerSize], list[LayerSize]]:
     """Returns the sizes of a pipeline's prologue and cells with `input_shapes`."""
-    cells = list(map(as_equal_slices, p.cell_tpl))
-    return pipeline_sizes(p.before_tpl, cells, *_input_shapes(p))
+    return pipeline_sizes(p, *_input_shapes(p))
 
 
 def outside_graphs(function: Callable[..., Result], *args: Any) -> Result:

@@ -14,13 +14,13 @@ caller casts it once a step, not in each phase of each micro-batch.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import present, spec_of
-from lingvo_pipe.layers.core.graph_flops import calls_functions, product_flops
+from lingvo_pipe.layers.core.graph_flops import calls_functions, multiply_adds
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.tracing.cut import CutGraph
@@ -124,7 +124,7 @@ class Phases:
 
         Without products the halves count as equal, if there are both.
         """
-        first, second = (product_flops(self._split.operations(i)) for i in (1, 2))
+        first, second = (_products(self._split.operations(i)) for i in (1, 2))
         if not first + second:
             first, second = bool(self._dinputs), bool(self._dweights)
         return second / max(first + second, 1)
@@ -137,11 +137,11 @@ class Phases:
         counted.
         """
         operations = self._whole.operations(0)
-        total = product_flops(operations)
+        total = _products(operations)
         if self.compilation.by_xla or calls_functions(operations) or not total:
             return 0.0
         results = [*self._residuals, *self._trace.must_run]
-        return 1 - product_flops(self._whole.operations_for(0, results)) / total
+        return 1 - _products(self._whole.operations_for(0, results)) / total
 
     def forward(self, stashes: bool) -> Function:
         """Returns `(weights, context, used args) -> made, sums, residuals if asked`."""
@@ -211,3 +211,8 @@ def _as_used(weight: tf.Tensor) -> tf.Tensor:
         if cast.dtype.size < weight.dtype.size:
             return cast
     return weight
+
+
+def _products(operations: Iterable[tf.Operation]) -> int:
+    """Returns multiply-adds, without those of called functions, which are not split."""
+    return multiply_adds(operations, in_functions=False)

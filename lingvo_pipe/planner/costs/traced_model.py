@@ -18,7 +18,6 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
@@ -31,7 +30,11 @@ from lingvo_pipe.pipeline.memory.peak_memory import (
 from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
-from lingvo_pipe.pipeline.stage_choice.traced_cells import CONTEXT_SPECS, SINGLE_STAGE
+from lingvo_pipe.pipeline.stage_choice.traced_cells import (
+    CONTEXT_SPECS,
+    SINGLE_STAGE,
+    sizes_in_pipeline,
+)
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models, at_rows
@@ -127,7 +130,9 @@ class ModelTracer:
         flops = [0] * self.num_cells
         if counts_flops:
             cells = [self._distinct[i] for i in self._order]
-            flops = [x.flops for x in layer_sizes(cells, *inputs, path="cell_tpl")]
+            p = task.pipeline.params
+            sizes = sizes_in_pipeline(p, "cell_tpl", cells, *inputs)
+            flops = [size.flops for size in sizes]
         phases = [layer.functions.phases for layer in layers[:-1]]
         costs = ModelCosts(
             num_rows,

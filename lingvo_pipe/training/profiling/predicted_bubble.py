@@ -1,11 +1,11 @@
 """The stages' shares of the work and the resulting bubble, computed from shapes."""
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.nested_map import NestedMap
@@ -49,8 +49,7 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
         inputs, p.num_micro_batches, p.micro_batch_size, p.batch_dim, pipeline.path
     )
     before, cells = pipeline_sizes(
-        [layer.params for layer in pipeline.before],
-        [cell.params for cell in pipeline.cells],
+        p,
         *map_present(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), cut.split(inputs)),
     )
     numbers, flops = range(pipeline.num_stages), [cell.flops for cell in cells]
@@ -74,8 +73,10 @@ def predict_from_spec(task: BaseTask, batch_spec: NestedMap) -> PredictedBubble 
     predictions: list[PredictedBubble] = []
 
     def predict(batch: NestedMap) -> None:
-        with contextlib.suppress(ValueError):
+        try:
             predictions.append(predict_bubble(task, batch))
+        except ValueError as error:
+            logging.warning("The bubble and the stages' flops are unknown. %s", error)
 
     # PipelineInputs may read variables, so it needs a function's graph.
     tf.function(predict, autograph=False).get_concrete_function(batch_spec)

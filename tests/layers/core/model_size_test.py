@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserLayerError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.builder_layers import FnLayer
 from lingvo_pipe.layers.convolution import Conv2DLayer
@@ -192,67 +194,16 @@ def test_equal_layers_with_equal_inputs_are_traced_once() -> None:
     assert CountedLayer.traced == [(4, 3), (4, 5)]
 
 
-class PricedLayer(BaseLayer):
-    """A layer whose FPropMeta returns its flops, perhaps with a layer within it."""
-
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = super().Params()
-        p.Define("flops", 7, "Flops by FPropMeta.")
-        p.Define("inner", None, "Params of another layer.")
-        return p
-
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        if self.params.inner:
-            self.CreateChild("inner", self.params.inner)
-
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> Any:
-        return self.inner.FProp(theta.inner, x) if self.params.inner else tf.tanh(x)
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, x: Any) -> NestedMap:
-        assert x.num_elements() == 12
-        return NestedMap(flops=p.flops, out_shapes=(x,))
-
-
-@pytest.mark.parametrize("is_nested", [False, True])
-def test_flops_that_a_class_gives_count_in_place_of_the_traced(is_nested: bool) -> None:
-    """Flops of an outer layer include the flops of the layers within it."""
-    priced = PricedLayer.Params()
-    outer = PricedLayer.Params().Set(flops=100, inner=priced)
-    layers = [priced, ActivationLayer.Params(), outer]
-    if is_nested:
-        whole = SequentialLayer.Params().Set(sub=layers)
-        (size,) = layer_sizes([SequentialLayer.Params().Set(sub=[whole])], (4, 3))
-        assert size.flops == 7 + 12 + 100
-        assert whole.cls.FPropMeta(whole, (4, 3)).flops == size.flops
-    else:
-        assert [x.flops for x in layer_sizes(layers, (4, 3))] == [7, 12, 100]
-
-
-@pytest.mark.parametrize(
-    "meta",
-    [3, NestedMap(flops=3), NestedMap(flops="3", out_shapes=((4, 5),))]
-    + [NestedMap(flops=3, out_shapes=shapes) for shapes in ((4, 5), ((4, 6),))],
-)
-def test_a_wrong_cost_is_reported_with_its_layer(meta: Any) -> None:
-    class WrongLayer(BaseLayer):
-        def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-            return x
-
-        @classmethod
-        def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> Any:
-            return meta
-
-    layers = [_dense(3, 5), WrongLayer.Params().Set(name="odd"), _dense(5, 2)]
-    with fails(path="layers[1], WrongLayer 'odd'", got="float32 [4, 5]") as info:
-        layer_sizes(layers, (4, 3))
-    assert "WrongLayer.FPropMeta: expected NestedMap(flops=" in info.value.hint
-
-
 class UnknownLayer(BaseLayer):
     """A layer without FProp."""
+
+
+class RefusingLayer(BaseLayer):
+    """A layer that refuses its inputs without a word."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        assert x.shape.rank == 3
+        return x
 
 
 class CutLayer(BaseLayer):
@@ -260,6 +211,13 @@ class CutLayer(BaseLayer):
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
         return tf.boolean_mask(x, x[:, 0] > 0.0)
+
+
+def test_outputs_of_unknown_shapes_are_reported_as_such() -> None:
+    layers = [_dense(3, 5), CutLayer.Params().Set(name="cut")]
+    path = "layers[1], CutLayer 'cut'.outputs"
+    with fails(UserLayerError, path=path, got="float32 [None, 5]"):
+        layer_sizes(layers, (4, 3))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +228,7 @@ class CutLayer(BaseLayer):
         (Conv2DLayer.Params().Set(filter_shape=[3, 3, 5, 2]), "5"),
         (_dense(6, 2), "6"),
         (_dense(5, 2).Set(activation="TANHH"), "TANHH"),
-        (CutLayer.Params(), "[None, 5]"),
+        (RefusingLayer.Params(), "AssertionError"),
     ],
 )
 def test_a_layer_that_does_not_take_its_inputs_is_named(
@@ -310,3 +268,33 @@ def test_shapes_of_outputs_know_their_dtype() -> None:
     out_shapes = p.cls.FPropMeta(p, (4, 3)).out_shapes
     assert out_shapes == ((4, 3), (4,))
     assert taken.cls.FPropMeta(taken, *out_shapes).out_shapes == ((4,),)
+
+
+class MixedLayer(BaseLayer):
+    """Tokens, weights, positions -> a sum of their rows, which takes flops."""
+
+    def FProp(self, theta: NestedMap, *inputs: tf.Tensor) -> tf.Tensor:
+        tokens, weights, positions = inputs
+        rows = tf.gather(tf.zeros([7, 5]), tokens)
+        return rows * tf.cast(weights, tf.float32) + tf.one_hot(positions, 5)
+
+
+def test_only_inputs_that_must_be_integers_are() -> None:
+    """Others stay floating-point numbers, whose operations take flops."""
+    p = MixedLayer.Params()
+    (guessed,) = layer_sizes([p], (4,), (4, 5), (4,))
+    specs = [tf.TensorSpec([4], tf.int32), tf.TensorSpec([4, 5])]
+    assert layer_sizes([p], *specs, tf.TensorSpec([4], tf.int32)) == [guessed]
+
+
+def test_dtypes_of_many_inputs_must_be_given() -> None:
+    p = FnLayer.Params().Set(fn=lambda *x: tf.one_hot(tf.add_n(x), 3))
+    with fails() as info:
+        layer_sizes([p], *[(4,)] * 6)
+    assert "input_dtypes" in info.value.hint
+
+
+def test_outputs_may_be_arrays() -> None:
+    p = FnLayer.Params().Set(fn=lambda x: (x, np.zeros([2, 3], np.float32), 1.0))
+    (size,) = layer_sizes([p], (4,))
+    assert [x.shape.as_list() for x in size.outputs] == [[4], [2, 3], []]

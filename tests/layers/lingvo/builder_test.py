@@ -168,7 +168,7 @@ def test_a_functions_outputs_must_have_the_given_shapes(
     p = make()._Fn("fn", function, lambda x: output)
     assert p.cls.FPropMeta(p, (2, 3)).out_shapes == (output,)
     assert layer_sizes([p], (2, 3))
-    with fails(path="layers[0], FnLayer 'fn'"):
+    with fails(path="layers[0], FnLayer 'fn'.FnLayer.FPropMeta"):
         layer_sizes([p.Set(fn_out=lambda x: (4, 4))], (2, 3))
 
 

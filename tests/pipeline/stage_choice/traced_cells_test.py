@@ -7,13 +7,23 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserLayerError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.builder_layers import FnLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.loops.dataflow import Dataflow
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.stage_choice.traced_cells import TracedCells, trace_cells
+from lingvo_pipe.pipeline.stage_choice.traced_cells import (
+    TracedCells,
+    sizes_for_micro_batch,
+    trace_cells,
+)
 from tests.pipeline.example_layers import gradients, state_batch, state_cells
+from tests.support.errors import fails
 
 ROWS, DIM = 2, 6
 
@@ -88,3 +98,34 @@ def test_tracing_changes_nothing_of_the_model() -> None:
             [x.numpy().tobytes() for x in tf.nest.flatten(result) if x is not None]
         )
     assert found[0] == found[1]
+
+
+class CheckingLayer(BaseLayer):
+    """An identity that checks its context and its dtype."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        context = current_context()
+        assert context.num_rows == x.shape[context.batch_dim]
+        assert self.fprop_dtype == x.dtype == tf.bfloat16
+        return tf.identity(x)
+
+
+@pytest.mark.parametrize("dtypes", [{"dtype": "bfloat16"}, {"fprop_dtype": "bfloat16"}])
+@pytest.mark.parametrize("batch_dim", [0, 1])
+def test_flops_are_traced_in_the_dtype_and_the_rows_of_the_pipeline(
+    dtypes: dict[str, str], batch_dim: int
+) -> None:
+    p = PipeliningLayer.Params().Set(name="pipe", batch_dim=batch_dim, **dtypes)
+    dense = FCLayer.Params().Set(input_dim=DIM, output_dim=5)
+    p.Set(before_tpl=[dense], cell_tpl=[CheckingLayer.Params()])
+    p.Set(input_shapes=[(2, 3, DIM) if batch_dim else (2, DIM)])
+    before, cells = sizes_for_micro_batch(p)
+    assert [x.dtype for x in before[0].outputs + cells[0].outputs] == [tf.bfloat16] * 2
+
+
+def test_outputs_of_unknown_shapes_are_an_error_of_their_cell() -> None:
+    cut = FnLayer.Params().Set(fn=lambda x: tf.boolean_mask(x, x[:, 0] > 0.0))
+    p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=[cut] * 2, splits="auto")
+    p.Set(devices=["cpu:0"], input_shapes=[(ROWS, DIM)])
+    with fails(UserLayerError, path="pipe.cell_tpl[0], FnLayer ''.outputs"):
+        p.Instantiate()

@@ -256,6 +256,21 @@ def test_cells_are_compiled_if_the_device_requires_it(
     assert asked == [(jit_compile or kind == "TPU", name)]
 
 
+class CheckedLayer(FCLayer):
+    """A dense layer that only computes in bfloat16."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        assert self.fprop_dtype == tf.bfloat16
+        return super().FProp(theta, x)
+
+
+def test_flops_are_traced_in_the_dtype_of_the_model() -> None:
+    task = unnamed_task({}).Set(fprop_dtype="bfloat16")
+    task.pipeline.cell_tpl[1].cls = CheckedLayer
+    costs = ModelTracer(task, DIGITS).trace(2).costs
+    assert costs.flops[1] >= 2 * 2 * 6 * 6
+
+
 def test_blocks_with_local_losses_are_refused() -> None:
     task = unnamed_task({})
     task.local.scheme = "greedy"
