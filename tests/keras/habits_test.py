@@ -15,7 +15,7 @@ import pytest
 from keras import layers
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
-from tests.support.cases import exhaustive
+from tests.support.cases import fast_cases
 
 _NUM_SEEDS = 100
 _FAST = (8,)
@@ -162,9 +162,7 @@ _ACTIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "seed", [x if x in _FAST else exhaustive(x) for x in range(_NUM_SEEDS)]
-)
+@pytest.mark.parametrize("seed", fast_cases(range(_NUM_SEEDS), _FAST))
 def test_habits_are_plain_keras_own(seed: int, tmp_path: Path) -> None:
     plain, pipelined = (_User(seed, tmp_path, x) for x in (False, True))
     random = np.random.default_rng([seed, 1])

@@ -22,7 +22,7 @@ from tests.keras.toy_models import (
     plain_and_pipelined,
     sequential,
 )
-from tests.support.cases import exhaustive
+from tests.support.cases import exhaustive, fast_cases
 
 
 def _train(
@@ -69,7 +69,7 @@ _FAST = [("mlp", 4, "zero_bubble", None), ("mlp", 2, "interleaved", "always")]
 def _layout_cases() -> list[Any]:
     """Returns each model with each layout."""
     cases = [(name, *layout) for name in MODELS for layout in _LAYOUTS]
-    return [case if case in _FAST else exhaustive(*case) for case in cases]
+    return fast_cases(cases, _FAST)
 
 
 @pytest.mark.parametrize(("name", "devices", "schedule", "recompute"), _layout_cases())
@@ -112,9 +112,7 @@ def test_a_model_with_dense_gradients_is_plain_keras_bit_for_bit(
     assert_same([sum(plain, []), sum(found, [])])
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "residual" else exhaustive(name) for name in MODELS]
-)
+@pytest.mark.parametrize("name", fast_cases(MODELS, ["residual"]))
 def test_one_step_is_plain_keras_to_a_millionth_of_the_largest_change(
     name: str,
 ) -> None:

@@ -11,15 +11,13 @@ import pytest
 
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 from tests.keras.random_models import random_model
-from tests.support.cases import exhaustive
+from tests.support.cases import fast_cases
 
 _NUM_SEEDS = 200
 _FAST = (42,)
 
 
-@pytest.mark.parametrize(
-    "seed", [x if x in _FAST else exhaustive(x) for x in range(_NUM_SEEDS)]
-)
+@pytest.mark.parametrize("seed", fast_cases(range(_NUM_SEEDS), _FAST))
 def test_a_random_model_is_plain_keras_own(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,7 @@ from keras import layers
 from lingvo_pipe.core.errors import UserAssertionError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
-from tests.support.cases import exhaustive
+from tests.support.cases import exhaustive, fast_cases
 from tests.support.errors import fails
 
 _RANDOM = np.random.default_rng(0)
@@ -116,9 +116,7 @@ _CASES: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [x if x == "several" else exhaustive(x) for x in _CASES]
-)
+@pytest.mark.parametrize("name", fast_cases(_CASES, ["several"]))
 def test_it_is_exact_for_micro_batches(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

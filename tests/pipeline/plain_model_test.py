@@ -42,7 +42,7 @@ from tests.pipeline.small_transformer import (
     transformer_cells,
     word_loss,
 )
-from tests.support.cases import exhaustive
+from tests.support.cases import exhaustive, fast_cases
 
 SIZES = [(8, 4), (30, 4), *(exhaustive(8, number) for number in (1, 2, 8))]
 TOLERANCES = {"float32": 1e-6, "float64": 1e-12}
@@ -100,7 +100,7 @@ def test_gradients_are_those_of_the_plain_model(
     )
 
 
-ACCUMULATED = [
+FAST = [
     (1, "float32", "image"),
     (2, "float64", "batch norm"),
     (4, "float32", "transformer"),
@@ -109,10 +109,7 @@ ACCUMULATED = [
 
 @pytest.mark.parametrize(
     ("num_micro_batches", "dtype", "model"),
-    [
-        case if case in ACCUMULATED else exhaustive(*case)
-        for case in itertools.product([1, 2, 4, 8], TOLERANCES, MODELS)
-    ],
+    fast_cases(itertools.product([1, 2, 4, 8], TOLERANCES, MODELS), FAST),
 )
 def test_gradients_are_the_bytes_of_gradient_accumulation(
     num_micro_batches: int, dtype: str, model: str

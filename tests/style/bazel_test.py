@@ -9,7 +9,10 @@ from pathlib import Path
 from tests.style.builds import ROOT, Builds
 
 # How a test file leaves cases to the exhaustive suite.
-_MARKS = ("exhaustive(", "pytest.mark.exhaustive", "*pairwise_params(")
+_MARKS = (
+    *("exhaustive(", "(exhaustive,", "pytest.mark.exhaustive"),
+    *("*pairwise_params(", "fast_cases("),
+)
 
 
 def test_bazel_runs_every_test_once() -> None:

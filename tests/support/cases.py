@@ -7,7 +7,7 @@ everybody runs a covering array, in which each two values of two factors still m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,23 @@ _Pair = frozenset[tuple[str, Hashable]]
 def exhaustive(*values: Any) -> Any:
     """Returns an argument of `pytest.mark.parametrize` that is marked exhaustive."""
     return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+
+def fast_cases(cases: Iterable[Any], fast: Collection[Any]) -> list[Any]:
+    """Returns arguments of `parametrize`: cases, all but the `fast` ones exhaustive.
+
+    Raises:
+        ValueError: if a fast one is not among the cases.
+    """
+    cases = list(cases)
+    if unknown := [case for case in fast if case not in cases]:
+        raise ValueError(f"no cases: {unknown}")
+    return [
+        case
+        if case in fast
+        else exhaustive(*(case if isinstance(case, tuple) else [case]))
+        for case in cases
+    ]
 
 
 def pairwise(

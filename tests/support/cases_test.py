@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import pairwise, pairwise_params
+from tests.support.cases import fast_cases, pairwise, pairwise_params
 from tools import run_pytest
 from tools.run_pytest import shards_of
 
@@ -38,6 +38,13 @@ def _pairs(case: dict[str, Any]) -> set[Any]:
 def _product(factors: dict[str, list[Any]]) -> list[dict[str, Any]]:
     cases = itertools.product(*factors.values())
     return [dict(zip(factors, case, strict=True)) for case in cases]
+
+
+def test_a_fast_case_must_be_a_case() -> None:
+    one, pair, two = fast_cases(["one", ("a", "b"), "two"], ["two"])
+    assert (one.values, pair.values, two) == (("one",), ("a", "b"), "two")
+    with pytest.raises(ValueError, match="three"):
+        fast_cases(["one", "two"], ["two", "three"])
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import exhaustive
+from tests.support.cases import fast_cases
 from tests.support.command_line import (
     DIGITS,
     SMALL,
@@ -184,9 +184,7 @@ def said(runs: Runs) -> list[str]:
     return _train_through_a_stop(runs.command_line, runs.folder / "stopped")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "few" else exhaustive(name) for name in CAMPAIGNS]
-)
+@pytest.mark.parametrize("name", fast_cases(CAMPAIGNS, ["few"]))
 def test_a_killed_run_ends_like_an_undisturbed_one(runs: Runs, name: str) -> None:
     kills = runs.kills(name)
     assert Counter(kill.wanted for kill in kills) == CAMPAIGNS[name].kills

@@ -18,7 +18,7 @@ from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for s
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
-from tests.support.cases import exhaustive
+from tests.support.cases import fast_cases
 from tests.support.command_line import snapshot
 from tests.training.random_settings import MODELS, random_settings
 from tests.training.toy_models import Batches
@@ -56,9 +56,7 @@ def test_three_hundred_settings_must_train() -> None:
     assert sum(not settings.may_be_refused for settings in drawn) >= 300
 
 
-@pytest.mark.parametrize(
-    "seed", [*_FAST, *(exhaustive(x) for x in range(_NUM_SEEDS) if x not in _FAST)]
-)
+@pytest.mark.parametrize("seed", fast_cases(range(_NUM_SEEDS), _FAST))
 def test_settings_are_refused_or_resume_with_the_same_bytes(
     tmp_path: Path, seed: int
 ) -> None:

@@ -24,7 +24,7 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     optimizer_classes,
 )
 from lingvo_pipe.training.optim.learner import Learner, define_learner_params
-from tests.support.cases import exhaustive
+from tests.support.cases import exhaustive, fast_cases
 from tests.support.errors import fails
 
 # Another value of each param, large enough to show in a single step.
@@ -129,10 +129,7 @@ def test_a_changed_argument_acts_on_resume(
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in _FAST else exhaustive(name)
-        for name in sorted(set(optimizer_classes()) - _NOT_FROM_PARAMS)
-    ],
+    fast_cases(sorted(set(optimizer_classes()) - _NOT_FROM_PARAMS), _FAST),
 )
 def test_a_changed_learning_rate_acts_on_resume(tmp_path: Path, name: str) -> None:
     before = _params(OptimizerParams(name))

@@ -27,7 +27,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
 from tests.pipeline.example_layers import loss_fn, pipeline, raw_values, state_batch
 from tests.pipeline.prologue_models import make_batch, pipeline_of
-from tests.support.cases import exhaustive
+from tests.support.cases import fast_cases
 
 
 @pytest.fixture
@@ -174,9 +174,7 @@ def _arrays(result: RunResults) -> list[np.ndarray]:
     return [x.numpy() for x in tf.nest.flatten(found) if x is not None]
 
 
-@pytest.mark.parametrize(
-    "name", [x if x == "another M" else exhaustive(x) for x in SAME]
-)
+@pytest.mark.parametrize("name", fast_cases(SAME, ["another M"]))
 def test_other_data_build_nothing(name: str) -> None:
     """The results are the same as from a function built for them."""
     runner = Runner()
@@ -190,7 +188,7 @@ def test_other_data_build_nothing(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [x if x in ("padding rows", "evaluation") else exhaustive(x) for x in OTHER],
+    fast_cases(OTHER, ["padding rows", "evaluation"]),
 )
 def test_another_structure_is_built_once(name: str) -> None:
     runner = Runner()

@@ -26,7 +26,7 @@ from lingvo_pipe.training.step.train_step import TrainStep
 from tests.pipeline.example_layers import gradients, pipeline, raw_values
 from tests.pipeline.prologue_models import MODELS as PROLOGUE_MODELS, pipeline_of
 from tests.pipeline.small_tasks import TASKS
-from tests.support.cases import exhaustive
+from tests.support.cases import exhaustive, fast_cases
 from tests.support.errors import fails
 
 NUM_STEPS = 3
@@ -62,16 +62,12 @@ CASES = [
     (4, 4, 2, "1f1b", RAGGED_BATCH_SIZE),
 ]
 # Two replicas with one shard each are among the cases of transparency_test.
-ORDINARY = {("transformer of 4", CASES[0])}
+FAST = {("transformer of 4", CASES[0])}
 
 
 @pytest.mark.parametrize(
     ("name", "case"),
-    [
-        (name, case) if (name, case) in ORDINARY else exhaustive(name, case)
-        for name in ("transformer of 4", "amoebanet of 4")
-        for case in CASES
-    ],
+    fast_cases(itertools.product(("transformer of 4", "amoebanet of 4"), CASES), FAST),
 )
 def test_bytes_depend_on_shards_and_not_on_replicas(
     name: str, case: tuple[int, int, int, str, int]

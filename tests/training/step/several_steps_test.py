@@ -21,7 +21,7 @@ from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.step.train_step import TrainStep
-from tests.support.cases import exhaustive
+from tests.support.cases import fast_cases
 from tests.support.errors import fails
 from tests.training.random_settings import MODELS
 from tests.training.toy_run import (
@@ -89,12 +89,12 @@ LEARNERS: dict[str, dict[str, Any]] = {
 }
 
 
-_ORDINARY = {"Adam of two steps' gradients, a frozen stage"}
+_FAST = {"Adam of two steps' gradients, a frozen stage"}
 
 
 @pytest.mark.parametrize(
     "learner",
-    [name if name in _ORDINARY else exhaustive(name) for name in LEARNERS],
+    fast_cases(LEARNERS, _FAST),
 )
 def test_a_loop_has_the_bytes_of_single_steps(learner: str) -> None:
     params = LEARNERS[learner]
