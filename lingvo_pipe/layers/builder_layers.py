@@ -49,7 +49,7 @@ class FnLayer(BaseLayer):
 
     @property
     def only_traces_meta(self) -> bool:
-        """Whether FPropMeta only traces the layer."""
+        """True if FPropMeta only traces the layer."""
         p = self.params
         return p.fn_meta is None and p.fn_out is None and p.fn_flops is None
 
@@ -97,7 +97,7 @@ class ParallelLayer(BaseLayer):
 
     @property
     def only_traces_meta(self) -> bool:
-        """Whether FPropMeta only traces the layer."""
+        """True if FPropMeta only traces the layer."""
         return self.params.merge_meta is None
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:

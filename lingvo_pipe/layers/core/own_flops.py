@@ -85,7 +85,7 @@ def _has_own_meta(layer: Any) -> bool:
 
 
 def _meta(layer: Any, arguments: inspect.BoundArguments) -> Any:
-    """Returns a layer's FPropMeta, called with those of FProp's inputs that it takes.
+    """Calls a layer's FPropMeta with the inputs of FProp that it takes.
 
     Raises:
         UserLayerError: if FPropMeta raises an error.

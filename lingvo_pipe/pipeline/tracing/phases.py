@@ -214,5 +214,5 @@ def _as_used(weight: tf.Tensor) -> tf.Tensor:
 
 
 def _products(operations: Iterable[tf.Operation]) -> int:
-    """Returns multiply-adds, without those of called functions, which are not split."""
+    """Returns multiply-adds outside of called functions, which are not split."""
     return multiply_adds(operations, in_functions=False)

@@ -48,8 +48,12 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     cut = cut_batch(
         inputs, p.num_micro_batches, p.micro_batch_size, p.batch_dim, pipeline.path
     )
+    named = p.Copy().Set(
+        before_tpl=[layer.params for layer in pipeline.before],
+        cell_tpl=[cell.params for cell in pipeline.cells],
+    )
     before, cells = pipeline_sizes(
-        p,
+        named,
         *map_present(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), cut.split(inputs)),
     )
     numbers, flops = range(pipeline.num_stages), [cell.flops for cell in cells]
