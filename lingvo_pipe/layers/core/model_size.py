@@ -283,7 +283,9 @@ def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
     def declare(next_creator: Any, **kwargs: Any) -> Any:
         return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])
 
-    with tf.Graph().as_default(), tf.variable_creator_scope(declare):
+    # A function's graph: elsewhere TensorFlow logs assertions whose result is unused.
+    scratch = tf.function(lambda: None, autograph=False).get_concrete_function().graph
+    with scratch.as_default(), tf.variable_creator_scope(declare):
         yield p.Copy().Set(name="layer").Instantiate()
 
 

@@ -80,7 +80,7 @@ def predict_from_spec(task: BaseTask, batch_spec: NestedMap) -> PredictedBubble 
         try:
             predictions.append(predict_bubble(task, batch))
         except ValueError as error:
-            logging.warning("The bubble and the stages' flops are unknown. %s", error)
+            logging.info("The bubble and the stages' flops are unknown. %s", error)
 
     # PipelineInputs may read variables, so it needs a function's graph.
     tf.function(predict, autograph=False).get_concrete_function(batch_spec)
