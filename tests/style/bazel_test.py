@@ -87,7 +87,8 @@ def test_tests_that_are_marked_exhaustive_have_a_target() -> None:
         has_some = any(
             any(mark in text for mark in _MARKS)
             for file in builds.files(label)
-            if file.endswith("_test.py") and not file.startswith("tests/style/")
+            if file.endswith("_test.py")
+            and not file.startswith(("tests/style/", "tests/support/"))
             for text in [(ROOT / file).read_text(encoding="utf-8")]
         )
         assert has_some == bool(target.get("exhaustive_shards")), label

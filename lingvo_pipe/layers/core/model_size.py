@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from lingvo_pipe.core.equality_cache import cached_by_equality
 from lingvo_pipe.core.errors import UserLayerError, UserValueError, Words
@@ -283,9 +284,9 @@ def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
     def declare(next_creator: Any, **kwargs: Any) -> Any:
         return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])
 
-    # A function's graph: elsewhere TensorFlow logs assertions whose result is unused.
-    scratch = tf.function(lambda: None, autograph=False).get_concrete_function().graph
-    with scratch.as_default(), tf.variable_creator_scope(declare):
+    # In other graphs TensorFlow logs assertions whose result is unused. A tf.function
+    # would initialize the devices.
+    with FuncGraph("layer").as_default(), tf.variable_creator_scope(declare):
         yield p.Copy().Set(name="layer").Instantiate()
 
 
