@@ -89,41 +89,71 @@ def pipelined_step(layer: PipeliningLayer, batch: tf.Tensor) -> Callable[[], tf.
 def plain_step(configuration: Configuration, device: str) -> Callable[[], tf.Tensor]:
     """Returns a step of the same layers in a tf.function, with TensorFlow's optimizer.
 
-    It accumulates the gradients of the micro-batches in a loop. Its first call traces
-    it.
+    Its first call traces it.
     """
-    layers = configuration.pipeline([device]).cells
-    variables = tf.nest.flatten([layer.vars for layer in layers])
-    number, batch = configuration.num_micro_batches, configuration.batch()
-
-    def loss_and_gradients(x: tf.Tensor) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            for layer in layers:
-                x = layer.FProp(layer.theta, x)
-            loss, _ = _loss(x, tf.ones(x.shape[:1])).loss
-        return [loss, *tape.gradient(loss, variables)]
-
-    @tf.function(autograph=False)
-    def step(batch: tf.Tensor) -> tf.Tensor:
-        micro_batches = tf.reshape(batch, [number, -1, *batch.shape[1:]])
-
-        def add(i: tf.Tensor, *totals: tf.Tensor) -> list[Any]:
-            addends = loss_and_gradients(micro_batches[i])
-            return [i + 1, *map(tf.add, totals, addends)]
-
-        zeros = [tf.zeros([]), *map(tf.zeros_like, variables)]
-        _, loss, *gradients = tf.while_loop(
-            lambda i, *_: i < number, add, [0, *zeros], parallel_iterations=1
-        )
-        for variable, gradient in zip(variables, gradients, strict=True):
-            variable.assign_sub(_LEARNING_RATE / number * gradient)
-        return loss / number
+    layers, batch = configuration.pipeline([device]).cells, configuration.batch()
+    number = configuration.num_micro_batches
+    step = accumulating_step(layers, _loss, number, _LEARNING_RATE)
 
     def run() -> tf.Tensor:
         with tf.device(device):
             return step(batch)
 
     return run
+
+
+def accumulating_step(
+    layers: Sequence[Any],
+    loss_fn: Callable[[tf.Tensor, tf.Tensor], NestedMap],
+    num_micro_batches: int,
+    learning_rate: float,
+    recomputes: bool = False,
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a tf.function that trains layers on a batch and returns the mean loss.
+
+    It accumulates the gradients of the micro-batches in a loop.
+
+    Args:
+        layers: layers that follow one another.
+        loss_fn: function of the outputs and the examples' weights.
+        num_micro_batches: number of micro-batches, M.
+        learning_rate: rate of SGD.
+        recomputes: whether each layer is run again in the backward pass.
+    """
+    variables = tf.nest.flatten([layer.vars for layer in layers])
+
+    def loss_and_gradients(x: tf.Tensor, thetas: list[NestedMap]) -> list[tf.Tensor]:
+        weights = tf.nest.flatten(thetas)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(weights)
+            for layer, theta in zip(layers, thetas, strict=True):
+                run = tf.recompute_grad(layer.FProp) if recomputes else layer.FProp
+                x = run(theta, x)
+            loss, _ = loss_fn(x, tf.ones(x.shape[:1])).loss
+        return [loss, *tape.gradient(loss, weights)]
+
+    @tf.function(autograph=False)
+    def step(batch: tf.Tensor) -> tf.Tensor:
+        micro_batches = tf.reshape(batch, [num_micro_batches, -1, *batch.shape[1:]])
+        thetas = [layer.theta for layer in layers]  # Cast once.
+
+        def add(i: tf.Tensor, *totals: tf.Tensor) -> list[Any]:
+            addends = loss_and_gradients(micro_batches[i], thetas)
+            sums = zip(totals, addends, strict=True)
+            return [i + 1, *(total + tf.cast(x, total.dtype) for total, x in sums)]
+
+        zeros = [tf.zeros([]), *map(tf.zeros_like, variables)]
+        _, loss, *gradients = tf.while_loop(
+            lambda i, *_: i < num_micro_batches,
+            add,
+            [0, *zeros],
+            parallel_iterations=1,
+        )
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.assign_sub(learning_rate / num_micro_batches * gradient)
+        return loss / num_micro_batches
+
+    return step
 
 
 def _loss(outputs: tf.Tensor, weights: tf.Tensor) -> NestedMap:
