@@ -79,15 +79,13 @@ def as_shapes(value: Any) -> Any:
         return Shape(value.shape, value.dtype)
     if isinstance(value, tf.TensorShape):
         return Shape(value)
-    if isinstance(value, Mapping):
-        return type(value)({key: as_shapes(x) for key, x in value.items()})  # type: ignore[call-arg]
-    if isinstance(value, Shape) or not isinstance(value, (list, tuple)):
+    if isinstance(value, Shape) or not isinstance(value, (Mapping, list, tuple)):
         return value
-    is_shape = all(x is None or is_integer(x) for x in value)
-    if is_shape and (not value or any(map(is_integer, value))):
-        return Shape(value)
-    items = map(as_shapes, value)
-    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if not isinstance(value, Mapping):
+        is_shape = all(x is None or is_integer(x) for x in value)
+        if is_shape and (not value or any(map(is_integer, value))):
+            return Shape(value)
+    return _rebuilt(value, as_shapes)
 
 
 def as_specs(value: Any, default: tf.DType) -> Any:
@@ -97,11 +95,8 @@ def as_specs(value: Any, default: tf.DType) -> Any:
     """
     if isinstance(value, Shape):
         return tf.TensorSpec(value, value.dtype or default)
-    if isinstance(value, Mapping):
-        return type(value)({key: as_specs(x, default) for key, x in value.items()})  # type: ignore[call-arg]
-    if isinstance(value, (list, tuple)):
-        items = [as_specs(x, default) for x in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, (Mapping, list, tuple)):
+        return _rebuilt(value, lambda x: as_specs(x, default))
     if value is None:
         return None
     raise UserValueError(
@@ -109,6 +104,15 @@ def as_specs(value: Any, default: tf.DType) -> Any:
         expected="a tuple of integers such as (8, 32), a tf.TensorSpec, or None",
         got=value,
     )
+
+
+def _rebuilt(container: Any, convert: Callable[[Any], Any]) -> Any:
+    """Returns a map, list, tuple or namedtuple of the converted items."""
+    kind = type(container)
+    if isinstance(container, Mapping):
+        return kind({key: convert(x) for key, x in container.items()})
+    items = map(convert, container)
+    return kind(*items) if hasattr(container, "_fields") else kind(items)
 
 
 def on_shapes(fprop_meta: Callable) -> Callable:

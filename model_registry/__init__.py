@@ -16,7 +16,6 @@ from model_registry.registry import (
     ImportModels,
     IsKnown,
     ListModels,
-    RegisteredName,
     RegisterSingleTaskModel,
 )
 
@@ -31,5 +30,4 @@ __all__ = [
     "IsKnown",
     "ListModels",
     "RegisterSingleTaskModel",
-    "RegisteredName",
 ]

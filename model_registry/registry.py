@@ -110,20 +110,7 @@ def GetClass(name: str) -> type:
     return _registered[name].cls
 
 
-def GetName(cls: type) -> str:
-    """Returns the name that a class is registered as.
-
-    Raises:
-        LookupError: it is not registered.
-    """
-    for name, registration in _registered.items():
-        if registration.cls is cls:
-            return name
-    expected = "a class that RegisterSingleTaskModel decorates, or its name"
-    raise errors.UserLookupError(path="model", expected=expected, got=cls)
-
-
-def RegisteredName(model: Any) -> str:
+def GetName(model: Any) -> str:
     """Returns a model's name. A class that is not registered yet is registered.
 
     Raises:
@@ -135,8 +122,10 @@ def RegisteredName(model: Any) -> str:
     if not isinstance(model, type):
         expected = "a model's class, or its registered name"
         raise errors.UserTypeError(path="model", expected=expected, got=model)
-    names = [name for name, known in _registered.items() if known.cls is model]
-    return names[0] if names else GetName(RegisterSingleTaskModel(model))
+    for name, registration in _registered.items():
+        if registration.cls is model:
+            return name
+    return GetName(RegisterSingleTaskModel(model))
 
 
 def IsKnown(name: str) -> bool:

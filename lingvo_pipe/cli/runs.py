@@ -51,7 +51,7 @@ class Run:
         *,
         allow_foreign: bool = False,
     ) -> None:
-        name = None if model is None else model_registry.RegisteredName(model)
+        name = None if model is None else model_registry.GetName(model)
         path = os.path.expanduser(logdir)
         self._directory = open_run(path, name, allow_foreign=allow_foreign)
         self._model, self._allow_foreign = name, allow_foreign
@@ -198,7 +198,7 @@ def _request(
         expected = "a number of devices, or their names"
         raise UserTypeError(path="devices", expected=expected, got=devices)
     return ModelRequest(
-        name=model_registry.RegisteredName(model),
+        name=model_registry.GetName(model),
         changes=overrides,
         data_dir=data_dir,
         dataset=dataset,

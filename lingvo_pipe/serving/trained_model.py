@@ -70,7 +70,7 @@ def load(
         ValueError: if there is no such run or checkpoint, or another model was trained.
     """
     path = os.path.expanduser(logdir)
-    name = None if model is None else model_registry.RegisteredName(model)
+    name = None if model is None else model_registry.GetName(model)
     directory = open_run(path, name, allow_foreign=allow_foreign)
     if name is None and not model_registry.IsKnown(directory.model_name):
         raise UserLookupError(

@@ -63,7 +63,7 @@ def _is_case(recompute: Any, schedule: str, **_: Any) -> bool:
 
 
 def _cases() -> Iterator[Any]:
-    """Yields all cases; those of the same stages follow one another."""
+    """Yields all cases, ordered by their stages."""
     factors: dict[str, Any] = {
         "recompute": RECOMPUTED,
         "placement": FAST_PLACEMENTS,

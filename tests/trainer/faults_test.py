@@ -80,7 +80,7 @@ def test_a_failed_run_resumes(whole: Path, name: str) -> None:
 
 
 def _fail_in_the_input(folder: Path, name: str) -> tuple[int, str]:
-    """Starts a run whose input fails; returns code and output."""
+    """Returns code and output of a run whose input fails."""
     (folder / "faulty").touch()
     code, output = _train(folder, name, STEPS)
     (folder / "faulty").unlink()
@@ -102,7 +102,7 @@ def test_an_input_that_raises_is_told_with_the_users_lines(folder: Path) -> None
 
 
 def _fill_the_disk(folder: Path, name: str) -> tuple[int, str]:
-    """Resumes a run without room for a checkpoint; returns code and output."""
+    """Returns code and output of a run that has no room for a checkpoint."""
     assert _train(folder, name, SAVED)[0] == 0
     return _train(folder, name, STEPS, NO_ROOM[folder.name])
 

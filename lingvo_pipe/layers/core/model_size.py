@@ -224,18 +224,18 @@ def _measured(
 ) -> LayerSize:
     """Traces a layer. Its own FPropMeta counts only if `uses_own_meta`."""
     with _declared(p) as layer, _training_context(rows):
-        own = OwnFlops(layer, uses_own_meta)
+        own_flops = OwnFlops(layer, uses_own_meta)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
         outputs = as_args(layer.FProp(theta, *map_present(_placeholder, inputs)))
         outputs = map_present(tf.convert_to_tensor, outputs)
         _check_known(inputs, outputs)
         operations = tf.compat.v1.get_default_graph().get_operations()
-        if any(unknown_loops(operations, own.flops)):
+        if any(unknown_loops(operations, own_flops.flops)):
             _warn_of_loop(p.cls)
         return LayerSize(
             num_parameters(layer),
             multiply_adds(operations),
-            own.other_flops + graph_flops(operations, own.flops),
+            own_flops.other_flops + graph_flops(operations, own_flops.flops),
             map_present(spec_of, outputs),
         )
 

@@ -111,7 +111,7 @@ def test_cells_at_all_depths_are_alike() -> None:
 
 
 def _cases(*images: tuple[bool, int]) -> list[Any]:
-    """Returns genotypes with images; the fast suite has each genotype once."""
+    """Returns genotypes with images, each genotype once in the fast suite."""
     return [
         (genotype, *image)
         if images[i % len(images)] == image

@@ -66,7 +66,7 @@ def decode(
 
 
 class WholeModel:
-    """The model's log probabilities; runs all of the target each time."""
+    """The model's log probabilities, for which all of the target runs each time."""
 
     def __init__(self, task: TranslationTask, row: int):
         self._task = task
@@ -82,14 +82,13 @@ class WholeModel:
         with ForwardContext(do_eval=True):
             batch = batch.Transform(tf.constant)
             logits = self._task.ComputePredictions(self._task.theta, batch)
-        for prefix, each in zip(
-            prefixes, tf.nn.log_softmax(logits).numpy(), strict=True
-        ):
-            for t, log_probs in enumerate(each):
+        rows = tf.nn.log_softmax(logits).numpy()
+        for prefix, row in zip(prefixes, rows, strict=True):
+            for t, log_probs in enumerate(row):
                 self._known[tuple(prefix[:t])] = log_probs
 
     def log_prob(self, ids: list[int]) -> float:
-        """Returns the sum of those of a translation."""
+        """Returns the log probability of a translation."""
         self.of([ids])
         sums = (self._known[tuple(ids[:t])][token] for t, token in enumerate(ids))
         return float(sum(sums))

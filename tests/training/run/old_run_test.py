@@ -32,7 +32,7 @@ FLAGS = (
 def _resumed(
     folder: Path, name: str, present: str = ""
 ) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
-    """Resumes a copy, with other params if given; returns variables and metrics."""
+    """Returns variables and metrics of a resumed copy, with other params if given."""
     copy = shutil.copytree(OLD_RUN, folder / name)  # Bazel's files are links.
     if present:
         first_line = (copy / "params.txt").read_text().splitlines()[0]
