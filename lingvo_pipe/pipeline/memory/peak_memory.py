@@ -7,17 +7,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.loops.dataflow import LayerValues
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
-from lingvo_pipe.pipeline.memory.workspace import num_bytes, workspace_of
+from lingvo_pipe.pipeline.memory.workspace import Rows, num_bytes, workspace_of
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.tracing.phases import Phases
 from lingvo_pipe.pipeline.tracing.views import Buffers
+
+_AS_TRACED = Rows()
 
 
 def peak_bytes(
@@ -47,14 +48,17 @@ def peak_bytes(
 
 
 def bytes_of_calls(
-    layers: Sequence[PlacedLayer], recomputed: Sequence[bool], num_accumulators: int
+    layers: Sequence[PlacedLayer],
+    recomputed: Sequence[bool],
+    num_accumulators: int,
+    rows: Rows = _AS_TRACED,
 ) -> list[CallBytes]:
     """Returns the bytes of a model's layers, and of the loss if there is one.
 
     A device holds the accumulators of `num_accumulators` batch shards.
     """
     source: dict[int, int] = {}  # Of values that are views, the value with the buffer.
-    workspace = functools.cache(lambda packed: workspace_of(packed.phases))
+    workspace = functools.cache(lambda packed: workspace_of(packed.phases, rows))
     calls = []
     for layer, is_recomputed in zip(layers, recomputed, strict=True):
         phases, values = layer.functions.phases, layer.values
@@ -62,8 +66,12 @@ def bytes_of_calls(
             if arg is not None:
                 viewed = values.args[arg]
                 source[value] = source.get(viewed, viewed)
-        residuals, residual_values = _residuals(phases.residual_buffers, values, source)
-        late, late_values = _residuals(phases.weight_residual_buffers, values, source)
+        residuals, residual_values = _residuals(
+            phases.residual_buffers, values, source, rows
+        )
+        late, late_values = _residuals(
+            phases.weight_residual_buffers, values, source, rows
+        )
         calls.append(
             CallBytes(
                 weights=num_bytes([*phases.weights, *phases.casts]),
@@ -75,7 +83,7 @@ def bytes_of_calls(
                 made=values.made,
                 residual_values=residual_values,
                 weight_residual_values=late_values,
-                new_weight_residuals=_new_bytes(phases),
+                new_weight_residuals=_new_bytes(phases, rows),
                 workspace=workspace(layer.functions),
             )
         )
@@ -95,33 +103,35 @@ def shared_weights(
         for weight in layer.VariablePaths().values():
             calls.setdefault(weight.ref(), {}).setdefault(layer, i)
     return [
-        SharedWeight(num_bytes([spec_of(x.deref())]), list(users.values()))
+        SharedWeight(num_bytes([x.deref()]), list(users.values()))
         for x, users in calls.items()
         if len(users) > 1 and num_replicas == 1
     ]
 
 
-def _new_bytes(phases: Phases) -> int:
+def _new_bytes(phases: Phases, rows: Rows) -> int:
     """Returns the bytes of a layer's own weight residuals that are no residuals."""
     before = {x.ref() for x in phases.residual_buffers.own}
     late = phases.weight_residual_buffers.own
-    return num_bytes(spec_of(x) for x in late if x.ref() not in before)
+    return num_bytes((x for x in late if x.ref() not in before), rows)
 
 
 def _residuals(
-    buffers: Buffers, layer: LayerValues, source: Mapping[int, int]
+    buffers: Buffers, layer: LayerValues, source: Mapping[int, int], rows: Rows
 ) -> tuple[int, tuple[int, ...]]:
     """Returns the bytes of a layer's own buffers, and the values that have others."""
     values = [layer.args[i] for i in buffers.args] + [
         layer.made[i] for i in buffers.made
     ]
     shared = tuple(sorted({source.get(value, value) for value in values}))
-    return num_bytes(map(spec_of, buffers.own)), shared
+    return num_bytes(buffers.own, rows), shared
 
 
 def value_bytes(
-    specs: Mapping[int, tf.TensorSpec], inputs: Iterable[int]
+    specs: Mapping[int, tf.TensorSpec], inputs: Iterable[int], rows: Rows = _AS_TRACED
 ) -> dict[int, int]:
     """Returns the bytes of all values except the mini-batch's inputs."""
     excluded = set(inputs)
-    return {v: num_bytes([spec]) for v, spec in specs.items() if v not in excluded}
+    return {
+        v: num_bytes([spec], rows) for v, spec in specs.items() if v not in excluded
+    }

@@ -10,7 +10,12 @@ is stashed between them. The phases run the operations of the uncut graph, so th
 results are the same, bit for bit, however the graph is cut.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -75,7 +80,7 @@ class CutGraph:
 
     def function(
         self, phase: int, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
-    ) -> Callable[..., list[tf.Tensor]]:
+    ) -> CutFunction:
         """Returns a Python function that adds a phase to the graph being built.
 
         Args:
@@ -84,33 +89,15 @@ class CutGraph:
                 including everything that the phase needs.
             outputs: the function's results, in order, which may be inputs.
         """
-        names = [x.name for x in inputs]
         sources = [x.op for op in self._phases[phase] for x in op.inputs]
         sources += [x.op for x in outputs]
         common_input_ops = {x.op for x in self._given.values()}
         free = _ancestors((op for op in sources if op in self._free), common_input_ops)
         # Without the operations that a constant merely waits for.
         operations = self._phases[phase] | (free & self._free)
-        graph_def = self._sub_graph(operations)
-        used = {
-            x.name for op in operations for x in op.inputs if x.op not in operations
-        }
-        computed_names = [x.name for x in outputs if x.name not in names]
+        return CutFunction(self, operations, inputs, outputs)
 
-        def run(*values: tf.Tensor) -> list[tf.Tensor]:
-            by_name = dict(zip(names, values, strict=True))
-            results = tf.graph_util.import_graph_def(
-                graph_def,
-                input_map={k: v for k, v in by_name.items() if k in used},
-                return_elements=computed_names,
-                name="",
-            )
-            by_name.update(zip(computed_names, results, strict=True))
-            return [by_name[x.name] for x in outputs]
-
-        return run
-
-    def _sub_graph(self, operations: Iterable[tf.Operation]) -> Any:
+    def sub_graph(self, operations: Iterable[tf.Operation]) -> Any:
         names = {op.name for op in operations}
         graph_def = tf.compat.v1.GraphDef(
             library=self._graph_def.library, versions=self._graph_def.versions
@@ -123,6 +110,56 @@ class CutGraph:
             del node.input[:]
             node.input.extend(inputs)
         return graph_def
+
+
+@dataclasses.dataclass(frozen=True)
+class CutFunction:
+    """A Python function that adds operations of a cut graph to the one being built."""
+
+    cut: CutGraph
+    operations: Collection[tf.Operation]
+    inputs: Sequence[tf.Tensor]
+    outputs: Sequence[tf.Tensor]
+
+    def __call__(self, *values: tf.Tensor) -> list[tf.Tensor]:
+        operations = self.operations
+        used = {
+            x.name for op in operations for x in op.inputs if x.op not in operations
+        }
+        names = [x.name for x in self.inputs]
+        by_name = dict(zip(names, values, strict=True))
+        computed_names = [x.name for x in self.outputs if x.name not in names]
+        results = tf.graph_util.import_graph_def(
+            self.cut.sub_graph(operations),
+            input_map={k: v for k, v in by_name.items() if k in used},
+            return_elements=computed_names,
+            name="",
+        )
+        by_name.update(zip(computed_names, results, strict=True))
+        return [by_name[x.name] for x in self.outputs]
+
+    def in_order(self) -> list[tf.Operation]:
+        """Returns the operations in the order in which a call adds them.
+
+        That is the first by name of those whose inputs exist.
+        """
+        pending, consumers = Counter[tf.Operation](), defaultdict(list)
+        for op in self.operations:
+            for needed in (*(x.op for x in op.inputs), *op.control_inputs):
+                if needed in self.operations:
+                    pending[op] += 1
+                    consumers[needed].append(op)
+        ready = [(op.name, op) for op in self.operations if not pending[op]]
+        heapq.heapify(ready)
+        ordered = []
+        while ready:
+            _, op = heapq.heappop(ready)
+            ordered.append(op)
+            for consumer in consumers[op]:
+                pending[consumer] -= 1
+                if not pending[consumer]:
+                    heapq.heappush(ready, (consumer.name, consumer))
+        return ordered
 
 
 def captured_constants(graph: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:

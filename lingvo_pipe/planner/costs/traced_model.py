@@ -27,7 +27,7 @@ from lingvo_pipe.pipeline.memory.peak_memory import (
     shared_weights,
     value_bytes,
 )
-from lingvo_pipe.pipeline.memory.workspace import num_bytes
+from lingvo_pipe.pipeline.memory.workspace import Rows, num_bytes
 from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, cell_costs
 from lingvo_pipe.pipeline.stage_choice.traced_cells import CONTEXT_SPECS, SINGLE_STAGE
@@ -40,17 +40,24 @@ from lingvo_pipe.training.optim.learner import Learner
 from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 
 _CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
-# The numbers of rows to trace. With one row, a dimension of 1 could mean another.
-_TRACED_ROWS = (2, 3)
+# The planner traces a prime number of rows that divides no other dimension, and so
+# knows the shapes for all others.
+_PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173)
+_COUNTED_ROWS = (2, 3)
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedModel:
     """A model's costs, its cells and loss as layers, and specs of their values."""
 
-    costs: ModelCosts
+    costs_of: Callable[[Rows], ModelCosts]
     layers: Sequence[PlacedLayer]
     specs: dict[int, tf.TensorSpec]
+
+    @functools.cached_property
+    def costs(self) -> ModelCosts:
+        """The costs for the traced rows."""
+        return self.costs_of(Rows())
 
 
 class ModelTracer:
@@ -90,7 +97,7 @@ class ModelTracer:
         self._graph = tf.Graph()
         p = task_params.Copy().Set(name="planned")
         p.pipeline.Set(cell_tpl=list(self._distinct), **SINGLE_STAGE)
-        with self._graph.as_default():
+        with self._graph.as_default(), tf.variable_creator_scope(_without_value):
             self._task: Any = p.Instantiate()
             self._trained = _trained_by_cell(self._task)
         cells = self._task.pipeline.cells
@@ -123,29 +130,42 @@ class ModelTracer:
         by_xla = self._pipeline.jit_compile or must_compile(self._device)
         compiled = compilation(by_xla, self._device)
         layers = traced.placed_layers([compiled] * len(traced.values))
-        flops = [0] * self.num_cells
-        if counts_flops:
-            shapes = map_present(lambda x: tuple(x.shape), inputs)
-            flops = cell_costs([self._distinct[i] for i in self._order], *shapes).flops
         phases = [layer.functions.phases for layer in layers[:-1]]
-        costs = ModelCosts(
-            num_rows,
-            flops,
-            [self._trained[i].num_parameters for i in self._order],
-            [self._trained[i].slot_bytes for i in self._order],
-            bytes_of_calls(layers, [True] * len(layers), num_accumulators=1),
-            value_bytes(traced.specs, traced.inputs),
-            shared_weights=shared_weights(spec.layers),
-            weight_shares=[x.weight_share for x in phases],
-            # The loss always needs the last cell's outputs.
-            output_shares=[*(x.output_share for x in phases[:-1]), 0.0],
-        )
-        return TracedModel(costs, layers, traced.specs)
+        all_recomputed = [True] * len(layers)
+
+        def costs_of(rows: Rows) -> ModelCosts:
+            flops = [0] * self.num_cells
+            if counts_flops:
+                shapes = map_present(rows.shape, inputs)
+                cells = [self._distinct[i] for i in self._order]
+                flops = cell_costs(cells, *shapes).flops
+            return ModelCosts(
+                num_rows // rows.traced * rows.counted,
+                flops,
+                [self._trained[i].num_parameters for i in self._order],
+                [self._trained[i].slot_bytes for i in self._order],
+                bytes_of_calls(layers, all_recomputed, num_accumulators=1, rows=rows),
+                value_bytes(traced.specs, traced.inputs, rows),
+                shared_weights=shared_weights(spec.layers),
+                weight_shares=[x.weight_share for x in phases],
+                # The loss always needs the last cell's outputs.
+                output_shares=[*(x.output_share for x in phases[:-1]), 0.0],
+            )
+
+        return TracedModel(costs_of, layers, traced.specs)
+
+    def prime(self) -> int:
+        """Returns a prime number that divides no dimension of weights and examples."""
+        tensors = [*tf.nest.flatten(self._theta), *tf.nest.flatten(self.batch_spec)]
+        dims = {n for x in tensors for n in x.shape if n}
+        return next(p for p in _PRIMES if all(n % p for n in dims))
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
-    """Traces two sizes, and returns a function from a micro-batch's rows to costs."""
-    a, b = (tracer.trace(num_rows).costs for num_rows in _TRACED_ROWS)
+    """Traces one size, and returns a function from a micro-batch's rows to costs."""
+    prime = tracer.prime()
+    costs_of = tracer.trace(prime).costs_of
+    a, b = (costs_of(Rows(prime, num_rows)) for num_rows in _COUNTED_ROWS)
     return functools.partial(at_rows, a, b)
 
 
@@ -228,17 +248,33 @@ class _TrainedWeights(NamedTuple):
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
     """Returns each cell's trained weights, without weights tied to another cell's."""
     p, trained, weights = task.params.train, task.TrainedVariables(), []
-    left = dict(trained)
+    left, by_kind = dict(trained), dict[Any, int]()
+
+    def slot_bytes(path: str, variable: tf.Variable) -> int:
+        # Muon alone looks at names.
+        name = path if p.optimizer.name == "Muon" else ""
+        kind = tuple(variable.shape), variable.dtype, name
+        if kind not in by_kind:
+            slots = Learner(p, {path: variable}, list(trained)).OwnVariables()
+            by_kind[kind] = num_bytes(v for _, v in slots if v.shape.rank)
+        return by_kind[kind]
+
     for cell in task.pipeline.cells:
         variables = cell.VariablePaths()
         owned = {path: left.pop(path) for path in variables if path in left}
-        slots: list[tf.Variable] = []
-        if owned:
-            learner = Learner(p, owned, list(trained))
-            slots += [v for _, v in learner.OwnVariables() if v.shape.rank]
+        slots = sum(slot_bytes(*item) for item in owned.items())
         averages = make_averages(p, owned, {**variables, **owned})
         if averages is not None:
-            slots += averages.State().values()
+            slots += num_bytes(averages.State().values())
         number = sum(v.shape.num_elements() for v in owned.values())
-        weights.append(_TrainedWeights(number, num_bytes(slots)))
+        weights.append(_TrainedWeights(number, slots))
     return weights
+
+
+def _without_value(create: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+    """Creates a variable that is never initialized, if its shape is known."""
+    if options["shape"] is not None:
+        placeholder = tf.compat.v1.placeholder
+        arguments = options["dtype"], options["shape"]
+        options["initial_value"] = functools.partial(placeholder, *arguments)
+    return create(**options)
