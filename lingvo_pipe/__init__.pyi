@@ -7,7 +7,7 @@ from .nested_map import NestedMap
 from .pipeline.devices.stage_devices import initialize_devices
 from .pipeline.pipelining_layer import PipeliningLayer
 from .planner.measured.resolve_pipeline import resolve_pipeline
-from .runs import Run, evaluate, train
+from .runs import Plan, Run, evaluate, plan, train
 from .serving.trained_model import TrainedModel, load
 from .training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from .training.task.base_task import BaseTask
