@@ -70,7 +70,7 @@ def test_a_model_that_does_not_fit_is_followed_by_the_next(
         override = f"task.pipeline.memory_limit : {limit}"
         return PlannedModel("lm.text.TransformerTiny", override)
 
-    devices = find_devices(2, MEASURED)
+    devices = find_devices(f"2x{MEASURED}")
     constraints = Constraints(num_micro_batches=4, schedule="1f1b", recompute="never")
     _, found = largest_that_fits(
         "lm.text.TransformerTiny",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.slots import StashKind, StashMoment
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.slots import StashKind, StashMoment, stash_moments
 
 
 class Workspace(NamedTuple):
@@ -88,3 +89,29 @@ class StashBytes(NamedTuple):
 def operation_index(moment: StashMoment) -> int:
     """Returns the index of an operation in `StashBytes.during`."""
     return OPERATIONS[moment.op.kind, moment.use.write]
+
+
+class DeviceMoments(NamedTuple):
+    """The moments of a device that differ in what it stashes or runs."""
+
+    stashes: Sequence[tuple[int, StashKind]]
+    # The stage that ran before, the stage, `operation_index`, and the numbers of other
+    # micro-batches in each of `stashes`.
+    distinct: Collection[tuple[int | None, int, int, tuple[int, ...]]]
+
+
+@functools.lru_cache(maxsize=2)  # A search asks for a schedule's several times.
+def distinct_moments(schedule: Schedule) -> list[DeviceMoments]:
+    """Returns the moments of each device."""
+
+    def of_device(device: int) -> DeviceMoments:
+        before, distinct = None, set()
+        others: Collection[tuple[int, StashKind]] = ()
+        for moment in stash_moments(schedule, device):
+            stage, others = moment.op.stage, moment.others
+            numbers = tuple(moment.others.values())
+            distinct.add((before, stage, operation_index(moment), numbers))
+            before = stage
+        return DeviceMoments(list(others), distinct)
+
+    return list(map(of_device, range(schedule.num_devices)))

@@ -31,8 +31,10 @@ from lingvo_pipe.pipeline.loops.dataflow import recompute_inputs_by_layer
 from lingvo_pipe.pipeline.memory.call_bytes import (
     BytesByOperation,
     CallBytes,
+    DeviceMoments,
     SharedWeight,
     StashBytes,
+    distinct_moments,
     operation_index,
 )
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -165,25 +167,25 @@ class StageMemory:
 
     def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:
         """Returns the peak bytes of each device, for a training schedule."""
-        devices = self.by_operation(schedule, boundaries)
-        return [max(used.during for used in operations) for operations in devices]
+        stashes, fixed = self._stashes_and_fixed(schedule, boundaries)
+
+        def peak(fixed_bytes: int, moments: DeviceMoments) -> int:
+            sizes = [
+                stashes[stage].held[_KIND[kind]] for stage, kind in moments.stashes
+            ]
+            used = (
+                sum(map(operator.mul, numbers, sizes)) + stashes[stage].during[index]
+                for _, stage, index, numbers in moments.distinct
+            )
+            return fixed_bytes + max(itertools.chain([0], used))
+
+        return list(map(peak, fixed, distinct_moments(schedule)))
 
     def by_operation(
         self, schedule: Schedule, boundaries: Sequence[int]
     ) -> list[Iterator[OperationBytes]]:
         """Returns the bytes of each device before its first operation and for each."""
-        stages = list(itertools.pairwise([0, *boundaries]))
-        stashes = [self.stash(*stage) for stage in stages]
-        devices = schedule.device_of_stage()
-        fixed = [0] * schedule.num_devices
-        for stage, device in devices.items():
-            fixed[device] += self.held(*stages[stage])
-        for num_bytes, calls in self._shared_weights:
-            owner, *users = dict.fromkeys(
-                bisect.bisect_right(boundaries, x) for x in calls
-            )
-            copies = (devices[stage] for stage in users)  # Elsewhere: one per stage.
-            fixed[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
+        stashes, fixed = self._stashes_and_fixed(schedule, boundaries)
 
         def operations(device: int) -> Iterator[OperationBytes]:
             yield OperationBytes(fixed[device], fixed[device])
@@ -199,6 +201,24 @@ class StageMemory:
                 )
 
         return list(map(operations, range(schedule.num_devices)))
+
+    def _stashes_and_fixed(
+        self, schedule: Schedule, boundaries: Sequence[int]
+    ) -> tuple[list[StashBytes], list[int]]:
+        """Returns each stage's stash, and each device's weights and accumulators."""
+        stages = list(itertools.pairwise([0, *boundaries]))
+        stashes = [self.stash(*stage) for stage in stages]
+        devices = schedule.device_of_stage()
+        fixed = [0] * schedule.num_devices
+        for stage, device in devices.items():
+            fixed[device] += self.held(*stages[stage])
+        for num_bytes, calls in self._shared_weights:
+            owner, *users = dict.fromkeys(
+                bisect.bisect_right(boundaries, x) for x in calls
+            )
+            copies = (devices[stage] for stage in users)  # Elsewhere: one per stage.
+            fixed[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
+        return stashes, fixed
 
     def _values_from(self, start: int) -> _StashedValues:
         """Returns the bytes of the values that a stage from `start` stashes."""

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from lingvo_pipe.pipeline.memory.call_bytes import (
     OPERATIONS,
     StashBytes,
-    operation_index,
+    distinct_moments,
 )
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.slots import StashKind, StashMoment, stash_moments
+from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 # A device's other stages run, or an update, which needs no stash.
 _IDLE = OPERATIONS[Kind.UPDATE, None]
@@ -85,21 +85,13 @@ def _peak(moments: Iterable[_Moment], stash: StashBytes) -> int:
 
 def _moments(schedule: Schedule) -> list[set[_Moment]]:
     moments: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
-    first, second, third = StashKind  # A loop over it would take longer.
-
-    def add(moment: StashMoment, stage: int, operation: int) -> None:
-        held = moment.others
-        numbers = held[stage, first], held[stage, second], held[stage, third]
-        moments[stage].add((numbers, operation))
-
-    for device in range(schedule.num_devices):
-        last = None
-        for moment in stash_moments(schedule, device):
-            stage = moment.op.stage
-            if last is not None and last != stage:
-                add(moment, last, _IDLE)  # It holds this until it runs again.
-            add(moment, stage, operation_index(moment))
-            last = stage
+    for stashes, distinct in distinct_moments(schedule):
+        starts = range(0, len(stashes), len(StashKind))  # A stage's are together.
+        held = {stashes[i][0]: slice(i, i + len(StashKind)) for i in starts}
+        for before, stage, operation, numbers in distinct:
+            if before is not None and before != stage:  # It holds this meanwhile.
+                moments[before].add((numbers[held[before]], _IDLE))
+            moments[stage].add((numbers[held[stage]], operation))
     return moments
 
 

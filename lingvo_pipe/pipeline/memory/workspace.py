@@ -90,6 +90,7 @@ class _Graph:
             operations = graph.graph.get_operations()
             self._operations = [op for op in operations if op.type != "Placeholder"]
         self._computed = set(self._operations)
+        self._sizes: dict[Any, int] = {}
 
     def bytes_by_operation(self, num_residuals: int, live: int) -> tuple[int, ...]:
         """Returns bytes during each operation, without the residuals, the last outputs.
@@ -147,7 +148,13 @@ class _Graph:
         return new_bytes
 
     def _bytes(self, tensors: Iterable[tf.Tensor]) -> int:
-        return num_bytes(filter(self._is_sized, tensors), self._rows)
+        return sum(map(self._size, tensors))
+
+    def _size(self, x: tf.Tensor) -> int:
+        if (size := self._sizes.get(x.ref())) is None:
+            size = num_bytes([x], self._rows) if self._is_sized(x) else 0
+            self._sizes[x.ref()] = size
+        return size
 
     def _is_sized(self, x: tf.Tensor) -> bool:
         """Returns whether a tensor's size is known without the values of arguments."""

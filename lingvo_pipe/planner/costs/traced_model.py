@@ -41,8 +41,9 @@ from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 
 _CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 # The planner traces a prime number of rows that divides no other dimension, and so
-# knows the shapes for all others.
-_PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173)
+# knows the shapes for all others. It is small, since TensorFlow adds up large gradients
+# in another order.
+_PRIMES = (23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 _COUNTED_ROWS = (2, 3)
 
 
@@ -155,10 +156,18 @@ class ModelTracer:
         return TracedModel(costs_of, layers, traced.specs)
 
     def prime(self) -> int:
-        """Returns a prime number that divides no dimension of weights and examples."""
-        tensors = [*tf.nest.flatten(self._theta), *tf.nest.flatten(self.batch_spec)]
-        dims = {n for x in tensors for n in x.shape if n}
-        return next(p for p in _PRIMES if all(n % p for n in dims))
+        """Returns a prime number of rows that no other dimension is a multiple of.
+
+        Dimensions are of weights and examples, and those of examples also with one more
+        or less, and halved several times, as convolutions do.
+        """
+        weights = {n for x in tf.nest.flatten(self._theta) for n in x.shape}
+        examples = {n for x in tf.nest.flatten(self.batch_spec) for n in x.shape[1:]}
+        near = {n + i for n in examples if n for i in (-1, 0, 1)}
+        halves = {-(-n >> i) for n in near for i in range(8)}
+        halves |= {n >> i for n in near for i in range(8)}
+        dims = {n for n in weights | halves if n}
+        return next((p for p in _PRIMES if all(n % p for n in dims)), 997)
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
@@ -250,22 +259,28 @@ def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
     p, trained, weights = task.params.train, task.TrainedVariables(), []
     left, by_kind = dict(trained), dict[Any, int]()
 
-    def slot_bytes(path: str, variable: tf.Variable) -> int:
+    def state_bytes(path: str, variable: tf.Variable, is_owned: bool) -> int:
         # Muon alone looks at names.
         name = path if p.optimizer.name == "Muon" else ""
-        kind = tuple(variable.shape), variable.dtype, name
+        trains = is_owned, variable.trainable
+        kind = tuple(variable.shape), variable.dtype, trains, name
         if kind not in by_kind:
-            slots = Learner(p, {path: variable}, list(trained)).OwnVariables()
-            by_kind[kind] = num_bytes(v for _, v in slots if v.shape.rank)
+            every = {path: variable}
+            owned = every if is_owned else {}
+            slots = Learner(p, owned, list(trained)).OwnVariables() if owned else []
+            averages = make_averages(p, owned, every)
+            state = [v for _, v in slots if v.shape.rank]
+            state += averages.State().values() if averages is not None else []
+            by_kind[kind] = num_bytes(state)
         return by_kind[kind]
 
     for cell in task.pipeline.cells:
         variables = cell.VariablePaths()
         owned = {path: left.pop(path) for path in variables if path in left}
-        slots = sum(slot_bytes(*item) for item in owned.items())
-        averages = make_averages(p, owned, {**variables, **owned})
-        if averages is not None:
-            slots += num_bytes(averages.State().values())
+        slots = sum(
+            state_bytes(path, variable, path in owned)
+            for path, variable in {**variables, **owned}.items()
+        )
         number = sum(v.shape.num_elements() for v in owned.values())
         weights.append(_TrainedWeights(number, slots))
     return weights

@@ -18,7 +18,7 @@ from lingvo_pipe.pipeline.tracing.phases import Compilation, compilation
 from lingvo_pipe.planner.costs import traced_model
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, at_rows
-from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.costs.traced_model import ModelTracer, costs_by_rows
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.training.optim.exponential_moving_average import make_averages
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
@@ -144,8 +144,10 @@ def test_costs_of_other_rows_lie_on_a_line(name: str) -> None:
     a, b = (tracer.trace(num_rows).costs for num_rows in (2, 3))
     assert at_rows(a, b, 2) == a
     assert at_rows(a, b, 3) == b
+    costs_of = costs_by_rows(tracer)
     for num_rows in MODELS[name]:
-        assert at_rows(a, b, num_rows) == tracer.trace(num_rows).costs
+        costs = tracer.trace(num_rows).costs
+        assert at_rows(a, b, num_rows) == costs_of(num_rows) == costs
     single, many = (tracer.trace(num_rows).costs for num_rows in (1, 5))
     assert minima(at_rows(a, b, 1)) == pytest.approx(minima(single), rel=0.01)
     assert minima(at_rows(single, many, 2)) == pytest.approx(minima(a), rel=0.01)
