@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import lingvo_pipe as lp
 import model_registry
+from lingvo_pipe import runs
 from lingvo_pipe.tools.plan.plan import main
 from lingvo_pipe.tools.plan.planned_model import PlannedModel
 from tests.support.errors import fails
@@ -132,9 +132,12 @@ def _entries(text: str) -> list[str]:
 def test_from_python_it_is_what_the_command_prints(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    steps = {"task.train.max_steps": 3600, "task.train.learning_rate": 0.5}
+    steps: dict[str, Any] = {
+        "task.train.max_steps": 3600,
+        "task.train.learning_rate": 0.5,
+    }
     tiny = TINY.removeprefix("--model=")
-    plan = lp.plan(tiny, "2x80GB@312TFLOPS", 32, 1.5, num_stages=1, **steps)
+    plan = runs.plan(tiny, "2x80GB@312TFLOPS", 32, 1.5, num_stages=1, **steps)
     changes = "task.train.max_steps : 3600; task.train.learning_rate : 0.5"
     flags = ["--batch=32", "--price=1.5", "--num_stages=1"]
     override = f"--model_params_override={changes}"
@@ -156,7 +159,7 @@ def test_from_python_it_is_what_the_command_prints(
 
 
 def test_an_epochs_price_is_counted_where_its_examples_are_known() -> None:
-    plan = lp.plan("image.keras_digits.KerasDigits", "H100", price=2, **CHEAP)
+    plan = runs.plan("image.keras_digits.KerasDigits", "H100", price=2, **CHEAP)
     assert re.search(r" hours for an epoch of [\d,]+ examples$", str(plan), re.M)
     assert "1,000,000" not in str(plan)
 
@@ -174,7 +177,7 @@ def test_an_epochs_price_is_counted_where_its_examples_are_known() -> None:
 )
 def test_arguments_are_named(arguments: Any, fields: Any) -> None:
     with fails(**fields):
-        lp.plan(**{"model": "lm.text.TransformerTiny", "devices": "L4", **arguments})
+        runs.plan(**{"model": "lm.text.TransformerTiny", "devices": "L4", **arguments})
 
 
 def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,8 @@ def distinct_moments(schedule: Schedule) -> list[DeviceMoments]:
     """Returns the moments of each device."""
 
     def of_device(device: int) -> DeviceMoments:
-        before, distinct = None, set()
+        before: int | None = None
+        distinct: set[tuple[int | None, int, int, tuple[int, ...]]] = set()
         others: Collection[tuple[int, StashKind]] = ()
         for moment in stash_moments(schedule, device):
             stage, others = moment.op.stage, moment.others

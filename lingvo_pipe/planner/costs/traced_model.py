@@ -8,12 +8,15 @@ Shapes: b rows in a micro-batch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import backprop
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, spec_of
@@ -41,9 +44,8 @@ from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 
 _CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 # The planner traces a prime number of rows that divides no other dimension, and so
-# knows the shapes for all others. It is small, since TensorFlow adds up large gradients
-# in another order.
-_PRIMES = (23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+# knows the shapes for all others.
+_PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173)
 _COUNTED_ROWS = (2, 3)
 
 
@@ -158,8 +160,8 @@ class ModelTracer:
     def prime(self) -> int:
         """Returns a prime number of rows that no other dimension is a multiple of.
 
-        Dimensions are of weights and examples, and those of examples also with one more
-        or less, and halved several times, as convolutions do.
+        Dimensions are of weights and examples, the latter also with one more or less,
+        and halved several times, as convolutions do.
         """
         weights = {n for x in tf.nest.flatten(self._theta) for n in x.shape}
         examples = {n for x in tf.nest.flatten(self.batch_spec) for n in x.shape[1:]}
@@ -173,9 +175,22 @@ class ModelTracer:
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
     """Traces one size, and returns a function from a micro-batch's rows to costs."""
     prime = tracer.prime()
-    costs_of = tracer.trace(prime).costs_of
+    with _gradients_added_at_once():
+        costs_of = tracer.trace(prime).costs_of
     a, b = (costs_of(Rows(prime, num_rows)) for num_rows in _COUNTED_ROWS)
     return functools.partial(at_rows, a, b)
+
+
+@contextlib.contextmanager
+def _gradients_added_at_once() -> Iterator[None]:
+    """Makes tapes add up gradients at once, as for few rows, not when 128 MiB wait."""
+    vspace = backprop._default_vspace
+    without_sizes = vspace._replace(num_elements_fn=lambda _: 0)
+    pywrap_tfe.TFE_Py_RegisterVSpace(without_sizes)
+    try:
+        yield
+    finally:
+        pywrap_tfe.TFE_Py_RegisterVSpace(vspace)
 
 
 def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models:

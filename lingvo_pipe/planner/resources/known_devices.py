@@ -160,7 +160,7 @@ def _device(
     memory_bandwidth: float,
     link_bandwidth: float,
     reserved: float = _CAUTIOUS_RESERVED,
-    **others: float,
+    **others: Any,
 ) -> DeviceModel:
     if memory <= reserved:
         raise UserValueError(
@@ -183,12 +183,9 @@ def _is_positive(value: Any) -> bool:
 
 
 def _is_speeds(value: Any) -> bool:
-    is_dict = isinstance(value, dict) and value
-    return (
-        is_dict
-        and value.keys() <= set(_DTYPES)
-        and all(map(_is_positive, value.values()))
-    )
+    if not isinstance(value, dict) or not value.keys() <= set(_DTYPES):
+        return False
+    return bool(value) and all(map(_is_positive, value.values()))
 
 
 _REQUIRED: dict[str, tuple[Callable[[Any], bool], str]] = {
