@@ -13,6 +13,7 @@ results are the same, bit for bit, however the graph is cut.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -112,7 +113,7 @@ class CutGraph:
         return graph_def
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class CutFunction:
     """A Python function that adds operations of a cut graph to the one being built."""
 
@@ -130,13 +131,17 @@ class CutFunction:
         by_name = dict(zip(names, values, strict=True))
         computed_names = [x.name for x in self.outputs if x.name not in names]
         results = tf.graph_util.import_graph_def(
-            self.cut.sub_graph(operations),
+            self._graph_def,
             input_map={k: v for k, v in by_name.items() if k in used},
             return_elements=computed_names,
             name="",
         )
         by_name.update(zip(computed_names, results, strict=True))
         return [by_name[x.name] for x in self.outputs]
+
+    @functools.cached_property
+    def _graph_def(self) -> Any:
+        return self.cut.sub_graph(self.operations)
 
     def in_order(self) -> list[tf.Operation]:
         """Returns the operations in the order in which a call adds them.
