@@ -152,9 +152,9 @@ def test_from_python_it_is_what_the_command_prints(
     assert first["examples_per_second"] == 32 / first["step_seconds"]
     hours = 1e6 / first["examples_per_second"] / 3600
     assert first["price"] == pytest.approx(hours * 1.5 * 2)
-    prices = re.findall(r"^([\d.,]+) in ([\d.e-]+) hours for (.*)", shown, re.M)
+    prices = re.findall(r"^([\d.,e-]+) in ([\d.e-]+) hours for (.*)", shown, re.M)
     assert [name.split()[0] for *_, name in prices] == ["1,000,000", "3,600"]
-    assert float(prices[0][0]) == pytest.approx(first["price"], abs=0.01)
+    assert float(prices[0][0]) == pytest.approx(first["price"], rel=0.1)
     assert float(prices[1][1]) == pytest.approx(first["step_seconds"], rel=0.01)
 
 

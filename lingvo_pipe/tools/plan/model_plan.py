@@ -109,7 +109,11 @@ class Plan:
         return "\n".join(
             [f"On {rented} each, the first costs:"]
             + [
-                f"{n / speed * price:,.2f} in {n / speed / _HOUR:,.3g} hours for {name}"
+                f"{_money(n / speed * price)} in {n / speed / _HOUR:,.3g} hours for {name}"
                 for name, n in counts.items()
             ]
         )
+
+
+def _money(amount: float) -> str:
+    return f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.2g}"
