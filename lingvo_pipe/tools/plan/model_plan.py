@@ -104,15 +104,12 @@ class Plan:
         if steps:
             in_all = steps * self._resources.batch_size
             counts[f"{steps:,} steps (task.train.max_steps)"] = in_all
-        price = self._price_of_second
         rented = f"{self._resources.num_devices} devices at {self._price:g} an hour"
-        return "\n".join(
-            [f"On {rented} each, the first costs:"]
-            + [
-                f"{_money(n / speed * price)} in {n / speed / _HOUR:,.3g} hours for {name}"
-                for name, n in counts.items()
-            ]
-        )
+        lines = [f"On {rented} each, the first costs:"]
+        for name, n in counts.items():
+            cost, hours = _money(n / speed * self._price_of_second), n / speed / _HOUR
+            lines.append(f"{cost} in {hours:,.3g} hours for {name}")
+        return "\n".join(lines)
 
 
 def _money(amount: float) -> str:
