@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop
 
+from lingvo_pipe.core.activity import set_detail
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -175,6 +176,7 @@ class ModelTracer:
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
     """Traces one size, and returns a function from a micro-batch's rows to costs."""
     prime = tracer.prime()
+    set_detail("tracing cells")
     with _gradients_added_at_once():
         costs_of = tracer.trace(prime).costs_of
     a, b = (costs_of(Rows(prime, num_rows)) for num_rows in _COUNTED_ROWS)
