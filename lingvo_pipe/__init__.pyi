@@ -9,7 +9,13 @@ from . import (
     testing as testing,
     tshape as tshape,
 )
-from .cli.runs import Run as Run, evaluate as evaluate, train as train
+from .cli.runs import (
+    Plan as Plan,
+    Run as Run,
+    evaluate as evaluate,
+    plan as plan,
+    train as train,
+)
 from .hyperparams import InstantiableParams as InstantiableParams, Params as Params
 from .layers.core.base_layer import BaseLayer as BaseLayer
 from .layers.core.forward_context import (

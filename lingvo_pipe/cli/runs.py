@@ -3,6 +3,7 @@
     run = lp.train(Toy, "/tmp/toy", devices=2, max_steps=200)
     pandas.DataFrame(run.metrics)
     run.load().classify(images)
+    lp.plan(Toy, "8xA100", price=1.10)
 
 The class of a model may be from anywhere, a notebook's cell too.
 """
@@ -18,10 +19,14 @@ import model_registry
 from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.cli.train_job import train_model
 from lingvo_pipe.cli.use_jobs import RunUse, evaluate_data_set
-from lingvo_pipe.core.checks import is_integer
+from lingvo_pipe.core.checks import check_counts, is_integer
 from lingvo_pipe.core.errors import UserTypeError
 from lingvo_pipe.pipeline.devices.device_names import checked_number, parse_devices
+from lingvo_pipe.planner.resources import known_devices
+from lingvo_pipe.planner.resources.resources import Constraints
 from lingvo_pipe.serving.trained_model import TrainedModel, load
+from lingvo_pipe.tools.plan.model_plan import Plan
+from lingvo_pipe.tools.plan.planned_model import PlannedModel, find_devices
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.eval.run_weights import open_run
 from lingvo_pipe.training.report.html_report import write_report
@@ -180,6 +185,62 @@ def evaluate(
         allow_foreign=allow_foreign,
     )
     return evaluate_data_set(request, use)
+
+
+def plan(
+    model: str | type,
+    devices: str,
+    batch_size: int | None = None,
+    price: float | None = None,
+    *,
+    network_gbits: float | None = None,
+    num_replicas: int | None = None,
+    num_stages: int | None = None,
+    num_micro_batches: int | None = None,
+    schedule: str | None = None,
+    recompute: str | None = None,
+    **overrides: Any,
+) -> Plan:
+    """Plans how to run a model on devices that need not be there.
+
+    It returns what `lingvo_pipe plan` prints, whose README describes the arguments, and
+    the same as `rows` for a DataFrame.
+
+    Args:
+        model: the model's class, or its registered name.
+        devices: number and kind: `"8xA100"`, `"2x8xH100"` on two hosts.
+        batch_size: rows of a mini-batch; if None, the model's own.
+        price: money for a device and an hour.
+        network_gbits: gigabits per second between hosts.
+        num_replicas: number of pipelines side by side; if None, the best.
+        num_stages: number of devices of each pipeline.
+        num_micro_batches: number for all replicas.
+        schedule: schedule to use.
+        recompute: recomputation policy to use.
+        **overrides: values of params by their paths.
+
+    Raises:
+        AttributeError: if a param is unknown.
+        LookupError: if the model is not registered.
+        ValueError: if nothing fits, or an argument is wrong.
+    """
+    if batch_size is not None:
+        check_counts(batch_size=batch_size)
+    name = model_registry.GetName(model)
+    request = known_devices.parse_devices(devices, network_gbits, prefix="")
+    return Plan(
+        PlannedModel(name, batch_size=batch_size, changes=overrides),
+        find_devices(request),
+        Constraints(
+            num_replicas,
+            num_stages,
+            num_micro_batches,
+            schedule,
+            recompute,
+            names={"num_devices": "num_stages"},
+        ),
+        price,
+    )
 
 
 def _request(

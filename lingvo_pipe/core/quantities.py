@@ -7,17 +7,17 @@ def bytes_text(num_bytes: float) -> str:
     """Returns bytes with their unit, three digits: MiB below a tenth of a GiB."""
     for name, unit in _UNITS.items():
         if num_bytes >= unit / 10:
-            return f"{_digits(num_bytes / unit, 3)} {name}"
+            return f"{number_text(num_bytes / unit, 3)} {name}"
     return f"{num_bytes:.0f} bytes"
 
 
 def seconds_text(seconds: float) -> str:
     """Returns seconds with their unit, four digits: ms below one second."""
     if seconds >= 1:
-        return f"{_digits(seconds, 4)} s"
-    return f"{_digits(seconds * 1e3, 4)} ms"
+        return f"{number_text(seconds, 4)} s"
+    return f"{number_text(seconds * 1e3, 4)} ms"
 
 
-def _digits(value: float, number: int) -> str:
+def number_text(value: float, number: int) -> str:
     """Returns a value with this number of digits, or all before the decimal point."""
     return f"{value:,.0f}" if value >= 10 ** (number - 1) else f"{value:.{number}g}"

@@ -12,9 +12,9 @@ import pytest
 NAMES = {
     "lingvo_pipe": """
         BaseLayer BaseTask ForwardContext InstantiableParams NestedMap OptimizerParams
-        Params PipeliningLayer Run ScheduleParams SingleTaskModelParams TrainedModel
-        WeightInit WeightParams base_layer current_context evaluate gpipe
-        initialize_devices input keras layers load models py_utils register_model
+        Params PipeliningLayer Plan Run ScheduleParams SingleTaskModelParams
+        TrainedModel WeightInit WeightParams base_layer current_context evaluate gpipe
+        initialize_devices input keras layers load models plan py_utils register_model
         resolve_pipeline testing train tshape
     """,
     "lingvo_pipe.keras": "PipelinedModel deferred_variables",

@@ -11,7 +11,8 @@ import pytest
 
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.measured import measured_models
-from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
+from lingvo_pipe.planner.resources.device_model import MEASURED, DeviceModel
+from lingvo_pipe.planner.resources.known_devices import DEVICES, parse_devices
 from lingvo_pipe.planner.resources.resources import Constraints
 from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.tools.plan import planned_model
@@ -70,7 +71,7 @@ def test_a_model_that_does_not_fit_is_followed_by_the_next(
         override = f"task.pipeline.memory_limit : {limit}"
         return PlannedModel("lm.text.TransformerTiny", override)
 
-    devices = find_devices(2, MEASURED)
+    devices = find_devices(parse_devices(f"2x{MEASURED}"))
     constraints = Constraints(
         num_replicas=1,
         num_devices=1,
@@ -78,7 +79,7 @@ def test_a_model_that_does_not_fit_is_followed_by_the_next(
         schedule="1f1b",
         recompute="never",
     )
-    _, found = largest_that_fits(
+    found = largest_that_fits(
         "lm.text.TransformerTiny",
         register,
         lambda model: model.plan(devices, constraints),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import model_registry
+from lingvo_pipe.cli import runs
 from lingvo_pipe.tools.plan.plan import main
 from lingvo_pipe.tools.plan.planned_model import PlannedModel
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 TINY = "--model=lm.text.TransformerTiny"
 
@@ -24,7 +27,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
     out = capsys.readouterr().out
     title = out.partition("\n")[0]
     assert re.search(r"^lm\.text\.TransformerTiny: 6 .*\b32 .*\b2 TPUv3$", title)
-    assert re.search(r"^ *[\d.e-]+ m?s +[\d.]+% .* gpipe ", out, re.M)
+    assert re.search(r"^ *[\d.e-]+ m?s +[\d.,]+ +[\d.]+% .* gpipe ", out, re.M)
     assert re.search(r"^--devices=[12]$", out, re.M)
     match = re.search(r"^--model_params_override='(.*)'$", out, re.M)
     assert match is not None
@@ -45,6 +48,9 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
             r"'lm\.text\.TransformerTin'.*'lm\.text\.TransformerTiny'",
         ),
         ([TINY, "--devices=2xTPUv9"], "--devices.*'2xTPUv9'.*'TPUv"),
+        ([TINY, "--devices=2x8xT4"], r"--network_gbits: .*\bT4\b.*--network_gbits=25"),
+        ([TINY, "--devices=2xT4", "--network_gbits=9"], "--devices.*--network_gbits"),
+        ([TINY, "--devices=2xgpu.json"], "gpu.json: .*teraflops.* no file"),
         (
             [TINY, "--devices=2xTPUv3", "--num_stages=5"],
             r"--num_stages=5\b.*--num_stages \D*\b1\b.*\b2\b",
@@ -88,6 +94,7 @@ def test_problems_are_reported_in_a_line(
         ("--recompute=sometimes", r"--recompute\b.*'sometimes'"),
         ("--batch=0", r"--batch\b.*\b1\b.*'0'"),
         ("--batch=1.5", r"--batch\b.*\b1\b.*'1\.5'"),
+        ("--price=0", r"--price\b.*positive.*'0'"),
         ("--num_stage=2", "--num_stage=2"),
     ],
 )
@@ -113,6 +120,65 @@ def test_a_plan_changes_params_that_contradict_it(
         for name in ("micro_batch_size", "num_batch_shards")
     ]
     assert PlannedModel("ours").changes() == own
+
+
+CHEAP: dict[str, Any] = {"num_stages": 1, "num_micro_batches": 1}
+
+
+def _entries(text: str) -> list[str]:
+    """Returns lines, and changes of params, which may be in another order."""
+    return sorted(re.split(r"[;'\n] *", text))
+
+
+def test_from_python_it_is_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    steps: dict[str, Any] = {
+        "task.train.max_steps": 3600,
+        "task.train.learning_rate": 0.5,
+    }
+    tiny = TINY.removeprefix("--model=")
+    plan = runs.plan(tiny, "2x80GB@312TFLOPS", 32, 1.5, num_stages=1, **steps)
+    changes = "task.train.max_steps : 3600; task.train.learning_rate : 0.5"
+    flags = ["--batch=32", "--price=1.5", "--num_stages=1"]
+    override = f"--model_params_override={changes}"
+    assert main([TINY, "--devices=2x80GB@312TFLOPS", *flags, override]) == 0
+    shown = capsys.readouterr().out.strip()
+    assert _entries(str(plan)) == _entries(shown)
+    first, *_ = plan.rows
+    assert [row["step_seconds"] for row in plan.rows] == sorted(
+        row["step_seconds"] for row in plan.rows
+    )
+    assert first["num_stages"] == first["stages_per_device"] == 1
+    assert first["examples_per_second"] == 32 / first["step_seconds"]
+    hours = 1e6 / first["examples_per_second"] / 3600
+    assert first["price"] == pytest.approx(hours * 1.5 * 2)
+    prices = re.findall(r"^([\d.,e-]+) in ([\d.e-]+) hours for (.*)", shown, re.M)
+    assert [name.split()[0] for *_, name in prices] == ["1,000,000", "3,600"]
+    assert float(prices[0][0]) == pytest.approx(first["price"], rel=0.1)
+    assert float(prices[1][1]) == pytest.approx(first["step_seconds"], rel=0.01)
+
+
+def test_an_epochs_price_is_counted_where_its_examples_are_known() -> None:
+    plan = runs.plan("image.keras_digits.KerasDigits", "H100", price=2, **CHEAP)
+    assert re.search(r" hours for an epoch of [\d,]+ examples$", str(plan), re.M)
+    assert "1,000,000" not in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        ({"devices": "9x"}, {"path": "devices", "got": "9x"}),
+        ({"devices": "2x4xL4"}, {"path": "network_gbits", "got": None}),
+        ({"price": -1}, {"path": "price", "got": -1}),
+        ({"batch_size": 0}, {"path": "batch_size", "got": 0}),
+        ({"task.pipeline.schedule": "1f1b"}, {"path": "overrides"}),
+        ({"schedule": "1f1c"}, {}),
+    ],
+)
+def test_arguments_are_named(arguments: Any, fields: Any) -> None:
+    with fails(**fields):
+        runs.plan(**{"model": "lm.text.TransformerTiny", "devices": "L4", **arguments})
 
 
 def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

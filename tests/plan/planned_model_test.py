@@ -12,8 +12,8 @@ import model_registry
 from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.planner.costs.device_needs import min_bytes_by_cell
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.resources.known_devices import parse_devices
 from lingvo_pipe.planner.resources.resources import Constraints
-from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits
 from lingvo_pipe.tools.plan.plan import main
 from lingvo_pipe.tools.plan.planned_model import (
@@ -26,19 +26,18 @@ from tests.support.cases import exhaustive
 TINY = "lm.text.TransformerTiny"
 FAMILY = "lm.giant.L1"
 NAMES = ["lm.giant.L13", "lm.giant.L103", "lm.giant.L1663"]
-FOUND = SearchResult([], 0, [])
-DEVICES = find_devices(8, "TPUv3")
+DEVICES = find_devices(parse_devices("8xTPUv3"))
 CONSTRAINTS = Constraints(num_replicas=1, num_micro_batches=4, schedule="1f1b")
 ROWS = 2
 
 
-def up_to(most: int) -> Callable[[PlannedModel], SearchResult]:
+def up_to(most: int) -> Callable[[PlannedModel], PlannedModel]:
     """Returns a planner for which only models up to this many parameters fit."""
 
-    def plan(model: PlannedModel) -> SearchResult:
+    def plan(model: PlannedModel) -> PlannedModel:
         if model.num_parameters > most:
             raise NothingFits("too large")
-        return FOUND
+        return model
 
     return plan
 
@@ -47,8 +46,8 @@ def up_to(most: int) -> Callable[[PlannedModel], SearchResult]:
 def test_it_plans_the_largest_and_reports_larger_ones(index: int) -> None:
     most = PlannedModel(NAMES[index]).num_parameters
     lines: list[str] = []
-    model, found = largest_that_fits(FAMILY, PlannedModel, up_to(most), lines.append)
-    assert (model.name, found) == (NAMES[index], FOUND)
+    model = largest_that_fits(FAMILY, PlannedModel, up_to(most), lines.append)
+    assert model.name == NAMES[index]
     tried = [line.split(",")[0] for line in lines[::2]]
     assert tried == list(reversed(NAMES[index:]))
     assert set(lines[1::2]) == ({"  too large"} if index < 2 else set())
@@ -58,15 +57,16 @@ def test_models_have_the_users_changes() -> None:
     lines: list[str] = []
 
     def changed(override: str) -> PlannedModel:
-        model, _ = largest_that_fits(
+        return largest_that_fits(
             "lm.giant.L3",
             lambda name: PlannedModel(name, override),
             up_to(10**9),
             lines.append,
         )
-        return model
 
-    title = changed("input.batch_size : 7").title(find_devices(2, "TPUv3"))
+    title = changed("input.batch_size : 7").title(
+        find_devices(parse_devices("2xTPUv3"))
+    )
     assert re.search(r"\b7 rows\b.*\b2 TPUv3$", title)
     with pytest.raises(AttributeError, match="'inputt'.*'input'"):
         changed("inputt : 1")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
-from lingvo_pipe.planner.resources.device_model import DEVICES
+from lingvo_pipe.planner.resources.known_devices import DEVICES
 from tests.support.cases import exhaustive
 from tools.published.memory_tables import (
     TRANSFORMERS,

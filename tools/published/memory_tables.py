@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.core.tables import markdown_header, markdown_row
-from lingvo_pipe.planner.resources.device_model import DEVICES
+from lingvo_pipe.planner.resources.known_devices import DEVICES
 from tools.published.paper_models import PaperModel, paper_model
 
 _GIB = 2**30

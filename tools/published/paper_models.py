@@ -10,7 +10,8 @@ from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, costs_by_rows
 from lingvo_pipe.planner.resources.candidate import Candidate
-from lingvo_pipe.planner.resources.device_model import DEVICES, DeviceModel
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.known_devices import DEVICES
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 from params.image.imagenet import AmoebaNetD
 from params.lm.giant import GiantTransformer

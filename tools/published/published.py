@@ -21,7 +21,7 @@ with importing_tensorflow():
     from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
     from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
     from lingvo_pipe.planner.costs.flops_time_model import flops_time
-    from lingvo_pipe.planner.resources.device_model import DEVICES
+    from lingvo_pipe.planner.resources.known_devices import DEVICES
     from lingvo_pipe.planner.search.candidate_evaluation import step_costs
     from tools.published.memory_tables import (
         AMOEBANETS,

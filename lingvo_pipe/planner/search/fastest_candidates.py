@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from lingvo_pipe.core.activity import set_detail
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
 from lingvo_pipe.planner.costs.model_costs import Models
@@ -42,7 +43,8 @@ def search(
         overhead = device.operation_seconds
         bound = step_time_lower_bound(candidate, seconds, overhead, costs.left_out)
         bounds.append((bound, candidate))
-    for bound, candidate in sorted(bounds, key=lambda pair: pair[0]):
+    for i, (bound, candidate) in enumerate(sorted(bounds, key=lambda pair: pair[0])):
+        set_detail(f"way {i + 1:,} of {len(bounds):,}")
         best = fastest.get(candidate.variant)
         if best is not None and bound >= best.step_seconds:
             num_slower += 1

@@ -19,7 +19,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.planner.costs.device_needs import min_bytes_by_cell
 from lingvo_pipe.planner.costs.model_costs import Models
-from lingvo_pipe.planner.resources.device_model import DEVICES
+from lingvo_pipe.planner.resources.known_devices import DEVICES
 from lingvo_pipe.planner.resources.resources import (
     Constraints,
     Resources,

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from statistics import fmean
 
-from lingvo_pipe.core.quantities import bytes_text, seconds_text
+from lingvo_pipe.core.quantities import bytes_text, number_text, seconds_text
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.bubble import split_time
@@ -19,10 +19,10 @@ from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 
 _HEADER = (
-    *("step", "idle", "needs", "R", "K", "V", "M"),
+    *("step", "examples/s", "idle", "needs", "R", "K", "V", "M"),
     *("schedule", "recompute", "slower mostly by"),
 )
-_NUM_NUMBERS, _VARIANT = 7, (7, 8)  # Columns.
+_NUM_NUMBERS, _VARIANT = 8, (8, 9)  # Columns.
 _MAX_OVERSIZED = 3
 
 
@@ -37,7 +37,10 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
     oversized = found.oversized
     too_large = f"{len(oversized):,} evaluated ones do not fit, such as:"
     lines = [
-        *text_table([_HEADER, *_rows(found.fastest)], right=range(_NUM_NUMBERS)),
+        *text_table(
+            [_HEADER, *_rows(found.fastest, resources.batch_size)],
+            right=range(_NUM_NUMBERS),
+        ),
         "",
         "The rows are the fastest for each schedule and recomputation. A device needs",
         f"this much of its {bytes_text(usable)}. R replicas of K devices with V stages",
@@ -114,12 +117,13 @@ def needed_text(oversized: OversizedCandidate) -> str:
     return f"{bound}{bytes_text(oversized.needed_bytes)}"
 
 
-def _rows(fastest: Sequence[Evaluation]) -> list[list[str]]:
+def _rows(fastest: Sequence[Evaluation], batch_size: int) -> list[list[str]]:
     """Returns the table's rows. Variants with the same numbers share one."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for variant in fastest:
         row = [
             seconds_text(variant.step_seconds),
+            number_text(batch_size / variant.step_seconds, 4),
             f"{variant.timeline.bubble_fraction:.1%}",
             bytes_text(max(variant.bytes_by_device)),
             *map(str, dataclasses.astuple(variant.candidate)),

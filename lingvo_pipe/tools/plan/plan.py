@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -21,14 +22,11 @@ from pathlib import Path
 import model_registry
 from lingvo_pipe.core.error_text import user_message
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-from lingvo_pipe.pipeline.simulation.draw import draw_timelines
 from lingvo_pipe.planner.resources.candidate import SCHEDULES
-from lingvo_pipe.planner.resources.device_model import parse_devices
+from lingvo_pipe.planner.resources.known_devices import parse_devices
 from lingvo_pipe.planner.resources.resources import Constraints
-from lingvo_pipe.planner.search.plan_report import report
 from lingvo_pipe.tools.programs import check_writable, flag_parser
 
 # The flag for each attribute of Constraints.
@@ -51,8 +49,7 @@ def main(arguments: Sequence[str]) -> int:
                 from lingvo_pipe.cli.inspect_jobs import list_models
             print("\n".join(list_models(options.model_imports)))
         else:
-            with collected_seldom():
-                _plan(options)
+            _plan(options)
     except Exception as error:
         line = str(error) if isinstance(error, ValueError) else user_message(error)
         if line is None:
@@ -64,55 +61,36 @@ def main(arguments: Sequence[str]) -> int:
 
 def _plan(options: argparse.Namespace) -> None:
     image = None if options.picture is None else _image_path(options.picture)
-    request, network = parse_devices(options.devices), options.network_gbits
-    if network is not None and request.devices_per_host is None:
-        raise UserValueError(
-            path="--devices",
-            expected="several hosts for --network_gbits, such as 2x8xV100",
-            got=options.devices,
-        )
+    request = parse_devices(options.devices, options.network_gbits)
     with importing_tensorflow():
+        from lingvo_pipe.tools.plan.model_plan import Plan
         from lingvo_pipe.tools.plan.planned_model import (
             PlannedModel,
             find_devices,
             largest_that_fits,
         )
-    devices = find_devices(*request, network)
+    devices = find_devices(request)
     model_registry.ImportModels(options.model_imports)
     values = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
     constraints = Constraints(**values, names=_FLAGS)
-    override = options.model_params_override
-    make = functools.partial(PlannedModel, override=override, batch_size=options.batch)
-    if options.largest is None:
-        model = make(options.model)
-        print(model.title(devices), end="\n\n", flush=True)
+
+    def register(name: str) -> PlannedModel:
+        return PlannedModel(name, options.model_params_override, options.batch)
+
+    def planned(model: PlannedModel) -> Plan:
         if devices.names:
             print("timing cells may take minutes", file=sys.stderr)
-        result = model.plan(devices, constraints)
+        return Plan(model, devices, constraints, options.price)
+
+    if options.largest is None:
+        plan = planned(register(options.model))
     else:
-        model, result = largest_that_fits(
-            options.largest,
-            make,
-            lambda member: member.plan(devices, constraints),
-            lambda line: print(line, flush=True),
-        )
-        print(f"\n{model.title(devices)}\n")
-    batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
-    changes = [*_entries_except(model.changes(), override), batch, *model.changes()]
-    print(report(result, model.resources(devices), "; ".join(filter(None, changes))))
+        log = functools.partial(print, flush=True)
+        plan = largest_that_fits(options.largest, register, planned, log)
+        print()
+    print(plan)
     if image is not None:
-        best = result.fastest[0]
-        num_replicas = best.candidate.num_replicas
-        which = f", of one of {num_replicas} replicas" if num_replicas > 1 else ""
-        draw_timelines({f"{best.candidate}{which}": best.timeline}, image)
-        print(f"\nThe timeline of a step{which}, without the update, is {image}.")
-
-
-def _entries_except(changes: Sequence[str], override: str) -> list[str]:
-    """Returns the entries of an override except the changed params."""
-    changed = {change.split()[0] for change in changes}
-    entries = (entry.strip() for entry in override.split(";"))
-    return [x for x in entries if x and x.split()[0].rstrip(":") not in changed]
+        print(f"\n{plan.draw(image)}")
 
 
 def _image_path(text: str) -> Path:
@@ -137,6 +115,20 @@ def at_least_one(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
 
 
+def positive(text: str) -> float:
+    """Returns the value of a flag that must be a positive number.
+
+    Raises:
+        argparse.ArgumentTypeError: if the text is something else.
+    """
+    try:
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+
+
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = flag_parser("lingvo_pipe plan", __doc__)
     add = parser.add_argument
@@ -150,7 +142,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add("--model_imports", action="append", default=[], help="packages that register")
     add("--model_params_override", default="", help="changes, as in the trainer")
-    add("--devices", help="number and kind of devices: 8xTPUv3, 2x8xV100 on 2 hosts")
+    add(
+        "--devices",
+        help="number and kind of devices: 8xTPUv3, 2x8xV100 on 2 hosts, "
+        "8x80GB@312TFLOPS, 8xdevice.json",
+    )
+    add("--price", type=positive, help="money for a device and an hour")
     add(
         "--network_gbits",
         type=at_least_one,

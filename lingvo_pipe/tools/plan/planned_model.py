@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import model_registry
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -14,7 +17,8 @@ from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
 from lingvo_pipe.planner.measured.measured_models import plan_measured
 from lingvo_pipe.planner.measured.stored_calibration import machine_device
-from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.known_devices import DeviceRequest
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits, plan
@@ -28,6 +32,9 @@ _PLANNED = (
 )
 
 
+_Plan = TypeVar("_Plan")
+
+
 @dataclasses.dataclass(frozen=True)
 class Devices:
     """A number of devices of one kind, with names if they are of this machine."""
@@ -37,55 +44,62 @@ class Devices:
     names: Sequence[str] = ()
 
 
-def find_devices(
-    number: int,
-    kind: str,
-    devices_per_host: int | None = None,
-    network_gbits: float | None = None,
-) -> Devices:
-    """Returns devices. Initializes and calibrates them if they are this machine's.
-
-    Others are on one host if `devices_per_host` is None, else as in
-    `DeviceModel.on_hosts`.
+def find_devices(request: DeviceRequest) -> Devices:
+    """Returns these devices. Initializes and calibrates this machine's.
 
     Raises:
-        ValueError: if this machine has fewer devices.
+        ValueError: if this machine has fewer.
     """
-    if kind != MEASURED:
-        device = DEVICES[kind]
-        if devices_per_host is not None:
-            device = device.on_hosts(devices_per_host, network_gbits)
-        return Devices(device, number)
-    names = initialize_devices(number)
-    return Devices(machine_device(names), number, names)
+    if request.kind is not None:
+        return Devices(request.kind, request.number)
+    names = initialize_devices(request.number)
+    return Devices(machine_device(names), request.number, names)
 
 
 class PlannedModel:
     """A registered model with the user's changes and, if given, batch size.
+
+    Args:
+        name: its registered name.
+        override: params to change, separated by `;`.
+        batch_size: rows of a mini-batch; if None, the model's own.
+        changes: more values of params by their paths.
 
     Raises:
         ValueError: if a change is invalid, or changes a planned param.
         LookupError: if there is no such model.
     """
 
-    def __init__(self, name: str, override: str = "", batch_size: int | None = None):
-        changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", override)
+    def __init__(
+        self,
+        name: str,
+        override: str = "",
+        batch_size: int | None = None,
+        changes: Mapping[str, Any] = types.MappingProxyType({}),
+    ):
+        paths = "; ".join([override, *changes])
+        changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", paths)
         if planned := [f"task.pipeline.{name}" for name in changed if name in _PLANNED]:
             raise UserValueError(
-                path="--model_params_override",
+                path="--model_params_override" if override else "overrides",
                 expected="no params that are planned",
                 got=Words(", ".join(planned)),
-                hint="--num_replicas, --num_stages, --num_micro_batches, --schedule "
-                "and --recompute set some of them.",
+                hint="num_replicas, num_stages, num_micro_batches, schedule and "
+                "recompute set some of them.",
             )
         params = model_registry.GetParams(name, "Train")
-        params.FromText(override, separator=";")
+        params.FromText(override, separator=";").Set(**changes)
         self.name, self._task = name, params.task
+        self._entries = [entry.strip() for entry in override.split(";")]
+        lines = params.ToText().splitlines() if changes else []
+        self._entries += [x for x in lines if x.partition(" : ")[0] in changes]
+        self._own_batch_size = batch_size
         self._own_slices = params.task.pipeline.slices
         if is_auto(self._own_slices):  # Plans have slices where needed.
             self._task.pipeline.slices = None
         self._slices = self._task.pipeline.slices
-        self._batch_spec = params.input.Instantiate().element_spec
+        self._input = params.input.Instantiate()
+        self._batch_spec = self._input.element_spec
         self._batch_size = batch_size or params.input.batch_size
 
     @property
@@ -128,6 +142,28 @@ class PlannedModel:
             f"{self.name}: {self._tracer.num_cells:,} cells, {self.num_parameters:,} "
             f"parameters, {resources.batch_size:,} rows a step, on {resources}"
         )
+
+    @property
+    def max_steps(self) -> int | None:
+        """Number of steps of a run."""
+        return self._task.train.max_steps
+
+    @property
+    def num_examples(self) -> int | None:
+        """Number of training examples, or None if the input does not know it."""
+        with contextlib.suppress(OSError, ValueError):
+            return getattr(self._input, "num_examples", None)
+        return None
+
+    def all_changes(self) -> str:
+        """Returns the user's and the plan's changes, separated by `;`."""
+        own = self.changes()
+        changed = {change.split()[0] for change in own}
+        entries = filter(None, self._entries)
+        kept = [x for x in entries if x.split()[0].rstrip(":") not in changed]
+        size = self._own_batch_size
+        batch = [] if size is None else [f"input.batch_size : {size}"]
+        return "; ".join([*kept, *batch, *own])
 
     def changes(self) -> list[str]:
         """Returns changes of the model's own params that a plan requires."""
@@ -180,10 +216,10 @@ def models_with_prefix(prefix: str, flag: str, hint: str) -> list[str]:
 def largest_that_fits(
     family: str,
     register: Callable[[str], PlannedModel],
-    plan: Callable[[PlannedModel], SearchResult],
+    plan: Callable[[PlannedModel], _Plan],
     log: Callable[[str], None],
-) -> tuple[PlannedModel, SearchResult]:
-    """Plans a family's models, the largest first, until one fits.
+) -> _Plan:
+    """Plans a family's models, the largest first, until one fits, and returns its plan.
 
     Args:
         family: prefix of the models' names.
@@ -202,7 +238,7 @@ def largest_that_fits(
     for model in sorted(map(register, names), key=lambda x: -x.num_parameters):
         log(f"{model.name}, {model.num_parameters:,} parameters:")
         try:
-            return model, plan(model)
+            return plan(model)
         except NothingFits as error:
             log(f"  {error}")
         except ValueError as error:

@@ -14,7 +14,8 @@ from lingvo_pipe.planner.measured.calibration import (
     calibrated_device,
     knows_memory,
 )
-from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
+from lingvo_pipe.planner.resources.device_model import MEASURED, DeviceModel
+from lingvo_pipe.planner.resources.known_devices import DEVICES
 
 
 def calibrated(number: int) -> DeviceModel:

@@ -10,7 +10,7 @@ import pytest
 
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.planner.costs.model_costs import Models
-from lingvo_pipe.planner.resources.device_model import DEVICES
+from lingvo_pipe.planner.resources.known_devices import DEVICES
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
 from lingvo_pipe.planner.search import fitting_plan
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits, plan
@@ -229,7 +229,7 @@ def test_tpus_get_no_replicas() -> None:
     with pytest.raises(ValueError, match=words) as error:
         plan(models(), tpus, Constraints(num_replicas=2))
     assert not isinstance(error.value, NothingFits)
-    gpus = Resources(DEVICES["A100"], 4, BATCH_SIZE)
+    gpus = Resources(DEVICES["A100-40GB"], 4, BATCH_SIZE)
     assert plan(models(), gpus, Constraints(num_replicas=2)).fastest
 
 

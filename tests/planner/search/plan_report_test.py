@@ -40,18 +40,21 @@ def found(constraints: Constraints, device: DeviceModel = DEVICE) -> SearchResul
 def test_it_shows_a_row_for_each_variant_the_fastest_first() -> None:
     result = found(Constraints(num_devices=2))
     header, *rows = report(result, THERE).split("\n\n")[0].split("\n")
-    assert header.split()[:3] == ["step", "idle", "needs"]
+    assert header.split()[:4] == ["step", "examples/s", "idle", "needs"]
     assert len(rows) == len(result.fastest) > 4
     for row, each in zip(rows, result.fastest, strict=True):
         c = each.candidate
         words = row.split()
         seconds = float(words[0]) * {"s": 1, "ms": 1e-3}[words[1]]
         assert seconds == pytest.approx(each.step_seconds, rel=1e-3)
-        assert " ".join(words[3:5]) == bytes_text(max(each.bytes_by_device))
+        assert float(words[2].replace(",", "")) == pytest.approx(
+            BATCH_SIZE / each.step_seconds, rel=1e-3
+        )
+        assert " ".join(words[4:6]) == bytes_text(max(each.bytes_by_device))
         shape = [c.num_replicas, c.num_devices, c.stages_per_device]
-        assert words[5:9] == [*map(str, shape), str(c.num_micro_batches)]
-        assert words[9:11] == [c.schedule, c.recompute]
-        assert (len(words) == 11) == (each is result.fastest[0])
+        assert words[6:10] == [*map(str, shape), str(c.num_micro_batches)]
+        assert words[10:12] == [c.schedule, c.recompute]
+        assert (len(words) == 12) == (each is result.fastest[0])
 
 
 def test_schedules_with_the_same_numbers_share_a_row() -> None:

@@ -1,0 +1,116 @@
+"""A model's plan: the fastest ways to run it, as a table, rows or a picture."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from lingvo_pipe.core.activity import activity
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.garbage import collected_seldom
+from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+from lingvo_pipe.planner.resources.resources import Constraints
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
+from lingvo_pipe.planner.search.plan_report import report
+from lingvo_pipe.tools.plan.planned_model import Devices, PlannedModel
+
+_MILLION, _HOUR = 1_000_000, 3600
+
+
+class Plan:
+    """The fastest ways to run a model. Its text is what `lingvo_pipe plan` prints.
+
+    Args:
+        model: the model.
+        devices: the devices.
+        constraints: values to use.
+        price: money for a device and an hour, if known.
+
+    Raises:
+        ValueError: if nothing fits, or an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        model: PlannedModel,
+        devices: Devices,
+        constraints: Constraints,
+        price: float | None = None,
+    ) -> None:
+        if price is not None and not 0 < price < math.inf:
+            raise UserValueError(path="price", expected="a positive number", got=price)
+        self._model, self._price = model, price
+        is_shown = sys.stderr.isatty()
+        with (
+            collected_seldom(),
+            activity("planning") if is_shown else contextlib.nullcontext(),
+        ):
+            self._result = model.plan(devices, constraints)
+        self._title, self._resources = model.title(devices), model.resources(devices)
+
+    def __str__(self) -> str:
+        text = report(self._result, self._resources, self._model.all_changes())
+        return "\n\n".join(filter(None, [self._title, self._prices(), text]))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The fastest way for each schedule and recomputation, the fastest first.
+
+        `bytes` are of the device that needs most, and `price` is of a million examples.
+        """
+        return list(map(self._row, self._result.fastest))
+
+    def draw(self, path: Path) -> str:
+        """Draws the timeline of a step of the first, and returns its description."""
+        best = self._result.fastest[0]
+        number = best.candidate.num_replicas
+        which = f", of one of {number} replicas" if number > 1 else ""
+        draw_timelines({f"{best.candidate}{which}": best.timeline}, path)
+        return f"The timeline of a step{which}, without the update, is {path}."
+
+    def _row(self, way: Evaluation) -> dict[str, Any]:
+        row = {
+            "step_seconds": way.step_seconds,
+            "examples_per_second": self._resources.batch_size / way.step_seconds,
+            "idle_fraction": way.timeline.bubble_fraction,
+            "bytes": max(way.bytes_by_device),
+            "num_devices": way.candidate.total_devices,
+            "num_stages": way.candidate.num_stages,
+            **way.candidate.params(way.boundaries),
+        }
+        if self._price is not None:
+            row["price"] = _MILLION / row["examples_per_second"] * self._price_of_second
+        return row
+
+    @property
+    def _price_of_second(self) -> float:
+        return (self._price or 0) * self._resources.num_devices / _HOUR
+
+    def _prices(self) -> str:
+        """Returns a sentence with the prices of the first way, or ""."""
+        if self._price is None:
+            return ""
+        speed = self.rows[0]["examples_per_second"]
+        number, steps = self._model.num_examples, self._model.max_steps
+        counts = {f"{_MILLION:,} examples": _MILLION}
+        if number:
+            counts = {f"an epoch of {number:,} examples": number}
+        if steps:
+            in_all = steps * self._resources.batch_size
+            counts[f"{steps:,} steps (task.train.max_steps)"] = in_all
+        rented = f"{self._resources.num_devices} devices at {self._price:g} an hour"
+        lines = [f"On {rented} each, the first costs:"]
+        for name, n in counts.items():
+            cost, hours = _money(n / speed * self._price_of_second), n / speed / _HOUR
+            lines.append(f"{cost} in {hours:,.3g} hours for {name}")
+        return "\n".join(lines)
+
+
+def _money(amount: float) -> str:
+    return f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.2g}"

@@ -1,0 +1,123 @@
+"""Devices and their kinds, as users write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.planner.resources.known_devices import (
+    DEVICES,
+    DeviceRequest,
+    parse_devices,
+)
+from tests.support.errors import fails
+
+FIELDS = {
+    "name": "X1",
+    "memory": 80,
+    "teraflops": {"float32": 156, "bfloat16": 312},
+    "memory_bandwidth": 2000,
+    "link_bandwidth": 300,
+}
+
+
+def test_devices_are_a_number_of_a_kind() -> None:
+    assert parse_devices("8xtpuv3") == DeviceRequest(8, DEVICES["TPUv3"])
+    assert parse_devices(" H200 ") == DeviceRequest(1, DEVICES["H200"])
+    assert parse_devices("8xA100").kind == DEVICES["A100-40GB"]
+    for name, kind in DEVICES.items():
+        assert parse_devices(f"12x{name}") == DeviceRequest(12, kind)
+        on_hosts = DeviceRequest(12, kind.on_hosts(4, 100))
+        assert parse_devices(f"3x4x{name}", 100) == on_hosts
+    assert parse_devices("2xmeasured") == DeviceRequest(2, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0xTPUv3", "8 TPUv3", "", "x8", "8x", "0x8xA100", "2x8xmeasured", "8xTPUv7"],
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with fails(path="--devices", got=text) as error:
+        parse_devices(text)
+    assert all(name in error.value.hint for name in DEVICES)
+    assert ("mean 'TPUv" in error.value.hint) == (text in ("8 TPUv3", "8xTPUv7"))
+
+
+def test_figures_are_plausible() -> None:
+    """16 bits are faster than 32, and a link is slower than the memory."""
+    for device in DEVICES.values():
+        assert 0 < device.usable_bytes < device.memory
+        single, half = device.flops.values()
+        assert 1e12 < single <= half < 1e16
+        assert device.link_bandwidth < device.memory_bandwidth < 1e13
+
+
+def test_an_unknown_dtype_is_refused() -> None:
+    expected = "float32 or bfloat16 on A100-40GB"
+    with fails(path="fprop_dtype", expected=expected, got="float64"):
+        DEVICES["A100-40GB"].speed("float64")
+
+
+def test_any_device_is_given_by_memory_and_speed() -> None:
+    number, kind = parse_devices("2x8x80gb@312.5TFLOPS", 25)
+    assert kind is not None
+    assert kind.hosts is not None
+    sizes = number, kind.memory, kind.hosts.devices_per_host
+    assert sizes == (16, 80 * 10**9, 8)
+    assert set(kind.flops.values()) == {312.5e12}
+    assert kind.link_bandwidth <= min(x.link_bandwidth for x in DEVICES.values())
+    for name in ("1GB@312TFLOPS", "80GB@0TFLOPS"):
+        with fails(path="--devices", got=name):
+            parse_devices(f"8x{name}")
+
+
+def _written(folder: Path, content: Any) -> str:
+    path = folder / "device.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_a_device_may_be_in_a_file(tmp_path: Path) -> None:
+    kind = parse_devices(f"8x{_written(tmp_path, {**FIELDS, 'efficiency': 0.5})}").kind
+    assert kind is not None
+    assert (kind.name, kind.memory, kind.link_bandwidth) == ("X1", 80e9, 300e9)
+    assert kind.speed("bfloat16") == 156e12
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", ""),
+        ("memory", "80"),
+        ("memory", 1),
+        ("teraflops", {}),
+        ("teraflops", {"float8": 1}),
+        ("teraflops", {"float32": 0}),
+        ("memory_bandwidth", True),
+        ("link_bandwidth", float("nan")),
+        ("efficiency", 40),
+        ("memmory", 80),
+    ],
+)
+def test_a_files_wrong_field_is_named(tmp_path: Path, field: str, value: Any) -> None:
+    path = _written(tmp_path, {**FIELDS, field: value})
+    with fails(path=f"{path}: {field}") as error:
+        parse_devices(f"8x{path}")
+    assert error.value.expected
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = _written(tmp_path, "{")
+    with fails(path=path):
+        parse_devices(path)
+    path = _written(tmp_path, {k: v for k, v in FIELDS.items() if k != "memory"})
+    with fails(path=f"{path}: memory", got="nothing"):
+        parse_devices(path)
+    with fails(path=(missing := f"{path}.json"), got="no file"):
+        parse_devices(missing)
+    (tmp_path / "link.json").symlink_to(path)
+    with fails(path=str(tmp_path / "link.json")):
+        parse_devices(str(tmp_path / "link.json"))
