@@ -215,6 +215,7 @@ def command_line(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_planned(tmp_path: Path, command_line: CommandLine) -> None:
     flags = [PLANNED, "--logdir=run", "--devices=2"]
     output, _ = command_line.train(*flags, "--max_steps=2")

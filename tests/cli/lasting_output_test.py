@@ -54,6 +54,7 @@ def test_lines_continue_where_a_reader_is(keeps_errors: bool) -> None:
         assert errors == "err 1\n" + 2 * "out 2\nerr 2\n"
 
 
+@pytest.mark.exhaustive
 def test_training_without_readers_goes_on(tmp_path: Path) -> None:
     write_small_model(tmp_path)
     flags = [SMALL, "--logdir=run"]

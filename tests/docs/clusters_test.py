@@ -121,6 +121,7 @@ def laptop(shell: Shell) -> dict[str, bytes]:
     return shell.variables("laptop")
 
 
+@pytest.mark.exhaustive
 def test_a_laptop_has_a_cluster(laptop: dict[str, bytes]) -> None:
     assert laptop
 

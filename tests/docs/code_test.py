@@ -112,6 +112,7 @@ def test_the_notebook_learns(tmp_path: Path) -> None:
     _run(tmp_path, "\n".join([without_window, *code, "assert test['accuracy'] > 0.8"]))
 
 
+@pytest.mark.exhaustive
 def test_runs_from_python(tmp_path: Path) -> None:
     ((_, code),) = python_blocks(page("runs"))
     few = code.replace("max_steps=100", "max_steps=1").replace("/tmp", str(tmp_path))

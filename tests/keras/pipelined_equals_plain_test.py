@@ -29,6 +29,7 @@ def _model(*middle: keras.Layer) -> keras.Model:
     return keras.Sequential([keras.Input((6,)), kernels[0], *middle, kernels[1]])
 
 
+@pytest.mark.exhaustive
 def test_dropout_is_the_same_with_weights_of_examples() -> None:
     data = [*_DATA, np.arange(16) / 16]
     assert_pipelined_equals_plain(
@@ -91,6 +92,7 @@ def test_differences_are_parts_of_the_largest_number(
     assert difference.relative == pytest.approx(relative)
 
 
+@pytest.mark.exhaustive
 def test_names_may_have_another_number_of_digits() -> None:
     """Losses were compared in the order of their names: ..._10_loss, ..._9_loss."""
     numbers = iter(range(7, 100))

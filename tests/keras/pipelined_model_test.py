@@ -63,7 +63,7 @@ _LAYOUTS = [
 ]
 
 
-_FAST = [("mlp", 4, "zero_bubble", None), ("mlp", 2, "interleaved", "always")]
+_FAST = [("mlp", 2, "interleaved", "always")]
 
 
 def _layout_cases() -> list[Any]:

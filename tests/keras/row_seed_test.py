@@ -179,6 +179,7 @@ class _Up(layers.Layer):
         return self.dropout(joined, training=training)
 
 
+@pytest.mark.exhaustive
 def test_sizes_that_no_trial_fits() -> None:
     """Both images, of any size, were tried with the same one."""
     images = numbers(8, 8, 8, 1)

@@ -132,6 +132,7 @@ def test_it_is_exact_for_micro_batches(
     assert "mixes" not in caplog.text
 
 
+@pytest.mark.exhaustive
 def test_weights_may_be_used_in_another_way() -> None:
     assert_pipelined_equals_plain(
         _model,

@@ -137,6 +137,7 @@ def _peak(num_blocks: int, num_micro_batches: int, schedule: str) -> int:
     return max(layer.PeakBytes(inputs, targets, loss_fn))
 
 
+@pytest.mark.exhaustive
 def test_memory_grows_with_neither_devices_nor_micro_batches() -> None:
     assert len({_peak(k, m, "local") for k, m in [(2, 2), (3, 8)]}) == 1
     assert _peak(2, 2, "gpipe") < _peak(2, 8, "gpipe")

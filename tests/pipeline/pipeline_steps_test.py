@@ -112,6 +112,7 @@ def test_bytes_are_those_of_steps_one_by_one(
         assert bytes_of((result.metrics, raw_values(layer))) == want, options
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("num_steps", [exhaustive(1), 2, exhaustive(9)])
 def test_any_number_of_steps_of_one_micro_batch(num_steps: int) -> None:
     """Fewer than the steps that a block may be ahead, and more."""
@@ -161,6 +162,7 @@ def test_losses_of_layers_count_by_the_weight_of_their_own_step(
     assert bytes_of((result.metrics, raw_values(layer))) == want
 
 
+@pytest.mark.exhaustive
 def test_only_credits_cross_the_boundary_of_a_block_backward() -> None:
     """One credit per step, which waits for no pass; and activations forward."""
     layer = pipeline(cells(), [3, 7, 9], 4, schedule="local")

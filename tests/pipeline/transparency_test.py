@@ -53,6 +53,7 @@ FURTHER = [
     ((4, "amoebanet", 1), "except_last", "interleaved"),
     ((3, "transformer", 1), None, "recomputing.csv"),
     ((4, "transformer", 1), "always", "zero_bubble"),
+    ((2, "transformer", 2), SOME_CELLS, "zero_bubble"),
 ]
 
 
@@ -65,7 +66,7 @@ def _is_case(recompute: Any, schedule: str, **_: Any) -> bool:
 def _cases() -> Iterator[Any]:
     """Yields all cases, ordered by their stages."""
     factors: dict[str, Any] = {
-        "recompute": RECOMPUTED,
+        "recompute": [*POLICIES, None],
         "placement": FAST_PLACEMENTS,
         "schedule": ALL_SCHEDULES,
     }

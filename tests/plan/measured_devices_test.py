@@ -61,6 +61,7 @@ def test_times_are_the_measured_ones(
     assert device.endswith(":0")
 
 
+@pytest.mark.exhaustive
 def test_a_model_that_does_not_fit_is_followed_by_the_next(
     measured_on: set[str],
 ) -> None:

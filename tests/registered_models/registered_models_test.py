@@ -82,7 +82,7 @@ def test_params_of_each_data_set_survive_their_text(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", _first_of_each_module({"image.cifar"}, _WITH_LOCAL_LOSSES)
+    "name", _first_of_each_module({"image.cifar", "image.imagenet"}, _WITH_LOCAL_LOSSES)
 )
 def test_it_can_be_described(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)

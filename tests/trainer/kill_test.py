@@ -184,6 +184,7 @@ def said(runs: Runs) -> list[str]:
     return _train_through_a_stop(runs.command_line, runs.folder / "stopped")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", fast_cases(CAMPAIGNS, ["few"]))
 def test_a_killed_run_ends_like_an_undisturbed_one(runs: Runs, name: str) -> None:
     kills = runs.kills(name)

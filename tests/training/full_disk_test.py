@@ -18,7 +18,6 @@ import tensorflow as tf
 from lingvo_pipe.core.error_text import error_text
 from lingvo_pipe.training.checkpoint.checkpoint_files import read_newest
 from lingvo_pipe.training.run.metrics_log import read_metrics
-from tests.support.cases import exhaustive
 from tests.training.injected_faults import before_calls
 from tests.training.toy_run import (
     STEPS,
@@ -30,6 +29,7 @@ from tests.training.toy_run import (
     saved_bytes,
 )
 
+NUM_MOMENTS = 12
 DATA = Input(*map(batch, range(STEPS)))
 
 
@@ -99,13 +99,11 @@ def last_line_on_full_disk(number: int, moment: int, logdir: Path) -> str:
     return logged[-1]
 
 
-@pytest.mark.parametrize("num_moments", [1, exhaustive(12)])
-def test_a_run_resumes_when_there_is_space_again(
-    tmp_path: Path, num_moments: int
-) -> None:
+@pytest.mark.exhaustive
+def test_a_run_resumes_when_there_is_space_again(tmp_path: Path) -> None:
     numbers = itertools.cycle([errno.ENOSPC, errno.EROFS, errno.EDQUOT])
     whole = tmp_path / "whole"
-    for moment, number in zip(_moments(whole, num_moments), numbers, strict=False):
+    for moment, number in zip(_moments(whole, NUM_MOMENTS), numbers, strict=False):
         logdir = tmp_path / str(moment)
         pattern = last_line_on_full_disk(number, moment, logdir)
         assert f"'{os.strerror(number)}'" in pattern, (moment, pattern)

@@ -125,6 +125,7 @@ def test_several_steps_in_a_graph_train_slices() -> None:
     _assert_near(_trained(p, SeveralSteps), _trained_whole(tied=False))
 
 
+@pytest.mark.exhaustive
 def test_a_run_resumes_with_other_slices_and_none(tmp_path: Path) -> None:
     trained = TrainStep(_params(SLICES).Instantiate())
     for i, slices in enumerate((OTHER_SLICES, None)):

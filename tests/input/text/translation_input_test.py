@@ -178,6 +178,7 @@ def test_training_resumes_exactly_from_a_position(folder, values):
         assert resumed.Place(step + 5) == places[step + 4]
 
 
+@pytest.mark.exhaustive
 def test_a_position_of_another_plan_is_ignored(folder):
     other = translation_input(folder, random_seed=5)
     next(iter(other.TrainBatches()))

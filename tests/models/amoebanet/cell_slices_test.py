@@ -80,6 +80,7 @@ def test_each_operation_may_be_a_slice() -> None:
     assert set().union(*parts) == set(AmoebaCell.Parts(p))
 
 
+@pytest.mark.exhaustive
 def test_auto_cuts_a_cell_whose_activations_do_not_fit() -> None:
     cell = AmoebaCell.Params().Set(num_filters=4, num_in=4, num_in_before=4)
     image = (2, 32, 32, 4)

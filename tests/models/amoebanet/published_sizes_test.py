@@ -115,7 +115,7 @@ def _sizes(genotype: str, cells: int, filters: int, image: int) -> list[LayerSiz
         exhaustive("B", 18, 512, 480, 298.8e9),
         ("B", 9, 62, 224, 555e6),  # published
         exhaustive("C", 18, 228, 331, 41.13e9),  # 41 published
-        ("C", 12, 44, 224, 535e6),  # published
+        exhaustive("C", 12, 44, 224, 535e6),  # published
         exhaustive("D", 18, 208, 224, 9.38e9),
         exhaustive("D", 18, 416, 224, 37.4e9),
         exhaustive("D", 18, 544, 224, 63.9e9),

@@ -21,7 +21,6 @@ from lingvo_pipe.pipeline.devices.listener_restriction import (
     filter_program,
 )
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
-from tests.support.cases import exhaustive
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
 HOSTS = ("127.0.0.2", "127.0.0.3")
@@ -39,7 +38,7 @@ RUNS = [
     for schedule, at_once in (("gpipe", False), ("1f1b", False), ("1f1b", True))
     for devices in (HERE, THERE, ["worker:1/cpu:0", "cpu:1"])
 ]
-FEW_RUNS = [(HERE, "gpipe", False), (["worker:0/cpu:0", "cpu:1"], "1f1b", True)]
+pytestmark = pytest.mark.exhaustive
 
 
 def _start(*arguments: str) -> subprocess.Popen[str]:
@@ -54,17 +53,16 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.fixture(scope="module", params=[FEW_RUNS, exhaustive(RUNS)], ids=len)
-def results(request: pytest.FixtureRequest) -> Iterator[tuple[list[str], list[str]]]:
+@pytest.fixture(scope="module")
+def results() -> Iterator[tuple[list[str], list[str]]]:
     """Yields hashes of all variables after each run, and the trainer's addresses."""
-    hosts = HOSTS if request.param is RUNS else HOSTS[:1]
-    *ports, own_port = unused_ports(len(hosts) + 1)
-    workers = tuple(f"{h}:{p}" for h, p in zip(hosts, ports, strict=True))
+    *ports, own_port = unused_ports(len(HOSTS) + 1)
+    workers = tuple(f"{h}:{p}" for h, p in zip(HOSTS, ports, strict=True))
     tasks = range(len(workers))
     processes = [_start("-c", SERVE.format(workers, task)) for task in tasks]
     try:
         script = Path(__file__).with_name("train_on_workers.py")
-        arguments = [workers, request.param, f"{OWN_HOST}:{own_port}"]
+        arguments = [workers, RUNS, f"{OWN_HOST}:{own_port}"]
         trainer = _start(str(script), *map(json.dumps, arguments))
         output, errors = trainer.communicate(timeout=120)
         assert trainer.returncode == 0, errors
@@ -79,7 +77,7 @@ def test_bytes_do_not_depend_on_the_stages_devices(
     results: tuple[list[str], list[str]],
 ) -> None:
     hashes, _ = results
-    assert len(hashes) in (len(FEW_RUNS), len(RUNS))
+    assert len(hashes) == len(RUNS)
     assert len(set(hashes)) == 1
 
 

@@ -119,6 +119,7 @@ def _open_worker() -> tuple[tf.distribute.Server, str]:
     return start_worker(cluster, 0)[0], f"127.0.0.1:{port}"
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_is_busy_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, address = _open_worker()
     monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)

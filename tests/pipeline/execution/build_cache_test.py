@@ -69,6 +69,7 @@ def test_many_objects_cause_one_warning_with_a_hint(
     assert message.endswith("Take fewer.")
 
 
+@pytest.mark.exhaustive
 def test_a_pipeline_and_its_prologue_warn_of_batches_of_many_shapes(
     warnings: pytest.LogCaptureFixture,
 ) -> None:

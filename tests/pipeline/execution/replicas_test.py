@@ -194,6 +194,7 @@ def test_each_replica_owns_its_share_of_each_stage() -> None:
         assert set(counts) == {6 // num_replicas}
 
 
+@pytest.mark.exhaustive
 def test_each_device_of_a_replica_needs_what_it_would_alone() -> None:
     def peaks(**pipeline: Any) -> list[int]:
         task = _step("transformer of 4", **pipeline).task

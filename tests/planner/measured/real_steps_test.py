@@ -165,6 +165,7 @@ def test_a_real_step_is_timed_with_its_update() -> None:
     assert min(found.contention[2:]) + 1 > 0
 
 
+@pytest.mark.exhaustive
 def test_a_step_needs_the_most_memory_of_some_in_a_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

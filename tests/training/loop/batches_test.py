@@ -53,6 +53,7 @@ def test_a_resumed_run_starts_at_its_input_position(
     assert set(data.starts) == {(3, "before 3")}
 
 
+@pytest.mark.exhaustive
 def test_a_position_changes_nothing_else_and_may_come_and_go(
     placed: Path, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_run_without_a_checkpoint_rolls_back_to_its_start(tmp_path: Path) -> N
     assert json.loads(file.read_text()) == [{"after_step": 0, "num_batches": 8}]
 
 
+@pytest.mark.exhaustive
 def test_too_many_spikes_end_the_run(tmp_path: Path) -> None:
     data = _with_spikes(7, 9, 10)
     task = _task(max_rollbacks=1, **SPIKING)

@@ -143,6 +143,7 @@ class Ended:
         return self._data.TrainBatches(start_step).take(0)
 
 
+@pytest.mark.exhaustive
 def test_a_started_run_does_not_need_its_source(tmp_path):
     source = tmp_path / "source"
     run(make_task(max_steps=1), DATA, source)

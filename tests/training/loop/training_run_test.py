@@ -138,6 +138,7 @@ def test_training_stops_without_improvement(impatient: Any, tmp_path: Path) -> N
     assert read_metrics(again) == records
 
 
+@pytest.mark.exhaustive
 def test_a_run_resumed_with_more_patience_equals_one_started_with_it(
     tmp_path: Path, impatient: Any
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_run_resumed_with_more_patience_equals_one_started_with_it(
     assert texts[0] == texts[1]
 
 
+@pytest.mark.exhaustive
 def test_a_best_metric_set_later_chooses_an_existing_checkpoint(
     tmp_path: Path,
 ) -> None:

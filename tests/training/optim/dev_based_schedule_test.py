@@ -65,6 +65,7 @@ def test_stages_that_update_by_themselves_follow_evaluations(tmp_path):
     assert rates(tmp_path) == pytest.approx([0.1, 0.1, 0.1, 0.1, 0.05, 0.05])
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_run_has_the_same_rates(tmp_path):
     """Also if it ended between two evaluations that are due, or was killed."""
     run(task(max_steps=3), DATA, tmp_path)

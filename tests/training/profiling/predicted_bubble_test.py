@@ -107,6 +107,7 @@ def test_uneven_stages_are_named_with_more_even_ones(
         assert f"{max(evener.shares):.0%}" in text
 
 
+@pytest.mark.exhaustive
 def test_a_run_logs_uneven_stages_at_its_start(tmp_path: Path) -> None:
     logged: list[str] = []
     run(

@@ -105,7 +105,9 @@ def begun(folder: Path) -> Path:
     return folder / "begun"
 
 
-@pytest.mark.parametrize(("step", "profiled"), [exhaustive(3, []), (4, []), (5, [5])])
+@pytest.mark.parametrize(
+    ("step", "profiled"), [exhaustive(3, []), exhaustive(4, []), (5, [5])]
+)
 def test_a_resumed_run_profiles_only_later_steps(
     begun: Path, tmp_path: Path, step: int, profiled: list[int]
 ) -> None:

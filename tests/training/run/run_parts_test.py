@@ -35,6 +35,7 @@ def test_each_start_is_a_part_and_one_without_steps_is_none(tmp_path: Path) -> N
     assert second.place.startswith("parameters: 32; stages: 2 (cpu:0, cpu:1)")
 
 
+@pytest.mark.exhaustive
 def test_a_resume_on_another_kind_of_device_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +52,7 @@ def test_a_resume_on_another_kind_of_device_is_a_line(
     assert [kind["threads"] for of_part in kinds for kind in of_part] == ["1"] * 3
 
 
+@pytest.mark.exhaustive
 def test_a_part_of_an_old_run_is_of_an_unknown_kind(tmp_path: Path) -> None:
     path = tmp_path / "parts.json"
     logged: list[str] = []

@@ -118,6 +118,7 @@ def test_a_pipeline_without_blocks_can_loop_too() -> None:
     assert _trained(SeveralSteps(params().Instantiate()), [BATCHES]) == expected
 
 
+@pytest.mark.exhaustive
 def test_a_stage_may_have_no_weights() -> None:
     """Its update has no results, and TensorFlow then returned an operation."""
     model = MODELS["without_weights"]
@@ -133,6 +134,7 @@ def test_a_stage_may_have_no_weights() -> None:
     assert _trained(SeveralSteps(params().Instantiate()), [batches]) == expected
 
 
+@pytest.mark.exhaustive
 def test_a_run_may_change_its_steps_per_loop(tmp_path: Path) -> None:
     """Reports, evaluations and checkpoints come at the same steps."""
 
@@ -161,6 +163,7 @@ def test_an_error_names_the_step_that_is_not_finite() -> None:
         list(loop.Steps([*BATCHES[:2], spoilt, *BATCHES[3:]]))
 
 
+@pytest.mark.exhaustive
 def test_a_run_rolls_back_from_a_spike_before_a_nan(tmp_path: Path) -> None:
     """Once the call ended the run before the spike was found."""
 
@@ -185,6 +188,7 @@ def test_a_run_rolls_back_from_a_spike_before_a_nan(tmp_path: Path) -> None:
     assert loop == one
 
 
+@pytest.mark.exhaustive
 def test_a_profile_shows_all_steps_of_a_call(tmp_path: Path) -> None:
     p = _run_params(max_steps=6, steps_per_loop=2)
     p.train.save_interval_steps = 100
@@ -203,6 +207,7 @@ def test_a_profile_shows_all_steps_of_a_call(tmp_path: Path) -> None:
     assert re.search("update +[0-9]", table)
 
 
+@pytest.mark.exhaustive
 def test_a_run_of_a_single_call_logs_that_it_is_not_profiled(tmp_path: Path) -> None:
     logged: list[str] = []
     p = _run_params(max_steps=5, steps_per_loop=5)

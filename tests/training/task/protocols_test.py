@@ -110,6 +110,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data: Input) -> Trained:
     return logdir, task, _train(logdir, task, data)
 
 
+@pytest.mark.exhaustive
 def test_images_are_in_the_events_after_each_evaluation(trained: Trained) -> None:
     logdir, task, _ = trained
     events = _events(logdir)
