@@ -38,7 +38,7 @@ _BY_NAME = {
         "//lingvo_pipe:trainer_library",
         "//lingvo_pipe/tools/doctor:examined",
         "//lingvo_pipe/tools/local_cluster:cluster",
-        "//lingvo_pipe/tools/plan:planned",
+        "//lingvo_pipe/tools/plan:command",
         "//lingvo_pipe/tools/port_check:checks",
     },
     "//tools/benchmarks": {_FRONT},
