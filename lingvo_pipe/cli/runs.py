@@ -10,8 +10,10 @@ The class of a model may be from anywhere, a notebook's cell too.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.cli.train_job import train_model
 from lingvo_pipe.cli.use_jobs import RunUse, evaluate_data_set
 from lingvo_pipe.core.checks import check_counts, is_integer
-from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.core.errors import UserError, UserTypeError
 from lingvo_pipe.pipeline.devices.device_names import checked_number, parse_devices
 from lingvo_pipe.planner.resources import known_devices
 from lingvo_pipe.planner.resources.resources import Constraints
@@ -31,6 +33,20 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.eval.run_weights import open_run
 from lingvo_pipe.training.report.html_report import write_report
 from lingvo_pipe.training.run.metrics_log import read_metrics
+
+_DASHES = re.compile(r"(?<![\w-])--(?=\w)")
+
+
+@contextlib.contextmanager
+def _naming_arguments() -> Iterator[None]:
+    """Lets errors name the trainer's flags as the arguments that they are here."""
+    try:
+        yield
+    except UserError as error:
+        fields = error.path, error.expected, error.hint
+        error.path, error.expected, error.hint = (_DASHES.sub("", x) for x in fields)
+        error.args = (_DASHES.sub("", str(error)),)
+        raise
 
 
 class Run:
@@ -49,6 +65,7 @@ class Run:
         ValueError: if there is no such run, or it is of another model.
     """
 
+    @_naming_arguments()
     def __init__(
         self,
         logdir: str | Path,
@@ -79,6 +96,7 @@ class Run:
         """
         return read_metrics(self.logdir)
 
+    @_naming_arguments()
     def load(self, checkpoint: str | None = None) -> TrainedModel:
         """Returns the trained model, as `lp.load` does."""
         return load(
@@ -97,6 +115,7 @@ class Run:
         return write_report(self._directory)
 
 
+@_naming_arguments()
 def train(
     model: str | type,
     logdir: str | Path,
@@ -142,6 +161,7 @@ def train(
     return Run(logdir, request.name, allow_foreign=allow_foreign)
 
 
+@_naming_arguments()
 def evaluate(
     model: str | type,
     logdir: str | Path,

@@ -59,8 +59,11 @@ def test_mistakes(tmp_path: Path) -> None:
         lp.train(Small, tmp_path, devices="0")
     with fails(UserTypeError, path="builtins.int"):
         lp.train(int, tmp_path)
-    with fails(path="--logdir", got=str(tmp_path)):
+    with fails(path="logdir", got=str(tmp_path)) as error:
         lp.Run(tmp_path)
+    assert "--" not in str(error.value)
+    with fails(path="profile_step", got=0):
+        lp.train(Small, tmp_path, profile_step=0)
 
 
 def test_an_interrupt_saves_the_run_and_returns(tmp_path: Path) -> None:
