@@ -18,7 +18,7 @@ from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.pipeline.execution.updating_in_place import updating_in_place
 from lingvo_pipe.schedule import BaseSchedule
-from lingvo_pipe.training.optim.learning_rate import (
+from lingvo_pipe.training.optim.rate_schedules import (
     Floor,
     InverseSquareRoot,
     LinearWarmup,

@@ -13,7 +13,7 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     ScheduleParams,
     make_optimizer,
 )
-from lingvo_pipe.training.optim.learning_rate import (
+from lingvo_pipe.training.optim.rate_schedules import (
     Floor,
     InverseSquareRoot,
     LinearWarmup,
