@@ -18,13 +18,13 @@ from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.pipeline.execution.updating_in_place import updating_in_place
 from lingvo_pipe.schedule import BaseSchedule
+from lingvo_pipe.training.optim.optimizers import Adafactor, RMSpropFromOnes
 from lingvo_pipe.training.optim.rate_schedules import (
     Floor,
     InverseSquareRoot,
     LinearWarmup,
     Scaled,
 )
-from lingvo_pipe.training.optim.optimizers import Adafactor, RMSpropFromOnes
 
 # Names of an optimizer's own variables begin with this.
 LEARNER_NAME = "learner"
