@@ -1,4 +1,4 @@
-"""What the page that compares says of lingvo_pipe is shown by tests that exist."""
+"""Each claim of the page that compares names a test that exists."""
 
 from __future__ import annotations
 

@@ -23,8 +23,6 @@ README = PAGES["README.md"]
 _BLOCK = re.compile(
     r"(?:`(my_models/\w+\.py)`[^\n]*:\n\n)?```python\n(.*?)```", re.DOTALL
 )
-
-
 _LINK = re.compile(r"\]\(([\w.#][^):]*)\)")
 
 

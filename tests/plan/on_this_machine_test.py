@@ -45,6 +45,7 @@ def test_the_page_states_the_errors_of_its_table() -> None:
         cells = [cell for row in rows for cell in row.split(" | ")[column].split(", ")]
         errors = [abs(float(cell)) for cell in cells]
         assert f"medians over {len(errors)} ways" in text
+        assert text.count(f" {median} % for ") == 1
         assert statistics.median(errors) == float(median)
         assert max(errors) == float(largest)
 
