@@ -16,7 +16,16 @@ from lingvo_pipe.input import prepare
 from lingvo_pipe.input.text import train_vocab
 from lingvo_pipe.tools import commands
 from lingvo_pipe.tools.plan import plan
-from tests.docs.pages import PAGES, README, ROOT, SOURCE_ROOT, trainer_commands
+from tests.docs.pages import (
+    PACKAGES,
+    PAGES,
+    README,
+    ROOT,
+    SOURCE_ROOT,
+    anchors,
+    relative_links,
+    trainer_commands,
+)
 
 # What a command is called by, and the program.
 OTHERS: dict[str, Callable[[list[str]], Any]] = {
@@ -84,10 +93,16 @@ def test_params_and_models_exist() -> None:
 
 
 @each_page
-def test_files_that_are_linked_exist(name: str) -> None:
-    folder = (SOURCE_ROOT / name).parent
-    links = re.findall(r"\]\(([\w.][^):#]*)\)", PAGES[name])
-    assert [link for link in links if not (folder / link).exists()] == []
+def test_links_hold(name: str) -> None:
+    """With their anchors; and those of the wheel's pages stay within the wheel."""
+    for path, anchor in relative_links(PAGES[name]):
+        target = ((SOURCE_ROOT / name).parent / path).resolve() if path else ROOT / name
+        assert target.exists(), path
+        if anchor:
+            assert anchor in anchors(target.read_text("utf-8")), anchor
+        if path and name.startswith("lingvo_pipe/"):
+            folder = target.relative_to(SOURCE_ROOT).parts[0]
+            assert folder in PACKAGES, path
 
 
 def test_the_readme_links_every_page() -> None:

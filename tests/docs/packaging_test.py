@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -11,12 +12,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from lingvo_pipe.tools.commands import COMMANDS
 from lingvo_pipe.version import VERSION
-from tests.docs.pages import SOURCE_ROOT
+from tests.docs.pages import PACKAGES, PAGES, README, SOURCE_ROOT, relative_links
 
-PACKAGES = ("lingvo_pipe", "model_registry", "params")
 OTHERS = ("LICENSE", "README.md", "pyproject.toml", "tests", "tools")
 _BUILD = "import setuptools.build_meta as b, sys; b.build_wheel(sys.argv[1])"
 
@@ -72,6 +74,66 @@ def test_its_commands_start(site: Path, tmp_path: Path, name: str) -> None:
     shown = result.stdout + result.stderr
     assert "Traceback" not in shown
     assert re.search("usage: lingvo_pipe|flags:|--help", shown), shown
+
+
+@pytest.mark.exhaustive
+def test_the_pages_and_what_they_link_are_in_it(site: Path) -> None:
+    names = [name for name in PAGES if name.startswith("lingvo_pipe/")]
+    assert "lingvo_pipe/docs/pipelines.md" in names
+    for name in names:
+        assert (site / name).read_text("utf-8") == PAGES[name]
+        for path, _ in relative_links(PAGES[name]):
+            assert (site / name).parent.joinpath(path).exists(), f"{name}: {path}"
+    for name in ("step.png", "first_run.ipynb"):
+        assert (site / "lingvo_pipe/docs" / name).exists()
+
+
+@pytest.mark.exhaustive
+def test_the_packages_that_it_needs_take_as_much_disk_as_the_readme_says(
+    site: Path,
+) -> None:
+    (metadata,) = site.glob("*.dist-info")
+    distribution: importlib.metadata.Distribution = importlib.metadata.Distribution.at(
+        metadata
+    )
+    needed, size = [distribution], 0
+    seen: set[str] = set()
+    while needed:
+        for text in needed.pop().requires or ():
+            requirement = Requirement(text)
+            marker, name = requirement.marker, canonicalize_name(requirement.name)
+            if name in seen or (marker and not marker.evaluate({"extra": ""})):
+                continue
+            seen.add(name)
+            needed.append(importlib.metadata.distribution(name))
+            files = {Path(str(x.locate())) for x in needed[-1].files or ()}
+            size += sum(x.stat().st_size for x in files if x.exists())
+    assert "tensorflow" in seen
+    (stated,) = re.findall(r"\b([\d.]+) GB of disk", README)
+    assert size / 1e9 == pytest.approx(float(stated), rel=0.1)
+
+
+def test_links_of_the_readme_become_absolute_for_a_package_index(
+    tmp_path: Path,
+) -> None:
+    """By the commands under "Publishing", which change no other file."""
+    (tmp_path / "README.md").write_text(README, encoding="utf-8")
+    _, _, section = PAGES["CONTRIBUTING.md"].partition("\n## Publishing\n")
+    commands = re.findall(r"^    (.*)$", section, re.MULTILINE)
+    assert len(commands) == 2
+    subprocess.run(["bash", "-ec", "\n".join(commands)], cwd=tmp_path, check=True)
+    text = (tmp_path / "README.md").read_text("utf-8")
+    assert relative_links(text) == []
+    address = r"\]\(https://github\.com/OWNER/NAME/(blob|raw)/HEAD/([^)#]*)[^)]*\)"
+    links = re.findall(address, text)
+    assert {path for _, path in links} == {path for path, _ in relative_links(README)}
+    assert all((kind == "raw") == path.endswith(".png") for kind, path in links)
+    assert (
+        text.replace("https://github.com/OWNER/NAME/blob/HEAD/", "").replace(
+            "https://github.com/OWNER/NAME/raw/HEAD/", ""
+        )
+        == README
+    )
 
 
 def test_the_version_is_one() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tools.plan_check import on_this_machine
 from tools.plan_check.measured_ways import Figures, ways
 
 FEW = ways([4])
+PAGE = Path(__file__).parents[2] / "lingvo_pipe/tools/plan/counting.md"
 
 
 def figures(rounds: list[list[tuple[float, float]]]) -> Figures:
@@ -28,6 +31,23 @@ def test_errors_are_medians_of_ratios_within_rounds() -> None:
     assert found.errors[:, 0] == pytest.approx(0)
     assert found.errors[:, 1] == pytest.approx(-0.2)
     assert found.drifts == pytest.approx(np.array([[1.0] * 6, [-0.5] * 6]))
+
+
+def test_the_page_states_the_errors_of_its_table() -> None:
+    text = PAGE.read_text("utf-8")
+    rows = re.findall(r"^\| (?:image|lm|mt)\.\S+ \| (.*) \|$", text, re.MULTILINE)
+    stated = re.search(
+        r"the time is (\S+) %, the largest (\S+) %; of memory (\S+) % and (\S+) %",
+        text,
+    )
+    assert stated is not None
+    for column, median, largest in ((2, *stated.group(1, 2)), (4, *stated.group(3, 4))):
+        cells = [cell for row in rows for cell in row.split(" | ")[column].split(", ")]
+        errors = [abs(float(cell)) for cell in cells]
+        assert f"medians over {len(errors)} ways" in text
+        assert text.count(f" {median} % for ") == 1
+        assert statistics.median(errors) == float(median)
+        assert max(errors) == float(largest)
 
 
 def test_the_choice_is_compared_with_the_fastest() -> None:
