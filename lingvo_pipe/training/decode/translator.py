@@ -59,7 +59,7 @@ class Translator:
         if not texts:
             return texts
         num_tokens = self._data.NumTokens(sentences)
-        # A batch takes as long as its longest sentence, so it has similar lengths.
+        # A batch takes as long as its longest sentence, so similar lengths share one.
         order = np.argsort(-num_tokens, kind="stable")[: np.count_nonzero(num_tokens)]
         starts = range(0, len(order), self._batch_size)
         for start in tqdm.tqdm(starts, unit=" batches", disable=None, leave=False):

@@ -165,7 +165,7 @@ class RunEvaluations:
         write_best(self.directory.best_path, self.best.text())
 
     def _inform_schedules(self) -> None:
-        # The evaluation after the last step of a run that goes on later must not count.
+        # The evaluation after the last step of a run that is resumed must not count.
         tests = [record for record in self._records if record["split"] == SPLIT]
         due = [record for record in tests if self.is_due(record["step"])]
         for schedule in self.schedules:

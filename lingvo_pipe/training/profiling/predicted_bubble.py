@@ -30,7 +30,7 @@ class PredictedBubble(NamedTuple):
     """The flops of forward passes in training, without the loss, and the bubble."""
 
     cell_flops: list[float]  # Each cell's flops for one example.
-    cell_multiply_adds: list[float]  # The same, in products and convolutions.
+    cell_multiply_adds: list[float]  # Each cell's multiply-adds for one example.
     shares: list[float]  # Each stage's fraction. Stage 0 includes the prologue.
     bubble_fraction: float  # Idle fraction of devices' time, if only flops take time.
 
