@@ -39,7 +39,7 @@ class ModelRequest:
     dataset: str | None = None
     max_steps: int | None = None
     devices: int | Sequence[str] | None = None  # A number or names.
-    cluster: Cluster | None = None  # Its workers' devices count too.
+    cluster: Cluster | None = None  # The cluster, if devices are its workers'.
     await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
 
     def params(self, dataset: str) -> Params:

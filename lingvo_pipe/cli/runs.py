@@ -223,7 +223,7 @@ def plan(
 ) -> Plan:
     """Plans how to run a model on devices that need not be there.
 
-    The result prints as the output of `lingvo_pipe plan`, and has it as `rows` for a
+    The plan's text is the output of `lingvo_pipe plan`. Its `rows` are the same for a
     DataFrame. The command's README describes the arguments.
 
     Args:
