@@ -76,7 +76,7 @@ class WorkerQuestions:
     def forget(self, client: int, seconds: float) -> None:
         """Frees a lost client's objects in all workers. A silent one does it later."""
         for call in self._send(_CLOSE_CONTEXT, seconds, client):
-            call.code()  # Waits.
+            call.code()  # Waits for the answer.
 
     def _send(
         self, name: str, seconds: float, client: int | None = None
