@@ -53,8 +53,8 @@ def weights_in_turn(
     """Restores a task's weights from a checkpoint, and yields the checkpoint's step.
 
     `checkpoint` is a checkpoint's name, `best`, or None for the newest. If
-    `follow_seconds` is given, each newer checkpoint follows, until the run ends or none
-    appears for so many seconds.
+    `follow_seconds` is given, each newer checkpoint follows, until the run ends or no
+    checkpoint appears for this time.
 
     Raises:
         ValueError: if a checkpoint is unusable, there is no best evaluation, or no

@@ -35,7 +35,7 @@ class SkippedBatches:
     def check_recorded(
         self, recorded: Sequence[tuple[int, int]], step: int, hint: str
     ) -> None:
-        """Raises ValueError unless the entries are those of the checkpoint of `step`.
+        """Raises ValueError unless the entries are as at the checkpoint of `step`.
 
         `recorded` has the checkpoint's entries. Later roll-backs to it may have added
         more.
