@@ -31,8 +31,8 @@ _TYPES = {
 class AutoParams:
     """Params that are `auto`, resolved once the devices are known.
 
-    A resumed run, in the directory from `open_run`, keeps its number of micro-batches,
-    on which bytes depend. Schedule and recomputation are chosen again for its devices.
+    If the directory from `open_run` has a run, that run is resumed with its number of
+    micro-batches, on which bytes depend. Schedule and recomputation are chosen again.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ def extract_from_run(
 ) -> None:
     """Sets params that are `auto` to their values in the run whose weights are used.
 
-    For another number of devices (see `place_stages`) the stages are chosen again, and
-    the schedule is one that fits any number.
+    If the flag --devices (see `place_stages`) gives another number of devices than the
+    run had, only the number of micro-batches is the run's.
     """
     names = extract_auto(pipeline)
     if not names:

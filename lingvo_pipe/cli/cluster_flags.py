@@ -1,4 +1,4 @@
-"""The cluster and the watch over its workers by the flags. Needs no TensorFlow."""
+"""The cluster and the watch over its workers, from flags. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ _WATCH_FLAGS = ("worker_timeout_seconds", "wait_for_workers_seconds")
 
 
 def resolve_membership() -> Membership:
-    """Returns this process's role by the flags.
-
-    Sets --job and --task.
+    """Returns this process's role, given the flags, and sets --job and --task to it.
 
     Raises:
         ValueError: if a flag does not fit this process's role.
@@ -50,10 +48,10 @@ def resolve_membership() -> Membership:
 
 
 def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
-    """Returns the watch over workers, or None if there are none.
+    """Returns the watch over workers, or None if there are no workers.
 
     Raises:
-        ValueError: if its flags are given without workers.
+        ValueError: if flags of the watch are given without workers.
     """
     if member.cluster is None:
         for name in _WATCH_FLAGS:

@@ -17,7 +17,7 @@ from lingvo_pipe.core.errors import exit_code_of
 
 @contextlib.contextmanager
 def errors_as_lines() -> Iterator[None]:
-    """Ends the process with a line on standard error if there is an error within."""
+    """Ends the process with a line on standard error if the block fails."""
     try:
         with ending_with_reader():
             yield
@@ -62,6 +62,6 @@ def write_traceback(
 
 
 def exit_with(text: str, code: int = 1) -> NoReturn:
-    """Ends the process with an error's text."""
+    """Prints an error's text on standard error, and ends the process."""
     print(f"error: {text}", file=sys.stderr)
     sys.exit(code)

@@ -13,14 +13,14 @@ _USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
 _REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback", "allow_foreign_logdir"}
 _FLAGS_OF_WORKERS = {"job", "cluster", "cluster_spec", "task", "traceback"}
 _FLAGS_OF_WORKERS |= {"listen_on_all_addresses"}
-# What absl's flags for logging ask for, and get.
+# Flags of absl's logging that have an effect here.
 _LOGGING_FLAGS = {"logtostderr", "alsologtostderr", "verbosity"}
 _MAX_SECONDS = 1e9
 _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
 
 def check_flags(argv: Sequence[str], member: Membership) -> None:
-    """Raises ValueError unless the flags fit the job and mode, with no arguments."""
+    """Raises ValueError if flags do not fit job and mode, or there are arguments."""
     if argv[1:]:
         raise UserValueError(
             path="arguments",
@@ -47,7 +47,7 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
 
 
 def _refuse(flag: str, foreign: Iterable[str], reason: str = "") -> None:
-    """Raises ValueError if one of the foreign flags is given beside a flag."""
+    """Raises ValueError if a flag is given that `flag` does not allow."""
     if wrong := [f"--{name}" for name in foreign if FLAGS[name].present]:
         raise UserValueError(
             path=f"{flag}={FLAGS[flag.strip('-')].value}",

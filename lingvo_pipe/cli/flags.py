@@ -153,7 +153,7 @@ flags.DEFINE_list(
 flags.DEFINE_bool("list_models", False, "Print the names of all models.")
 flags.DEFINE_bool("traceback", False, "Show the whole traceback of an error.")
 
-# Jobs that use the weights of a run; they start again from the beginning.
+# Jobs that use the weights of a run. Interrupted ones start again from the beginning.
 USING_JOBS = ("evaler", "decoder", "exporter")
 
 

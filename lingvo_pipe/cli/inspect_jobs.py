@@ -1,4 +1,4 @@
-"""Jobs that only print: models, params, differences, the path of a run's page."""
+"""Jobs that print models, params or differences, or write the page of a run."""
 
 import dataclasses
 import os
@@ -45,7 +45,7 @@ def inspect_model(request: ModelRequest) -> str:
 
 
 def inspect_params(request: ModelRequest) -> str:
-    """Returns all params of a model, and of the input of each other data set."""
+    """Returns all params of a model, and its inputs' params for other data sets."""
     texts = [request.params("Train").ToText()]
     for dataset in model_registry.GetDatasets(model_registry.GetClass(request.name)):
         if dataset != "Train":
@@ -58,7 +58,10 @@ def inspect_params(request: ModelRequest) -> str:
 def diff_params(
     request: ModelRequest, other: str | None, logdir: str | None, allow_foreign: bool
 ) -> str:
-    """Returns a legend and params that differ: a model `>`, another or a run `<`."""
+    """Returns the params that differ between a model and another model or a run.
+
+    The model's values are marked `>` and the other ones `<`, as a legend says.
+    """
     model_params = request.params("Train")
     if other is not None:
         other_params = dataclasses.replace(request, name=other).params("Train")

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 
 class _LastingFile(io.FileIO):
-    """A file, for all who write to its descriptor, that outlives its reader."""
+    """A file whose descriptor can be written to even after its reader is gone."""
 
     def __init__(self, descriptor: int, others: list[int]) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -26,7 +26,7 @@ class _LastingFile(io.FileIO):
 
 
 def keep_output() -> None:
-    """Lets this process write on when the reader of a standard stream goes away."""
+    """Lets this process continue if the reader of a standard stream goes away."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     sys.stderr = _lasting(sys.stderr, [nowhere])
     sys.stdout = _lasting(sys.stdout, [sys.stderr.fileno(), nowhere])
@@ -44,7 +44,7 @@ def _lasting(stream: Any, others: list[int]) -> io.TextIOWrapper:
 
 @contextlib.contextmanager
 def ending_with_reader() -> Iterator[None]:
-    """Ends the process without a word if standard output is a pipe without a reader."""
+    """Ends the process silently if standard output is a pipe without a reader."""
     try:
         try:
             yield
@@ -53,7 +53,7 @@ def ending_with_reader() -> Iterator[None]:
             raise
         sys.stdout.flush()
     except BrokenPipeError:
-        if _has_reader(sys.stdout):  # It was another pipe.
+        if _has_reader(sys.stdout):  # The broken pipe is another one.
             raise
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -61,8 +61,8 @@ def _run_job(member: Membership) -> None:
         from lingvo_pipe.cli import inspect_jobs
         from lingvo_pipe.cli.model_request import ModelRequest
         from lingvo_pipe.pipeline.devices.handshake import announcing_shutdown
-    # TensorFlow's modules and graphs are millions of objects: with Python's own
-    # thresholds, looking through them for garbage takes a sixth of the start.
+    # TensorFlow's modules and graphs are millions of objects. With Python's own
+    # thresholds, looking through them for garbage takes a sixth of the start's time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     if FLAGS.list_models:

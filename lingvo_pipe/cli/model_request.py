@@ -29,7 +29,7 @@ tf.config.list_physical_devices("GPU")
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A registered model, and the user's changes of its params, if not None."""
+    """A registered model, and the user's changes of its params, None for no change."""
 
     name: str
     imports: Sequence[str] = ()  # Packages to import first, which register models.
@@ -39,11 +39,11 @@ class ModelRequest:
     dataset: str | None = None
     max_steps: int | None = None
     devices: int | Sequence[str] | None = None  # A number or names.
-    cluster: Cluster | None = None  # The workers whose devices are among them.
+    cluster: Cluster | None = None  # The cluster, if devices are its workers'.
     await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
 
     def params(self, dataset: str) -> Params:
-        """Returns the params, changed, with the input of `dataset`.
+        """Returns the changed params, with the input of `dataset`.
 
         Raises:
             ValueError: if a change is not possible.
@@ -78,8 +78,8 @@ def place_model(
 ) -> str:
     """Prepares the devices for the stages of `model`.
 
-    Returns a note for the user. Params that are `auto` take their values in the run
-    from `open_run`, if given.
+    Returns a note for the user. If `open_run` is given, params that are `auto` get
+    their values in the run whose directory it returns.
     """
     pipeline = model.task.pipeline
     if open_run is not None:

@@ -1,4 +1,4 @@
-"""Values that no model can be built with: found in its params, or by building it."""
+"""Detection of values of params with which no model can be built."""
 
 import contextlib
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ _VALUE_ERRORS = (
 
 
 def check_values(model: Any) -> None:
-    """Raises one ValueError that names every param whose value cannot be meant."""
+    """Raises a ValueError that names all params with impossible values, if any."""
     hint = "Correct --model_params_override, or the model."
     raise_problems(list(_problems("", model, None)), hint)
 
 
 @contextlib.contextmanager
 def naming_override(override: str) -> Iterator[None]:
-    """Adds the user's override to an error within that does not name a param itself."""
+    """Adds the user's override to errors of the block that name no param."""
     try:
         yield
     except _VALUE_ERRORS as error:

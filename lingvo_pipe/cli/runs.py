@@ -1,11 +1,11 @@
-"""Runs from a Python program or a notebook: what the trainer's command does.
+"""Runs of the trainer from a Python program or a notebook.
 
     run = lp.train(Toy, "/tmp/toy", devices=2, max_steps=200)
     pandas.DataFrame(run.metrics)
     run.load().classify(images)
     lp.plan(Toy, "8xA100", price=1.10)
 
-The class of a model may be from anywhere, a notebook's cell too.
+The class of a model may be defined anywhere, even in a notebook's cell.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DASHES = re.compile(r"(?<![\w-])--(?=\w)")
 
 @contextlib.contextmanager
 def _naming_arguments() -> Iterator[None]:
-    """Lets errors name the trainer's flags as the arguments that they are here."""
+    """Removes the dashes of flags from errors, since flags are arguments here."""
     try:
         yield
     except UserError as error:
@@ -129,10 +129,10 @@ def train(
     allow_foreign: bool = False,
     **overrides: Any,
 ) -> Run:
-    """Trains a model to its last step, or resumes, and evaluates it.
+    """Trains a model to its last step, and evaluates it. Resumes an existing run.
 
-    Ctrl-C, or a notebook's stop button, saves the run after the current step, and it is
-    returned. The same call resumes it.
+    On Ctrl-C, or a notebook's stop button, the function saves the run after the current
+    step, and returns it. The same call resumes the run.
 
     Args:
         model: the model's class, or its registered name.
@@ -223,18 +223,18 @@ def plan(
 ) -> Plan:
     """Plans how to run a model on devices that need not be there.
 
-    It returns what `lingvo_pipe plan` prints, whose README describes the arguments, and
-    the same as `rows` for a DataFrame.
+    The plan's text is the output of `lingvo_pipe plan`. Its `rows` are the same for a
+    DataFrame. The command's README describes the arguments.
 
     Args:
         model: the model's class, or its registered name.
         devices: number and kind: `"8xA100"`, `"2x8xH100"` on two hosts.
         batch_size: rows of a mini-batch; if None, the model's own.
-        price: money for a device and an hour.
+        price: price of one device for an hour.
         network_gbits: gigabits per second between hosts.
         num_replicas: number of pipelines side by side; if None, the best.
         num_stages: number of devices of each pipeline.
-        num_micro_batches: number for all replicas.
+        num_micro_batches: number of micro-batches of all replicas together.
         schedule: schedule to use.
         recompute: recomputation policy to use.
         **overrides: values of params by their paths.

@@ -42,7 +42,7 @@ def train_model(
     allowed_changes: Sequence[str] = (),
     allow_foreign: bool = False,
 ) -> None:
-    """Trains a model to its last step, or resumes, and evaluates it.
+    """Trains a model to its last step, and evaluates it. Resumes an existing run.
 
     See `train`.
     """
@@ -61,7 +61,7 @@ def _build(
     allowed_changes: Sequence[str],
     allow_foreign: bool,
 ) -> tuple[tuple[Any, Any], Callable[..., dict[str, float]]]:
-    """Returns the inputs for training and test, and `train` but for `building`."""
+    """Returns both inputs, and `train` with all arguments except `building`."""
     model, test_model = request.params("Train"), request.params("Test")
     check_batch(model)
     path = os.path.expanduser(logdir)
@@ -115,7 +115,8 @@ def planned_for_profile(
 ) -> PlannedStep | None:
     """Returns the planner's prediction of a step, or logs why there is none.
 
-    If params were `auto` it was `planned` already, and nothing is measured again.
+    If params were `auto`, the planner has already made the prediction, `planned`. Then
+    nothing is measured again.
     """
     if model.task.train.steps_per_loop > 1:
         log(

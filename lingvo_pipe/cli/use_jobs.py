@@ -33,7 +33,7 @@ class RunUse:
 
     logdir: str
     split: str  # The data set, such as `Test`.
-    checkpoint: str | None = None  # See `weights_in_turn`, also for the next.
+    checkpoint: str | None = None  # This and the next: see `weights_in_turn`.
     follow_seconds: float | None = None
     allowed_changes: Sequence[str] = ()  # See `check_use`.
     allow_foreign: bool = False  # See `RunDirectory`.
@@ -93,7 +93,7 @@ def translate_file(
     output_file: str,
     language: str | None,
 ) -> None:
-    """Translates a file's lines, or standard input's lines if it is `-`.
+    """Translates the lines of a file, or of standard input if the name is `-`.
 
     Empty lines stay empty.
     """
@@ -109,7 +109,7 @@ def translate_file(
     (step,) = steps
     log(f"Translating {len(lines):,} lines with the checkpoint of step {step}.")
     translations = Translator(task, data, data.params.batch_size)(lines, language)
-    # A vocabulary that keeps texts unchanged may have a newline.
+    # If the vocabulary keeps texts unchanged, a translation may have newlines.
     text = "".join(
         f"{' '.join(translation.splitlines())}\n" for translation in translations
     )
@@ -145,7 +145,7 @@ def _prepare(
 ) -> tuple[BaseTask, Any, RunDirectory, Iterator[int], Callable[[str], None]]:
     """Returns task, input, the run's directory, `weights_in_turn`, and a log.
 
-    Layers in slices are whole, unless `with_slices`.
+    The task's layers are not sliced, unless `with_slices`.
     """
     with naming_override(request.override):
         model = request.params(use.split)

@@ -1,7 +1,8 @@
 """Return of a worker's free memory to the system. Pure.
 
-The C library keeps what a forgotten trainer's objects took, in an arena per thread, and
-the next trainer's threads take new arenas: a worker would grow with each trainer.
+The C library keeps the memory of a forgotten trainer's objects, in an arena for each
+thread. The next trainer's threads take new arenas. So without this module, a worker
+would grow with each trainer.
 """
 
 import ctypes

@@ -1,7 +1,8 @@
-"""Restarts of a process in place, and their count without progress. Pure.
+"""Restarts of a process in place, and their number without progress. Pure.
 
 TensorFlow can't drop a worker that hangs: steps and connections wait for it forever.
-Only a new program image can, which keeps the process id and no open file.
+Only a new program image can. It keeps the process id, and of the open files only
+standard input, output and error.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ _RESTARTS_VARIABLE = "LINGVO_PIPE_RESTARTS"
 _CLIENT_VARIABLE = "LINGVO_PIPE_CLIENT_BEFORE"
 _NUM_STANDARD_FILES = 3  # Standard input, output and error.
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2  # From prctl(2), only on Linux.
-# For each job, the folder of LOGDIR and the files that a restart continues from.
+# For each job, the folder in LOGDIR and the files in it that show progress.
 _PROGRESS_FILES = {
     "trainer": ("checkpoints", "ckpt-*.index"),
     "evaler": ("evaler", "**/*"),
@@ -47,14 +48,17 @@ class ProcessStart:
         return cls(command, os.getcwd(), dict(os.environ), _death_signal())
 
     def again(self, **changes: str) -> NoReturn:
-        """Replaces the process, from any thread, with changed environment variables."""
-        # TensorFlow's files must not stay open: its port, and the connections to
-        # workers, which would still see this trainer.
+        """Starts this process again, with changes of its environment variables.
+
+        It may be called from any thread.
+        """
+        # TensorFlow's port and connections must not stay open, since workers would
+        # still see this trainer.
         for name in os.listdir("/dev/fd"):
             if int(name) >= _NUM_STANDARD_FILES:
                 with contextlib.suppress(OSError):  # It was closed meanwhile.
                     os.set_inheritable(int(name), False)
-        if self.death_signal:  # It is the main thread's, and another may call this.
+        if self.death_signal:  # Each thread has its own, and this may be any thread.
             set_death_signal(self.death_signal)
         os.chdir(self.folder)
         os.execve(self.command[0], self.command, {**self.environment, **changes})
@@ -63,9 +67,9 @@ class ProcessStart:
 class Restarts:
     """The number of a process's restarts in a row without progress.
 
-    Environment variables pass it on to the restarted process, with the number by which
-    workers knew the earlier one. `progress` returns a text that changes with progress
-    that will not be lost.
+    Environment variables pass it on to the restarted process. They also pass the number
+    by which workers knew the earlier process. `progress` returns a text that changes
+    whenever progress is safe on disk.
     """
 
     def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
@@ -108,7 +112,7 @@ def progress_of(job: str, logdir: str) -> str:
 
 
 def set_death_signal(number: int) -> None:
-    """Sets the thread's signal for its parent's death.
+    """Sets the signal that this thread gets when its parent dies.
 
     Raises:
         OSError: if the system refuses it.

@@ -1,8 +1,8 @@
 """Status of workers, from their answers: up, gone, restarted, silent, cut off. Pure.
 
 Each worker is asked by itself, through its server's status call, since a session's list
-of devices would wait for all. It answers with its devices and their incarnations,
-numbers that no other process has.
+of devices would wait for all workers. A worker answers with its devices and their
+incarnations, numbers that no other process has.
 """
 
 import itertools
@@ -17,7 +17,7 @@ _KEEP_ALIVE = "/tensorflow.eager.EagerService/KeepAlive"
 _CLOSE_CONTEXT = "/tensorflow.eager.EagerService/CloseContext"
 # Without a session, the server asks all other workers for their devices.
 _LIST_DEVICES = "/tensorflow.MasterService/ListDevices"
-_CONTEXT_ID = b"\x09"  # Before 8 bytes: the first field of both calls' messages.
+_CONTEXT_ID = b"\x09"  # Tag of the first field, 8 bytes, of both calls' messages.
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),
@@ -26,7 +26,7 @@ _OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
-# Delay of an answer beyond its time limit, after which this process itself was stopped.
+# If answers take this many seconds more than their limit, this process was stopped.
 _MAX_DELAY = 1.0
 # Seconds before a worker that is gone is asked again: its machine may have been busy.
 _RETRY_SECONDS = 1.0
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 
 class WorkerQuestions:
-    """Questions to workers' servers, each for at most `seconds`."""
+    """Questions to workers' servers. Each waits for answers for at most `seconds`."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
@@ -62,7 +62,7 @@ class WorkerQuestions:
         return self.ask(seconds)
 
     def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
-        """Returns True for workers that answer and no longer know a client."""
+        """Returns, for each worker, whether it answers but no longer knows a client."""
         sent = self._send(_KEEP_ALIVE, seconds, client)
         return [call.code() == grpc.StatusCode.ABORTED for call in sent]
 
@@ -74,9 +74,9 @@ class WorkerQuestions:
         return [task for task, answer in sent.items() if answer.code() == late]
 
     def forget(self, client: int, seconds: float) -> None:
-        """Frees a lost client's objects in all workers, later in a silent one."""
+        """Frees a lost client's objects in all workers. A silent one does it later."""
         for call in self._send(_CLOSE_CONTEXT, seconds, client):
-            call.code()  # Waits.
+            call.code()  # Waits for the answer.
 
     def _send(
         self, name: str, seconds: float, client: int | None = None
@@ -110,7 +110,7 @@ class LostWorkers:
         self._turns = itertools.cycle(range(len(self._names)))
 
     def absent(self) -> list[str]:
-        """Returns workers that don't answer soon, or that don't reach each other."""
+        """Returns workers that don't answer soon or, if all do, don't reach another."""
         seconds = min(self._timeout, _ANSWER_SECONDS)
         answers = self._questions.ask(seconds)
         self._known = [answer.identity for answer in answers]
@@ -129,21 +129,21 @@ class LostWorkers:
             changes = self._forgetful()
         pairs = zip(self._names, changes, strict=True)
         lost = [f"{name} {change}." for name, change in pairs if change]
-        # One at a time: each asks all others.
+        # Asks a single worker each time, since it asks all others.
         if not lost and self._cut_off([next(self._turns)], self._timeout):
             cut_off = self._cut_off(range(len(self._names)), self._timeout)
             lost = [f"{text} for {self._timeout:g} seconds." for text in cut_off]
         return lost
 
     def lost_after_failure(self) -> list[str]:
-        """Returns the same as `lost`, although a worker may just have been killed."""
+        """Returns the same as `lost`, even if a worker was killed only just now."""
         if lost := self.lost():
             return lost
         self._sleep(_HANG_UP_SECONDS)
         return self.lost()
 
     def forget(self, client: int) -> None:
-        """Frees the objects of a client that is gone in all workers."""
+        """Frees, in all workers, the objects of a client that is gone."""
         self._questions.forget(client, _ANSWER_SECONDS)
 
     def _cut_off(self, tasks: Sequence[int], seconds: float) -> list[str]:
@@ -163,7 +163,7 @@ class LostWorkers:
         return "has restarted" if answer.identity != identity else ""
 
     def _forgetful(self) -> list[str]:
-        """Finds workers that forgot this process, since it was stopped itself."""
+        """Finds workers that forgot this process because it was stopped for a while."""
         client = self.client()
         if client is None:
             return [""] * len(self._names)

@@ -42,17 +42,17 @@ _CONNECTION_ERRORS = (
 
 
 class WorkerWatch:
-    """A watch over workers, which restarts this process if one is lost.
+    """A watch over workers that restarts this process if a worker is lost.
 
     Args:
-        workers: finds the lost ones.
+        workers: search for lost workers.
         timeout: seconds in which a running worker answers.
         patience: seconds in which all workers must come up.
         restarts: restarts of this process.
-        resumes: True if the job resumes from a checkpoint, else it starts again.
-        log: takes a line for the user.
-        on_end: called before this process ends itself while its main thread may hang;
-            must not hang.
+        resumes: whether the job resumes from a checkpoint. If not, it starts again.
+        log: callback for a line for the user.
+        on_end: called before this process ends itself. The main thread may hang then,
+            but this call must not.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class WorkerWatch:
         self._then = "resumes from the last checkpoint" if resumes else "starts again"
         self._signal: FirstSignal | None = None
         self._is_over = threading.Event()
-        self._ending = threading.RLock()  # One thread ends the job, or this process.
+        self._ending = threading.RLock()  # Only one thread may end job or process.
 
     def begin(self) -> None:
         """Waits for all workers, and watches them.
@@ -79,11 +79,11 @@ class WorkerWatch:
         Call it in the main thread, before anything connects to workers.
 
         Raises:
-            ConnectionError: if one is missing.
+            ConnectionError: if a worker is missing for too long.
         """
         self._wait_for_all()
         if self._restarts.client_before is not None:
-            # Otherwise they keep its objects as well as this process's objects.
+            # Otherwise workers would keep the objects of both processes.
             self._workers.forget(self._restarts.client_before)
         set_keep_alive(max(_MIN_KEEP_ALIVE, round(2 * self._timeout)))
         self._signal = FirstSignal()
@@ -138,7 +138,7 @@ class WorkerWatch:
                     self._give_up("Cannot watch the workers any more", error)
 
     def _restart(self, lost: Sequence[str]) -> None:
-        """Logs the lost workers, and restarts or ends this process if the job runs."""
+        """Logs lost workers. Restarts or ends this process, unless the job is over."""
         with self._ending:
             if self._is_over.is_set():
                 return
@@ -183,7 +183,7 @@ class WorkerWatch:
 
 
 def _failed_connection(error: BaseException) -> str:
-    """Returns the reason if an error comes from a connection, else ""."""
+    """Returns the reason if an error comes from a failed connection, else ""."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, _CONNECTION_ERRORS):
@@ -193,9 +193,10 @@ def _failed_connection(error: BaseException) -> str:
 
 
 def set_keep_alive(seconds: int) -> bool:
-    """Sets how long workers keep a silent process's objects, from the next connection.
+    """Sets for how long workers keep a silent client's objects.
 
-    The default is 10 minutes. Returns False if TensorFlow has no such setting.
+    It holds from the next connection on. The default is 10 minutes. Returns False if
+    TensorFlow has no such setting.
     """
     if not hasattr(context, _KEEP_ALIVE):
         return False
@@ -204,7 +205,7 @@ def set_keep_alive(seconds: int) -> bool:
 
 
 def own_client_number() -> int | None:
-    """Returns the number by which workers know this process, if it is connected."""
+    """Returns the number by which workers know this process, or None without any."""
     handle = getattr(context.context(), "_context_handle", None)
     read = getattr(pywrap_tfe, "TFE_GetContextId", None)
     is_remote = context.context().get_server_def() is not None

@@ -4,7 +4,7 @@
     model.signatures["serving_default"](image=images)["probabilities"]
 
 Layers run one after another, on any device, for any number of examples B. `README.md`
-beside the SavedModel describes its signatures.
+in the SavedModel's folder describes its signatures.
 """
 
 import os
@@ -52,8 +52,8 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
     """Writes a task's current weights and its predictions as a SavedModel, atomically.
 
     Its signature `serving_default` takes the fields of a batch that predictions depend
-    on, by name, and returns the task's `ServingOutputs`. `classify_images` takes image
-    files, `translate` sentences, where the task and its input can. The input's
+    on, by name, and returns the task's `ServingOutputs`. If the task and its input can,
+    `classify_images` takes image files, and `translate` takes sentences. The input's
     `element_spec` has the tf.TensorSpec `[B, ...]` of each field.
     """
     element_spec = data.element_spec
@@ -87,7 +87,7 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
 
 
 def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
-    """Returns the `ServingOutputs` of a batch, by the layers one after another."""
+    """Runs layers one after another, and returns a batch's `ServingOutputs`."""
     layers = [*task.pipeline.before, *task.pipeline.cells]
     with ForwardContext(do_eval=True):
         *_, outputs = outputs_in_sequence(

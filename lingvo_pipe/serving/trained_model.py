@@ -1,4 +1,4 @@
-"""A trained model in a Python program: translations and classes of one's own data.
+"""A trained model in a Python program, to translate or classify your own data.
 
     model = lp.load("/tmp/tiny")
     model.translate(["zehn Tage"], to="en")
@@ -39,10 +39,10 @@ _PROBABILITIES = "probabilities"
 
 
 class Classification(NamedTuple):
-    """An image's most likely class, and the probabilities of all."""
+    """An image's most likely class, and the probabilities of all classes."""
 
     label: int
-    name: str  # the label's digits if the data set, which has the names, is missing
+    name: str  # the label's digits if the data set with the names is missing
     probabilities: np.ndarray  # float32 [N]
 
 
@@ -62,7 +62,7 @@ def load(
         logdir: directory of the run, which may be in training.
         checkpoint: a name such as `ckpt-00000600`, or `best`; if None, the newest.
         model: the model's class, or its registered name, whose module is imported. If
-            None, it must be this library's, or its module imported already.
+            None, the run's model must be this library's, or already be imported.
         allow_foreign: whether the run may have links, or files of another user.
 
     Raises:
@@ -104,7 +104,7 @@ class TrainedModel:
         self._path, self._input_params = directory.path.absolute(), input_params
 
     def translate(self, sentences: Sequence[str], to: str | None = None) -> list[str]:
-        """Returns the best translation of each sentence, and "" of an empty one.
+        """Returns the best translation of each sentence, or "" if it has no words.
 
         `to` is the target language, such as "en"; if None, the only one.
 
@@ -115,13 +115,13 @@ class TrainedModel:
         return self._translator(sentences, to)
 
     def classify(self, images: Iterable[Any]) -> list[Classification]:
-        """Returns the class of each image: a path, or an array `[H, W, C]`.
+        """Returns the class of each image. An image is a path or an array `[H, W, C]`.
 
         Arrays have the data set's sizes and range, up to `input.pixel_max`.
 
         Raises:
-            TypeError: if the model does not classify images, and ValueError if an image
-                is none.
+            TypeError: if the model does not classify images.
+            ValueError: if a path or an array is not an image.
         """
         data, classify = self._data, self._classifier
         if isinstance(images, (str, Path)):

@@ -1,4 +1,4 @@
-"""Saves checkpoints on a thread while training continues."""
+"""The saving of checkpoints on a thread while training continues."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,11 +8,12 @@ from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 
 
 class AsyncSaver(AbstractContextManager["AsyncSaver"]):
-    """The saving of checkpoints on a separate thread.
+    """A thread that saves checkpoints.
 
-    `save` takes a snapshot at once: a variable's next update makes another tensor, so
-    there may be two of each. On exit, or when closed, it waits for the checkpoint being
-    written, even if training has failed. `log` gets a line if that fails too.
+    `save` takes a snapshot at once. A variable's next update then creates another
+    tensor, so memory may hold two tensors for each variable. On exit, or when closed,
+    the saver waits for the checkpoint being written, even if training has failed. If
+    writing fails too, `log` gets a line.
     """
 
     def __init__(self, checkpointer: Checkpointer, log: Callable[[str], None]) -> None:
@@ -27,9 +28,9 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
         pinned: int | None = None,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Waits for the previous checkpoint, then starts this one.
+        """Waits for the previous checkpoint, then starts to write this one.
 
-        It raises the previous checkpoint's error, if any.
+        It raises the error of writing the previous one, if any.
         """
         self.wait()
         values = self._checkpointer.snapshot()

@@ -35,7 +35,7 @@ def check_names(
     reader: tf.train.CheckpointReader,
     variables: Mapping[str, tf.Variable],
 ) -> None:
-    """Raises ValueError, with near names, unless a checkpoint has these variables."""
+    """Raises ValueError unless a checkpoint has exactly the given variables."""
     stored = stored_variables(reader)
     unexpected = stored.keys() - variables.keys() - {LEARNING_RATE_NAME}
     problems = mismatches(variables, stored, unexpected)
@@ -60,13 +60,13 @@ def mismatches(
     near: Collection[str] = (),
     sources: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Returns lines about variables that a checkpoint lacks or has in another shape.
+    """Returns lines about variables that are missing or have another shape or dtype.
 
     Args:
         variables: variables to be restored, by path.
         stored: contents of the checkpoint, as from `stored_variables`.
         near: names in the checkpoint that may be meant instead of a missing one.
-        sources: name in the checkpoint for each path, if they differ.
+        sources: name in the checkpoint for each path. If None, it is the path.
     """
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     names = sources or {path: path for path in here}
@@ -101,7 +101,7 @@ def _lines(
 def differences(
     first: tf.train.CheckpointReader, second: tf.train.CheckpointReader
 ) -> dict[str, str]:
-    """Returns how variables differ in bytes between checkpoints, sorted by name."""
+    """Returns a text about each variable whose bytes differ, sorted by name."""
     left, right = stored_variables(first), stored_variables(second)
     text_by_name = {}
     for name in sorted(left.keys() | right.keys()):

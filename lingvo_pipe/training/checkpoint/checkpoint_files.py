@@ -1,7 +1,7 @@
 """The files of checkpoints: their names and sizes, and the newest readable one.
 
-A checkpoint of step 1200 is `ckpt-00001200.index`, its prefix and `.index`, with its
-`ckpt-00001200.data-*`.
+A checkpoint of step 1200 has the prefix `ckpt-00001200`. Its files are
+`ckpt-00001200.index` and `ckpt-00001200.data-*`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def _steps_of_state(directory: Path) -> list[int]:
-    """Returns the steps that the last save has left, by TensorFlow's state file."""
+    """Returns the steps in TensorFlow's state file, which the last save wrote."""
     text = None
-    with contextlib.suppress(OSError, ValueError):  # It is no part of a checkpoint.
+    with contextlib.suppress(OSError, ValueError):  # Checkpoints do not need the file.
         text = read_text(directory / "checkpoint")
     return sorted(map(int, re.findall(r'paths: "ckpt-(\d{8,15})"', text or "")))
 
@@ -53,10 +53,12 @@ def is_checkpoint(prefix: Path) -> bool:
 
 
 def prefixes_at(path: Path, param: str, hint: str = "") -> list[Path]:
-    """Returns the prefixes of a run's checkpoints by step, or of the one at `path`.
+    """Returns the prefixes of the checkpoints at `path`, in the order of steps.
+
+    `path` is a run's directory, its folder of checkpoints, or one checkpoint.
 
     Raises:
-        ValueError: if there is none, about `param`.
+        ValueError: if there is no checkpoint. The error names `param`.
     """
     if is_checkpoint(path):
         return [path]
@@ -85,18 +87,20 @@ class ReadCheckpoint(NamedTuple):
 def read_newest(
     directory: Path, log: Callable[[str], None], hint: str
 ) -> ReadCheckpoint | None:
-    """Reads the newest checkpoint in a directory that is not damaged, if any.
+    """Reads a directory's newest checkpoint that is not damaged, if any.
 
-    `log` gets a line about each damaged one. `hint` is for the ValueError if all are
-    damaged, or missing after a save.
+    `log` gets a line about each damaged one. `hint` is for the error.
+
+    Raises:
+        ValueError: if all checkpoints are damaged, or gone although some were saved.
     """
     reasons: dict[int, str] = {}
-    # First, since a trainer may save between the two.
+    # Read first, since a trainer may save before the directory is listed.
     named = _steps_of_state(directory)
     newest = max(steps_in(directory), default=-1)
     lost = [step for step in named if step > newest]
     for path in (directory / stem_of(step) for step in lost):
-        # One without any file may have been removed to go back.
+        # If all files are gone, a user may have removed them to resume earlier.
         if any(_data_files(path)):
             log(f"Checkpoint {path} is damaged: its index is missing.")
     # Listed again each time: a trainer may save while another process reads.
@@ -125,9 +129,9 @@ def read_through(prefix: str) -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
     Raises:
-        ValueError: if it is damaged, or its name says another step than it holds. The
-            text is the reason alone.
-        OSError: if the system refuses to read it.
+        ValueError: if the checkpoint is damaged, or its name has another step than its
+            content. The error's text is only the reason.
+        OSError: if the system refuses to read the files.
     """
     try:
         _check_regular(Path(prefix))

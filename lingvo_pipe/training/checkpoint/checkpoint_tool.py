@@ -1,12 +1,12 @@
-"""Lists, verifies and compares checkpoints.
+"""A command that lists, verifies and compares checkpoints.
 
     lingvo_pipe checkpoints list /tmp/digits
 
 Other commands are `verify /tmp/digits` and `compare /tmp/digits /tmp/others`.
-A path is a run's directory, its `checkpoints`, or a checkpoint in it, `ckpt-00000600`.
-For `compare`, a directory means its newest checkpoint.
+A path is a run's directory, its folder `checkpoints`, or a checkpoint in this folder,
+such as `ckpt-00000600`. For `compare`, a directory means its newest checkpoint.
 
-TensorFlow takes seconds to import and logs about itself, so functions import late.
+TensorFlow takes seconds to import and logs about itself, so it is imported late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def list_checkpoints(path: Path) -> bool:
-    """Prints a table: step, time, size, numbers of variables and elements."""
+    """Prints each checkpoint's time, size, and numbers of variables and elements."""
     from lingvo_pipe.training.checkpoint.checkpoint_files import checkpoint_stats
 
     rows = [("checkpoint", "saved", "MiB", "variables", "elements")]
@@ -61,7 +61,7 @@ def list_checkpoints(path: Path) -> bool:
 
 
 def verify_checkpoints(path: Path) -> bool:
-    """Reads each checkpoint completely, and prints whether it is damaged."""
+    """Prints whether each checkpoint is damaged, and returns whether none is."""
     is_good = True
     for prefix, reader, problem in _read_all(path):
         print(f"{prefix.name}: {problem or 'good'}")
@@ -70,7 +70,7 @@ def verify_checkpoints(path: Path) -> bool:
 
 
 def compare_checkpoints(first: Path, second: Path) -> bool:
-    """Prints the variables whose bytes differ between two checkpoints."""
+    """Prints the variables whose bytes differ, and returns whether there are none."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
     from lingvo_pipe.training.checkpoint.checkpoint_contents import differences
 
@@ -93,7 +93,7 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
 def _read_all(
     path: Path,
 ) -> Iterator[tuple[Path, tf.train.CheckpointReader | None, str]]:
-    """Yields prefix, reader and damage of each checkpoint, unless just deleted."""
+    """Yields prefix, reader (None if damaged) and problem of each checkpoint."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
 
     for prefix in files.prefixes_at(path, "PATH"):

@@ -1,9 +1,10 @@
-"""Checkpoints of named variables that survive kills and damaged files.
+"""Checkpoints of named variables, safe from kills and damaged files.
 
-They have TensorFlow's format, with a checksum of every tensor. One is first written to
-the folder `incomplete`, and exists once its index is renamed, last and atomically. The
-`checkpoint` file is for tools such as tf.train.latest_checkpoint. Here it only tells
-which checkpoints are missing.
+They have TensorFlow's format, with a checksum of every tensor. A checkpoint is first
+written to the folder `incomplete`. Its files are then moved, the index last. The
+checkpoint exists once the index has been moved, which is atomic. The `checkpoint` file
+is for tools such as tf.train.latest_checkpoint. Here it only tells which checkpoints
+are missing.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ class Checkpointer:
     Creating it touches no file.
 
     Args:
-        directory: folder for the checkpoints, and nothing else.
+        directory: folder for the checkpoints alone.
         variables: variables by names such as `task/stem/conv/w`.
         keep: number of checkpoints to keep; older ones are deleted.
         log: callback for a line about each damaged checkpoint.
@@ -76,13 +77,13 @@ class Checkpointer:
         pinned: int | None = None,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Saves the variables as the state after `step` steps, unless it is saved.
+        """Saves the variables as the state after `step` steps, if not yet saved.
 
         Args:
             step: number of steps.
             values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: called once it exists, before others are deleted.
+            when_written: called once the checkpoint exists, before others are deleted.
 
         Raises:
             ValueError: if a later step is already saved.
@@ -107,7 +108,11 @@ class Checkpointer:
         self._write_state()
 
     def restore(self) -> int | None:
-        """Restores the newest intact checkpoint, and returns its step, or None."""
+        """Restores the newest intact checkpoint. Returns its step, or None without one.
+
+        Raises:
+            ValueError: if all checkpoints are damaged, or the variables do not fit.
+        """
         hint = "Put back a copy, or start a new run with another --logdir."
         newest = checkpoint_files.read_newest(self._directory, self._log, hint)
         if newest is None:
@@ -124,9 +129,9 @@ class Checkpointer:
         return checkpoint_files.steps_in(self._directory)
 
     def is_damaged(self, step: int) -> bool:
-        """Returns whether the checkpoint of a step is missing, or not as written.
+        """Returns whether the checkpoint of a step is missing or damaged.
 
-        One that the system refuses to read now may be intact.
+        A checkpoint that the system refuses to read now counts as intact.
         """
         prefix = str(self._directory / checkpoint_files.stem_of(step))
         try:
@@ -171,7 +176,7 @@ class Checkpointer:
                 remove(path)
 
     def _values_elsewhere(self) -> dict[str, tf.Tensor]:
-        """Returns the values of workers' variables, in one call as a tf.function."""
+        """Returns the values of variables on workers. It runs as one tf.function."""
         return on_this_host({k: v.value() for k, v in self._elsewhere.items()})
 
     def _delete(self, step: int) -> None:
@@ -188,7 +193,7 @@ def _in_memory(value: tf.Tensor) -> tf.Tensor:
 def _read(variable: Any) -> tf.Tensor:
     if not isinstance(variable, tf.Variable):
         return variable.value()
-    # In two thirds of the time of `value()`.
+    # Takes two thirds of the time of `value()`.
     handle, dtype = variable.handle, variable.dtype
     return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 

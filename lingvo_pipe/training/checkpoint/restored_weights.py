@@ -1,4 +1,4 @@
-"""Restores the weights of a trained model, without the state of its training."""
+"""Restoration of a trained model's weights, without the state of its training."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def restore_weights(
     checkpoint: str | None,
     log: Callable[[str], None],
 ) -> int:
-    """Restores a model's variables, or their averages if any, and returns the step.
+    """Restores a model's variables from a checkpoint, and returns its step.
 
+    A variable gets the value of its moving average, if the checkpoint has one.
     `checkpoint` is a name such as `ckpt-00000600`. If it is None, the newest intact
     checkpoint is restored, and `log` gets a line about each damaged one.
 
@@ -50,7 +51,11 @@ def assign_weights(
     reader: tf.train.CheckpointReader,
     use_averages: bool = True,
 ) -> list[str]:
-    """Assigns the values, or averages, under `names`, and returns the names used."""
+    """Assigns variables from a checkpoint, and returns the names of the values used.
+
+    `names` has the checkpoint's name for each path. If `use_averages`, a variable gets
+    the value of its moving average, if the checkpoint has one.
+    """
     used = []
     for path, name in names.items():
         average, variable = average_name(name), variables[path]

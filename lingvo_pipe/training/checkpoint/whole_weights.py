@@ -68,15 +68,17 @@ class JoinedVariable:
 
 
 def whole_variables(layer: Any) -> dict[str, Any]:
-    """Returns a layer's variables by whole paths, in order, with pieces joined."""
+    """Joins pieces of a layer's variables. Returns all, by paths without slices."""
     return join_pieces(layer, layer.VariablePaths())
 
 
 def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
-    """Returns variables by whole names: a layer's, their slots and their averages.
+    """Joins pieces and returns all variables by names without slices.
+
+    `named` has variables of `layer`, their slots and their averages.
 
     Raises:
-        ValueError: if variables of one name are not the pieces of one whole.
+        ValueError: if variables that get the same name are not pieces of one variable.
     """
     pieces: dict[str, Piece] = {}
     for path, layer_piece in pieces_by_path(layer).items():
@@ -105,7 +107,7 @@ def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
 
 
 def problems_with_pieces(p: Params) -> list[UserValueError]:
-    """Returns why updates by `task.train` of a weight in pieces would differ."""
+    """Returns errors about params that would update pieces unlike a whole weight."""
     problems = []
     if p.optimizer.name not in _ELEMENTWISE:
         problems.append(
@@ -129,7 +131,7 @@ def problems_with_pieces(p: Params) -> list[UserValueError]:
 
 
 def check_elementwise(p: Params, layer: Any) -> None:
-    """Raises ValueError unless `task.train` updates a layer's pieces like wholes."""
+    """Raises ValueError if `p` would update a layer's pieces unlike whole weights."""
     if pieces_by_path(layer):
         hint = "Or set task.pipeline.slices to None: slices train pieces of weights."
         raise_problems(problems_with_pieces(p), hint)
@@ -141,7 +143,7 @@ def _slot_prefix(path: str) -> str:
 
 
 def _piece_of(name: str, pieces: Mapping[str, Piece]) -> Piece | None:
-    """Returns the piece of a variable, an average or a slot, or None for a whole."""
+    """Returns which piece a variable, average or slot is, or None if it is whole."""
     if name in pieces or whole_path(name) == name:
         return pieces.get(name)
     prefixes = [k for k in pieces if k.endswith("_") and name.startswith(k)]

@@ -1,4 +1,4 @@
-"""Translation of a data set: B sentences, N hypotheses of each, at most T tokens."""
+"""Translation of a data set, B sentences in a batch, with N hypotheses for each."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class Translation:
     hypotheses: tuple[Hypothesis, ...]  # The best first.
     source_language: str
     target_language: str
-    position: int  # The sentence's, in the data.
+    position: int  # The sentence's position in the data.
 
 
 class Decoder:
     """A translator with a DecodingTask's variables.
 
     Raises:
-        ValueError: for another task.
+        ValueError: if the task is not a DecodingTask.
     """
 
     def __init__(self, task: BaseTask, vocabulary: Vocabulary):
@@ -51,7 +51,7 @@ class Decoder:
         self._function = tf.function(run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
-        """Yields translations without padding.
+        """Yields a translation for each row that is not padding.
 
         Raises:
             FloatingPointError: if a score is not finite.
@@ -82,7 +82,7 @@ Decode = Callable[[NestedMap, tf.Tensor, int], Sequences]
 
 
 def decode_method(task: BaseTask) -> Decode:
-    """Returns a task's Decode with its weights.
+    """Returns a task's `Decode` with the task's weights as `theta`.
 
     Raises:
         ValueError: if the task has no Decode.

@@ -1,13 +1,13 @@
 """A decoding run: translates a data set with a checkpoint, and scores the result.
 
-    decoder/<split>-<step>.jsonl   a line per sentence: source, reference, hypothesis,
-                                   score, and the languages
-    decoder/<split>-<step>.txt     BLEU and chrF by language pair, for programs .json,
-                                   as an image .png
-    decoder/metrics.jsonl          BLEU and chrF of all decoding runs
-    decoder/<split>/               the same and the image, for TensorBoard
+decoder/<split>-<step>.jsonl   a line per sentence: source, reference, hypothesis,
+                               score, and the languages
+decoder/<split>-<step>.txt     BLEU and chrF by language pair; also as .json for
+                               programs, and as an image, .png
+decoder/metrics.jsonl          BLEU and chrF of all decoding runs
+decoder/<split>/               the same scores and the image, for TensorBoard
 
-The same model and sentences give the same bytes, except of the image and the events.
+The same model and sentences give the same bytes, except for images and events.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ def check_decode_input(input_generator: Any) -> DecodeInput:
     """Returns the input if it can be decoded.
 
     Raises:
-        ValueError: unless it is a readable DecodeInput.
+        ValueError: if it is not a DecodeInput, or its data cannot be read.
     """
     if not isinstance(input_generator, DecodeInput):
         raise UserValueError(
@@ -62,8 +62,7 @@ def decode(
 ) -> None:
     """Translates a data set, and writes translations and scores.
 
-    It uses one checkpoint or, following a trainer, one after another, like
-    `evaluate_run`.
+    It uses the checkpoints that `steps` restores, one after another.
 
     Raises:
         ValueError: if the task, the checkpoint or the vocabulary is unusable, or there
@@ -71,7 +70,7 @@ def decode(
     """
     decoder = Decoder(task, data.vocabulary)
     check_vocabulary(directory.path, data)
-    batches = data.DecodeBatches()  # TensorFlow frees no data set, so one is made.
+    batches = data.DecodeBatches()  # Made once, since TensorFlow frees no data set.
     for step in steps:
         log(f"Decoding {split} with the checkpoint of step {step}.")
         decoded = decoder(batches)
@@ -86,7 +85,7 @@ def decode(
 def write_report(
     directory: Path, step: int, split: str, translations: Sequence[Translation]
 ) -> str:
-    """Writes all files to the run's `decoder`, and returns the table of scores."""
+    """Writes all files to the run's folder `decoder`, and returns a table of scores."""
     scores = scores_by_languages(translations)
     table, image = scores_table(scores), draw_scores(scores)
     # The baseline of a model's scores: each source as its own translation.

@@ -2,7 +2,7 @@
 
 BLEU counts words by sacrebleu's tokenizer `13a`, or `zh` for Chinese. In languages
 written without spaces each character counts as a word, since better tokenizers need
-downloads. The signatures name the tokenizer. chrF needs none.
+downloads. The signatures name the tokenizer. chrF needs no tokenizer.
 """
 
 import io
@@ -32,7 +32,7 @@ _INCHES_AROUND = 1.1  # Titles and axes.
 
 @dataclass(frozen=True)
 class TranslationScores:
-    """Scores, 0 to 100, between two languages, and sacrebleu's signatures."""
+    """Scores of one language pair, from 0 to 100, and sacrebleu's signatures."""
 
     languages: str
     num_sentences: int
@@ -45,7 +45,7 @@ class TranslationScores:
 def scores_by_languages(
     translations: Iterable[Translation],
 ) -> list[TranslationScores]:
-    """Returns the scores of the best hypotheses by language pair, sorted."""
+    """Returns each language pair's scores of best hypotheses, sorted by pair."""
     by_pair: dict[tuple[str, str], list[Translation]] = defaultdict(list)
     for translation in translations:
         by_pair[translation.source_language, translation.target_language].append(
@@ -80,7 +80,10 @@ def scores_table(scores: Sequence[TranslationScores]) -> str:
 
 
 def draw_scores(scores: Sequence[TranslationScores]) -> bytes:
-    """Draws a PNG: a bar per pair and metric, the best BLEU on top, means dashed."""
+    """Draws a bar for each pair and metric, and dashed lines at the means.
+
+    Returns a PNG. The pair with the best BLEU is on top.
+    """
     # Imported here: it takes half a second, and only decoding draws.
     from matplotlib.figure import Figure
 

@@ -14,10 +14,10 @@ from lingvo_pipe.training.task.protocols import SentenceInput
 
 
 def check_sentence_input(input_generator: Any) -> SentenceInput:
-    """Returns the input if it takes any sentences.
+    """Returns the input if it is a SentenceInput.
 
     Raises:
-        ValueError: unless it does.
+        ValueError: if it is not.
     """
     if not isinstance(input_generator, SentenceInput):
         raise UserValueError(
@@ -33,7 +33,7 @@ class Translator:
     """A translator with a DecodingTask's variables.
 
     Raises:
-        ValueError: for another task.
+        ValueError: if the task is not a DecodingTask.
     """
 
     def __init__(self, task: BaseTask, data: SentenceInput, batch_size: int) -> None:
@@ -41,11 +41,12 @@ class Translator:
         self._function = translate_function(decoder.decode_method(task), data)
 
     def __call__(self, sentences: Sequence[str], language: str | None) -> list[str]:
-        """Returns the best translation of each sentence, and "" of an empty one.
+        """Returns the best translation of each sentence, or "" if it has no words.
 
-        `language` is the target. It may be None if there is only one.
+        `language` is the target language. It may be None if the model has only one.
 
         Raises:
+            TypeError: if `sentences` is not a list of texts.
             ValueError: if the language is unknown or a sentence is too long.
             FloatingPointError: if a score is not finite.
         """
@@ -58,7 +59,7 @@ class Translator:
         if not texts:
             return texts
         num_tokens = self._data.NumTokens(sentences)
-        # Sentences of similar length together: a batch takes as long as its longest.
+        # A batch takes as long as its longest sentence, so similar lengths share one.
         order = np.argsort(-num_tokens, kind="stable")[: np.count_nonzero(num_tokens)]
         starts = range(0, len(order), self._batch_size)
         for start in tqdm.tqdm(starts, unit=" batches", disable=None, leave=False):
@@ -88,10 +89,10 @@ class Translator:
 
 
 def translate_function(decode: decoder.Decode, data: SentenceInput) -> Any:
-    """Returns a tf.function from `sentences` and a `target_language`, string `[]`.
+    """Returns a tf.function of `sentences`, string `[B]`, and `target_language`, `[]`.
 
-    It returns `translations`, string `[B]`, and `scores` `[B]`, without meaning where a
-    sentence has no words.
+    The function returns `translations`, string `[B]`, and `scores`, `[B]`. For a
+    sentence without words, they are "" and a meaningless number.
     """
 
     def translate(

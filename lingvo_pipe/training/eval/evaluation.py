@@ -19,17 +19,21 @@ from lingvo_pipe.training.task.protocols import EvalImages
 
 
 class Evaluation:
-    """An evaluation with `values` in the structure of `task.vars`, or its variables."""
+    """An evaluation of a task.
+
+    `values` returns the weights, in the structure of `task.vars`. If it is None, the
+    task's variables are used.
+    """
 
     def __init__(self, task: BaseTask, values: Callable[[], NestedMap] | None = None):
         self._task, self._values = task, values or task.Values
         self.metric_names: list[str] = []  # Known after `Trace`.
-        self.warnings: list[str] = []  # The last evaluation's, of metrics not finite.
+        self.warnings: list[str] = []  # The last call's, about metrics not finite.
         self._function = tf.function(self._run, autograph=False)
         self._predictions = tf.function(self._predict, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
-        """Builds the graph for batches of a spec, as in `TrainStep`."""
+        """Builds the graph for a batch's tf.TensorSpecs."""
         traced = self._function.get_concrete_function(batch_spec)
         self.metric_names = sorted(traced.structured_outputs)
 
@@ -38,8 +42,8 @@ class Evaluation:
     ) -> dict[str, float]:
         """Returns each metric's mean over all examples of `batches`.
 
-        A metric whose weights are all 0 is left out. For `images`, each batch runs
-        forward once more.
+        A metric whose weights are all 0 is left out. If `images` is given, each batch
+        runs forward once more.
 
         Raises:
             ValueError: if there are no batches, or the loss's total weight is 0.

@@ -35,7 +35,7 @@ def evaluate_run(
     steps: Iterable[int],
     log: Callable[[str], None],
 ) -> dict[str, float]:
-    """Evaluates one checkpoint or, following a trainer, one after another.
+    """Evaluates the checkpoints that `steps` restores, one after another.
 
     It writes to `LOGDIR/evaler`, where several evaluations may write at a time.
 
@@ -48,14 +48,14 @@ def evaluate_run(
         log: callback for a line of text for the user.
 
     Returns:
-        The last checkpoint's metrics; none if there was no checkpoint.
+        The last checkpoint's metrics, empty if there was no checkpoint.
 
     Raises:
         ValueError: if a checkpoint or the vocabulary is unusable, or there is no data.
     """
     check_vocabulary(directory.path, data)
     evaluation = Evaluation(task)
-    batches = data.EvalBatches()  # TensorFlow frees no data set, so one is made.
+    batches = data.EvalBatches()  # Made once, since TensorFlow frees no data set.
     evaluation.Trace(batches.element_spec)
     metrics: dict[str, float] = {}
     for step in steps:
@@ -78,7 +78,7 @@ class RunEvaluations:
         test_input: input with `EvalBatches()`.
         checkpointer: the run's checkpoints.
         is_stopping: returns whether the run is stopping, which ends an evaluation.
-        schedules: schedules that follow the evaluations.
+        schedules: learning-rate schedules that depend on evaluations.
     """
 
     task: BaseTask
@@ -114,9 +114,9 @@ class RunEvaluations:
         )
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Evaluates the state after `step` steps, once.
+        """Evaluates the state after `step` steps, unless that has been evaluated.
 
-        Returns the metrics, or none if the run is stopping.
+        Returns the metrics, empty if the run is stopping.
         """
         if step in self._evaluated:
             return self._evaluated[step]
@@ -156,16 +156,16 @@ class RunEvaluations:
             )
 
     def best_writer(self) -> Callable[[], None]:
-        """Returns a writer of the best evaluation, for when its checkpoint exists."""
+        """Returns a writer of the best evaluation, to be called once it is saved."""
         path, text = self.directory.best_path, self.best.text()
         return lambda: write_best(path, text)
 
     def write_best(self) -> None:
-        """Writes the best evaluation, whose checkpoint exists."""
+        """Writes the best evaluation. Its checkpoint must exist."""
         write_best(self.directory.best_path, self.best.text())
 
     def _inform_schedules(self) -> None:
-        # The evaluation after the last step of a run that goes on later must not count.
+        # The evaluation after the last step of a run that is resumed must not count.
         tests = [record for record in self._records if record["split"] == SPLIT]
         due = [record for record in tests if self.is_due(record["step"])]
         for schedule in self.schedules:

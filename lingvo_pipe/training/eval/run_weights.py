@@ -1,4 +1,4 @@
-"""Weights of a run's checkpoints, for other processes, which may follow the run."""
+"""Weights of a run's checkpoints, for processes other than the run's trainer."""
 
 import os
 import time
@@ -24,7 +24,7 @@ def open_run(
     follow_seconds: float | None = None,
     allow_foreign: bool = False,
 ) -> RunDirectory:
-    """Returns the directory of a run that has started, after `follow_seconds` at most.
+    """Returns a run's directory, after waiting up to `follow_seconds` for its start.
 
     Raises:
         ValueError: if it has not started, or is of another model than `model_name`.
@@ -52,8 +52,9 @@ def weights_in_turn(
 ) -> Iterator[int]:
     """Restores a task's weights from a checkpoint, and yields the checkpoint's step.
 
-    `checkpoint` is its name, `best`, or None for the newest. With `follow_seconds`, the
-    longest wait for a checkpoint, each later one follows until the run ends.
+    `checkpoint` is a checkpoint's name, `best`, or None for the newest. If
+    `follow_seconds` is given, each newer checkpoint follows, until the run ends or no
+    checkpoint appears for this time.
 
     Raises:
         ValueError: if a checkpoint is unusable, there is no best evaluation, or no
@@ -104,7 +105,7 @@ def new_checkpoints(
 ) -> Iterator[int]:
     """Yields the newest checkpoint's step each time it changes.
 
-    It ends with the run's last step, or after `patience_seconds` without a new one.
+    It ends with the run's last step, or after `patience_seconds` without a change.
     Until the run starts, the directory may be missing, and `last_step` returns None.
     """
     seen, since = -1, clock()

@@ -13,7 +13,7 @@ from lingvo_pipe.pipeline.debug.diagnosis import naming_reads
 class InputPosition:
     """The position of an input in its data, if it has one.
 
-    `input_generator` explains positions.
+    The module `input_generator` explains positions.
     """
 
     def __init__(self, train_input: Any):
@@ -23,11 +23,11 @@ class InputPosition:
             self._text = tf.Variable("", trainable=False)
 
     def state(self) -> dict[str, tf.Variable]:
-        """Returns the variables for checkpoints, by name, also without a position."""
+        """Returns the variables for checkpoints, by name, even without a position."""
         return {"input_place": self._text}
 
     def set_batch(self, index: int) -> None:
-        """Sets the position to the start of a batch, to be saved."""
+        """Sets the position in the next checkpoint to the start of a batch."""
         self._text.assign(self._input.Place(index) if self._has_position else "")
 
     def batches(self, index: int) -> tf.data.Dataset:
@@ -45,7 +45,7 @@ class BatchGroups:
         self._ahead: list[NestedMap] = []
 
     def next(self, max_size: int) -> list[NestedMap]:
-        """Returns the next batches: at least one, unless the batches have ended."""
+        """Returns up to `max_size` batches, and none only if the batches have ended."""
         group, self._ahead = self._ahead, []
         for batch in itertools.islice(self._batches, max_size - len(group)):
             if group and _shapes(batch) != _shapes(group[0]):

@@ -48,7 +48,7 @@ class FailurePolicy:
         return self._skipped_steps.state()
 
     def train(self, group: list[NestedMap]) -> Iterator[dict[str, float]]:
-        """Trains on batches and yields each step's metrics, empty if it was skipped.
+        """Trains on batches and yields each step's metrics, empty for a skipped step.
 
         Raises:
             FloatingPointError: if a step is not finite and may not be skipped.
@@ -75,7 +75,7 @@ class FailurePolicy:
             )
 
     def skip_batches(self, start: int, spike: LossSpikeError) -> None:
-        """Skips the batches since the restored checkpoint.
+        """Skips the batches after step `start`, the restored checkpoint's.
 
         Raises:
             FloatingPointError: if the run has rolled back too often.

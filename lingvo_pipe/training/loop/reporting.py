@@ -18,14 +18,14 @@ class StepReports:
     metrics_log: MetricsLog
     spikes: LossSpikes
     profiler: StepProfiler | None
-    # A step and its loss, for the progress.
+    # The last reported step and its loss, until the progress has them.
     _shown: tuple[int, float] | None = field(default=None, init=False)
 
     def add(self, step: int, metrics: dict[str, float]) -> None:
         """Reports on a trained step, unless it was skipped.
 
         Raises:
-            LossSpikeError: for a spike.
+            LossSpikeError: if the loss is a spike.
         """
         p = self.step.task.params.train
         if not metrics:
@@ -49,7 +49,7 @@ class StepReports:
             self.metrics_log.write_histograms(step, "train", variables)
 
     def utilization(self) -> float | None:
-        """Returns the busy fraction of the devices' time in the last step, or None."""
+        """Returns the devices' mean busy fraction in the last call, or None."""
         replicas, times = self.step.task.pipeline.replicas, self.step.Times()
         devices = [device for replica in replicas for device in replica]
         return stage_utilization(devices, times) if times else None

@@ -32,8 +32,9 @@ def train(
 ) -> dict[str, float]:
     """Trains a task to its `max_steps`, or until a signal stops it, and evaluates it.
 
-    Resumes from the newest intact checkpoint in `directory`, and ends in the same bytes
-    as an uninterrupted run. Writes nothing before params, checkpoint and batches fit.
+    The run resumes from the newest intact checkpoint in `directory`, and ends in the
+    same bytes as an uninterrupted run. Nothing is written until params, checkpoint and
+    batches prove to fit.
 
     Args:
         task: the task, just instantiated.
@@ -41,14 +42,14 @@ def train(
         test_input: input with `EvalBatches()`.
         directory: the run's directory.
         params_text: all params of the run, to be written there.
-        log: callback for a line for the user, while a progress bar may be shown.
+        log: callback for a line for the user. A progress bar may be shown meanwhile.
         profile_step: step to profile, or None; see `StepProfiler`.
-        allowed_changes: params that may differ from before; see `check_changes`.
+        allowed_changes: params that may differ from the run's; see `check_changes`.
         planned: prediction of a step, to compare with the profiled one.
         building: context in which the run's graphs are built.
 
     Returns:
-        The last evaluation's metrics; none if a signal stopped the run before it.
+        The last evaluation's metrics, empty if a signal stopped the run before it.
 
     Raises:
         ValueError: if the params have wrong values, the batches don't fit the model or

@@ -55,7 +55,7 @@ from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_check
 
 @dataclass(frozen=True)
 class _Segment:
-    """Objects in use from a start, resume or roll-back until the next."""
+    """Objects used between a start, resume or roll-back and the next roll-back."""
 
     metrics_log: MetricsLog
     saver: AsyncSaver
@@ -67,7 +67,7 @@ class _Segment:
 
 
 class TrainingRun:
-    """A training run: state restored and functions traced, nothing written yet."""
+    """A training run. Its creation restores its state, but writes nothing."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class TrainingRun:
         self._schedules = [
             s for learner in learners for s in learner.DevBasedSchedules()
         ]
-        # First, because a training step takes longer to trace.
+        # Traced first, because a training step takes longer.
         with activity("tracing the evaluation"):
             self._evaluation.Trace(test_input.EvalBatches().element_spec)
         best = BestEvaluation(task.params.eval)
@@ -136,7 +136,7 @@ class TrainingRun:
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
 
     def start(self, params_text: str, changes: Sequence[str]) -> None:
-        """Writes the files that precede the first step, with accepted `changes`."""
+        """Writes the files that precede the first step, and accepted param changes."""
         since = [f"since step {self._start}: {change}" for change in changes]
         self._directory.write_params(params_text, since)
         write_vocabulary(self._directory.path, self._train_input)
@@ -181,7 +181,11 @@ class TrainingRun:
         profile_step: int | None,
         planned: PlannedStep | None,
     ) -> dict[str, float]:
-        """Trains from the start, or the last roll-back, until the run stops."""
+        """Trains from the start, or the last roll-back, until the run stops.
+
+        Raises:
+            LossSpikeError: if the run must roll back.
+        """
         directory, log = self._directory, self._log
         self._record.rewind(self._start)
         with (
@@ -233,7 +237,7 @@ class TrainingRun:
                 log(f"Stopped after step {last}: {evaluations.best.reason}")
             metrics = {} if signals.last_signal_name else evaluations.evaluate(last)
             saver.wait()
-            if not signals.last_signal_name:  # Time is short.
+            if not signals.last_signal_name:  # After a signal, time is short.
                 evaluations.check_best()
             evaluations.write_best()
             if last > self._start:
@@ -285,7 +289,7 @@ class TrainingRun:
         return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
 
     def _max_group(self, step: int) -> int:
-        """Returns how many steps can follow this one before something else is due."""
+        """Returns the number of steps after `step` until something else is due."""
         p = self._task.params
         intervals = (
             p.train.save_interval_steps,

@@ -46,10 +46,13 @@ def average_name(path: str) -> str:
 def make_averages(
     p: Params, trained: Mapping[str, tf.Variable], every: Mapping[str, tf.Variable]
 ) -> ExponentialMovingAverage | None:
-    """Creates the averages that the params ask for, if any, of variables by path.
+    """Creates the averages that the params ask for, or returns None.
+
+    `trained` has the trained variables by path, and `every` has all variables.
 
     Raises:
-        ValueError: unless the decay is in [0, 1) and ema_decay_moving_vars is given.
+        ValueError: if the decay is not in [0, 1), or some variables are not trained and
+            ema_decay_moving_vars is None.
     """
     check_params(p, "task.train", _RULES)
     if not p.ema_decay:
@@ -77,7 +80,7 @@ class ExponentialMovingAverage:
     """Averages of variables, each on the variable's device.
 
     They start equal to the variables, and follow them at the rates of `averaging_rate`.
-    Averages of 16-bit variables have 32 bits: 16 would lose small changes.
+    Averages of 16-bit variables have 32 bits, since 16 would lose small changes.
     """
 
     def __init__(self, decay: float, variables: Mapping[str, tf.Variable]):
@@ -95,9 +98,9 @@ class ExponentialMovingAverage:
     def Update(
         self, num_steps: tf.Tensor, paths: Collection[str] | None = None
     ) -> None:
-        """Moves the averages towards the variables at `paths`, or towards all if None.
+        """Moves the averages of `paths`, or all if None, towards their variables.
 
-        `num_steps`, integer `[]`, counts the steps trained, including the last.
+        `num_steps`, integer `[]`, is the number of trained steps, including this one.
         """
         with tf.device("/CPU:0"):
             rate = averaging_rate(self._decay, num_steps)
@@ -119,7 +122,10 @@ class ExponentialMovingAverage:
         return []
 
     def Value(self, variable: tf.Variable) -> tf.Tensor:
-        """Reads a variable's average, or else its value, on its device in its dtype."""
+        """Reads a variable's average, or its value if it has no average.
+
+        The result is on the variable's device and has the variable's dtype.
+        """
         path = self._paths.get(variable.ref())
         source = variable if path is None else self._averages[path]
         with tf.device(variable.device):

@@ -1,4 +1,4 @@
-"""Regular expressions that choose variables by path, and freeze them.
+"""Regular expressions on paths that choose which variables are trained or frozen.
 
 A frozen variable keeps its value and has no slots in the optimizer. Moving averages of
 a layer with frozen weights, such as batch norm's, still move.
@@ -39,10 +39,12 @@ def define_freezing_params(p: Params) -> None:
 def without_frozen(
     p: Params, variables: Mapping[str, tf.Variable]
 ) -> dict[str, tf.Variable]:
-    """Returns the variables that are trained, of all trainable ones by path.
+    """Returns the variables, by path, that the params do not freeze.
+
+    `variables` has all trainable variables.
 
     Raises:
-        ValueError: if a pattern chooses no variable, or none is left to train.
+        ValueError: if a pattern matches no path, or no variable is left to train.
     """
     paths, trained = list(variables), set(variables)
     if (pattern := p.bprop_variable_filter) is not None:
@@ -62,10 +64,10 @@ def without_frozen(
 def paths_with(
     pattern: Any, paths: Sequence[str], param: str, at_start: bool = False
 ) -> list[str]:
-    """Returns the paths that contain a match of the regular expression in a param.
+    """Returns the paths in which a regular expression has a match.
 
-    `param` is the param's path. If `at_start`, only matches at the start of a path
-    count.
+    `param` is the path of the param with the expression. If `at_start`, a match counts
+    only at the start of a path.
 
     Raises:
         ValueError: if the expression is invalid, or matches no path.

@@ -4,8 +4,8 @@
 
 (Pascanu et al. 2013, algorithm 1, over all variables at once.)
 
-Each variable's squares are summed on its device, and these sums on the CPU in the order
-of the variables, so that the result does not depend on the placement of variables.
+Each variable's squares are summed on its device. The CPU adds these sums in the order
+of the variables, so the result does not depend on the placement of variables.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def global_norm(
 ) -> tf.Tensor:
     """Returns the norm of all gradients together, float64 `[]`, on the CPU.
 
-    It is finite if and only if all gradients are, and each gradient's sum of squares
-    is finite in float32, or in the gradient's dtype if that is wider.
+    It is finite if and only if each gradient's sum of squares is finite in float32, or
+    in the gradient's dtype if that is wider.
 
-    `gradients` has one per variable, on the variable's device, in the model's order.
+    `gradients` has one gradient per variable, on the variable's device, in the model's
+    order.
     """
     sums = square_sums(gradients, variables)
     with tf.device("/CPU:0"):
@@ -37,7 +38,7 @@ def square_sums(
 ) -> list[tf.Tensor]:
     """Returns each gradient's sum of squares, float64 `[]`, on its device.
 
-    A device's sums are one call, which identical devices share.
+    One call computes all sums of a device. Identical devices share its function.
     """
     sum_by_index: dict[int, tf.Tensor] = {}
     shared = SharedUpdates()
@@ -54,7 +55,7 @@ def square_sums(
 
 
 def square_sum(gradient: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of squares, float64 `[]`."""
+    """Returns the sum of a gradient's squares, float64 `[]`."""
     wide = gradient.dtype if gradient.dtype.size > 2 else tf.float32
     return 2 * tf.cast(tf.nn.l2_loss(tf.cast(gradient, wide)), tf.float64)
 
@@ -62,10 +63,10 @@ def square_sum(gradient: tf.Tensor) -> tf.Tensor:
 def clip_by_global_norm(
     gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], max_norm: float
 ) -> list[tf.Tensor]:
-    """Scales gradients whose global norm exceeds a maximum down to it.
+    """Scales gradients down so that their global norm is at most `max_norm`.
 
-    If the norm is not finite, all gradients become NaN. Arguments are as in
-    `global_norm`. `max_norm`, the largest norm that stays unchanged, is positive.
+    If the norm is not finite, all gradients become NaN. The first two arguments are as
+    in `global_norm`. `max_norm` is positive.
     """
     with tf.device("/CPU:0"):
         scale = _scale(global_norm(gradients, variables), max_norm)
@@ -75,7 +76,7 @@ def clip_by_global_norm(
 def clip_by_each_norm(
     gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], max_norm: float
 ) -> list[tf.Tensor]:
-    """Does the same for each gradient by its own norm."""
+    """Scales each gradient down so that its own norm is at most `max_norm`."""
 
     def clipped(gradient: tf.Tensor) -> tf.Tensor:
         scale = _scale(tf.sqrt(square_sum(gradient)), max_norm)

@@ -28,7 +28,7 @@ from lingvo_pipe.training.optim.rate_schedules import (
 
 # Names of an optimizer's own variables begin with this.
 LEARNER_NAME = "learner"
-# A hyper-parameter, which comes from the params; earlier versions saved it.
+# Comes from the params and is not saved. Checkpoints of earlier versions have it.
 LEARNING_RATE_NAME = f"{LEARNER_NAME}/learning_rate"
 
 # Arguments of Keras's optimizers, and the task.train params that replace them.
@@ -55,8 +55,8 @@ def OptimizerParams(name: str, **arguments: Any) -> Params:
 def ScheduleParams(name: str, **arguments: Any) -> Params:
     """Returns params that name a schedule, with its arguments.
 
-    The schedule is one of `keras.optimizers.schedules`, InverseSquareRoot, or
-    LinearWarmup or Floor, whose argument `schedule` is params of another schedule. The
+    The schedule is one of `keras.optimizers.schedules`, InverseSquareRoot, LinearWarmup
+    or Floor. The argument `schedule` of the last two is params of another schedule. The
     initial learning rate is the learner's learning_rate.
     """
     return _named(name, "schedule", arguments)
@@ -65,12 +65,13 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
 def make_optimizer(
     p: Params, learning_rate: Any, schedule: Params | None = None
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer of `OptimizerParams`, with the rate of `make_rate`.
+    """Makes the optimizer that OptimizerParams `p` name, with the rate of `make_rate`.
 
     Raises:
-        ValueError: if it does not exist, or does not accept the arguments.
+        ValueError: if the optimizer or its schedule does not exist, or does not accept
+            the arguments.
     """
-    # Keras numbers the names that it chooses itself, within each process.
+    # Without a name, Keras would number the optimizers of a process.
     fixed_arguments = {
         "name": LEARNER_NAME,
         "learning_rate": make_rate(learning_rate, schedule),
@@ -83,12 +84,12 @@ def make_rate(
 ) -> Any:
     """Returns the learning rate of an optimizer: a constant, or a schedule.
 
-    The schedule, at `path`, is ScheduleParams or params of a class in
-    `lingvo_pipe.schedule`. `learning_rate` is the initial rate of the former, and
-    multiplies the values of the latter.
+    `schedule`, the param at `path`, is either ScheduleParams, whose initial rate is
+    `learning_rate`, or params of a class in `lingvo_pipe.schedule`, whose values are
+    multiplied by `learning_rate`.
 
     Raises:
-        ValueError: if it does not exist, or does not accept the arguments.
+        ValueError: if the schedule does not exist, or does not accept the arguments.
     """
     if schedule is None:
         return learning_rate
@@ -105,7 +106,7 @@ def make_rate(
 
 
 def optimizer_classes() -> dict[str, type]:
-    """Returns the optimizers that params can name, by name."""
+    """Returns the classes of optimizers that params can name, by name."""
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
     classes |= {"Adafactor": Adafactor, "RMSpropFromOnes": RMSpropFromOnes}
     return {name: updating_in_place(cls) for name, cls in classes.items()}

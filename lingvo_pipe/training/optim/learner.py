@@ -80,9 +80,10 @@ def define_learner_params(p: Params) -> None:
 
 
 class Learner:
-    """Updates variables: adds weight decay, clips, then applies the optimizer.
+    """A learner: adds weight decay to gradients, clips, then applies the optimizer.
 
-    All this runs on the device of the variable's stage, where the slots are too.
+    All this runs on each variable's device, where its slots are too. Only a global norm
+    is summed on the CPU.
 
     Args:
         p: params of `define_learner_params`.
@@ -131,7 +132,7 @@ class Learner:
         return tf.convert_to_tensor(self._optimizer.learning_rate)
 
     def DevBasedSchedules(self) -> list[DevBasedSchedule]:
-        """Returns the parts of the schedule that follow evaluations."""
+        """Returns the parts of the schedule whose values depend on evaluations."""
         rate = self._rate  # LinearWarmup and Floor may contain another.
         while not isinstance(rate, BaseSchedule | None):
             rate = getattr(rate, "schedule", None)
@@ -139,7 +140,7 @@ class Learner:
         return [layer for layer in layers if isinstance(layer, DevBasedSchedule)]
 
     def Apply(self, gradients: Mapping[str, tf.Tensor]) -> None:
-        """Updates the variables from gradients by path, which may include others."""
+        """Updates the variables. `gradients`, by path, may include other variables'."""
         decayed = add_l2_gradients(gradients, self._variables, self._l2_weights)
         ordered = [decayed[path] for path in self._variables]
         self._optimizer.apply(self._clipped(ordered))
@@ -149,11 +150,11 @@ class Learner:
         return learner_state([self])
 
     def OwnVariables(self) -> list[tuple[str, tf.Variable]]:
-        """Returns the optimizer's state with its names, which may repeat.
+        """Returns the optimizer's variables with their names, which may repeat.
 
-        A constant learning rate is a variable of Keras, but not state: it comes from
-        the params, even after a resume. Nor does it name each variable: the number of
-        one like `variable_3` only says how many the process has made.
+        Keras's variable of a constant learning rate is left out, since the rate comes
+        from the params even after a resume. A name such as `variable_3` loses its
+        number, which only counts the variables that the process has made.
         """
         return [
             (_UNNAMED.sub(r"\1", variable.path), variable.value)
@@ -170,9 +171,10 @@ class Learner:
 
 
 def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
-    """Returns the scalars of each learner of one kind, in one order.
+    """Returns, for each learner, the scalars that all learners have, in the same order.
 
-    These are the number of steps and values derived from it.
+    These are the number of steps and values derived from it. The learners have the same
+    optimizer.
     """
     scalars = [
         {
@@ -189,8 +191,8 @@ def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
 def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
     """Returns the optimizers' own variables by name, for checkpoints.
 
-    The learners are in the order of the model's variables. Their counters must be
-    equal, and the first learner's are saved.
+    The learners are in the order of the model's variables. Only the first learner's
+    counters are saved, since all learners' counters must be equal.
     """
     state: dict[str, tf.Variable] = {}
     seen: Counter[str] = Counter()
@@ -200,7 +202,7 @@ def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
             if any(variable is counter for counter in omitted):
                 continue
             number = seen[path]
-            # Keras gives `a/b_c` and `a_b/c` the same name; the model's order decides.
+            # Keras gives `a/b_c` and `a_b/c` the same name. Numbers tell them apart.
             state[f"{path}+{number}" if number else path] = variable
             seen[path] += 1
     return state

@@ -1,4 +1,4 @@
-"""Optimizers for plain variables on any devices, where Keras's differ or fail."""
+"""Optimizers whose Keras versions differ, or fail for plain TensorFlow variables."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Adafactor(keras.optimizers.Adafactor):
         u = g/√V;  u ← u / max(1, RMS(u)/d)
         w ← w - α·u
 
-    for step t = 1, 2, ... A tensor of higher rank is a batch of matrices, its last two
-    dimensions. A matrix of n·m weights has n + m numbers of state: R and C. Slots of
-    16-bit variables have 32 bits.
+    for step t = 1, 2, ... A tensor of higher rank is a batch of matrices, which are its
+    last two dimensions. A matrix of n·m weights has n + m numbers of state: R and C.
+    Slots of 16-bit variables have 32 bits.
 
     The paper's rate is `learning_rate=0.01`. GShard's translations (2006.16668) add the
     schedule `InverseSquareRoot`. `relative_step=False` drops the bound of 1/√t, so that
-    a rate without a schedule is constant. It has Keras's arguments.
+    a rate without a schedule is constant. The arguments are Keras's.
 
-    Keras's Adafactor cannot be used. It names slots after the variable, and refuses
+    Keras's Adafactor cannot be used. It names slots after variables, and fails for the
     names of plain TensorFlow variables. It creates R and C on any device, and also
     stores V, as large as the variable. It bounds the rate by 1/√t even with a schedule
     or `relative_step=False`.
@@ -102,8 +102,9 @@ class RMSpropFromOnes(keras.optimizers.RMSprop):
         m ← momentum·m + rate·g / √(s + ε)  m starts at 0
         w ← w - m
 
-    Keras's `RMSprop` also has ε inside the root, but starts with s = 0, which makes the
-    first steps longer: up to √1.9 times for ρ = 0.9 and ε = 1 (tf/tpu, amoeba_net).
+    Keras's `RMSprop` also has ε inside the root, but starts with s = 0. That makes the
+    first steps longer, by a factor of up to √1.9 for AmoebaNet's ρ = 0.9 and ε = 1
+    (tf/tpu, amoeba_net).
     """
 
     def add_optimizer_variables(

@@ -22,7 +22,7 @@ SWITCH = Rule(lambda value: isinstance(value, bool), "True or False")
 
 
 def count(minimum: int = 1, hint: str = "") -> Rule:
-    """Returns the rule of a number that TensorFlow counts in 32 bits."""
+    """Returns a rule for integers from `minimum` to the largest int32."""
     expected = f"an integer from {minimum} to {MAX_COUNT}"
     return Rule(lambda n: is_count(n, minimum) and n <= MAX_COUNT, expected, hint)
 
@@ -40,7 +40,7 @@ def check_params(p: Params, path: str, rules: Mapping[str, Rule]) -> None:
     """Checks the params of the group at `path` that have rules.
 
     Raises:
-        ValueError: if some have wrong values, with all of them.
+        ValueError: if any value is wrong. The error names all wrong values.
     """
     values = {name: p.Get(name) for name in rules}
     raise_problems(

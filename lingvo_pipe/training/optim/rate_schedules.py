@@ -15,7 +15,7 @@ The Transformer's rate (1706.03762, section 5.3) rises linearly for w steps to
     decay = ScheduleParams("InverseSquareRoot", constant_steps=w)
     p.lr_schedule = ScheduleParams("LinearWarmup", warmup_steps=w, schedule=decay)
 
-but for the warm-up being a step behind. `TransformerSchedule` is exact.
+except that this warm-up is one step behind. `TransformerSchedule` is exact.
 
 A schedule's argument `schedule` is another schedule, or None for the initial learning
 rate. Steps count from 0. Rates are float32 `[]`.

@@ -1,9 +1,9 @@
 """Weight decay as a loss: λ/2·Σw², whose gradient λ·w is added to the weight's own.
 
 AmoebaNet uses it (tf/tpu, amoeba_net: slim's `l2_regularizer`) on kernels, not on
-biases, nor on batch norm's scale and offset. As part of the loss it precedes clipping.
-The reported loss excludes it. For weight decay that is decoupled from the loss, use the
-argument `weight_decay` of Keras's optimizers.
+biases, nor on batch norm's scale and offset. As part of the loss, it is added before
+clipping. The reported loss excludes it. For weight decay that is decoupled from the
+loss, use the argument `weight_decay` of Keras's optimizers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def l2_weights(
 ) -> dict[str, float]:
     """Returns λ of each trained variable that has weight decay, by path.
 
-    Paths in `without` have none: their layers declare that.
+    Paths in `without` have none, because their layers declare so.
 
     Raises:
         ValueError: if the weight or a scale is not a number of at least 0, an
@@ -88,7 +88,7 @@ def add_l2_gradients(
     variables: Mapping[str, tf.Variable],
     weights: Mapping[str, float],
 ) -> dict[str, tf.Tensor]:
-    """Returns gradients plus weight decay by path, each on its variable's device."""
+    """Adds weight decay to gradients by path, each on its variable's device."""
     added = dict(gradients)
     for path, weight in weights.items():
         variable = variables[path]

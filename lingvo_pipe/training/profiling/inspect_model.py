@@ -29,9 +29,9 @@ _NUMBER_COLUMNS = range(_HEADER.index("MACs"), len(_HEADER))
 
 
 def describe(task_params: InstantiableParams, input_generator: Any) -> str:
-    """Describes a task's pipeline, built in a scratch graph, allocating nothing.
+    """Describes a task's pipeline, without allocating its variables.
 
-    Returns a table of each layer's stage, class, output shapes, multiply-adds (of
+    The text has a table of each layer's stage, class, output shapes, multiply-adds (of
     cells), parameters and variables. It ends with the stages' totals, their balance and
     the predicted bubble.
     """
@@ -114,7 +114,7 @@ def _balance(stages: Sequence[float]) -> float:
 
 
 def _predicted(task: BaseTask, batch: Any) -> tuple[PredictedBubble | None, str]:
-    """Returns the layers' work, if known, and a line about the bubble."""
+    """Returns the cells' work, or None if unknown, and a line about the bubble."""
     p = task.pipeline.params
     try:
         predicted = predict_bubble(task, batch)

@@ -11,7 +11,7 @@ from lingvo_pipe.training.profiling.step_profile import MemoryPeak
 
 
 class MemoryWatch:
-    """A watch on the memory of this process's devices, with all CPU devices as one."""
+    """A watch on the memory of this process's devices. All CPUs count as one device."""
 
     def __init__(self, devices: Sequence[str], variables: Iterable[tf.Variable]):
         self._local = _local_devices(devices)
@@ -25,9 +25,9 @@ class MemoryWatch:
         self._before: dict[str, int] = {}
 
     def peaks(self) -> list[MemoryPeak]:
-        """Returns peaks: growth since the last call, plus the variables' bytes.
+        """Returns for each memory its peak growth since the last call plus variables.
 
-        The first call returns none.
+        The first call returns an empty list.
         """
         peaks = []
         for name, indices in self._local.items():
@@ -41,7 +41,7 @@ class MemoryWatch:
 
 
 def _local_devices(devices: Sequence[str]) -> dict[str, list[int]]:
-    """Returns names with separate memory, and the numbers of devices that share it."""
+    """Returns the positions of this process's devices by the memory that they use."""
     indices_by_name: dict[str, list[int]] = {}
     for i, full in enumerate(devices):
         name = device_name(full)

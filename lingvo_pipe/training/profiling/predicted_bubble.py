@@ -21,16 +21,17 @@ from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.pipeline.stage_choice.traced_cells import pipeline_sizes
 from lingvo_pipe.training.task.base_task import BaseTask
 
-# Uneven stages: the largest over the mean, and how much smaller another can be.
+# Stages are uneven if the largest is at least this multiple of the mean. Others are
+# proposed if their largest is less than this fraction of it.
 _UNEVEN, _MORE_EVEN = 1.4, 0.9
 
 
 class PredictedBubble(NamedTuple):
-    """Work in flops, without the loss, of forward passes in training."""
+    """The flops of forward passes in training, without the loss, and the bubble."""
 
-    cell_flops: list[float]  # Each cell's for one example.
-    cell_multiply_adds: list[float]  # The same, in products and convolutions.
-    shares: list[float]  # Each stage's fraction; the prologue's is in stage 0's.
+    cell_flops: list[float]  # Each cell's flops for one example.
+    cell_multiply_adds: list[float]  # Each cell's multiply-adds for one example.
+    shares: list[float]  # Each stage's fraction. Stage 0 includes the prologue.
     bubble_fraction: float  # Idle fraction of devices' time, if only flops take time.
 
 
@@ -88,7 +89,10 @@ def predict_from_spec(task: BaseTask, batch_spec: NestedMap) -> PredictedBubble 
 
 
 def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
-    """Returns a line about uneven stages, with more even ones, or "" if even."""
+    """Returns a line that proposes more even stages, or "" if they are even enough.
+
+    It is also "" if params leave the stages to the planner, or have a memory limit.
+    """
     p, flops = task.pipeline.params, predicted.cell_flops
     num_stages, total = task.pipeline.num_stages, sum(flops)
     if is_auto(p.splits) or p.memory_limit is not None or not total:
@@ -120,7 +124,7 @@ def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
 
 
 def _bubble_fraction(shard: Timeline, spec: PipelineSpec, prologue: float) -> float:
-    """Returns a step's bubble from one batch shard's, with the prologue added."""
+    """Returns a step's bubble, given one batch shard and the prologue's flops."""
     num_columns = len(shard.columns)
     num_devices = num_columns * len(spec.layout.replicas)
     idle = spec.layout.num_batch_shards * sum(

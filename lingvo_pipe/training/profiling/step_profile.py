@@ -1,7 +1,8 @@
-"""A training step in time, predicted and measured: as an image, a table and a trace.
+"""Timelines of a training step, predicted and measured, as image, table and trace.
 
-The prediction simulates the schedule with the costs in the steps before, so differences
-show what the schedule and its costs do not explain. No TensorFlow.
+The prediction simulates the schedule with the costs of earlier steps. So it differs
+from the measured step by what the schedule and these costs do not explain. This module
+does not use TensorFlow.
 """
 
 import dataclasses
@@ -28,11 +29,11 @@ _MIB = 2**20
 def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeline:
     """Returns the timeline of a step that ran.
 
-    Times are seconds `[N, 3]` per device: wait start, start and end of its operations,
-    as from `PipeliningLayer.ComputeGradients`.
+    `times` has seconds `[N, 3]` for each device: when each of its N operations began to
+    wait, started and ended, as from `PipeliningLayer.ComputeGradients`.
 
     Raises:
-        ValueError: if they contradict, because a clock was set meanwhile.
+        ValueError: if times contradict the schedule, because a clock was set meanwhile.
     """
     devices = enumerate(zip(schedule.columns, times, strict=True))
     timeline = Timeline.from_rows(
@@ -54,8 +55,8 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
 def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Timeline]:
     """Returns the timelines of a step's batch shards, each of which ran the schedule.
 
-    Times are as in `measured_timeline`, for one replica's devices after another's. A
-    device's rows are its shards' rows, one after another.
+    `times` has an array for each device, replica by replica. An array has the rows of
+    `measured_timeline` for each of the device's shards, shard by shard.
     """
     size = len(schedule.columns)
     num_shards = len(times[0]) // len(schedule.columns[0])
@@ -68,26 +69,26 @@ def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Tim
 
 
 def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
-    """Returns the timeline of a schedule by the costs of at least one other step."""
+    """Predicts a schedule's timeline from the costs of `steps`, at least one."""
     return simulate(schedule, median_costs(list(map(fitted_costs, steps))))
 
 
 class MemoryPeak(NamedTuple):
-    """The largest memory use at any time, with tensors that exist between steps."""
+    """The largest memory use at any time, including tensors that outlast a step."""
 
-    devices: Sequence[int]  # Those that share the memory, replica after replica.
+    devices: Sequence[int]  # Devices that share the memory, numbered over all replicas.
     num_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedStep:
-    """A step, or one batch shard, as planned, with each device's peak in bytes."""
+    """The plan of a step, or of one batch shard, with each device's peak in bytes."""
 
     timeline: Timeline
     bytes_by_device: Sequence[int]
 
     def comparison(self, measured: Timeline, peaks: Sequence[MemoryPeak]) -> str:
-        """Returns a table of planned and measured time, bubble and own memory."""
+        """Returns a table of planned and measured time, bubble and memory."""
         planned_bytes = self.bytes_by_device
         lines = [
             "Planned from timed cells, before the first step, and measured; both "
@@ -118,7 +119,7 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """The steps of a call up to `step`, predicted and measured, with notes."""
+    """The steps of one call, `step` being the last, predicted and measured."""
 
     step: int
     predicted: Timeline
@@ -136,7 +137,7 @@ class StepProfile:
         return f"steps {self.step - num + 1} to {self.step}"
 
     def line(self) -> str:
-        """Returns the most important numbers in a line."""
+        """Returns a line with the most important numbers."""
         predicted, measured = self.predicted, self.measured
         per_step = " each" if measured.schedule.num_steps > 1 else ""
         return (
@@ -166,7 +167,7 @@ class StepProfile:
         return file.getvalue()
 
     def write(self, directory: Path) -> None:
-        """Writes step-N.png, .txt and .trace.json, each atomically."""
+        """Writes step-N.png, step-N.txt and step-N.trace.json, each atomically."""
         directory.mkdir(exist_ok=True)
         contents: dict[str, str | bytes] = {
             "png": self.image,

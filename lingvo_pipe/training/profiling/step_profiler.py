@@ -18,8 +18,8 @@ from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 
-# A call runs one step or several. One call warms up and does not count; the prediction
-# needs at least one more, and uses at most the last few.
+# Calls before the profiled one, each of one or several steps. The first call warms up
+# and does not count. The prediction needs one more, and uses at most the last few.
 _MIN_BEFORE = 2
 _MAX_USED = 5
 
@@ -37,11 +37,11 @@ def check_profile_step(step: int, max_steps: int) -> None:
 
 @dataclass(eq=False)
 class StepProfiler:
-    """A profiler of one step, which it compares with the steps before.
+    """A profiler of one step. It compares the step with earlier ones.
 
-    If several steps run in one call, it profiles the first whole call that includes or
-    follows the step and has predecessors. `start` is the number of steps trained
-    before.
+    If a call runs several steps, all steps of one call are profiled: the first call
+    that ends at or after `step` and has enough calls before it. `start` is the number
+    of steps trained before this run.
     """
 
     pipeline: PipeliningLayer
@@ -66,7 +66,7 @@ class StepProfiler:
             )
 
     def after_step(self, step: int, trained: TrainStep | SeveralSteps) -> None:
-        """Records a call, which ended with `step`, and profiles its steps if due."""
+        """Records the call whose last step is `step`, and profiles its steps if due."""
         self._num_calls += 1
         if self._is_done:
             return
@@ -81,7 +81,7 @@ class StepProfiler:
     def _peaks(
         self, trained: TrainStep | SeveralSteps
     ) -> list[step_profile.MemoryPeak]:
-        """Returns memory peaks since the last call, if a plan is to be compared."""
+        """Returns memory peaks since the last call, or none without a planned step."""
         if self.planned is None:
             return []
         if self._watch is None:
@@ -90,7 +90,7 @@ class StepProfiler:
         return self._watch.peaks()
 
     def finish(self) -> None:
-        """Logs, after the last step, if nothing was profiled."""
+        """Logs why no step was profiled, if none was. Call it after the last step."""
         if not self._is_done:
             self.log(
                 f"Step {self.step} is not profiled: the first call of a run warms up, "

@@ -34,7 +34,7 @@ class Figure(NamedTuple):
 
 
 def make_figure(series: Sequence[Series], colors: Mapping[str, str]) -> Figure:
-    """Returns the figure of a metric, with at least one series and colors by split."""
+    """Returns the figure of a metric, given its series and the splits' colors."""
     finite = [curve for curve in series if curve.finite]
     is_log = _is_log(finite)
     scale = ", on a logarithmic scale" if is_log else ""

@@ -45,7 +45,7 @@ def write_report(directory: RunDirectory) -> Path:
 
 
 def report_end(directory: RunDirectory, log: Callable[[str], None]) -> None:
-    """Writes the page, or logs errors, since the job itself is complete."""
+    """Writes the page. Only logs an error, since the job itself is complete."""
     try:
         write_report(directory)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Contents of a run's directory, for its page. A damaged file is a ValueError."""
+"""Contents of a run's directory, for its page. Damaged files raise ValueError."""
 
 import contextlib
 import functools
@@ -43,7 +43,10 @@ class Scores(NamedTuple):
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
-    """Returns all metrics by name, but no language pairs, on most splits first."""
+    """Returns the series of each metric, metrics with the most series first.
+
+    Metrics of single language pairs are left out.
+    """
     metrics_path = directory.path / FILE_NAME
     if any(steps_in(directory.checkpoints_path)) and not metrics_path.exists():
         raise regular_file.damaged(metrics_path, "the run's metrics", Words("no file"))
@@ -93,7 +96,7 @@ def _samples(path: Path) -> list[list[str]]:
 
 
 def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
-    """Returns image and text of each profiled step, from `StepProfile`."""
+    """Returns image and text of each profiled step, as `StepProfile` wrote them."""
     profiles = {}
     for path in directory.profile_path.glob("step-*.txt"):
         match = re.fullmatch(r"step-(\d{1,18})", path.stem)
@@ -104,7 +107,7 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
-    """Returns the bytes of each checkpoint by step, unless just deleted."""
+    """Returns the bytes of each checkpoint by step, without any just deleted."""
     path = directory.checkpoints_path
     stats_by_step = {
         step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)
@@ -113,7 +116,7 @@ def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
 
 
 def last_images(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """Returns step and PNG of each name's last image, up to an incomplete event."""
+    """Returns step and PNG of each name's last image before an incomplete event."""
     images = {}
     # File names begin with the time of creation.
     for path in sorted(directory.glob("events.out.tfevents.*")):

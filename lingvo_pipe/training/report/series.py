@@ -48,7 +48,7 @@ class Series:
 
     @property
     def finite(self) -> list[Report]:
-        """Reports that are finite."""
+        """Reports of finite values."""
         return [report for report in self.reports if math.isfinite(report.value)]
 
     def best(self, best_metric: str | None = None) -> Report | None:
@@ -64,7 +64,7 @@ class Series:
         return math.ceil(len(self.reports) / _MAX_POINTS)
 
     def points(self) -> list[Point]:
-        """Returns the points of the curve, of NaN where no report is finite."""
+        """Returns the curve's points. A point without a finite report is NaN."""
         n = self.reports_per_point
         points = []
         for start in range(0, len(self.reports), n):
@@ -78,7 +78,7 @@ class Series:
 def series_by_metric(
     records: Iterable[Mapping[str, Any]], origin: str = ""
 ) -> dict[str, list[Series]]:
-    """Returns a series per split by metric, with `origin` added to splits' names."""
+    """Returns each metric's series, one per split. `origin` is added to split names."""
     splits_by_metric: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         split = f"{record['split']}, {origin}" if origin else record["split"]

@@ -53,7 +53,7 @@ BEST_RULES = {
 
 
 class BestEvaluation:
-    """The best evaluation by one metric, at `step`, which is None without any."""
+    """The best evaluation by one metric. `step` is its step, or None without one."""
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._metric = p.best_metric or ""
@@ -88,7 +88,7 @@ class BestEvaluation:
         return f"best {SPLIT} {self._name} {value:.4f} at step {self.step}"
 
     def check_metrics(self, names: Collection[str]) -> None:
-        """Raises ValueError unless an evaluation's metrics include this one."""
+        """Raises ValueError unless the metric is one of an evaluation's `names`."""
         if self._name and self._name not in names:
             raise UserValueError(
                 path="task.eval.best_metric",
@@ -98,7 +98,7 @@ class BestEvaluation:
             )
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
-        """Adds a later evaluation than the last, and returns whether it is the best."""
+        """Adds an evaluation, if it is later, and returns whether it is the best."""
         if not self._name or step <= self._last_step:
             return False
         self._last_step = step
@@ -129,7 +129,7 @@ def write_best(path: Path, text: str | None) -> None:
 
 
 def read_best(path: Path) -> dict[str, Any]:
-    """Returns the best step and metric, or {}.
+    """Returns the best evaluation's step and metric, or {} without a file.
 
     Raises:
         ValueError: if the file is damaged.

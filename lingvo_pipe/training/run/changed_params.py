@@ -6,7 +6,7 @@ from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
-# after a good step do not depend on them, or, for slices, only in the last digits.
+# after a good step do not depend on them, except that slices change last digits.
 FREE = (
     "input.data_dir",
     "input.num_parallel_calls",
@@ -49,7 +49,7 @@ _PARENT_DEPTH = 3
 
 
 def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
-    """Raises ValueError, with near names, if an allowed path is in no text."""
+    """Raises ValueError if an allowed path occurs in none of the texts of params."""
     paths = {path for text in texts for path in entries_by_path(text or "")}
     known_paths = {path.split("[")[0] for path in paths} | paths
     known_paths |= {path.rpartition(".")[0] for path in known_paths}
@@ -67,11 +67,11 @@ def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
     """Returns the accepted changes of the params with which a run is resumed.
 
     Devices, duration, intervals, the treatment of bad steps, and the folder of the data
-    may always change. Allowed paths, with all below them, may change too. Accepted
-    changes are texts `path : before -> now`.
+    may always change, and are not in the result. Params at or below `allowed` paths may
+    change too. Their changes are returned as texts `path : before -> now`.
 
     Raises:
-        ValueError: if any other params have changed, with their names.
+        ValueError: if any other params have changed. The error names them.
     """
     return _check(
         before,
@@ -86,7 +86,10 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
     """Checks that weights are used in the model that they were trained in.
 
     Another model may have the same variables, and give wrong results. The params of
-    training and its data may differ. See `check_changes`.
+    training and its data may differ, and so may params as in `check_changes`.
+
+    Raises:
+        ValueError: if any other params differ.
     """
     _check(
         trained,
@@ -109,7 +112,7 @@ def _check(
         for path in sorted({*old, *new})
         if old.get(path) != new.get(path)
         and not _is_below(path, FREE)
-        # A param of a later version, which is not set.
+        # Ignores a param of a later version that is not set.
         and (path in old or new[path].text != "None")
     }
     changed = [path for path in lines if not _is_below(path, allowed)]

@@ -37,7 +37,7 @@ _NUM_BUCKETS = 30  # As in TensorBoard's own summaries.
 
 
 def _metadata(plugin: str, data_class: str) -> Any:
-    """Returns the metadata of tf.summary's functions, without TensorBoard."""
+    """Returns metadata as tf.summary's functions write it. Needs no TensorBoard."""
     return tf.compat.v1.SummaryMetadata(
         plugin_data={"plugin_name": plugin}, data_class=f"DATA_CLASS_{data_class}"
     )
@@ -52,8 +52,8 @@ _HISTOGRAM = _metadata("histograms", "TENSOR")
 class MetricsLog(AbstractContextManager["MetricsLog"]):
     """A log of one run's metrics, which one process at a time may write.
 
-    Opening it drops an incomplete last line, and `log` gets a line about that. It also
-    drops lines of steps after `resume_step`, which a resumed run will write again.
+    Opening it drops an incomplete last line, and `log` gets a line about that. Opening
+    also drops lines of steps after `resume_step`: a resumed run writes them again.
 
     Raises:
         ValueError: if a line is damaged.
@@ -81,7 +81,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def write(
         self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> None:
-        """Writes a step's scalars of a split such as `train`, for readers at once."""
+        """Writes a step's scalars for a split such as `train`, visible at once."""
         if not re.fullmatch(r"\w[\w.-]*", split):
             expected = "letters, digits, '_', '-' and '.', a letter or digit first"
             raise UserValueError(path="split", expected=expected, got=split)
@@ -96,7 +96,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def contains(
         self, step: int, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> bool:
-        """Returns whether a line has exactly these metrics, as `write` takes them."""
+        """Returns whether the log has a line with exactly these arguments."""
         values = {name: float(value) for name, value in metrics.items()}
         record = {"step": step, "split": split, **values}
         return any(same_metrics(record, line) for line in read_metrics(self._logdir))
@@ -113,13 +113,13 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def write_page(
         self, step: int, split: str, name: str, image: bytes, text: str
     ) -> None:
-        """Writes an image, a PNG, and a verbatim text for TensorBoard."""
-        verbatim = textwrap.indent(text, "    ")  # In Markdown.
+        """Writes a PNG image and a verbatim text for TensorBoard."""
+        verbatim = textwrap.indent(text, "    ")  # For Markdown.
         self._write_events(step, split, {f"{name}/text": verbatim}, _TEXT)
         self.write_images(step, split, {f"{name}/picture": image})
 
     def write_images(self, step: int, split: str, images: Mapping[str, bytes]) -> None:
-        """Writes images, PNGs by title, for TensorBoard."""
+        """Writes PNG images, by title, for TensorBoard."""
         events = {}
         for name, image in images.items():
             width, height = struct.unpack(">II", image[16:24])  # From the PNG's header.
@@ -166,9 +166,9 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
 
 @contextlib.contextmanager
 def shared_log(directory: Path) -> Iterator[MetricsLog]:
-    """Opens a log of several processes, created if missing.
+    """Opens a log that several processes write, and creates it if missing.
 
-    It waits until no other process has it open.
+    It waits until no other process has the log open.
     """
     directory.mkdir(exist_ok=True)
     with regular_file.open_file(directory / LOCK_NAME, "a") as file:
@@ -187,15 +187,16 @@ def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
 
 
 def same_metrics(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Returns whether two records or maps of metrics are equal, NaN to NaN too."""
+    """Returns whether two records or maps of metrics are equal. NaN equals NaN."""
     return _encoded(first) == _encoded(second)
 
 
 def buckets(values: Any) -> np.ndarray:
-    """Counts numbers `[...]` in buckets: float64 `[N, 3]` of left, right and count.
+    """Counts the finite numbers of an array in N buckets of equal width.
 
-    They have equal widths, as by np.histogram. Equal numbers give one of width 0, no
-    numbers none. Numbers that are not finite are in none.
+    Returns float64 `[N, 3]`: each bucket's left edge, right edge and count, as from
+    np.histogram. If all numbers are equal, there is one bucket of width 0. If there are
+    no numbers, there is no bucket.
     """
     numbers = np.asarray(values).astype(np.float64).ravel()
     numbers = numbers[np.isfinite(numbers)]
@@ -240,7 +241,7 @@ def _parse(line: str, position: str) -> dict[str, Any]:
 
 
 def _encoded(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a record with values for JSON: names of numbers that are not finite."""
+    """Returns a record for JSON. Numbers that are not finite become strings."""
     return {
         key: value if key in _KEYS or math.isfinite(value) else json.dumps(value)
         for key, value in record.items()

@@ -13,19 +13,20 @@ import tqdm
 
 from lingvo_pipe.pipeline.devices.device_names import device_name
 
-_NUM_SMOOTHED = 10  # Reports whose speed gives the time left.
-# In a file, the first reports have a line each; 2% of the run's time is between others.
+_NUM_SMOOTHED = 10  # The time left follows from the speed over these reports.
+# A file has a line for each of the first reports. From one later line to the next at
+# least 2% of the run's time so far has passed.
 _NUM_FIRST_LINES, _LINE_GAP = 20, 0.02
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """Step, speed, utilization, loss and time left, as a bar or as lines.
+    """A display of step, speed, utilization, loss and time left, as a bar or lines.
 
     Training goes from `start_step` to `num_steps`, with `batch_size` examples in a
-    step. The speed is since the previous report, by `clock`, in seconds. The mean is
-    since the start. The time left is by the speed of the last few reports. A file gets
-    a line for each of the first reports, and later for few. The default `stream` is
-    standard error.
+    step. The speed is measured since the previous report, and the mean speed since the
+    start. The time left follows from the speed over the last few reports. `clock`
+    returns seconds. A terminal shows a bar. A file gets a line for each of the first
+    reports, and for few later ones. The default `stream` is standard error.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Progress(AbstractContextManager["Progress"]):
             self._bar.update(step - self._bar.n)
 
     def summary(self) -> str:
-        """Returns the number of steps up to the last one, their time and mean speed."""
+        """Returns a text with the number, time and mean speed of the steps so far."""
         first, start = self._start
         speed = _speed(self._start, (self._step, self._time))
         return (
@@ -93,7 +94,7 @@ class Progress(AbstractContextManager["Progress"]):
         )
 
     def _is_line_due(self, now: float) -> bool:
-        """Returns whether a file gets a line, and notes that it did."""
+        """Returns whether a file gets a line. An extra line at the end is not noted."""
         is_last = self._step >= self._num_steps
         gap = (now - self._start[1]) * _LINE_GAP
         if self._num_lines >= _NUM_FIRST_LINES and now - self._line_time < gap:
@@ -126,10 +127,11 @@ def _duration(seconds: float) -> str:
 def stage_utilization(
     devices: Sequence[str], times: Sequence[np.ndarray]
 ) -> float | None:
-    """Returns the fraction of a step in which devices worked, or None if unknown.
+    """Returns the mean fraction of a step in which devices worked, or None if unknown.
 
-    A GPU has only times of dispatch, several machines have several clocks, and a clock
-    may be set. `times` are `[N, 3]` per device, from `TrainStep.Times`.
+    It is unknown for GPUs, which have only times of dispatch, for several machines,
+    which have several clocks, and if a clock was set. `times` are `[N, 3]` per device,
+    from `TrainStep.Times`.
     """
     names = [device_name(device) for device in devices]
     several_clocks = len({name.worker for name in names}) > 1

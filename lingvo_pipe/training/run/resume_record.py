@@ -1,9 +1,10 @@
-"""A record of the run's other files beside its checkpoints.
+"""A record of some of a run's files, stored with its checkpoints.
 
     checkpoints/record.json   {"num_lines": 12, "sha256": "...", "skipped_batches": []}
 
-A run does not resume if metrics or skipped batches, on which its next steps depend,
-have lost or changed what they had at the newest checkpoint. Old runs have no record.
+A run's next steps depend on its metrics and skipped batches. So it does not resume if
+anything that these had at the newest checkpoint is lost or changed. Runs of old
+versions have no record.
 """
 
 import hashlib
@@ -30,13 +31,13 @@ class ResumeRecord:
         self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
 
     def write(self) -> None:
-        """Records the files as they are, before a checkpoint of this moment."""
+        """Records the files as they are. Call it just before saving a checkpoint."""
         with open_file(self._metrics_path, "rb") as file:
             file.seek(self._num_bytes)
             self._write(file.read())
 
     def rewind(self, step: int) -> None:
-        """Records what is left of the metrics before those after `step` are dropped."""
+        """Cuts the record to metrics up to `step`. Later ones are to be dropped."""
         self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
         record = self._read()
         if record is None:
@@ -46,7 +47,7 @@ class ResumeRecord:
             self._write(text.encode())
 
     def check(self, step: int) -> None:
-        """Raises ValueError if files have changed since the last checkpoint, `step`."""
+        """Raises ValueError if files lack what the checkpoint of `step` recorded."""
         record = self._read()
         if record is None:
             return
@@ -64,7 +65,7 @@ class ResumeRecord:
         self._skipped.check_recorded(recorded, step, self._hint)
 
     def _write(self, more: bytes) -> None:
-        """Records the metrics of the last record, and `more`, since files are long."""
+        """Adds `more` metrics to the record, without reading the earlier ones again."""
         self._digest.update(more)
         self._num_bytes += len(more)
         self._num_lines += more.count(b"\n")

@@ -4,10 +4,10 @@
     vocabulary.txt  the fingerprint of its vocabulary, if it has one
     vocabulary.model  the vocabulary
     metrics.jsonl   metrics (see metrics_log)
-    best.json       the best evaluation (see best_evaluation), if there is a metric
+    best.json       the best evaluation (see best_evaluation), if a metric ranks them
     skipped_batches.json  skipped batches (see skipped_batches), if any
     parts.json      where each part was trained, and how fast (see run_parts)
-    lock            the trainer, or the last one
+    lock            the process of the trainer, or of the last one
     checkpoints/    checkpoints (see checkpointer), and a record of the files above that
                     a resumed run depends on (see resume_record)
     profile/        profiles of steps (see step_profile), if requested
@@ -17,8 +17,8 @@
     report.html     a page about all this (see report)
     <split>/        the metrics as events for TensorBoard
 
-`params.txt` is the first file written and marks a directory as a run's: a directory
-with other files but without it is refused.
+`params.txt` is the first file written after `lock`, and marks a directory as a run's.
+A directory that has other files but no `params.txt` is refused.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
-# As long as any path below the directory.
+# As long as the longest path below the directory, or longer.
 _LONGEST_NAME = "x" * 100
 _FOLDERS = "checkpoints", "profile", "evaler", "export", "decoder", "train", "test"
 _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
@@ -47,8 +47,9 @@ _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 class RunDirectory:
     """A directory that belongs to one model, by default the model named in it.
 
-    It is created when its params are written. Links or files of another user could make
-    a run overwrite files by mistake, so they are refused unless `allow_foreign`.
+    It is created when it is locked or its params are written. Symbolic links, and files
+    of another user, could make a run overwrite files by mistake. They are refused
+    unless `allow_foreign`.
 
     Raises:
         ValueError: if it cannot be written or created, is another model's, or has links
@@ -79,9 +80,9 @@ class RunDirectory:
         self._check_model()
 
     def lock(self) -> None:
-        """Locks the directory, created if missing, unless this object has done so.
+        """Locks the directory for this object, and creates it if missing.
 
-        The system releases the lock when a process ends. The file names the last
+        The system releases the lock when a process ends. The lock's file names the last
         holder, unless it is a hard link.
 
         Raises:
@@ -104,7 +105,7 @@ class RunDirectory:
                 got=Words(f"a second one beside {holder}"),
                 hint="Wait until it ends, stop it, or choose another --logdir.",
             ) from error
-        if os.fstat(file.fileno()).st_nlink == 1:  # No other file is written.
+        if os.fstat(file.fileno()).st_nlink == 1:  # Else it may be another file too.
             file.truncate(0)
             file.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
             file.flush()
@@ -122,7 +123,7 @@ class RunDirectory:
             self._lock = None
 
     def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
-        """Replaces the params, and adds `changes`, lines `since step 3: ...`."""
+        """Replaces the params, and adds lines of changes, like `since step 3: ...`."""
         self.path.mkdir(parents=True, exist_ok=True)
         head = [f"model: {self.model_name}", *self.read_changes(), *changes]
         text = "".join(f"# {' '.join(line.split())}\n" for line in head)
@@ -134,7 +135,7 @@ class RunDirectory:
         return [line[2:] for line in header[2].splitlines()] if header else []
 
     def read_params(self) -> str | None:
-        """Returns the params last written, or None.
+        """Returns the params last written, or None without a file.
 
         Raises:
             ValueError: if they are damaged.
@@ -227,7 +228,7 @@ def check_params_present(logdir: Path) -> None:
 
 
 def _check_own(path: Path) -> None:
-    """Checks that all files are this user's or root's, and none is a link."""
+    """Checks that all files below are this user's or root's, and none is a link."""
     entries = [path, Path(os.path.realpath(path))]
     for folder, folders, files in os.walk(path):
         entries += [Path(folder, name) for name in (*folders, *files)]

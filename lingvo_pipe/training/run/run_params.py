@@ -16,8 +16,8 @@ _SYMBOLS = ("type", "func", "enum", "params")  # Their text names a module to im
 def params_of_run(directory: RunDirectory, dataset: str) -> Params:
     """Returns the registered model's params, with the values that the run changed.
 
-    `dataset` is the input's name. Only plain values are read: nothing that the run
-    names is imported.
+    `dataset` is the input's name. Only plain values are read, so no module is imported
+    because `params.txt` names it.
 
     Raises:
         LookupError: if the model is not registered.
@@ -40,7 +40,7 @@ def params_of_run(directory: RunDirectory, dataset: str) -> Params:
 
 def _apply(model: Params, changes: list[Entry]) -> None:
     for entry in changes:
-        # What does not fit is a difference for `check_use`.
+        # If a value does not fit, `check_use` finds a difference.
         with contextlib.suppress(AttributeError, ValueError):
             model.FromText(str(entry))
 
@@ -51,7 +51,7 @@ def _is_plain(entry: Entry) -> bool:
         return False
     read_word = functools.partial(_read_word, is_in_dict=entry.text.startswith("{"))
     try:
-        # By the parser that reads entries, since others read some texts otherwise.
+        # Uses the parser that reads entries, since others may read a text differently.
         if entry.text.startswith(("[", "(", "{")):
             Literal(entry.text, read_word).parse()
         else:
@@ -62,9 +62,12 @@ def _is_plain(entry: Entry) -> bool:
 
 
 def _read_word(text: str, is_in_dict: bool) -> str:
-    """Returns a word's content, or raises ValueError if it may name a module.
+    """Returns the content of a word.
 
-    Even a quoted text may do so in a dict, where it may be the class of a record.
+    In a dict even a quoted text may name a module: it may be the class of a record.
+
+    Raises:
+        ValueError: if the word may name a module.
     """
     is_quoted = RAW_QUOTED.fullmatch(text)
     word = str(read_plain(text.replace("\n", "\\n"))) if is_quoted else text

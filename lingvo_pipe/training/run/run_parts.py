@@ -15,15 +15,15 @@ from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kind_difference
 
 @dataclasses.dataclass
 class RunPart:
-    """A part of a run, which begins after `after_step`."""
+    """A part of a run. It begins after the step `after_step`."""
 
     after_step: int
     place: str  # Parameters, stages and devices, as text.
-    predicted_bubble: float | None = None  # By flops, of the devices' time.
-    last_step: int = 0  # So far.
-    seconds: float = 0.0  # Since the start, with evaluations and building.
-    num_steps: int = 0  # Those that `train_seconds` are the time of.
-    train_seconds: float = 0.0  # Of calls that train, except the first, which builds.
+    predicted_bubble: float | None = None  # Idle fraction, predicted from flops.
+    last_step: int = 0  # The last step so far.
+    seconds: float = 0.0  # Since the part's start, evaluations and building included.
+    num_steps: int = 0  # Number of steps that took `train_seconds`.
+    train_seconds: float = 0.0  # Time of calls that train, without the first.
     examples_per_second: float | None = None
     stages_busy: float | None = None  # Fraction of the devices' time in the last step.
     device_kinds: list[DeviceKind] = dataclasses.field(default_factory=list)
@@ -33,7 +33,7 @@ class RunPart:
 
     @contextlib.contextmanager
     def timing(self, num_steps: int, batch_size: int) -> Iterator[None]:
-        """Measures a call that trains."""
+        """Measures a call that trains, except the first, which also builds."""
         begin = time.monotonic()
         yield
         if self._is_built:
@@ -45,7 +45,7 @@ class RunPart:
     def write(self, path: Path) -> None:
         """Writes the part, if it has steps, after the earlier parts.
 
-        Earlier parts are cut at its first step.
+        Earlier parts are cut where this part begins.
         """
         if self.last_step == self.after_step:
             return
@@ -71,7 +71,7 @@ class RunPart:
 
 
 def read_parts(path: Path) -> list[RunPart]:
-    """Returns all parts, or none without a file.
+    """Returns all parts, or an empty list without a file.
 
     Raises:
         ValueError: if the file is damaged.
@@ -90,7 +90,7 @@ def read_parts(path: Path) -> list[RunPart]:
 
 
 def kinds_note(parts: Sequence[RunPart], step: int, now: Sequence[DeviceKind]) -> str:
-    """Returns a line if the part that ends in `step` used other kinds of devices.
+    """Returns a line if the part up to `step` used other kinds of devices than `now`.
 
     Otherwise, or if the part is too old to tell, returns "".
     """

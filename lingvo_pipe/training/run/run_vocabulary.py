@@ -1,7 +1,7 @@
 """Checks that a model is trained, tested and used with one vocabulary.
 
-With another, weights would mean other tokens, and nothing would fail. So a run saves
-its vocabulary and, in `vocabulary.txt`, the fingerprint.
+With another vocabulary, weights would belong to other tokens, without any error. So a
+run saves its vocabulary and, in `vocabulary.txt`, the vocabulary's fingerprint.
 """
 
 import re

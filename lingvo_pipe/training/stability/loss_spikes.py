@@ -55,7 +55,7 @@ class LossSpikeError(UserNumberError):
 
 
 class LossSpikes:
-    """A detector of losses far above the previous ones, by logged metrics alone."""
+    """A detector of losses far above earlier ones. It needs only logged metrics."""
 
     def __init__(self, factor: float | None, records: Iterable[Mapping[str, Any]]):
         self._factor = factor

@@ -27,7 +27,7 @@ SKIPPING_RULES = {
 
 
 class SkippedSteps:
-    """A count of consecutive skipped steps, which checkpoints hold."""
+    """The number of consecutive skipped steps, saved in checkpoints."""
 
     def __init__(self, p: Params):
         self._max = p.max_skipped_steps

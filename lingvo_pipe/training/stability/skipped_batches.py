@@ -20,7 +20,9 @@ _Batch = TypeVar("_Batch")
 
 
 class SkippedBatches:
-    """Numbers of skipped batches, by the step before.
+    """The batches skipped so far.
+
+    `entries` has pairs of a step and the number of batches skipped after it.
 
     Raises:
         ValueError: if the file is damaged.
@@ -33,7 +35,11 @@ class SkippedBatches:
     def check_recorded(
         self, recorded: Sequence[tuple[int, int]], step: int, hint: str
     ) -> None:
-        """Raises ValueError unless entries are `recorded`, or a later roll-back's."""
+        """Raises ValueError unless the entries are as at the checkpoint of `step`.
+
+        `recorded` has the checkpoint's entries. Later roll-backs to it may have added
+        more.
+        """
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]
         if any(after != step for after, _ in added) or (dropped and not added):
@@ -45,7 +51,7 @@ class SkippedBatches:
             )
 
     def skip(self, after_step: int, last_step: int) -> None:
-        """Skips the batches after one step up to another, and writes the file."""
+        """Skips the batches of steps after_step + 1 to last_step. Writes the file."""
         num = self.position(last_step - 1) + 1 - self.position(after_step)
         earlier = [entry for entry in self.entries if entry[0] <= after_step]
         self.entries = [*earlier, (after_step, num)]
@@ -68,7 +74,10 @@ class SkippedBatches:
     def batches(
         self, read_from: Callable[[int], Iterable[_Batch]], step: int
     ) -> Iterator[_Batch]:
-        """Yields the batches after `step`, of all from an index on."""
+        """Yields the batches after `step` that are not skipped.
+
+        `read_from` returns all batches from an index on.
+        """
         for end in sorted({s for s, _ in self.entries if s > step}):
             yield from itertools.islice(read_from(self.position(step)), end - step)
             step = end

@@ -53,20 +53,22 @@ class SeveralSteps(TrainState):
         self._function = tf.function(self._run, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
-        """Builds the graph for a batch's tf.TensorSpecs, which finds wrong shapes."""
+        """Builds the graph for a batch's tf.TensorSpecs, so wrong shapes fail here."""
         with collected_seldom():
             self._concrete(batch_spec)
 
     def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
-        """Trains on batches of one shape in order, and yields the metrics of each.
+        """Trains on batches of one shape in order, and yields each batch's metrics.
 
-        See `TrainStep`. All steps run before the first is yielded.
+        They are the metrics of `TrainStep`. All steps run before the first ones are
+        yielded.
 
         Raises:
-            tf.errors.OpError: if an operation fails. Names the layer.
-            FloatingPointError: if a loss or gradient is not finite, after the metrics
-                of the steps before. Names the layer if it can still be found: some
-                stages have run later steps by then, so the state must be restored.
+            tf.errors.OpError: if an operation fails. The error names the layer.
+            FloatingPointError: if a loss or gradient is not finite. The metrics of
+                earlier steps are yielded before. The error names the layer if that can
+                still be found. Some stages have run later steps by then, so the caller
+                must restore the state.
         """
         self._num_steps = len(input_batches)
         with tf.device("/CPU:0"):
@@ -91,7 +93,7 @@ class SeveralSteps(TrainState):
         return self._steps.schedule(self._num_steps)
 
     def _concrete(self, batch_spec: NestedMap) -> Any:
-        """Returns the concrete function for any number of steps."""
+        """Returns the concrete function for any number of batches of a spec."""
         batches = tf.nest.map_structure(
             lambda x: tf.TensorSpec([None, *x.shape], x.dtype), batch_spec
         )

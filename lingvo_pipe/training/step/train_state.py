@@ -34,8 +34,8 @@ class TrainState:
     Attributes:
         task: task that is trained.
         trained: variables that learners update, by path.
-        learners: one learner for all stages, or one for each stage with variables to
-            train, by stage.
+        learners: learners by stage, one for each stage that has variables to train, or
+            a single one for all stages under 0.
         averages: moving averages of the weights, or None.
         global_step: number of steps trained.
     """
@@ -61,7 +61,7 @@ class TrainState:
         self.global_step.assign_add(1)
 
     def EvalValues(self) -> NestedMap:
-        """Returns the moving averages, or else the weights, like `task.Values`."""
+        """Returns `task.Values`, with moving averages in place of averaged weights."""
         if self.averages is None:
             return self.task.Values()
         return tf.nest.map_structure(self.averages.Value, self.task.vars)
@@ -76,14 +76,14 @@ class TrainState:
         return [times.numpy() for times in self._times]
 
     def gradients_by_path(self, variables: Any, gradients: Any) -> dict[str, tf.Tensor]:
-        """Returns gradients by the paths of variables in the same structure."""
+        """Returns gradients by path. `variables` has the structure of `gradients`."""
         flat = zip(tf.nest.flatten(variables), tf.nest.flatten(gradients), strict=True)
         return {self._paths[v.ref()]: x for v, x in flat if x is not None}
 
     def diagnose_error(
         self, error: tf.errors.OpError, batches: Sequence[NestedMap]
     ) -> NoReturn:
-        """Raises a step's error, and names the layer if running it again finds it."""
+        """Raises the failing layer's error if a rerun fails, or otherwise `error`."""
         if may_be_diagnosed(error):
             for n, batch in enumerate(batches):
                 with contextlib.suppress(FloatingPointError):
@@ -94,7 +94,7 @@ class TrainState:
     def not_finite_error(
         self, n: int, loss: float, batch: NestedMap
     ) -> FloatingPointError:
-        """Returns the error of the step `n` steps after the current state."""
+        """Returns the error about step global_step + n + 1, which is not finite."""
         problem = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
         layer = ""
         try:
@@ -107,14 +107,14 @@ class TrainState:
         )
 
     def _diagnose(self, n: int, batch: NestedMap) -> None:
-        """Runs a step again, layer by layer, and raises the failing layer's error."""
+        """Reruns a step layer by layer, and raises the error of a layer that fails."""
         with ForwardContext(step=self.global_step.read_value() + n):
             self.task.Diagnose(self.task.Values(), batch)
 
     def State(self) -> dict[str, tf.Variable]:
         """Returns all variables that checkpoints must hold, by name.
 
-        Pieces of layers in slices are joined, as if the layers were whole.
+        Pieces of variables of sliced layers are joined.
         """
         state = {
             "global_step": self.global_step,
@@ -128,7 +128,7 @@ class TrainState:
 def _learners_by_stage(
     task: BaseTask, trained: dict[str, tf.Variable]
 ) -> dict[int, Learner]:
-    """Creates a learner for each stage, with its variables on the stage's device."""
+    """Creates a learner for each stage with variables to train, on its device."""
     pipeline, p, learners = task.pipeline, task.params.train, {}
     undecayed = unregularized_paths(task)
     stages = by_stage(pipeline.cells, pipeline.boundaries)
@@ -139,7 +139,7 @@ def _learners_by_stage(
         }:
             with tf.device(device):
                 learners[k] = Learner(p, stage_variables, list(trained), undecayed)
-    # Names show which variables learners share.
+    # `counters` finds by their names the variables that learners share.
     names = {
         name for learner in learners.values() for name, _ in learner.OwnVariables()
     }

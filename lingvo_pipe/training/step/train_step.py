@@ -26,7 +26,7 @@ def with_own_metrics(
     """Adds a step's own metrics to the task's, and moves all to this process.
 
     Raises:
-        ValueError: if names are taken.
+        ValueError: if the task has metrics of the same names.
     """
     step_metrics = {LEARNING_RATE: (rate, weight), GRADIENT_NORM: (norm, weight)}
     if taken := sorted(step_metrics.keys() & metrics.keys()):
@@ -40,7 +40,7 @@ def with_own_metrics(
 
 
 class TrainStep(TrainState):
-    """Forward, backward, and one update of all stages together."""
+    """A step that runs forward and backward, and then updates all stages together."""
 
     def __init__(self, task: BaseTask):
         super().__init__(task)
@@ -48,7 +48,7 @@ class TrainStep(TrainState):
         self._function = tf.function(self._run, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
-        """Builds the graph for a batch's tf.TensorSpecs, which finds wrong shapes."""
+        """Builds the graph for a batch's tf.TensorSpecs, so wrong shapes fail here."""
         with collected_seldom():
             self._function.get_concrete_function(batch_spec)
 
@@ -64,9 +64,9 @@ class TrainStep(TrainState):
             `gradient_norm`, the norm of all gradients before weight decay and clipping.
 
         Raises:
-            tf.errors.OpError: if an operation fails. Names the layer.
-            FloatingPointError: if the loss or a gradient is not finite. Names the
-                layer. No state is changed then.
+            tf.errors.OpError: if an operation fails. The error names the layer.
+            FloatingPointError: if the loss or a gradient is not finite. The error names
+                the layer. No state is changed then.
         """
         try:
             metrics, self._times, is_finite = self._function(input_batch)

@@ -58,7 +58,7 @@ class BaseTask(BaseLayer):
             predictions: specs of the model's outputs: the head's outputs.
 
         Raises:
-            ValueError: if the task defines no head, as here.
+            ValueError: if the task defines no head, as in this base class.
         """
         shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
         raise UserValueError(
@@ -71,21 +71,22 @@ class BaseTask(BaseLayer):
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Raises ValueError if an input does not fit, before the task is built."""
+        """Raises ValueError if an input does not fit the params of a task to build."""
 
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """Returns the first layer's positional inputs from a batch."""
         raise NotImplementedError(f"{type(self).__name__}.PipelineInputs")
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
-        """Returns the fields of a batch that the loss needs, on the last device."""
+        """Returns the fields of a batch that the last stage needs for the loss."""
         raise NotImplementedError(f"{type(self).__name__}.LossTargets")
 
     def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
         """Returns a micro-batch's metrics, name=(mean, weight), among them `loss`.
 
-        `predictions` are the last layer's outputs, `targets` are from `LossTargets`. It
-        runs in the pipeline's last stage, without theta: weights belong in layers.
+        `predictions` are the last layer's outputs, and `targets` are from
+        `LossTargets`. The method runs in the pipeline's last stage. It has no theta,
+        since weights belong in layers.
         """
         raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
 
@@ -105,14 +106,15 @@ class BaseTask(BaseLayer):
         return {f"predictions_{i}": x for i, x in enumerate(flat) if x is not None}
 
     def ComputeMetrics(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
-        """Returns a batch's metrics alone, as NestedMap(name=(mean, weight))."""
+        """Returns a batch's metrics, as NestedMap(name=(mean, weight))."""
         return self.pipeline.ComputeMetrics(*self._arguments(theta, input_batch))
 
     def ComputeGradients(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
         """Returns a NestedMap of a batch's metrics and gradients.
 
-        It has `metrics`, `gradients` like `vars` (None if not trained), `accumulated`
-        like `accumulators`, and the pipeline's `times`.
+        It has `metrics`, `gradients` in the structure of `vars` with None for variables
+        that are not trained, `accumulated` in the structure of `accumulators`, and the
+        pipeline's `times`.
         """
         result = self.pipeline.ComputeGradients(*self._arguments(theta, input_batch))
         return NestedMap(
@@ -123,7 +125,7 @@ class BaseTask(BaseLayer):
         )
 
     def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
-        """Raises the failing operation's error, if any, as `PipeliningLayer` does."""
+        """Reruns a failed step to find its cause; see `PipeliningLayer.Diagnose`."""
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 
     def _arguments(self, theta: NestedMap, input_batch: NestedMap) -> tuple[Any, ...]:
@@ -131,7 +133,7 @@ class BaseTask(BaseLayer):
         return theta.pipeline, inputs, self.LossTargets(input_batch), self.ComputeLoss
 
     def Values(self) -> NestedMap:
-        """Reads the variables on their devices, not cast: layers do that there."""
+        """Reads the variables on their devices. Layers cast the values there."""
         return tf.nest.map_structure(_read, self.vars)
 
     def CheckAllInPipeline(self) -> None:

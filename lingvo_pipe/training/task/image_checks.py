@@ -15,7 +15,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.sequential import SequentialLayer
 
-# Of TensorFlow's cross entropy on a CPU.
+# The error of TensorFlow's cross entropy on a CPU.
 _BAD_LABEL = re.compile(
     r"(In .*?): Received a label value of (-?\d+) which is outside the valid range of "
     r"\[0, (\d+)\)"
@@ -32,8 +32,9 @@ class Size(NamedTuple):
 def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
     """Raises ValueError unless a model takes an input's images and all its classes.
 
-    Images are `[B, H, W, C]`. `taken` is C of the model's first layer, and `given` the
-    number of its outputs, at least N, if known.
+    Images are `[B, H, W, C]`. `taken` is the number of channels that the model's first
+    layer takes, which must be C. `given` is the number of the model's outputs, which
+    must be at least N. Either is None if unknown.
     """
     spec: Any = getattr(data, "element_spec", {})
     image = spec.get("image")
@@ -60,7 +61,10 @@ def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
 def declared_size(
     pipeline: InstantiableParams, index: int, names: Sequence[str]
 ) -> Size | None:
-    """Returns the size in a param of the first (0) or last (-1) layer, if any."""
+    """Returns the size that one of the params `names` of a layer declares, if any.
+
+    `index` is 0 for the first layer and -1 for the last.
+    """
     is_before = index == 0 and pipeline.before_tpl
     path = "task.pipeline." + ("before_tpl" if is_before else "cell_tpl")
     layers = pipeline.before_tpl if is_before else pipeline.cell_tpl
@@ -78,7 +82,7 @@ def declared_size(
 
 @contextlib.contextmanager
 def labels_explained(*inputs: Any) -> Iterator[None]:
-    """Turns TensorFlow's error about a label without an output into a line."""
+    """Turns TensorFlow's error about a label without an output into a ValueError."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

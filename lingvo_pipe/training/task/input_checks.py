@@ -8,15 +8,15 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.nested_map import NestedMap
 
-# Numbers in a batch: 32 GiB of them.
+# Numbers in a batch: 32 GiB in float32.
 _MAX_NUMBERS = 2**33
 
 
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
-    """Returns the unread batches of an input's method.
+    """Returns the data set of batches from an input's method, without reading it.
 
     Raises:
-        TypeError: unless they are a data set of NestedMaps.
+        TypeError: unless the method returns a data set of NestedMaps.
         ValueError: if the data set is empty, or a batch is too large.
     """
     _check_size(data)
@@ -43,9 +43,9 @@ def checked_batches(data: Any, method: str) -> tf.data.Dataset:
 
 
 def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
-    """Raises ValueError if an example's weight is negative or NaN, or infinite.
+    """Raises ValueError if an example's weight is negative or NaN.
 
-    It may be infinite if `may_be_infinite`.
+    An infinite weight is an error too, unless `may_be_infinite`.
     """
     weights = batch.get("weight")
     if not isinstance(weights, tf.Tensor) or not weights.dtype.is_floating:

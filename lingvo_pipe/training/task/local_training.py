@@ -27,9 +27,9 @@ def with_local_losses(
     """Returns params of a task whose cells are trained in the blocks of `local`.
 
     Each block but the last is followed by a `LocalLossLayer` (see `local_pipeline`).
-    Devices and stages stay. With the schedule `local` and stages that end with blocks,
-    no device waits for another's backward pass. Heads' sizes are from the input's
-    `element_spec`.
+    Devices and stages stay the same. If the schedule is `local` and each stage ends
+    where a block ends, no device waits for another's backward pass. The sizes of heads
+    follow from the input's `element_spec`.
 
     Raises:
         ValueError: if the blocks are invalid, or the task has no head for them.
@@ -95,7 +95,7 @@ def _sized(
 
 
 def _num_channels(specs: Any) -> int:
-    """Returns the channels of the first tensor, or 0 if outputs have names."""
+    """Returns the channels of the first output, or 0 if it has none."""
     first = specs[0] if isinstance(specs, Sequence) else specs
     if isinstance(first, Mapping) or first is None or not first.shape.rank:
         return 0

@@ -15,7 +15,8 @@ from lingvo_pipe.training.task.task_params import plain_task
 def configure_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
     """Sets the pipeline's `input_shapes` and `input_dtypes`, if unset and needed.
 
-    They are the `element_spec`, with NestedMaps as dicts, which have a text form.
+    They are the shapes and dtypes of a micro-batch. NestedMaps become dicts, which have
+    a text form.
 
     Raises:
         ValueError: if batches cannot be cut into micro-batches.
@@ -42,14 +43,14 @@ def configure_inputs(task_params: InstantiableParams, input_generator: Any) -> N
 def task_and_inputs(
     task_params: InstantiableParams, input_generator: Any
 ) -> tuple[Any, tuple]:
-    """Creates a task with one stage, and placeholders for its inputs, in the graph."""
+    """Creates a task with one stage in the current graph, and placeholder inputs."""
     task = single_stage(task_params).Instantiate()
     inputs = task.PipelineInputs(batch_placeholders(input_generator.element_spec))
     return task, tuple(inputs)
 
 
 def single_stage(task_params: InstantiableParams) -> InstantiableParams:
-    """Returns a copy of a task's params that is the plain model on one device."""
+    """Returns a copy of a task's params for the plain model on one device."""
     p = plain_task(task_params)
     p.pipeline.Set(
         splits=1,

@@ -28,13 +28,14 @@ def place_stages(
 ) -> Placement:
     """Resolves the devices from a pipeline's params and the flag --devices.
 
-    The flag is a number or full names. If it is None, devices are the params', or one
-    per stage. A number in `splits` is replaced by the number of stages for the flag.
-    With replicas `num_batch_shards` is set too.
+    The flag is a number of devices or their full names. If it is None, the devices are
+    those in the params, or as many as stages and replicas need. If `splits` is a
+    number, it is set to the number of stages for the flag. With several replicas
+    `num_batch_shards` is set too.
 
     Raises:
-        ValueError: if a param is invalid, the two contradict each other, or neither
-            gives the number of stages.
+        ValueError: if a param is invalid, the params and the flag contradict each
+            other, or neither gives the number of stages.
     """
     pipelining_rules.check_each_param(pipeline, _PATH)
     if pipeline.num_replicas > 1:  # The bytes of results depend on the shards.
@@ -113,7 +114,11 @@ def _set_splits(
 
 
 def _num_cells(pipeline: InstantiableParams) -> int:
-    """Returns the number of cells, slices included, unless they are chosen later."""
+    """Returns the number of cells after slicing.
+
+    Raises:
+        ValueError: if the slices are still to be chosen, but `splits` is not 'auto'.
+    """
     if is_auto(pipeline.slices) and not is_auto(pipeline.splits):
         raise UserValueError(
             path=f"{_PATH}.splits",

@@ -13,19 +13,19 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class Sequences(Protocol):
-    """Decoded sequences, the best of each example first, empty ones at the end."""
+    """Decoded sequences. An example's best one comes first, and empty ones last."""
 
     @property
     def ids(self) -> tf.Tensor:
-        """int32 `[B, N, T]`, each sequence with its end token."""
+        """Tokens, int32 `[B, N, T]`. Each sequence includes its end token."""
 
     @property
     def lengths(self) -> tf.Tensor:
-        """int32 `[B, N]`, 0 for an empty sequence."""
+        """Numbers of tokens, int32 `[B, N]`, 0 for an empty sequence."""
 
     @property
     def scores(self) -> tf.Tensor:
-        """`[B, N]`, descending."""
+        """Scores of the sequences, `[B, N]`, in descending order."""
 
 
 @runtime_checkable
@@ -40,14 +40,15 @@ class DecodingTask(Protocol):
         eos_id: int,
         on_stages: bool = True,
     ) -> Sequences:
-        """Returns sequences for a batch, by the arguments alone.
+        """Returns sequences for a batch, which depend on the arguments alone.
 
         Args:
             theta: values in the structure of the task's `vars`.
             input_batch: batch from the input's `DecodeBatches`.
-            first_ids: int32 `[B]`, tokens before the first one.
+            first_ids: int32 `[B]`, the token before each sequence's first one.
             eos_id: end token.
-            on_stages: False to name no devices in the graph, for an exported model.
+            on_stages: whether the graph names the stages' devices. False is for an
+                exported model.
         """
 
 
@@ -77,8 +78,8 @@ class DecodeInput(Protocol):
     def DecodeBatches(self) -> tf.data.Dataset:
         """Returns batches that hold each sentence once, in the same order each time.
 
-        Sorting by length is fastest. A batch is a NestedMap of static shapes, with the
-        task's inputs and
+        Decoding is fastest if sentences are sorted by length. A batch is a NestedMap of
+        tensors with static shapes. It has the task's inputs and
 
         - source_text, target_text: string `[B]`, the sentence and its translation;
         - source_language, target_language: string `[B]`;
@@ -96,7 +97,7 @@ class SentenceInput(Protocol):
         """Vocabulary of the targets."""
 
     def TargetLanguages(self) -> list[str]:
-        """Returns the languages that the model translates to, or none if unknown."""
+        """Returns the model's target languages, or an empty list if unknown."""
 
     def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
         """Returns the number of tokens of each sentence, int `[K]`.
@@ -106,7 +107,10 @@ class SentenceInput(Protocol):
         """
 
     def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
-        """Returns `Decode`'s inputs of string `[B]`, with `weight` 0 if wordless."""
+        """Returns `Decode`'s `input_batch` for sentences, string `[B]`.
+
+        Its `weight` is 0 for a sentence without words. `language` is string `[]`.
+        """
 
 
 @runtime_checkable
@@ -115,11 +119,11 @@ class ImageInput(Protocol):
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """(H, W, C) of a prepared image."""
+        """Shape (H, W, C) of a prepared image."""
 
     @property
     def class_names(self) -> list[str]:
-        """The name of each class, which may need the data.
+        """Names of the classes. Finding them may need the data.
 
         Raises:
             ValueError: if the data is needed and missing.
@@ -127,24 +131,24 @@ class ImageInput(Protocol):
 
     @property
     def pixel_note(self) -> str:
-        """A sentence on the range of pixels, and how images are prepared."""
+        """A sentence on the range of pixels and on the preparation of images."""
 
     def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
         """Returns an image as evaluations read it: float32 `[H, W, C]`.
 
-        It is a file's content, string `[]`, or pixels `[H', W', C]`. Runs in a function
-        too.
+        `image` is a file's content, string `[]`, or pixels `[H', W', C]`. It may be a
+        symbolic tensor.
 
         Raises:
-            ValueError or tf.errors.InvalidArgumentError: if it is no image.
+            ValueError or tf.errors.InvalidArgumentError: if `image` is not an image.
         """
 
 
 class EvalImages(Protocol):
-    """Images of an evaluation, drawn at its end from a few of its batches."""
+    """Images drawn at the end of an evaluation from a few of its batches."""
 
     def Add(self, input_batch: NestedMap, predictions: Any) -> None:
         """Adds a batch and the last layer's outputs for it, `[B, ...]`."""
 
     def Draw(self) -> Mapping[str, bytes]:
-        """Returns PNGs by name, the same bytes for the same batches."""
+        """Returns PNGs by name. The same batches give the same bytes."""

@@ -86,7 +86,7 @@ def eval_params() -> Params:
 
 
 def local_params() -> Params:
-    """Returns the params of `task.local`: which blocks have a loss of their own."""
+    """Returns the params of `task.local`, which choose the blocks with local losses."""
     p = Params()
     p.Define(
         "scheme",
@@ -112,7 +112,7 @@ def local_params() -> Params:
 
 
 def check_loop_params(p: Params) -> None:
-    """Raises ValueError about wrong values in the groups `train` and `eval`."""
+    """Raises ValueError if a value in the groups `train` and `eval` is wrong."""
     check_params(p.train, "task.train", _TRAIN_RULES)
     check_params(p.eval, "task.eval", _EVAL_RULES)
     needed = ("best_metric", "interval_steps")
@@ -127,20 +127,20 @@ def check_loop_params(p: Params) -> None:
 
 
 def plain_task(task_params: InstantiableParams) -> InstantiableParams:
-    """Returns a copy of a task's params as the plain model, without local losses."""
+    """Returns a copy of a task's params without local losses."""
     p = task_params.Copy()
     p.local.scheme, p.local.chunks = BACKPROPAGATION, None
     return p
 
 
 def whole_task(task_params: InstantiableParams) -> InstantiableParams:
-    """Returns a copy of a task's params that is the plain model, without slices.
+    """Returns a copy of a task's params without local losses and slices.
 
-    Decoding and export use it: they run layers one by one, and need no gradients.
+    Decoding and export use it, since they run whole layers and need no gradients.
     """
     p = plain_task(task_params)
     if p.pipeline.slices is not None:
-        # The limit, and costs, indices and numbers of cells count slices.
+        # Memory limit, costs, and indices and numbers of cells are for slices.
         splits, num_cells = p.pipeline.splits, len(p.pipeline.cell_tpl)
         if not is_auto(splits):
             number = splits if isinstance(splits, int) else len(splits)

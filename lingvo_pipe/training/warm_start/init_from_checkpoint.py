@@ -1,4 +1,4 @@
-"""Initial values of a new run's weights, from other runs, by `init_rules`."""
+"""Initial values of a new run's weights from other runs. See `init_rules`."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def init_from_checkpoint(
     that keep their own initial values, with reasons.
 
     Raises:
-        ValueError: if rules have problems, or a checkpoint is missing or damaged, or
-            lacks a variable. Nothing is changed then.
+        ValueError: if rules are wrong, or a checkpoint is missing or damaged, or lacks
+            a variable. Nothing is changed then.
     """
     rules = p.init_from_checkpoint_rules
     if p.init_from_checkpoint_override:
@@ -92,7 +92,7 @@ class _Source:
         names = self.stored.keys()
         self.averages = {average_name(name) for name in names} & names
         self.learners = {name for name in names if name.startswith(f"{LEARNER_NAME}/")}
-        # The model's own variables.
+        # The variables of the checkpoint's model.
         self.weights = names - self.averages - self.learners - NAMES_OF_RUNS
 
 

@@ -5,9 +5,10 @@
         [".*/softmax/"],                                 variables to exclude
     )}
 
-A variable whose path begins with a match of an expression takes the value of the
-variable named by its format, filled in with the groups. The first match counts. A match
-of the second list is excluded. Lingvo has the same rules.
+A variable takes a value if its path begins with a match of an expression in the first
+list. The expression's format, filled in with the match's groups, names the value's
+variable in the checkpoint. The first expression that matches counts. A variable is
+excluded if its path begins with a match of the second list. Lingvo has the same rules.
 """
 
 import re
@@ -23,11 +24,11 @@ PARAM = "task.train.init_from_checkpoint_rules"
 
 
 class InitRules(NamedTuple):
-    """The variables taken from one checkpoint, and those excluded, by path."""
+    """The variables, by path, that one checkpoint initializes or that are excluded."""
 
     checkpoint: str  # Its path or the run's directory, as given.
     names: dict[str, str]  # The taken variables' names in the checkpoint.
-    excluded: dict[str, str]  # The second list's expressions, if the first matches too.
+    excluded: dict[str, str]  # The expressions that exclude variables.
 
 
 def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
@@ -35,7 +36,7 @@ def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
 
     Raises:
         ValueError: if rules have another form, an expression matches no variable, a
-            format does not fit its expression, or several checkpoints have a variable.
+            format does not fit its expression, or a variable takes several values.
     """
     if not isinstance(rules, dict):
         raise _malformed(rules)
@@ -54,7 +55,7 @@ def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
 
 
 def with_checkpoint(rules: Any, checkpoint: str) -> dict[str, Any]:
-    """Returns rules with another checkpoint in the place of their only one.
+    """Returns rules with another checkpoint in place of their only one.
 
     Raises:
         ValueError: unless the rules name exactly one checkpoint.
