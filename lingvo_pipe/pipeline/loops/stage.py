@@ -1,4 +1,4 @@
-"""A stage: consecutive layers, and the loss in the last, forward and backward.
+"""A stage: consecutive layers, run forward and backward. The last one has the loss.
 
     forward :  l0 -> l1 -> l2           each layer stashes its residuals
     backward:  l0 <- l1 <- l2           from its residuals
@@ -7,7 +7,8 @@ A layer's residuals come from the forward pass or from a recomputation. The back
 pass is the same for both.
 
 Identical stages differ only in the numbers of their values, and in the hashes of their
-layers' paths, which are arguments. So they share the functions of their operations.
+layers' paths. Each call maps the numbers, and the hashes are arguments. So identical
+stages share the functions of their operations.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ class StageInputs(NamedTuple):
 class Stage:
     """The layers of one stage, one after another.
 
-    Weights, sums, accumulators and stashes are packs of the layers' packs. The
-    operations take the existing values, or gradients, by number, and return the
-    `wanted` ones that they make.
+    Weights, sums, accumulators and stashes are packs of the layers' packs. Operations
+    take the values or gradients that exist, by number. Of those that they make, they
+    return the `wanted` ones.
 
     Attributes:
         layers: the layers, in order; the loss is one.
         recomputed: for each layer, whether its residuals are recomputed rather than
             stashed, in a schedule that recomputes.
         weights, sums, gradients: the packings.
-        stashes: the packings of stashes; FOR_RECOMPUTE has residuals that are stashed
-            although the schedule recomputes.
-        numbers, positions: the numbers of its values by their positions in order of
-            use, and the positions by number.
-        first: the first stage of its kind. Identical stages have the same positions.
-        functions: those traced so far, if it is the first.
+        stashes: the packings of stashes, by kind. FOR_RECOMPUTE has the residuals of
+            layers that are not recomputed.
+        numbers: the numbers of the stage's values, by position in order of use.
+        positions: the positions by number. Identical stages have the same positions.
+        first: the first stage of its kind.
+        functions: the functions traced so far. Only the first of a kind has them.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Stage:
         recomputed: Sequence[bool],
         kinds: dict[Any, Stage] | None = None,
     ):
-        """Initializes the stage. Identical ones with one `kinds` share functions."""
+        """Initializes the stage. Identical stages with one `kinds` share functions."""
         self.layers = list(layers)
         self.recomputed = list(recomputed)
         phases = [layer.functions for layer in layers]
