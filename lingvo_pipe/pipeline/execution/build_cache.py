@@ -9,8 +9,8 @@ from lingvo_pipe.core.garbage import collected_seldom
 
 Built = TypeVar("Built")
 
-# Logs a warning at this number. A training and its evaluation need two; by Keras, for
-# each size of a mini-batch, and again after each `compile`.
+# A warning is logged at this number of objects. A training and its evaluation need two.
+# Keras needs two for each size of a mini-batch, and two again after each `compile`.
 _WARN_AT = 16
 
 
@@ -18,7 +18,7 @@ class BuildCache(Generic[Built]):
     """Built objects, by everything that they depend on."""
 
     def __init__(self, name: str, hint: str):
-        """Initializes an empty cache, with a sentence on how to build fewer objects."""
+        """Initializes an empty cache. `hint` says how to build fewer objects."""
         self._name = name
         self._hint = hint
         self._built: dict[Hashable, Built] = {}

@@ -49,9 +49,9 @@ class PackedWeights:
         self.spec = [packing.spec for *_, packing in self._groups]
 
     def pack(self, thetas: Sequence[Any]) -> list[Pack]:
-        """Packs the weights of each layer, on their owners, without gradients.
+        """Packs the weights of all layers, on their owners. Gradients stop there.
 
-        `thetas` are structures of tensors, or of variables, which are read.
+        `thetas` are structures of tensors or of variables. Variables are read.
         """
         packs = []
         for owner, layers, packing in self._groups:
@@ -86,7 +86,7 @@ class PackedWeights:
     def _packed(
         self, layers: Sequence[int], weights: Sequence[list[Any]], packing: PackOfPacks
     ) -> Pack:
-        """Returns the pack of some layers' weights. One call reads all variables."""
+        """Returns the pack of some layers' weights. Reads all variables in one call."""
         functions = [self._functions[i] for i in layers]
 
         def pack(by_layer: Sequence[list[Any]]) -> Pack:
