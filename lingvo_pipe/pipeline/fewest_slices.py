@@ -94,7 +94,7 @@ class _Search(Generic[Result]):
         return None if result is None else (slices, result)
 
     def num_slices(self, target: float) -> int:
-        """Returns the number of slices of at most `target` bytes."""
+        """Returns the number of slices in all, each of at most `target` bytes."""
         return sum(_slices_below(self._groups, target).values())
 
     def is_hopeless(self, target: float) -> bool:
@@ -122,7 +122,7 @@ class _Search(Generic[Result]):
 class _Part:
     """A cell, or a part of one, that can be cut between its units.
 
-    `num_bytes` are the part's own bytes, and `cell_bytes` those of its whole cell.
+    `num_bytes` are the part's own bytes. `cell_bytes` are its whole cell's bytes.
     """
 
     name: str
@@ -132,7 +132,7 @@ class _Part:
     cell_bytes: int
 
     def num_slices(self, target: float) -> int:
-        """Returns how many slices make each at most `target` bytes. Ignores units."""
+        """Returns how many slices it takes for at most `target` bytes in each."""
         if self.cell_bytes <= target:
             return 1
         return max(int(-(-self.num_bytes // target)), 1)

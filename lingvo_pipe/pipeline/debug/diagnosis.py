@@ -252,7 +252,7 @@ def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
 def _lines(graph: Any, node: str) -> str:
     """Returns the lines of the user's code that made a node.
 
-    If the graph lacks the node, returns those of the innermost operation around it.
+    If the graph lacks the node, the innermost operation around it counts.
     """
     operations = {operation.name: operation for operation in graph.get_operations()}
     names = list(itertools.accumulate(node.split("/"), "{}/{}".format))

@@ -62,7 +62,7 @@ def device_name(text: str) -> DeviceName:
     """Parses the name of a device, short or full.
 
     Raises:
-        ValueError: if it is no such name.
+        ValueError: if the text is not such a name.
     """
     return device_names([text])[0]
 

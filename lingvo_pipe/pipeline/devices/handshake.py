@@ -194,7 +194,7 @@ def _announce(address: str) -> None:
 
 
 def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
-    """Returns a session with a timeout. It sees one server, or all if `sees_all`."""
+    """Returns a session with a timeout. It sees only `target`, or all if `sees_all`."""
     config = tf.compat.v1.ConfigProto(
         operation_timeout_in_ms=int(ANSWER_SECONDS * 1000),
         device_filters=[] if sees_all else ["/job:none"],

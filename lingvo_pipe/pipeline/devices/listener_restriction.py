@@ -55,8 +55,8 @@ def restrict_listeners(
     """Restricts all listeners of this process at a port to IP addresses of its machine.
 
     The listeners then answer only `sources`, or all sources if none are given. Earlier
-    connections of other clients are closed. Returns True. Without CAP_NET_ADMIN, the
-    listeners answer any source at the addresses' network interface. Returns False then.
+    connections of other clients are closed. Without CAP_NET_ADMIN, the listeners answer
+    any source at the addresses' network interface. Returns False then, otherwise True.
 
     Raises:
         ConnectionError: if the system rejects the restriction, or ignores it.

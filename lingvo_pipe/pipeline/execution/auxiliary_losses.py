@@ -28,7 +28,7 @@ def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.T
 
     Args:
         loss: trace of the main loss.
-        num_targets: number of its inputs, the last ones, that are targets.
+        num_targets: number of the targets, which are its last inputs.
         arguments: the run's arguments.
 
     Raises:

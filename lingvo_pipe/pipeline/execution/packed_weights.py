@@ -64,8 +64,7 @@ class PackedWeights:
     def by_replica(self, packs: Sequence[Pack]) -> list[list[list[Pack]]]:
         """Unpacks `pack`'s result, on the replicas' devices.
 
-        Returns a list for each replica, of lists for each stage, of packs for each
-        layer.
+        Returns the layers' packs in nested lists, by replica, stage and layer.
         """
         pack_of_layer: dict[int, Pack] = {}
         for (owner, layers, packing), pack in zip(self._groups, packs, strict=True):

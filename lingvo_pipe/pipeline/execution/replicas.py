@@ -43,7 +43,7 @@ def emit_batch_shards(
     """Emits a run for each batch shard. Returns the results of each.
 
     `loop_graphs` and `weights_by_replica` have one item for each replica. `arguments`
-    are those of all micro-batches.
+    are for all micro-batches.
     """
     if spec.layout.num_batch_shards == 1:
         return [loop_graphs[0].emit(arguments._replace(weights=weights_by_replica[0]))]

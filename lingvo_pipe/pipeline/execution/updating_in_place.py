@@ -129,9 +129,9 @@ def updating_in_place(cls: type) -> type:
 
 
 def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns a built optimizer, with the same variables, that updates in place.
+    """Returns a copy of a built optimizer that updates the same variables in place.
 
-    It is a shallow copy: attributes that it sets while it updates do not reach the
+    The copy is shallow: attributes that it sets while it updates do not reach the
     original. Optimizers within `LossScaleOptimizer` and `MultiOptimizer` update in
     place as well.
     """

@@ -58,7 +58,7 @@ class Channel:
         return self._received(self._last)
 
     def relay(self, number: tf.Tensor) -> tf.Tensor:
-        """Relays `number` messages, `[]` int32. Returns a tensor made after them."""
+        """Relays `number` messages, `[]` int32. Returns a tensor that exists then."""
 
         def forward(carried: list[tf.Tensor]) -> list[tf.Tensor]:
             index, end = carried

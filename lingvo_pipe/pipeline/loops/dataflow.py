@@ -110,7 +110,8 @@ def recompute_inputs_by_layer(
             makes, and whether it is recomputed.
 
     Yields:
-        For each layer, the values that no layer before it needs or recomputes.
+        For each recomputed layer, the values that it uses and that no layer before it
+        needs or recomputes. For other layers, an empty list.
     """
     available: set[int] = set()
     for used, outputs, is_recomputed in layers:
@@ -126,7 +127,7 @@ def recompute_inputs_by_layer(
 def are_used_again(
     layers: Sequence[tuple[Sequence[int], Sequence[int], bool]],
 ) -> list[bool]:
-    """Returns for each layer whether a recomputed one after it uses its outputs.
+    """Returns for each layer whether a later recomputed layer uses its outputs.
 
     Args:
         layers: see `recompute_inputs_by_layer`.

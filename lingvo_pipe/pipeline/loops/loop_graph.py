@@ -31,7 +31,7 @@ from lingvo_pipe.pipeline.schedules.table import Table
 
 
 class LoopGraph:
-    """Emits the loops of one schedule for given stages and devices."""
+    """The loops of one schedule, for given stages and devices."""
 
     def __init__(
         self,
@@ -171,6 +171,6 @@ class LoopGraph:
         }
 
     def _credits_of(self, stages: Iterable[int]) -> list[Channel]:
-        """Returns a stage's credit channel once per step that may begin at once."""
+        """Returns the stages' credit channels, one for each step that need not wait."""
         channels = [self._credits[k] for k in stages if k in self._credits]
         return [channel for channel in channels for _ in range(MAX_STEPS_AHEAD + 1)]

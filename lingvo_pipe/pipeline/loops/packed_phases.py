@@ -22,7 +22,7 @@ Flat = list[tf.Tensor]
 class PackedPhases:
     """The functions of one kind of layer, each traced at its first call.
 
-    A phase passes residuals to a later one through a slot of a stash, which is an
+    A phase passes residuals to a later one through a slot of a stash. The stash is an
     argument and a result. Arguments of type Pack are packs.
 
     Attributes:

@@ -104,10 +104,10 @@ class Stage:
         will_recompute: bool = False,
         wanted: Sequence[int] = (),
     ) -> tuple[Values, Pack, Pack]:
-        """Runs the layers forward, and returns outputs, and the new sums and stash.
+        """Runs the layers forward. Returns wanted values, the new sums and the stash.
 
-        Residuals are stashed if there is a slot. With `will_recompute` only the layers
-        that are not recomputed stash theirs.
+        Residuals are stashed if there is a slot. With `will_recompute`, only layers
+        that are not recomputed stash their residuals.
         """
         kind = StashKind.FOR_RECOMPUTE if will_recompute else StashKind.RESIDUALS
         packing = self.stashes[kind]
@@ -144,10 +144,10 @@ class Stage:
         stashed: StashSlot,
         residuals: StashSlot,
     ) -> tuple[Pack, Pack]:
-        """Recomputes residuals, or moves stashed ones, and returns both stashes.
+        """Recomputes residuals, or moves those already stashed. Returns both stashes.
 
-        A layer computes its outputs again only if a recomputed one after it uses them.
-        XLA compiles a layer as a whole, so leaving out outputs would save nothing.
+        A layer computes its outputs again only if a later recomputed layer uses them,
+        or if XLA compiles it: as a whole, so leaving out outputs would save nothing.
         """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
@@ -191,7 +191,7 @@ class Stage:
         instead, it gets the weight residuals for `weight_backward`.
 
         Returns:
-            The gradients of values, the new stash, and the new contents of `into`.
+            The wanted gradients, the new stash, and the new contents of `into`.
         """
         delays = isinstance(into, StashSlot)
         source = self.stashes[StashKind.RESIDUALS]
@@ -219,7 +219,7 @@ class Stage:
     def weight_backward(
         self, inputs: StageInputs, residuals: StashSlot, accumulators: Pack
     ) -> tuple[Pack, Pack]:
-        """Adds the weights' gradients, and returns the stash and the accumulators."""
+        """Adds the weights' gradients. Returns the new stash and accumulators."""
         late = self.stashes[StashKind.WEIGHT_RESIDUALS]
         packs = [
             layer.functions.weight_backward(*layer_inputs, slot, pack)
@@ -255,11 +255,11 @@ class Stage:
         )
 
     def zero_sums(self) -> Pack:
-        """Returns sums of no micro-batch."""
+        """Returns sums of 0, to which the micro-batches will add."""
         return self.sums.pack(self._of_layers(lambda f: f.sums.zeros()))
 
     def zero_gradients(self) -> Pack:
-        """Returns accumulators of no micro-batch."""
+        """Returns gradient accumulators of 0."""
         return self.gradients.pack(self._of_layers(lambda f: f.gradients.zeros()))
 
     def unpack_sums(self, sums: Pack) -> list[list[tf.Tensor]]:
@@ -298,7 +298,7 @@ class Stage:
         ]
 
     def _of_layers(self, make: Callable[[PackedPhases], Pack]) -> list[Pack]:
-        """Returns initial state for each layer, which identical layers share."""
+        """Calls `make` once for each distinct layer. Returns each layer's result."""
         functions = [layer.functions for layer in self.layers]
         packs = {f: make(f) for f in dict.fromkeys(functions)}
         return [packs[f] for f in functions]

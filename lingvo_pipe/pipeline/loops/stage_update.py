@@ -133,7 +133,7 @@ class StageUpdate:
     def results(
         self, updated: UpdatedState
     ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
-        """Returns the sums of each layer, and the notes, stacked by step."""
+        """Returns the sums of each layer, and the notes. Both are stacked by step."""
         *sums, _ = cut_list(self._sums.stacked(updated.sums), *self._num_sums)
         return sums, self._notes.stacked(updated.notes)
 

@@ -169,7 +169,7 @@ class PlacedLayer:
         return [self.values.args[i] for i in self.functions.phases.gives]
 
     def output_gradients(self, gradients: Values) -> list[tf.Tensor]:
-        """Returns the gradients that the backward pass takes, 0 where there is none."""
+        """Returns the gradients that the backward pass takes. Missing ones are 0."""
         outputs = zip(self.values.made, self.functions.phases.made, strict=True)
         return [
             gradient_or_zeros(gradients, value, spec)

@@ -47,7 +47,7 @@ ALLOCATOR_LOSS = 0.2
 
 
 class OperationBytes(NamedTuple):
-    """Bytes of a device during an operation, and until its next one."""
+    """Bytes of a device during an operation, and then until its next operation."""
 
     during: int
     after: int

@@ -32,7 +32,7 @@ class StageNeeds:
         ]
 
     def stage_keys(self) -> list[tuple[tuple[_Moment, ...], ...]]:
-        """Returns a key for each stage, equal for stages with equal needs."""
+        """Returns a key for each stage. Stages with equal keys have equal needs."""
         return [
             (tuple(sorted(moments)), tuple(sorted(idle)))
             for moments, idle in zip(self._moments, self._idle, strict=True)

@@ -26,8 +26,8 @@ _MAX_NAMED = 10
 def check(schedule: Schedule, path: str = "schedule") -> None:
     """Raises ValueError if the schedule at `path` can't run.
 
-    There are four kinds of problems. The error lists only those of the first kind that
-    the schedule has, and at most ten.
+    There are four kinds of problems. The error lists problems of the first kind that
+    the schedule has, at most ten.
     """
     for find_problems in (_misplaced, _miscounted, _out_of_order, _stuck):
         if problems := find_problems(schedule):

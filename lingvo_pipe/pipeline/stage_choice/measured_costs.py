@@ -96,7 +96,7 @@ def _measure(
     specs: Mapping[int, tf.TensorSpec],
     device: str,
 ) -> list[CellSeconds]:
-    """Times layers after one another, or one by one if they cannot run together."""
+    """Times layers in one run, or each in its own run if they cannot run together."""
     if len(layers) == 1:
         with naming(f"measuring cell {first}"):
             return _measure_run(layers, specs, device)

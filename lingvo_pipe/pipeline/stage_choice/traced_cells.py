@@ -107,7 +107,7 @@ class TracedCells:
 
 
 def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
-    """Traces the cells of a pipeline with `input_shapes`, to run on this device.
+    """Traces a pipeline's cells for its `input_shapes`, as they would run on `device`.
 
     Raises:
         ValueError: if a cell can't be traced.
@@ -225,7 +225,7 @@ def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
 
 
 def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
-    """Returns the given dtypes of a map of inputs.
+    """Returns the dtypes by key for a map of inputs.
 
     Raises:
         ValueError: if the dtypes are not a map with keys of the inputs.

@@ -56,7 +56,7 @@ class Phases:
         has_gradient: for each weight, whether the backward pass returns its gradient.
         weights, made, sums, residuals, weight_residuals: specs.
         cast_weights: specs of the weights as arguments of the phases.
-        casts: those of `cast_weights` whose dtypes are not the weights' own.
+        casts: the `cast_weights` whose dtypes are not the weights' own.
         call_context: specs of the known fields.
         output_gradients: specs of the output gradients that the backward pass takes.
         input_gradients: specs of the input gradients that it returns.

@@ -145,7 +145,7 @@ class Trace:
 
 
 def is_differentiable(x: Any) -> bool:
-    """Returns whether a tensor of this dtype has gradients."""
+    """Returns whether a tensor can have a gradient, by its dtype."""
     return x.dtype.is_floating or x.dtype.is_complex
 
 
