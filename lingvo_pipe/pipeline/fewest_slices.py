@@ -1,7 +1,7 @@
 """A search for the slices with which a model fits. See `slices`.
 
-Cells are cut until none needs more than a target, which shrinks from the bytes of a
-device until the model fits:
+Cells are cut until no slice needs more than a target number of bytes. The target starts
+at the bytes of a device, and shrinks until the model fits:
 
     needs      4 | 25         | 12       on devices of 10
     target 10  4 | 9 9 9      | 6 6      does not fit
@@ -37,16 +37,16 @@ def fewest_slices(
 ) -> tuple[dict[str, int], Result] | None:
     """Returns slices that fit and the attempt's result, or None if no slices fit.
 
-    All cells that need more than a target are cut, into as few slices as reach it, and
-    the target is as large as possible.
+    Cells that need more than a target are cut into the fewest slices that stay within
+    it. The largest target with which the model fits is found by a coarse search.
 
     Args:
         p: params of a pipeline, whose `slices` are ignored.
         cell_bytes: bytes that a device needs for each cell by itself.
         limit: bytes of a device.
         max_slices: largest number of slices of all layers together.
-        attempt: maps slices to a result, None if the model does not fit with them, and
-            to the bytes that a device needs then, 0 if they are not known.
+        attempt: maps slices to (result, bytes). The result is None if the model does
+            not fit. The bytes are then what a device needs, or 0 if that is unknown.
     """
     parts = list(_find_parts(p, cell_bytes))
     can_be_cut = {part.cell for part in parts}
@@ -72,7 +72,7 @@ def fewest_slices(
 
 
 class _Search(Generic[Result]):
-    """Attempts with targets of bytes. See `fewest_slices` for the arguments."""
+    """The attempts of a search. See `fewest_slices` for the arguments."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Search(Generic[Result]):
         self._known: dict[str, tuple[Result | None, float]] = {}
 
     def find(self, target: float) -> tuple[dict[str, int], Result] | None:
-        """Returns slices of at most `target` bytes with which the model fits."""
+        """Returns slices of at most `target` bytes. Returns None if they do not fit."""
         slices = _slices_below(self._groups, target)
         if (key := repr(slices)) not in self._known:
             self._known[key] = self._attempt(slices)
@@ -94,14 +94,14 @@ class _Search(Generic[Result]):
         return None if result is None else (slices, result)
 
     def num_slices(self, target: float) -> int:
-        """Returns the number of slices of at most `target` bytes."""
+        """Returns the number of slices in all, each of at most `target` bytes."""
         return sum(_slices_below(self._groups, target).values())
 
     def is_hopeless(self, target: float) -> bool:
         """Returns whether smaller slices than in a failed attempt can't fit either.
 
-        The stages of an attempt are the best ones. If their boundaries were between any
-        two units, each would have at most one slice less, and smaller workspaces.
+        An attempt's stages are the best ones between its slices. If boundaries could be
+        anywhere, a stage would have at most one slice less, and a smaller workspace.
         """
         slices = _slices_below(self._groups, target)
         if slices == _slices_below(self._groups, 1.0):
@@ -120,7 +120,10 @@ class _Search(Generic[Result]):
 
 @dataclasses.dataclass
 class _Part:
-    """A cell, or a part of one, that is cut by its units. `num_bytes` are its own."""
+    """A cell, or a part of one, that can be cut between its units.
+
+    `num_bytes` are the part's own bytes. `cell_bytes` are its whole cell's bytes.
+    """
 
     name: str
     cell: int
@@ -129,14 +132,14 @@ class _Part:
     cell_bytes: int
 
     def num_slices(self, target: float) -> int:
-        """Returns the number of slices of at most `target` bytes, where possible."""
+        """Returns how many slices it takes for at most `target` bytes in each."""
         if self.cell_bytes <= target:
             return 1
         return max(int(-(-self.num_bytes // target)), 1)
 
 
 def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_Part]:
-    """Yields all parts that can be cut. They share a cell's bytes by their weights."""
+    """Yields all parts that can be cut, with their shares of their cell's bytes."""
     sliceable = [
         (i, name, part)
         for i, cell in enumerate(p.cell_tpl)
@@ -163,7 +166,7 @@ def _slices_below(groups: Sequence[Sequence[_Part]], target: float) -> dict[str,
 def _tied_groups(p: InstantiableParams, parts: Sequence[_Part]) -> list[list[_Part]]:
     """Returns the parts in groups that are cut into the same number of slices.
 
-    A part stays whole if a weight that it would cut is tied to a whole one.
+    A part stays whole if one of its weights is tied to a weight that is not cut.
     """
     owners = dict(_cut_weights(p, parts))
     groups = {part.name: [part] for part in parts}
@@ -180,7 +183,7 @@ def _tied_groups(p: InstantiableParams, parts: Sequence[_Part]) -> list[list[_Pa
 def _cut_weights(
     p: InstantiableParams, parts: Sequence[_Part]
 ) -> Iterator[tuple[str, _Part]]:
-    """Yields the tied weights that slices have pieces of, with the part cut."""
+    """Yields (path, part) for each tied weight that slices of a part divide."""
     tied = {*p.tied, *p.tied.values()}
     for part in parts:
         name = p.cell_tpl[part.cell].name or f"cells_{part.cell}"

@@ -91,8 +91,9 @@ class PipelineSteps:
     ) -> RunResults:
         """Runs N steps.
 
-        The weights are in the variables' own dtypes, the mini-batches `[N, B, ...]`,
-        the number of the first step is [] int64, and `tables` are tensors or arrays.
+        `theta` has the variables' own dtypes. `batches` are mini-batches, `[N, B, ...]`
+        each. `first_step` is the first step's number, [] int64. `tables` are tensors or
+        arrays.
         """
         num_steps = tf.shape(present(batches)[0])[0]
         cut, (inputs, targets) = self._cut(batches)
@@ -116,7 +117,7 @@ class PipelineSteps:
         return function(arguments, tables)
 
     def _cut(self, batches: Any) -> tuple[MicroBatches, Any]:
-        """Returns the cut of each mini-batch, with inputs and targets.
+        """Returns the cut that all mini-batches have, and (inputs, targets) of all.
 
         Inputs and targets are `[N * M, .. b ..]`.
         """

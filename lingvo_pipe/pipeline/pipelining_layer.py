@@ -43,7 +43,7 @@ from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_
 
 
 class PipeliningLayer(BaseLayer):
-    """A sequence of cells in stages, one per device, that runs M micro-batches.
+    """A sequence of cells that runs M micro-batches in stages on several devices.
 
     Weights live on the device of their stage. Their paths, and so checkpoints, do not
     depend on the stages.
@@ -100,7 +100,7 @@ class PipeliningLayer(BaseLayer):
 
     @property
     def replicas(self) -> list[list[str]]:
-        """For each replica the device of each stage."""
+        """Devices of each replica, by stage."""
         return [list(devices) for devices in self._layout.replicas]
 
     @property
@@ -131,9 +131,9 @@ class PipeliningLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Runs the cells, pipelined.
 
-        A gradient tape around it runs the pipeline once more, forward and backward.
-        `ComputeGradients` needs one run, and returns losses and metrics that cells add.
-        Untrained weights have no gradient.
+        The gradient of a tape around it runs the pipeline once more, forward and
+        backward. `ComputeGradients` needs only one run, and returns losses and metrics
+        that cells add. Untrained weights have no gradient.
 
         Args:
             theta: weights.
@@ -166,7 +166,7 @@ class PipeliningLayer(BaseLayer):
                 micro-batch. Where cells add losses, the weight of 'loss' must follow
                 from the targets. A mean of weight 0, where no example of a micro-batch
                 counts, must be finite. Pass the same function each time: the pipeline
-                is built again for each.
+                is built again for each new one.
 
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.
@@ -186,8 +186,8 @@ class PipeliningLayer(BaseLayer):
         """Runs the cells and the loss forward and backward, pipelined.
 
         Args:
-            theta: weights; gradients have their dtypes. From `vars` itself a graph is
-                built faster than from the variables' values.
+            theta: weights; gradients have their dtypes. A graph is built faster from
+                `vars` itself than from the variables' values.
             inputs: positional inputs of the first layer, `[B, ...]` each.
             targets: targets of the loss, `[B, ...]` each.
             loss_fn: see `ComputeMetrics`; its 'loss' is differentiated.
@@ -202,8 +202,8 @@ class PipeliningLayer(BaseLayer):
                     trained, and for the second path of a tied weight.
                 accumulated: sums in the structure of `accumulators`; None in an
                     evaluation.
-                times: for each device the times of its operations, replica by replica,
-                    and batch shards one after another; see `LoopResults`.
+                times: see `LoopResults`; for each device, replica by replica. The times
+                    of a device's batch shards follow one another.
         """
         schedule = checked_schedule(schedule, self._layout, self.path)
         prologue, cut, arguments = self._prepare(theta, inputs, targets, trains=True)
@@ -277,7 +277,7 @@ class PipeliningLayer(BaseLayer):
 
         Raises:
             tf.errors.OpError: from the operation that fails now, naming the layer.
-                Nothing is raised if none fails.
+            FloatingPointError: if none fails, but a value is not finite.
         """
         trains = not forward_context.current_context().do_eval
         _, _, arguments = self._prepare(theta, inputs, targets, trains)

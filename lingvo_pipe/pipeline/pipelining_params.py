@@ -1,7 +1,7 @@
 """Params of a PipeliningLayer, and the layout that they define.
 
 The layout assigns cells to stages, and stages to the devices of each replica. Cells may
-be in slices, by path or as few as fit.
+be cut into slices: into given numbers by path, or into as few as fit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lingvo_pipe.pipeline.stage_choice.stage_boundaries import (
     whole_memory,
 )
 
-# For each device; with more, each slice is small, but their activations remain.
+# The most slices per device. More would be small, but their activations would remain.
 _MAX_SLICES = 16
 _Sliced = tuple[InstantiableParams, Layout]
 
@@ -177,11 +177,11 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
 
 
 def make_layout(p: InstantiableParams, path: str) -> Layout:
-    """Cuts the cells in the params of the layer at `path`, and returns the layout.
+    """Cuts cells into slices, in the params of the layer at `path`. Returns the layout.
 
     Raises:
-        ValueError: if params are invalid, or no stages fit into `memory_limit`. Then
-            the error names the slices that would fit, if there are any.
+        ValueError: if params are invalid, or no stages fit into `memory_limit`. If a
+            cell is too large, the error names slices that would fit, if any.
     """
     check_each_param(p, path)
     if p.slices is None:
@@ -252,7 +252,7 @@ def _fewest_slices(
 
 
 def _layout(p: InstantiableParams, path: str) -> Layout:
-    """Returns the layout of the cells as they are, by checked params."""
+    """Returns the layout of the cells as they are. `p` must have been checked."""
     per_device = p.stages_per_device
     num_stages = count_stages(p, path)
     if num_stages % per_device:

@@ -74,7 +74,7 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
 def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None:
     """Raises ValueError if a pipeline's layer has a pipeline or a local loss inside.
 
-    `kind` is the class of pipelines, and `path` the pipeline's.
+    `kind` is the class of pipelines. `path` is the path of the outer pipeline.
     """
     below = [(layer, inner) for layer in layers for inner in layer.Descendants()]
     if pipelines := ", ".join(
@@ -99,7 +99,7 @@ def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None
 
 @contextlib.contextmanager
 def problems_of(name: str, path: str) -> Iterator[None]:
-    """Makes errors within ones about a param of the layer at `path`."""
+    """Turns errors of the block into errors about a param of the layer at `path`."""
     try:
         yield
     except ValueError as error:
@@ -114,7 +114,7 @@ Predicate = Callable[[Any, InstantiableParams], bool]
 
 
 class _Rule(NamedTuple):
-    """Rule for the values of a param. Earlier rules are checked first."""
+    """A rule for the values of a param. Earlier rules are checked first."""
 
     expected: str  # The allowed values, in words.
     predicate: Predicate
@@ -169,7 +169,7 @@ def _are_dtypes(value: Any) -> bool:
 
 def _dtype(value: Any) -> tf.DType | None:
     """Returns the dtype that a value is or names, if any."""
-    if isinstance(value, numbers.Number):  # TensorFlow has one for each dtype.
+    if isinstance(value, numbers.Number):  # TensorFlow numbers its dtypes.
         return None
     try:
         return tf.as_dtype(value)

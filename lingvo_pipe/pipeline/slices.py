@@ -16,12 +16,12 @@ from lingvo_pipe.layers.core.slicing import num_units, slice_name, slices_of
 
 
 def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
-    """Returns a copy of a pipeline's params whose cells are the slices, if any.
+    """Returns a copy of a pipeline's params, in which slices replace their cells.
 
-    Cells keep their names.
+    Whole cells keep their names.
 
     Raises:
-        ValueError: if `slices` are wrong. It names all their problems.
+        ValueError: if `slices` are wrong. The error names all problems.
     """
     p = p.Copy()
     if not isinstance(p.slices, Mapping):
@@ -42,7 +42,7 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
 
 
 def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
-    """Returns the largest number of slices of each cell and of parts within it."""
+    """Returns the largest number of slices of each cell and cell's part, by path."""
     units_by_path: dict[str, int] = {}
     for i, cell in enumerate(cells):
         units_by_path |= {
@@ -109,14 +109,14 @@ def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
 
 
 class _Ties:
-    """Ties of weights, some of whose layers are in slices."""
+    """Ties between weights. Some of the layers with these weights are in slices."""
 
     def __init__(self, tied: Mapping[str, str]):
         self._tied = dict(tied)
         self._slices: dict[str, list[str]] = {}
 
     def add(self, name: str, slices: Sequence[InstantiableParams]) -> None:
-        """Notes where the weights of a cell are, if they are tied."""
+        """Records which slices of a cell have each of its tied weights."""
         used = {*self._tied, *self._tied.values()}
         for path in used:
             cell, _, weight = path.partition("/")
@@ -125,7 +125,7 @@ class _Ties:
                 self._slices[path] = [f"{s.name}/{weight}" for s in has]
 
     def resolved(self, param: str) -> dict[str, str]:
-        """Returns the ties slice by slice.
+        """Returns the ties, with one for each slice of a tied weight.
 
         Raises:
             ValueError: if tied weights are in different numbers of slices.

@@ -51,10 +51,10 @@ def diagnose(
     weights: Sequence[list[tf.Tensor]],
     trains: bool,
 ) -> None:
-    """Runs the layers one by one, eagerly, forward and, if it `trains`, backward.
+    """Runs the layers eagerly, one by one: forward, and then backward if `trains`.
 
-    The stages, each on one of `devices`, were made from `traced`. Weights are flat, for
-    each layer and the loss.
+    `stages` were made from `traced`. `devices` has one device for each stage. `weights`
+    has one flat list for each layer and one for the loss.
 
     Raises:
         tf.errors.OpError: the error of the operation that fails, with the layer's path.
@@ -94,8 +94,8 @@ def diagnose(
 class NotFinite:
     """Collector of the first values that are not finite.
 
-    If the first are infinite, it also finds the first NaN: an infinite value may be
-    meant, as in a mask.
+    If the first are infinite, it also finds the first NaN, because an infinite value
+    may be intended, as in a mask.
     """
 
     def __init__(self) -> None:
@@ -103,9 +103,9 @@ class NotFinite:
         self._has_nan = False
 
     def inspect(self, owner: str, values: Iterable[tuple[str, tf.Tensor]]) -> None:
-        """Inspects an owner's values, pairs of a name and a tensor.
+        """Inspects an owner's values. `values` are pairs (name, tensor).
 
-        For example "output hidden" of "model/dense, micro-batch 0,".
+        An example is the name "output hidden" of "model/dense, micro-batch 0,".
         """
         for name, x in values:
             if self._has_nan or not is_differentiable(x):
@@ -208,7 +208,7 @@ class _Layer:
 
     @contextlib.contextmanager
     def _running(self, direction: str, micro_batch: int) -> Iterator[str]:
-        """Names the pass in errors, and yields the layer's label for its values."""
+        """Names the pass in errors. Yields the label under which to inspect values."""
         label = f"{self._label}, micro-batch {micro_batch}"
         location = f"the {direction} pass of {label}"
         with tf.device(self._device), naming(location, self._trace.graph):
@@ -244,13 +244,16 @@ def naming(location: str, graph: Any = None) -> Iterator[None]:
 
 
 def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yields the batches, and names the input in errors of the operations that read."""
+    """Yields the batches. An error of an operation that reads them names the input."""
     with naming("reading the input"):
         yield from batches
 
 
 def _lines(graph: Any, node: str) -> str:
-    """Returns the user's lines that made a node, or an operation around it."""
+    """Returns the lines of the user's code that made a node.
+
+    If the graph lacks the node, the innermost operation around it counts.
+    """
     operations = {operation.name: operation for operation in graph.get_operations()}
     names = list(itertools.accumulate(node.split("/"), "{}/{}".format))
     innermost = (operations[name] for name in reversed(names) if name in operations)

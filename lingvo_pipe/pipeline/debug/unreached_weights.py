@@ -56,7 +56,7 @@ def _unreached_weights(traced: TracedLayers) -> list[str]:
 def _reach(trace: Trace, seeded: Sequence[int]) -> tuple[set[int], set[int]]:
     """Returns positions of a layer's weights and inputs that gradients reach.
 
-    They come from the outputs at the positions `seeded`.
+    Gradients start at the outputs at the positions `seeded`, and at auxiliary losses.
     """
     seeds = [*(trace.output_gradients[i] for i in seeded), *trace.goal_seeds]
     reached = dependents(trace.graph, {x.op for x in seeds if x is not None})

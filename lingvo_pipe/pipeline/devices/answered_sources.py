@@ -1,7 +1,7 @@
-"""Sources that a task of a cluster answers: the addresses of all tasks. Pure.
+"""The senders that a task of a cluster answers: the addresses of all tasks. Pure.
 
-Anyone who reaches a task's port can execute code there. In a cluster in which each task
-has an address, the trainer too, a task knows where all packets for it come from.
+Anyone who reaches a task's port can execute code there. If the cluster lists the
+addresses of all tasks and of the trainer, a task knows where all its packets come from.
 """
 
 import socket
@@ -19,14 +19,14 @@ _NUM_SHOWN = 4
 
 
 class Sources(NamedTuple):
-    """IP addresses from which a cluster's tasks send, or none if any address may."""
+    """IP addresses that a task answers. If `ips` is empty, it answers any address."""
 
     ips: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()  # Tasks whose names are not known yet.
+    unknown: tuple[str, ...] = ()  # Tasks whose host names are not known yet.
 
 
 def answered_sources(cluster: Cluster) -> Sources:
-    """Returns the sources that a task answers, as far as names are known now."""
+    """Returns the sources that a task answers, as far as host names are known now."""
     if cluster.listens_on_all or cluster.trainer is None:
         return Sources()
     ips: dict[str, None] = {}
@@ -61,13 +61,13 @@ def answered_note(cluster: Cluster, sources: Sources, is_filtered: bool) -> str:
 def answer_later(
     cluster: Cluster, port: int, addresses: list[str], sources: Sources
 ) -> None:
-    """Starts a thread that lets in tasks as their names become known."""
+    """Starts a thread that admits other tasks as their host names become known."""
 
     def wait(current: Sources) -> None:
         while current.unknown:
             time.sleep(_POLL_SECONDS)
             now = answered_sources(cluster)
-            # A name that was known stays so, whatever its server says meanwhile.
+            # An address stays, even if the name server does not know it any more.
             ips = tuple(dict.fromkeys((*current.ips, *now.ips)))
             if ips != current.ips:
                 try:

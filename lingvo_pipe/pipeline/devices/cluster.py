@@ -92,7 +92,7 @@ class ReadyWorkers:
 
 
 def check_servers(workers: Sequence[str]) -> None:
-    """Raises ConnectionError if an address answers, but as no TensorFlow server."""
+    """Raises ConnectionError if another server than TensorFlow's answers."""
     for task, worker in enumerate(workers):
         answer = b""
         with (
@@ -146,7 +146,7 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
     host = trainer.rpartition(":")[0]
     port = split_address(trainer)[1] or unused_ports(1)[0]
     check_port("The trainer", f"{host}:{port}")
-    # It listens before it is connected to all workers.
+    # The trainer listens before it is connected to all workers.
     with (
         restricting_early(port, addresses, sources.ips)
         if addresses
@@ -171,12 +171,12 @@ def workers_note() -> str:
 
 
 def incarnation(device: str) -> int:
-    """Returns a device's incarnation, which differs by process (0 without workers)."""
+    """Returns a device's incarnation, a number for its process. 0 without workers."""
     return _connection.incarnations.get(device, 0)
 
 
 def device_kinds(devices: Iterable[str]) -> list[DeviceKind]:
-    """Returns the distinct kinds of devices, which are given by their full names."""
+    """Returns the distinct kinds of devices. `devices` are full names."""
     by_key: dict[tuple[int | None, str], DeviceKind] = {}
     for name in map(device_name, devices):
         key = device_kind_key(name)
@@ -217,7 +217,7 @@ def _reach(workers: Sequence[str]) -> str:
 
 
 def _own_host(worker: str) -> str | None:
-    """Returns the address under which `worker` sees this machine, if reachable."""
+    """Returns this machine's address as `worker` sees it, or None if out of reach."""
     with (
         contextlib.suppress(OSError),
         socket.create_connection(

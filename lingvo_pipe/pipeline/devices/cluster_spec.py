@@ -22,9 +22,9 @@ _MAX_PORT = 65535
 class Cluster:
     """The tasks of a job, each with an address `host:port`.
 
-    A trainer with an address lends its own devices: a number of devices counts them
-    before the workers'. A trainer without an address takes any port, and only named
-    devices may be its own.
+    A trainer with an address lends its own devices too. If the user gives a number of
+    devices, they come before the workers'. A trainer without an address takes any port,
+    and lends only devices that the user names.
     """
 
     workers: tuple[str, ...]
@@ -69,7 +69,7 @@ def parse_cluster_spec(text: str) -> Cluster:
 
 
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
-    """Returns a cluster by address.
+    """Returns the cluster of these jobs, each with the addresses of its tasks.
 
     Raises:
         ValueError: if the cluster is not valid. The error names `source`.

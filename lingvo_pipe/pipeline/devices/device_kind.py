@@ -1,13 +1,13 @@
-"""The kind of a device: what is known to change the bytes of its results, as text.
+"""The kind of a device: all that is known to change the bytes of its results.
 
     CPU  TensorFlow, processor, instruction sets, caches, threads, settings
     GPU  TensorFlow, model, driver, TensorFloat-32, settings
     TPU  TensorFlow, settings
 
 The same model has the same bytes on devices of one kind. oneDNN and XLA choose kernels
-by the processor and its instruction sets. Eigen and oneDNN cut products into blocks
-that fit into its caches. The threads of a device share sums. The number of cores and
-the size of the memory do not matter.
+by the processor and its instruction sets. Eigen and oneDNN cut matrix products into
+blocks that fit into the processor's caches. A device's threads divide sums among them.
+The number of cores and the size of the memory do not matter.
 """
 
 import os
@@ -54,7 +54,7 @@ _LISTS = ("instruction sets", "settings")
 
 
 def local_kind(device: DeviceName, threads: int) -> DeviceKind:
-    """Returns the kind of a device of this process. CPU devices have `threads`."""
+    """Returns the kind of a device of this process. A CPU has `threads` threads."""
     settings = " ".join(f"{x}={os.environ[x]}" for x in SETTINGS if x in os.environ)
     kind = {"type": device.kind, "TensorFlow": tf.__version__, "settings": settings}
     if device.kind == "CPU":
@@ -82,7 +82,7 @@ def kind_differences(
 ) -> list[str]:
     """Returns what differs between the kinds of devices of two parts of a run.
 
-    Attributes that one of them does not know are left out.
+    Attributes that are unknown in one part are left out.
     """
     if len(before) != 1 or len(now) != 1:
         is_same = all(x in now for x in before) and all(x in before for x in now)
@@ -110,7 +110,7 @@ def _changed(name: str, old: str, new: str) -> str:
 
 
 def gpu_model(index: int) -> str:
-    """Returns the model and compute capability of this process's GPU."""
+    """Returns the model and compute capability of a GPU of this process."""
     gpus = tf.config.list_physical_devices("GPU")
     # Logical devices of one GPU have no physical device of their number.
     gpu = gpus[min(index, len(gpus) - 1)]

@@ -62,13 +62,13 @@ def device_name(text: str) -> DeviceName:
     """Parses the name of a device, short or full.
 
     Raises:
-        ValueError: if it is no such name.
+        ValueError: if the text is not such a name.
     """
     return device_names([text])[0]
 
 
 def device_names(texts: Sequence[str], path: str = "devices") -> list[DeviceName]:
-    """Parses names of different devices, given at `path`.
+    """Parses names of different devices. The user gave them at `path`.
 
     Raises:
         ValueError: if names are not valid or occur twice. The error names all of them.
@@ -90,7 +90,7 @@ def device_names(texts: Sequence[str], path: str = "devices") -> list[DeviceName
 
 
 def parse_devices(text: str, path: str = "--devices") -> int | list[str]:
-    """Parses a number of devices, or names separated by commas to full names.
+    """Parses a number of devices, or names separated by commas. Returns full names.
 
     Raises:
         ValueError: if the number or a name is not valid.
@@ -102,7 +102,7 @@ def parse_devices(text: str, path: str = "--devices") -> int | list[str]:
 
 
 def checked_number(number: int, path: str = "devices") -> int:
-    """Returns a number of devices, given at `path`.
+    """Returns a number of devices that the user gave at `path`.
 
     Raises:
         ValueError: if the number is out of range.
@@ -129,7 +129,7 @@ def _parse(text: str) -> DeviceName | None:
 
 
 def _near(wrong: Iterable[str]) -> list[str]:
-    """Returns valid names near the wrong ones, with the same numbers."""
+    """Returns valid names that are near the wrong ones and have the same numbers."""
     meant: list[str] = []
     for text in wrong:
         *tasks, index = re.findall(r"\d+", text) or ["0"]

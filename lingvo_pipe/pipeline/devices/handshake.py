@@ -57,7 +57,7 @@ class WorkerDescription:
 
 
 def parse_description(text: str) -> WorkerDescription | None:
-    """Parses a description, or returns None for another version's."""
+    """Parses a description. Returns None if it is another version's."""
     try:
         values = json.loads(text)
         if set(values) != {field.name for field in fields(WorkerDescription)}:
@@ -91,7 +91,7 @@ def differences(
 
 
 def device_kind_key(name: DeviceName) -> str:
-    """Returns a name for all of a task's devices that are surely of one kind."""
+    """Returns a key. A task's devices with equal keys are surely of one kind."""
     return "CPU" if name.kind == "CPU" else f"{name.kind}:{name.index}"
 
 
@@ -142,7 +142,7 @@ def read_worker(address: str) -> WorkerDescription | None:
 
 
 def is_busy(address: str) -> bool:
-    """Returns True if a task without description is a TensorFlow server, maybe busy."""
+    """Returns True if a task that gave no description is a TensorFlow server."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         with contextlib.suppress(tf.errors.OpError):
             return bool(session.list_devices())
@@ -194,7 +194,7 @@ def _announce(address: str) -> None:
 
 
 def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
-    """Returns a session, with a timeout, with one server, or all if it `sees_all`."""
+    """Returns a session with a timeout. It sees only `target`, or all if `sees_all`."""
     config = tf.compat.v1.ConfigProto(
         operation_timeout_in_ms=int(ANSWER_SECONDS * 1000),
         device_filters=[] if sees_all else ["/job:none"],

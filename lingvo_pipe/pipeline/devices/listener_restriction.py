@@ -1,11 +1,11 @@
 """Restriction of a listening port of this process to some addresses. Pure.
 
 TensorFlow's server listens at every address, and executes any client's code. So a
-kernel filter (classic BPF) on its sockets drops packets for other addresses and, if
-sources are given, from others. Recent kernels allow it only with the capability
-CAP_NET_ADMIN. Without it, the sockets are bound to the addresses' network interface,
-which every process may do since Linux 5.7: they answer at all addresses of that
-interface, and at no others, from any source.
+kernel filter (classic BPF) on its sockets drops packets to other addresses. If sources
+are given, it also drops packets from other sources. Recent kernels allow a filter only
+with the capability CAP_NET_ADMIN. Without it, the sockets are bound to the addresses'
+network interface, which every process may do since Linux 5.7. They then answer any
+source, at all addresses of that interface and at no others.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ from lingvo_pipe.pipeline.devices.own_addresses import (
 
 _PROBE_SECONDS = 0.3
 # Seconds between searches for a listener, and the number of searches. TensorFlow's
-# server listens first, and answers only after it has exchanged several messages with
-# each worker, which take longer than this.
+# server listens first. It answers only after it has exchanged several messages with
+# each worker, which takes longer than the time between searches.
 _SEARCH_SECONDS, _MAX_SEARCHES = 0.001, 60_000
 _LOOPBACK = [InterfaceAddress("lo", ip) for ip in ("127.0.0.1", "127.0.0.2", "::1")]
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -54,9 +54,9 @@ def restrict_listeners(
 ) -> bool:
     """Restricts all listeners of this process at a port to IP addresses of its machine.
 
-    They answer packets from `sources` alone, or from all if there are none. Then closes
-    connections that other clients made before. Without CAP_NET_ADMIN they answer at the
-    addresses' network interface, from any source, and the function returns False.
+    The listeners then answer only `sources`, or all sources if none are given. Earlier
+    connections of other clients are closed. Without CAP_NET_ADMIN, the listeners answer
+    any source at the addresses' network interface. Returns False then, otherwise True.
 
     Raises:
         ConnectionError: if the system rejects the restriction, or ignores it.
@@ -80,7 +80,7 @@ def restrict_listeners(
 def restricting_early(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Restricts a port while a block starts to listen, which may take long."""
+    """Restricts a port as soon as the block listens there. The block may take long."""
     ended = threading.Event()
 
     def restrict() -> None:
@@ -122,7 +122,10 @@ def _plain_ip(address: Sequence[object]) -> str:
 def filter_program(
     addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> list[Instruction]:
-    """Returns a kernel filter for packets to addresses, from `sources` if given."""
+    """Returns a kernel filter that passes only packets to addresses, from `sources`.
+
+    Without `sources`, packets from any source pass.
+    """
     version_4, version_6 = (
         [
             *_one_of(version, _DESTINATION, addresses),
@@ -144,7 +147,7 @@ def filter_program(
 def _one_of(
     version: int, field: dict[int, int], addresses: Sequence[str]
 ) -> list[Instruction]:
-    """Returns instructions that drop a packet unless a field is an address."""
+    """Returns instructions that drop a packet unless a field is in `addresses`."""
     ips = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
     program: list[Instruction] = [(_RETURN, 0, 0, _DROP)]
     for packed in reversed([ip.packed for ip in ips if ip.version == version]):

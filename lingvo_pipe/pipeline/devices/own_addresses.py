@@ -23,8 +23,9 @@ _MAX_TRIES = 1_000
 def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     """Returns the IP addresses of this machine at which a task must answer.
 
-    A machine may know its own name as a loopback address, such as 127.0.1.1. Then its
-    address on the way to the `others` is included. Addresses of tasks are `host:port`.
+    A machine may know its own name as a loopback address, such as 127.0.1.1. Then the
+    result includes the addresses from which it reaches the tasks `others`. A task's
+    address is `host:port`.
 
     Raises:
         ConnectionError: if the host is not this machine, or others can't reach it.
@@ -98,7 +99,7 @@ def is_loopback(ip: str) -> bool:
 def unused_ports(number: int) -> list[int]:
     """Returns different ports of this machine at which nothing listens.
 
-    If possible, they are outside the range that the system assigns to others.
+    If possible, they are outside the range from which the system assigns ports.
 
     Raises:
         OSError: if there are too few.
@@ -144,7 +145,7 @@ def _means_loopback(host: str) -> bool:
 
 
 def route_source(address: str) -> str | None:
-    """Returns this machine's address on the way to another task, and sends nothing."""
+    """Returns the address from which this machine reaches a task. Sends nothing."""
     with contextlib.suppress(OSError):
         entries = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)
         family, kind, protocol, _, target = entries[0]
@@ -162,7 +163,7 @@ class InterfaceAddress(NamedTuple):
 
 
 def common_interface(addresses: Sequence[str]) -> str | None:
-    """Returns the one interface where packets for these addresses arrive, or None."""
+    """Returns the interface where packets to all these addresses arrive, or None."""
     # The loopback interface may have other addresses, as behind some load balancers;
     # packets of other machines for those arrive elsewhere.
     interface_of_ip = {
@@ -181,7 +182,7 @@ def interface_addresses() -> list[InterfaceAddress]:
     Raises:
         OSError: if the system cannot list them.
     """
-    # A label follows the name of an interface's second address: `eth0:1`.
+    # For an interface's second address, a label follows the name: `eth0:1`.
     return [
         InterfaceAddress(label.partition(":")[0], entry.address.partition("%")[0])
         for label, entries in psutil.net_if_addrs().items()

@@ -1,10 +1,10 @@
 """Choice, checks and setup of the devices that stages run on.
 
-`initialize_devices` chooses a process's devices. `stage_devices` resolves a layer's
-own, and `pipelining_params.make_layout` gives each stage one. Names are short, such as
-`cpu:0` or `worker:0/gpu:1`, or TensorFlow's. Without accelerators, logical CPU devices
-of one core each stand in. Results are the same, bit for bit, for all placements on
-devices of one kind. Stages may have different kinds.
+`initialize_devices` chooses a process's devices. `stage_devices` resolves the devices
+of a layer, and `pipelining_params.make_layout` gives each stage one. Names are short,
+such as `cpu:0` or `worker:0/gpu:1`, or TensorFlow's. Without accelerators, logical CPU
+devices of one core each stand in. Results are the same, bit for bit, for all placements
+on devices of one kind. Stages may have different kinds.
 
 A TPU runs only what XLA has compiled, without loops and messages. So the loop of its
 stage runs on its host, and calls functions on the TPU. This follows TensorFlow's
@@ -95,12 +95,14 @@ def initialize_devices(
 
 
 def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
-    """Returns the full names of `num_devices`, K, devices that stages run on.
+    """Returns the full names of the `num_devices` devices that stages run on.
 
-    Without names, they are the first GPUs, or CPU devices, of this process.
+    Without names, these are the first GPUs of this process, or CPU devices if it has no
+    GPU.
 
     Raises:
-        ValueError: if there are not K devices, or some are not present.
+        ValueError: if there are fewer devices, other numbers of names, or names of
+            devices that are not present.
     """
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
@@ -119,7 +121,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
 
 
 def unused_note(used: Sequence[str]) -> str:
-    """Returns a line with workers and accelerators that are not `used`, or ""."""
+    """Returns a line about workers and accelerators that are not used, or ""."""
     names = device_names(used)
     tasks = {None, *(name.worker for name in names)}
     unused = [
@@ -131,7 +133,7 @@ def unused_note(used: Sequence[str]) -> str:
 
 
 def disable_graph_optimizer() -> None:
-    """Switches off TensorFlow's graph optimizer, whose sums depend on the stages."""
+    """Switches off TensorFlow's graph optimizer. With it, sums depend on the stages."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 

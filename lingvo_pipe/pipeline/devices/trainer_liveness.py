@@ -11,7 +11,7 @@ from lingvo_pipe.pipeline.devices.own_addresses import answers
 
 # Seconds in which a trainer starts or restarts, besides its wait for workers.
 _START_SECONDS = 300.0
-# Seconds without an answer that end a trainer after a termination signal.
+# Seconds without an answer after which a trainer has ended, once a signal has come.
 _CLOSE_SECONDS = 2.0
 _POLL_SECONDS = 1.0
 
@@ -21,7 +21,7 @@ def wait_for_trainers_end(
 ) -> str:
     """Waits until the trainer at an address has started and ended.
 
-    A scheduler may signal all tasks at once: a worker stays until the trainer has
+    If a scheduler signals all tasks at once, a worker stays until the trainer has
     saved. See `poll_trainer`.
 
     Returns:
@@ -55,11 +55,11 @@ def poll_trainer(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Waits for the end of a trainer, and returns True if there was one.
+    """Waits for the end of a trainer. Returns True if there was a trainer.
 
-    The trainer `answers` if it can be reached, and waits `patience` seconds for
-    workers. `is_signalled` returns True after a termination signal to this process,
-    `has_notice` after a shutdown notice.
+    `answers` returns True if the trainer can be reached. `is_signalled` returns True
+    after a termination signal to this process, and `has_notice` after a shutdown
+    notice. `patience` is the number of seconds that the trainer waits for workers.
     """
     seen, last = False, clock()
     while not has_notice():

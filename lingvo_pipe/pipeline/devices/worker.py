@@ -36,11 +36,12 @@ def serve(
     ends_with_trainer: bool = False,
     patience: float = 0.0,
 ) -> None:
-    """Lends this machine's devices until interrupted, one CPU device per core.
+    """Lends this machine's devices until interrupted. Each core is a CPU device.
 
     Anyone who reaches the port can execute code, so the worker answers only at its own
-    address and, if each has an address, only other tasks. If `ends_with_trainer`, it
-    ends with a trainer of known address, which waits `patience` seconds for workers.
+    address. If all tasks have addresses, it answers only them. If `ends_with_trainer`
+    and the trainer has an address, the worker ends when the trainer does. `patience` is
+    the number of seconds that the trainer waits for workers.
 
     Raises:
         ValueError: as in `start_worker`.
@@ -67,7 +68,7 @@ def serve(
 def start_worker(
     cluster: cluster_spec.Cluster, task: int
 ) -> tuple[tf.distribute.Server, str]:
-    """Starts a worker's server, and returns it with words about whom it answers.
+    """Starts a worker's server. Returns it, and words about whom it answers.
 
     Raises:
         ValueError: if there is no such worker.

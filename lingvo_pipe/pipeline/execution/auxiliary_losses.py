@@ -19,16 +19,16 @@ from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace
 
 
 def has_auxiliary_losses(traces: list[Trace]) -> bool:
-    """Returns whether some layer adds a loss."""
+    """Returns whether some layer adds an auxiliary loss."""
     return any(trace.result.sums.get("losses") for trace in traces)
 
 
 def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.Tensor:
-    """Returns the weights of the micro-batches, `[M]`, which add up to W.
+    """Returns the main loss's weight for each micro-batch, `[M]`. Their sum is W.
 
     Args:
         loss: trace of the main loss.
-        num_targets: number of its inputs, the last ones, that are targets.
+        num_targets: number of the targets, which are its last inputs.
         arguments: the run's arguments.
 
     Raises:
@@ -56,11 +56,11 @@ def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.T
 
 
 def loss_scale(weights: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
-    """Returns W / B, the factor for sums of auxiliary losses, or 1 where W is 0.
+    """Returns W / B, the factor for sums of auxiliary losses, or 1 if W is 0.
 
     Args:
-        weights: `[M]`, the weight of each micro-batch.
-        batch_size: `[]`, B.
+        weights: `[M]`, the main loss's weight for each micro-batch. Their sum is W.
+        batch_size: `[]`, B, the number of examples.
 
     Returns:
         `[]` float64.
@@ -73,10 +73,10 @@ def loss_scale(weights: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
 def loss_divisor(
     traces: list[Trace], weight: tf.Tensor, batch_size: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the divisor of summed gradients, in float64: W.
+    """Returns the divisor of summed gradients, `[]` float64.
 
-    Where W is 0, the main loss has no gradient, and auxiliary losses still count by
-    their means.
+    It is `weight`, the main loss's total weight W. If W is 0 and there are auxiliary
+    losses, it is the batch size, so that these still count by their means.
     """
     if has_auxiliary_losses(traces):
         number = tf.cast(batch_size, weight.dtype)
@@ -87,9 +87,9 @@ def loss_divisor(
 def weight_graph(
     loss: Trace, num_targets: int
 ) -> tuple[CutGraph, tf.Tensor, list[tf.Tensor]]:
-    """Returns the graph that computes the loss's weight, the weight and the targets.
+    """Returns the loss's graph, cut down to its weight, with the weight and targets.
 
-    The weight is the same for all losses of the model.
+    All losses of the model have this weight.
 
     Raises:
         ValueError: if the weight does not follow from the targets.

@@ -9,16 +9,16 @@ from lingvo_pipe.core.garbage import collected_seldom
 
 Built = TypeVar("Built")
 
-# Logs a warning at this number. A training and its evaluation need two; by Keras, for
-# each size of a mini-batch, and again after each `compile`.
+# A warning is logged at this number of objects. A training and its evaluation need two.
+# Keras needs two for each size of a mini-batch, and two again after each `compile`.
 _WARN_AT = 16
 
 
 class BuildCache(Generic[Built]):
-    """Built objects, by everything that they depend on."""
+    """A cache of built objects. A key is everything that its object depends on."""
 
     def __init__(self, name: str, hint: str):
-        """Initializes an empty cache, with a sentence on how to build fewer objects."""
+        """Initializes an empty cache. `hint` says how to build fewer objects."""
         self._name = name
         self._hint = hint
         self._built: dict[Hashable, Built] = {}
@@ -29,7 +29,7 @@ class BuildCache(Generic[Built]):
         return list(self._built.values())
 
     def get(self, key: Hashable, build: Callable[..., Built], *args: Any) -> Built:
-        """Returns the object for a key, built from `args` at the first call."""
+        """Returns the object for a key. The first call builds it from `args`."""
         if key not in self._built:
             if len(self._built) == _WARN_AT:
                 tf.get_logger().warning(

@@ -5,11 +5,11 @@ r"""A custom gradient for a pipeline run that leaves every tensor on its device.
     inputs              --attach--> tie --'        ^
                                               raw outputs
 
-A gradient around the whole run would copy all weights to one device. Here the
-weights of each device have an empty tensor, a tie, on their device, and the outputs
-depend on the ties, so a tape sees the connection. When the tape asks `release` for
-gradients, the pipeline runs backward once and finds all of them. Each `attach` then
-returns the gradients of its own tensors.
+A gradient around the whole run would copy all weights to one device. Here `attach`
+makes a tie for the weights of each device: an empty tensor on that device. The outputs
+depend on the ties, so a tape sees that they depend on the weights. When the tape asks
+`release` for gradients, the pipeline runs backward once and computes the gradients of
+all weights and inputs. Each `attach` then returns the gradients of its own tensors.
 """
 
 import functools
@@ -31,14 +31,14 @@ def with_gradient(
     sources: Sequence[tuple[str, Sequence[tf.Tensor]]],
     gradients: Callable[[list[tf.Tensor]], Sequence[Sequence[Any]]],
 ) -> Any:
-    """Returns a run's outputs, the differentiable ones with a gradient for tapes.
+    """Returns a run's outputs with a gradient for tapes.
 
     Args:
         outputs: outputs of a run that no tape watched.
         device: device of the outputs.
         sources: pairs of a device and its tensors, on which the outputs depend.
         gradients: maps the gradients of the differentiable outputs, flat, to the
-            gradients of the sources' tensors, None for no gradient.
+            gradients of the sources' tensors, with None for no gradient.
     """
     flat = differentiable(outputs)
     source_gradients: list[Sequence[Any]] = []
@@ -69,10 +69,10 @@ def with_gradient(
 def _final(
     gradients: Sequence[Sequence[Any]], sources: Sequence[tf.Tensor]
 ) -> list[list[Any]]:
-    """Returns the gradients, whose own derivatives raise an error.
+    """Returns the gradients such that differentiating them raises an error.
 
-    Otherwise a tape would treat them as constants, because no tape watched their run.
-    The tape sees that they depend on `sources`.
+    Otherwise a tape would treat them as constants, because no tape watched the run that
+    computed them. Here a tape sees that they depend on `sources`.
     """
     flat = present(gradients)
 
@@ -93,7 +93,7 @@ def _refuse_second(*unused: tf.Tensor) -> list[Any]:
 def _attach(
     tensors: Sequence[tf.Tensor], find: Callable[[], Sequence[Any]]
 ) -> tf.Tensor:
-    """Returns an empty tensor whose gradient function calls `find`."""
+    """Returns an empty tensor. Its gradient function returns `find()`."""
 
     @custom_gradient
     def attach(*args: tf.Tensor) -> Any:

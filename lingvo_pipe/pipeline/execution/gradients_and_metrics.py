@@ -1,4 +1,4 @@
-"""Results of a run: gradients and means over the mini-batch from accumulated sums."""
+"""Gradients and mini-batch means of a run, computed from its accumulated sums."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -69,16 +69,16 @@ def results_of(
 
 
 def layer_gradients(layer: PlacedLayer, theta: Any, packed: Pack, divisor: Any) -> Any:
-    """Returns a layer's gradients in theta's structure, None for untrained weights.
+    """Returns a layer's gradients in theta's structure. Untrained weights have None.
 
-    The packed accumulators are divided by `divisor`, `[]` float64, or None for 1.
+    The packed accumulators are divided by `divisor`, `[]` float64, unless it is None.
     """
     gradients = layer.functions.final_gradients(packed, divisor)
     return pack_trained(theta, layer.functions.phases.has_gradient, gradients)
 
 
 def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
-    """Returns the sums of all layers by their names.
+    """Merges the sums of all layers by their names.
 
     Returns:
         NestedMap:

@@ -1,4 +1,4 @@
-"""Micro-batches: cuts a mini-batch, and merges outputs.
+"""Micro-batches: the cut of a mini-batch, and the merge of outputs.
 
     B = 10 examples, M = 4:   0 1 2 | 3 4 5 | 6 7 * | 8 9 *        b = 3
 
@@ -46,7 +46,8 @@ class MicroBatches:
 
     batch_size: int  # B.
     num_micro_batches: int  # M.
-    batch_dim: int = 0  # Dimension of the examples; the last, in tensors with fewer.
+    # Dimension of the examples. Tensors with fewer dimensions have them in the last.
+    batch_dim: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -124,7 +125,7 @@ class MicroBatches:
         return x
 
     def _row_examples(self) -> list[int]:
-        """Returns the example of each row of all micro-batches."""
+        """Returns the index of the example in each row of all micro-batches."""
         return [
             first + min(row, size - 1)
             for first, size in zip(self.first_examples, self.num_examples, strict=True)
@@ -152,9 +153,9 @@ def cut_batch(
     `num_rows` is b if the user sets it, or None. `path` is the layer's path.
 
     Raises:
-        ValueError: if no tensor has a dimension `batch_dim`, B differs between tensors,
-            it or another size is unknown, there are fewer examples than micro-batches,
-            or `num_rows` is not b.
+        ValueError: if no tensor has a dimension `batch_dim`, if B differs between
+            tensors, if B or another size is unknown, if there are fewer examples than
+            micro-batches, or if `num_rows` is not b.
     """
     present_tensors = present(tensors)
     ranks = [x.shape.rank for x in present_tensors]

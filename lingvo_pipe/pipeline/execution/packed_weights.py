@@ -49,9 +49,9 @@ class PackedWeights:
         self.spec = [packing.spec for *_, packing in self._groups]
 
     def pack(self, thetas: Sequence[Any]) -> list[Pack]:
-        """Packs the weights of each layer, on their owners, without gradients.
+        """Packs the weights of all layers, on their owners. Gradients stop there.
 
-        `thetas` are structures of tensors, or of variables, which are read.
+        `thetas` are structures of tensors or of variables. Variables are read.
         """
         packs = []
         for owner, layers, packing in self._groups:
@@ -64,8 +64,7 @@ class PackedWeights:
     def by_replica(self, packs: Sequence[Pack]) -> list[list[list[Pack]]]:
         """Unpacks `pack`'s result, on the replicas' devices.
 
-        Returns a list for each replica, of lists for each stage, of packs for each
-        layer.
+        Returns the layers' packs in nested lists, by replica, stage and layer.
         """
         pack_of_layer: dict[int, Pack] = {}
         for (owner, layers, packing), pack in zip(self._groups, packs, strict=True):
@@ -86,7 +85,7 @@ class PackedWeights:
     def _packed(
         self, layers: Sequence[int], weights: Sequence[list[Any]], packing: PackOfPacks
     ) -> Pack:
-        """Returns the pack of some layers' weights. One call reads all variables."""
+        """Returns the pack of some layers' weights. Reads all variables in one call."""
         functions = [self._functions[i] for i in layers]
 
         def pack(by_layer: Sequence[list[Any]]) -> Pack:

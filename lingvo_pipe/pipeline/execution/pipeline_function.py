@@ -2,8 +2,8 @@
 
 Building it traces the stages and emits the loops, which takes long. It is pure:
 weights, step, inputs and targets are arguments, gradients and sums are results, and it
-captures nothing. Schedules with the same branches on the same devices, in any
-order and number, share one function.
+captures nothing. Schedules share one function if they have the same branches on the
+same devices. The order and number of their operations do not matter.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
 
 class PipelineFunction:
-    """Weights, step, inputs, targets -> gradients, metrics, sums, outputs."""
+    """A function from weights, step, inputs and targets to the results of a run."""
 
     def __init__(self, spec: PipelineSpec, arguments: RunArguments):
         """Builds the function for arguments of these shapes and dtypes."""
@@ -101,8 +101,8 @@ class PipelineFunction:
     ) -> RunResults:
         """Runs the pipeline.
 
-        `tables` are the schedule's. They have the structure of the tables in the
-        specification.
+        `tables` are the tables of a schedule. They must have the structure of the
+        tables in the specification.
         """
         weights = self._weights.pack(arguments.thetas)
         fed = arguments._replace(thetas=[]), weights, list(tables)
@@ -168,11 +168,11 @@ class PipelineFunction:
         return fed
 
     def _with_loss_scale(self, fed: LoopArguments) -> LoopArguments:
-        """Adds the scale of auxiliary losses, and with updates each step's divisor."""
+        """Adds the scale of auxiliary losses and, with updates, each step's divisor."""
         traces, arguments = self._traced.traces, fed.run
         num_targets = len(present(arguments.targets))
         if any(trace.result.local_goals for trace in traces):
-            weight_graph(traces[-1], num_targets)  # It must follow from the targets.
+            weight_graph(traces[-1], num_targets)  # Raises unless targets define it.
         fed = fed._replace(loss_scale=tf.constant(1.0, tf.float64))
         if not (has_auxiliary_losses(traces) or self._spec.update):
             return fed

@@ -48,8 +48,8 @@ class PipelineRuns:
     """Runs of one pipeline, by functions that are built at their first use."""
 
     def __init__(self, spec: PipelineSpec):
-        """Initializes the runs, which share `spec` except for its tables and loss."""
-        # Results are the same, bit for bit, for every number of stages only without it.
+        """Initializes the runs. Each run replaces the fields of `spec` that it sets."""
+        # With it, the bytes of results would depend on the number of stages.
         disable_graph_optimizer()
         self.spec = spec
         self._functions: BuildCache[PipelineFunction] = BuildCache(
@@ -64,7 +64,7 @@ class PipelineRuns:
         return self._functions.built
 
     def outputs(self, schedule: Schedule, arguments: RunArguments) -> Any:
-        """Returns outputs by micro-batch, from a training schedule's forward part."""
+        """Returns the outputs of a schedule's forward part, stacked by micro-batch."""
         context = forward_context.current_context()
         thetas = tf.nest.map_structure(tf.convert_to_tensor, arguments.thetas)
         arguments = arguments._replace(thetas=thetas)
@@ -104,7 +104,7 @@ class PipelineRuns:
         do_eval: bool,
         input_gradients: bool,
     ) -> PipelineFunction:
-        """Returns the function for a run with these arguments, built if needed."""
+        """Returns the function for a run with these arguments. Builds it if needed."""
         specs = repr(specs_for_any_number(arguments))
         structure = tuple(table.structure for table in tables)
         key = structure, loss_fn, do_eval, input_gradients, specs
@@ -141,7 +141,7 @@ class PipelineRuns:
                 raise
 
     def _stopped(self, arguments: RunArguments) -> RunArguments:
-        """Returns the arguments, of which only the weights have gradients for tapes."""
+        """Returns the arguments. Tapes find gradients of the weights, but no others."""
         stopped = map_present(tf.stop_gradient, arguments._replace(thetas=[]))
         return stopped._replace(thetas=arguments.thetas)
 
@@ -166,7 +166,7 @@ class PipelineRuns:
 def _watched(weights: list[Any]) -> list[Any]:
     """Returns the weights, or the value of one of them if they are variables.
 
-    The run itself reads the variables, so a tape needs no more than one of them.
+    The run itself reads the variables, so a tape needs only one to notice the run.
     """
     if not any(isinstance(x, tf.Variable) for x in weights):
         return weights

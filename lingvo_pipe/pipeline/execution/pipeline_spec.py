@@ -32,11 +32,11 @@ OWN_CPU = device_name("cpu:0").full
 class Layout:
     """Stages, their devices and their training schedule."""
 
-    boundaries: Sequence[int]  # Of the stages.
-    replicas: Sequence[Sequence[str]]  # Full names of each one's devices, by stage.
+    boundaries: Sequence[int]  # The stage boundaries.
+    replicas: Sequence[Sequence[str]]  # Full names of devices, by replica and stage.
     num_batch_shards: int
     schedule: Schedule
-    recomputed: Sequence[bool]  # For each cell, wherever the schedule recomputes.
+    recomputed: Sequence[bool]  # Whether each cell is, if the schedule recomputes.
 
     @property
     def devices(self) -> Sequence[str]:
@@ -50,7 +50,7 @@ class Layout:
 
     @functools.cached_property
     def owners(self) -> list[str]:
-        """For each cell the owner of its weights, a device of its stage."""
+        """The owner of each cell's weights. It is a device of the cell's stage."""
         return owners_round_robin(self.boundaries, self.replicas)
 
 
@@ -58,9 +58,9 @@ class Layout:
 class PipelineSpec:
     """Everything that a pipeline is built from.
 
-    Pipelines of the same name share the mutex and the prefix of channels. If it trains,
-    the schedule has backward passes. Without a loss they start from given gradients of
-    the outputs.
+    Pipelines of the same name share the mutex and the prefix of channels. If `trains`,
+    the schedule has backward passes. Without a loss, these start from the gradients of
+    the outputs, which are then arguments.
     """
 
     layers: Sequence[BaseLayer]
@@ -108,17 +108,17 @@ def by_stage(layer_items: Sequence[Any], boundaries: Sequence[int]) -> list[list
 def replica_devices(
     devices: Sequence[str], num_replicas: int, device_of_stage: Sequence[int]
 ) -> list[list[str]]:
-    """Returns for each replica the device of each stage.
+    """Returns the devices of each replica, by stage.
 
     Args:
         devices: full names, replica by replica.
         num_replicas: R.
-        device_of_stage: for each stage the index of its device within a replica.
+        device_of_stage: the index of each stage's device within a replica.
 
     Raises:
-        ValueError: if a stage is on devices of different kinds, which may round
-            differently, or if there are several replicas on TPUs, because XLA compiles
-            for one of them.
+        ValueError: if a stage is on devices of different kinds, because they may round
+            differently. Also if there are several replicas on TPUs, because XLA
+            compiles for one of them.
     """
     size = len(devices) // num_replicas
     replicas = [
@@ -146,7 +146,7 @@ def replica_devices(
 def owners_round_robin(
     boundaries: Sequence[int], replicas: Sequence[Sequence[str]]
 ) -> list[str]:
-    """Returns for each cell the owner of its weights, a device of its stage."""
+    """Returns the owner of each cell's weights. A stage's devices take turns."""
     return [
         replicas[i % len(replicas)][k]
         for k, (start, end) in enumerate(itertools.pairwise([0, *boundaries]))

@@ -47,14 +47,14 @@ from lingvo_pipe.pipeline.tracing.trace import (
 class PrologueRun(NamedTuple):
     """One run of the prologue."""
 
-    outputs: tuple  # Positional inputs of the first cell; outer tapes see gradients.
+    outputs: tuple  # Positional inputs of the first cell, differentiable by tapes.
     accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
     num_bytes: int = 0  # See `PrologueFunction`.
     # The function and its outputs; None if there are no layers.
     stashed: tuple[PrologueFunction, PrologueOutputs] | None = None
 
     def gradients(self, output_gradients: Any) -> list[Any]:
-        """Returns the gradients of each layer's weights, None for untrained weights."""
+        """Returns the gradients of the layers' weights. Untrained weights have None."""
         if self.stashed is None:
             return []
         function, forward = self.stashed
@@ -65,7 +65,7 @@ class Prologue:
     """The prologue of one pipeline."""
 
     def __init__(self, layers: Sequence[BaseLayer], cells: PipelineSpec):
-        """Initializes the prologue of a pipeline with the specification `cells`."""
+        """Initializes the prologue. `cells` is the specification of the pipeline."""
         self._spec = prologue_spec(layers, cells)
         self._functions: BuildCache[PrologueFunction] = BuildCache(
             f"The prologue of {cells.name}, its before_tpl,",
@@ -166,8 +166,8 @@ class PrologueOutputs(NamedTuple):
 
     outputs: tuple  # Outputs of the last layer, as positional inputs of the next.
     accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
-    inputs: list[StageInputs]  # Of each layer.
-    stashes: list[Pack]  # Of each layer, packed; empty unless they are trained.
+    inputs: list[StageInputs]  # The inputs of each layer.
+    stashes: list[Pack]  # The packed stash of each layer; empty without `trains`.
 
 
 class PrologueFunction:
@@ -238,11 +238,12 @@ class PrologueFunction:
     ) -> tuple[list[Any], list[Any]]:
         """Runs the layers backward, after a forward pass with `trains` in the spec.
 
-        `output_gradients` has the structure of its outputs, with None for no gradient.
+        `output_gradients` has the structure of the outputs, with None for no gradient.
 
         Returns:
-            For each layer its gradients in theta's structure, None for untrained
-            weights, and for each present input its gradient, or None.
+            Two lists. The first has each layer's gradients, in theta's structure, with
+            None for untrained weights. The second has the gradient of each input that
+            is present, or None.
         """
         gradients = self._seeds(output_gradients)
         of_layers = []
@@ -266,7 +267,7 @@ class PrologueFunction:
         return of_layers[::-1], of_inputs
 
     def _seeds(self, output_gradients: Any) -> Values:
-        """Returns the gradients of output values. A value may be output twice."""
+        """Returns the gradients of output values. Sums them if a value is repeated."""
         seeds: Values = {}
         for value, gradient in zip(
             tf.nest.flatten(self._outputs),

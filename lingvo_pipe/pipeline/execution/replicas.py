@@ -5,9 +5,9 @@
     gradients         on a    + on d        for stage 0; summed on a or d, the owner
 
 Replicas run side by side. Each weight lives on one device, its owner, with its
-optimizer slots. The replicas own the cells of a stage in turn. A step starts with
-copies of the weights to the other replicas. It ends when the owners have received the
-gradient accumulators and summed them, in the order of the batch shards.
+optimizer slots. The replicas own the cells of a stage in turn. A step starts by copying
+the weights to the other replicas. It ends when the owners have received the gradient
+accumulators and summed them, in the order of the batch shards.
 
 So the results depend on the number of batch shards, and not on the number of replicas:
 a replica with several shards runs them one after another.
@@ -40,10 +40,10 @@ def emit_batch_shards(
     arguments: LoopArguments,
     weights_by_replica: Sequence[Any],
 ) -> list[LoopResults]:
-    """Emits a run for each batch shard, and returns the results of each.
+    """Emits a run for each batch shard. Returns the results of each.
 
-    There are a loop graph and weights for each replica. `arguments` are for all
-    micro-batches.
+    `loop_graphs` and `weights_by_replica` have one item for each replica. `arguments`
+    are for all micro-batches.
     """
     if spec.layout.num_batch_shards == 1:
         return [loop_graphs[0].emit(arguments._replace(weights=weights_by_replica[0]))]
@@ -62,8 +62,9 @@ def emit_batch_shards(
 def join_batch_shards(shards: Sequence[LoopResults], spec: PipelineSpec) -> LoopResults:
     """Joins the results of `emit_batch_shards`.
 
-    Several shards leave out the weights' gradients, which their owners sum, and notes,
-    which they do not have. The times are by device, replica by replica.
+    With several shards the result has no gradients of weights, because the weights'
+    owners sum those. It has no notes either. The times are by device, replica by
+    replica.
     """
     if len(shards) == 1:
         return shards[0]
@@ -98,7 +99,7 @@ def summed_accumulators(
 ) -> Pack:
     """Sums one layer's packed accumulators of all batch shards, in their order.
 
-    `owner` is the device that sums them, the weights' owner.
+    `owner` is the owner of the weights. It sums their accumulators.
     """
     if len(accumulators) == 1:
         return accumulators[0]
@@ -127,7 +128,7 @@ def step_bytes(
 ) -> Bytes:
     """Returns the bytes that a training step of M micro-batches sends between devices.
 
-    For each replica `hops` has the bytes that a micro-batch sends between stages.
+    `hops` has, for each replica, the bytes that a micro-batch sends between stages.
     """
     sent: Counter[tuple[str, str]] = Counter()
     for between in hops:

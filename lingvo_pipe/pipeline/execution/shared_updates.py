@@ -3,8 +3,8 @@
     variables of a device  --one call-->  a function for all identical devices
                                             `- a call per variable: a function per shape
 
-So a variable adds nothing to a step's graph but its handle, and the update of identical
-stages is traced once.
+So a variable adds only its handle to a step's graph, and the update of identical stages
+is traced once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SharedUpdate = Callable[[list[tf.Tensor], list[tf.Variable]], list[tf.Tensor]]
 
 
 class SharedUpdates:
-    """Functions of updates, by their names and shapes."""
+    """Functions that update variables, by name and shapes."""
 
     def __init__(self) -> None:
         self._functions: dict[Hashable, tuple[Any, list[Any]]] = {}
@@ -38,8 +38,8 @@ class SharedUpdates:
 
         Args:
             name: name of the update. Updates of one name must do the same.
-            update: the update. What it does follows from the shapes and dtypes of its
-                arguments, and from variables that all calls share.
+            update: the update. What it does may depend only on the shapes and dtypes of
+                its arguments, and on variables that all calls share.
             tensors: tensors of static shape.
             variables: variables that belong to this call.
         """
@@ -86,9 +86,10 @@ def _aliases(variables: Sequence[tf.Variable]) -> tuple[int, ...]:
 def _traced(
     update: SharedUpdate, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
 ) -> tuple[Any, list[Any]]:
-    """Returns the function, and for each captured tensor its variable's position.
+    """Returns the function and the list of what it captured.
 
-    A captured tensor of none of the variables stands for itself.
+    The handle of one of `variables` is listed as its position. Other tensors are listed
+    as they are.
     """
     function = tf.function(
         lambda *flat: update(list(flat), list(variables)),

@@ -1,4 +1,4 @@
-"""Keras's optimizers, on the devices of the variables they update."""
+"""Keras optimizers that update each variable on the variable's device."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_devi
 
 
 class _OnDevices(keras.optimizers.Optimizer):
-    """Updates of each variable on its device."""
+    """An optimizer that updates each variable on the variable's device."""
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        return grads_and_vars  # Keras gathers even the only replica's on one device.
+        return grads_and_vars  # Keras would gather them on one device.
 
     def _distributed_tf_update_step(
         self, distribution: Any, grads_and_vars: Any, learning_rate: Any
@@ -43,7 +43,7 @@ class _State:
 
 
 class _SharesFunctions(_OnDevices):
-    """Updates of a device's variables by functions that identical variables share."""
+    """An optimizer that updates by functions, which identical variables share."""
 
     def add_variable_from_reference(
         self, reference_variable: Any, *args: Any, **kwargs: Any
@@ -63,7 +63,7 @@ class _SharesFunctions(_OnDevices):
 
     @property
     def iterations(self) -> Any:
-        """The number of updates, or within a shared function its argument."""
+        """The number of updates. A shared function takes it as an argument."""
         step = self._state.iterations
         return super().iterations if step is None else step
 
@@ -120,18 +120,18 @@ class _SharesFunctions(_OnDevices):
 
 
 def updating_in_place(cls: type) -> type:
-    """Returns an optimizer's class that updates each variable on its own device.
+    """Returns a subclass of an optimizer that updates variables on their own devices.
 
-    Keras names no devices, so TensorFlow would bring gradients and slots to the first
+    Keras names no devices. So TensorFlow would copy gradients and slots to the first
     device, update there, and send the weights back.
     """
     return _derived(_SharesFunctions, cls)
 
 
 def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns a built optimizer, with the same variables, that updates in place.
+    """Returns a copy of a built optimizer that updates the same variables in place.
 
-    It is a shallow copy: attributes that it sets while it updates do not reach the
+    The copy is shallow: attributes that it sets while it updates do not reach the
     original. Optimizers within `LossScaleOptimizer` and `MultiOptimizer` update in
     place as well.
     """
@@ -140,7 +140,7 @@ def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimize
     attributes.update(vars(optimizer))
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         attributes["inner_optimizer"] = in_place(optimizer.inner_optimizer)
-    if "_inner_optimizers" in attributes:  # Not all Kerases have MultiOptimizer.
+    if "_inner_optimizers" in attributes:  # Not every Keras has MultiOptimizer.
         attributes["_inner_optimizers"] = [in_place(x) for x in optimizer.optimizers]
     return optimizer_copy
 

@@ -5,10 +5,10 @@
                                      the relay, on the receiving device
 
 TensorFlow's Send and Recv queue messages of one name in the order they were sent. A
-receiver waits only for its message. Between processes the receiver requests each
-message. A loop that requests a message when it needs it would wait for a round trip
-each time. So another loop, the relay, requests one message after another, and forwards
-them within the process.
+receiver waits only for its own message. Between processes, the receiver requests each
+message. If a device's loop did so when it needs the message, it would wait for a round
+trip each time. So another loop, the relay, requests one message after another, and
+forwards them within the process.
 """
 
 import tensorflow as tf
@@ -37,7 +37,8 @@ class Channel:
     ):
         """Initializes a channel for tensors of static shape.
 
-        `name` is unique in a step. Messages to another process are relayed if urgent.
+        `name` must be unique in a step. Messages to another process are relayed if
+        `is_urgent`.
         """
         self.devices = source, target
         self.num_bytes = spec.shape.num_elements() * spec.dtype.size
@@ -57,7 +58,7 @@ class Channel:
         return self._received(self._last)
 
     def relay(self, number: tf.Tensor) -> tf.Tensor:
-        """Relays `number` messages, `[]` int32. Returns a tensor made after them."""
+        """Relays `number` messages, `[]` int32. Returns a tensor that exists then."""
 
         def forward(carried: list[tf.Tensor]) -> list[tf.Tensor]:
             index, end = carried

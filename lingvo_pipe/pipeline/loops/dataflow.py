@@ -46,7 +46,7 @@ class Dataflow:
         outputs: Sequence[int] = (),
         seeded: Sequence[int] = (),
     ):
-        """Finds the hops between stages, which are given as lists of their layers.
+        """Finds the hops between stages. Each stage is a list of its layers' values.
 
         The last stage returns `outputs`, and gets the gradients of `seeded`.
         """
@@ -89,9 +89,9 @@ class Dataflow:
 def needs_gradient(
     layers: Iterable[tuple[LayerValues, bool]], inputs: Iterable[int]
 ) -> set[int]:
-    """Returns the values whose gradients trained weights or `inputs` depend on.
+    """Returns the values whose gradients are needed for trained weights or `inputs`.
 
-    Each layer, in the model's order, comes with whether it has trained weights.
+    `layers` are pairs (layer, True if it has trained weights), in the model's order.
     """
     needed = set(inputs)
     for layer, is_trained in layers:
@@ -103,14 +103,15 @@ def needs_gradient(
 def recompute_inputs_by_layer(
     layers: Iterable[tuple[Sequence[int], Sequence[int], bool]],
 ) -> Iterator[list[int]]:
-    """Yields a stage's recompute inputs, the values that its recomputation starts from.
+    """Yields the values from which a stage's recomputation starts, layer by layer.
 
     Args:
         layers: for each layer of the stage, the values that it uses, the values that it
             makes, and whether it is recomputed.
 
     Yields:
-        For each layer, the values that no layer before it needs or recomputes.
+        For each recomputed layer, the values that it uses and that no layer before it
+        needs or recomputes. For other layers, an empty list.
     """
     available: set[int] = set()
     for used, outputs, is_recomputed in layers:
@@ -126,7 +127,7 @@ def recompute_inputs_by_layer(
 def are_used_again(
     layers: Sequence[tuple[Sequence[int], Sequence[int], bool]],
 ) -> list[bool]:
-    """Returns for each layer whether a recomputed one after it uses its outputs.
+    """Returns for each layer whether a later recomputed layer uses its outputs.
 
     Args:
         layers: see `recompute_inputs_by_layer`.

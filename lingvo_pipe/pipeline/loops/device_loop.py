@@ -1,9 +1,9 @@
 """One device's loop over its column of the schedule.
 
-The column is data: each row is an operation, with its branch, micro-batch and the slots
-that it reads and writes. The branches are structure: the kinds of operation that the
-device runs on its stages. For each operation the loop records when it began to wait
-for its messages, when it had received them, and when it finished.
+The column is data. Each row is an operation, with its branch, its micro-batch and the
+slots that it reads and writes. The branches are part of the graph: the kinds of
+operations that the device runs on its stages. The loop records when each operation
+began to wait for its messages, when it had received them, and when it finished.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class _Carried(NamedTuple):
     """The arguments and results of an iteration."""
 
     constants: list[StageConstants]
-    index: tf.Tensor  # [] int32, of the row.
+    index: tf.Tensor  # [] int32, index of the row.
     rows: tf.Tensor
     states: list[StageState]
     times: list[tf.Tensor]
 
 
 class DeviceLoop:
-    """The loop of one column: the operations of the stages of one device."""
+    """The loop of one device over its column of operations."""
 
     def __init__(self, device: str, table: Table, runners: Sequence[StageRunner]):
-        """Initializes the loop, from runners of all stages."""
+        """Initializes the loop. `runners` has the runners of all stages."""
         self.device = device
         self._branches, self._stashes = table.branches, table.stashes
         self.stages = sorted({branch.stage for branch in table.branches})
@@ -53,7 +53,7 @@ class DeviceLoop:
         table: FedTable,
         after: Sequence[tf.Operation | tf.Tensor],
     ) -> tuple[dict[int, StageState], tf.Tensor]:
-        """Emits the loop on the current device, where it begins after `after`.
+        """Emits the loop on the current device. It begins when `after` has run.
 
         Returns:
             The final states by stage, and the times; see `LoopResults`.
@@ -108,7 +108,7 @@ class DeviceLoop:
         new = [x for x in present(outcome.state) if x.ref() not in old]
         ended = outcome.ended
         if ended is None:
-            # A stage without state or messages ends when it has started.
+            # An operation without new state and messages ends when it has started.
             with tf.control_dependencies([*new, *outcome.sent, outcome.started]):
                 ended = timestamp(self.device)
         row_times = tf.stack([began, outcome.started, ended])

@@ -2,15 +2,15 @@ r"""Emits a schedule as one TensorFlow graph.
 
     device 0:  While over column 0  --Send/Recv--  device 1:  While over column 1  ...
 
-Each device runs one loop over its own column of the schedule, an int table that is an
-argument: an iteration picks the operation's branch and runs it on the micro-batch in
-the table. Stages exchange activations and gradients over channels, so a device waits
-for the messages it needs and for nothing else. The size of the graph depends neither on
-the number of micro-batches nor on the order of the operations.
+Each device runs one loop over its own column of the schedule. The column is an int
+table, which is an argument. An iteration picks the operation's branch and runs it on
+the micro-batch in the table. Stages exchange activations and gradients over channels,
+so a device waits only for the messages that it needs. The size of the graph depends
+neither on the number of micro-batches nor on the order of the operations.
 
-The loops are side by side in one graph without automatic control dependencies. Those
-would run one loop after another: forever, as each waits for its neighbor. So every
-operation that must run in an iteration is tied to its results by hand.
+The loops are side by side in one graph without automatic control dependencies, which
+would run one loop after another. They would hang, because each loop waits for its
+neighbor. So operations that must run in an iteration are tied to its results by hand.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from lingvo_pipe.pipeline.schedules.table import Table
 
 
 class LoopGraph:
-    """Emits the loops of one schedule for given stages and devices."""
+    """The loops of one schedule, for given stages and devices."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class LoopGraph:
             outputs: the output values of the last stage.
             seeded: the outputs whose gradients are arguments.
             input_gradients: the mini-batch's inputs whose gradients are results.
-            channel_prefix: unique among the pipelines of a step.
-            updates: one for each stage, for a schedule that has updates.
+            channel_prefix: a prefix that no other pipeline of a step has.
+            updates: one for each stage if the schedule has updates, otherwise none.
         """
         flow = Dataflow(
             [[layer.values for layer in stage.layers] for stage in stages],
@@ -121,8 +121,8 @@ class LoopGraph:
     ) -> LoopResults:
         """Emits the loops into the current graph, without automatic dependencies.
 
-        The loop of each device waits for one of `after`, such as the `times` of an
-        earlier loop.
+        If `after` is not empty, it has one tensor for each loop to wait for, such as
+        the `times` of an earlier loop.
         """
         states, times = {}, []
         for i, (loop, table) in enumerate(
@@ -171,6 +171,6 @@ class LoopGraph:
         }
 
     def _credits_of(self, stages: Iterable[int]) -> list[Channel]:
-        """Returns the stages' credit channels, one per step that may begin unasked."""
+        """Returns the stages' credit channels, one for each step that need not wait."""
         channels = [self._credits[k] for k in stages if k in self._credits]
         return [channel for channel in channels for _ in range(MAX_STEPS_AHEAD + 1)]

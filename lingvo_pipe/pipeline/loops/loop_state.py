@@ -5,7 +5,7 @@
     StageState          tensors that each operation replaces
     Operation           one iteration of the loop: StageState -> Outcome
 
-The fields of `StageState` are in alphabetical order, in which the loop carries them.
+The fields of `StageState` are in alphabetical order, because the loop carries them so.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class StagePorts(NamedTuple):
     inputs: Sequence[int]  # Inputs of the mini-batch.
     receives: Mapping[int, Channel]  # Channels of other values that come in.
     sends: Mapping[int, Channel]  # Channels of values that go out.
-    gradient_receives: Mapping[int, Channel]  # The same for gradients, backward.
-    gradient_sends: Mapping[int, Channel]
+    gradient_receives: Mapping[int, Channel]  # Channels of gradients that come in.
+    gradient_sends: Mapping[int, Channel]  # Channels of gradients that go out.
     outputs: Sequence[int]  # Outputs of the pipeline.
     seeded: Sequence[int]  # Values whose gradients are arguments of the pipeline.
-    input_gradients: Sequence[int]  # Values whose gradients are results of it.
-    # Carries one credit per step from the next stage, needed to begin another step.
+    input_gradients: Sequence[int]  # Values whose gradients the pipeline returns.
+    # Carries one credit per step from the next stage, so that another step may begin.
     credit_in: Channel | None
     credit_out: Channel | None  # The same to the previous stage.
 
@@ -60,7 +60,7 @@ class UpdatedState(NamedTuple):
 class StageConstants(NamedTuple):
     """The constants of a stage."""
 
-    weights: Pack | None  # Packed weights; None with updates, which make them state.
+    weights: Pack | None  # Packed weights; None with updates, where they are state.
     path_hashes: Pack  # See `Stage.pack_path_hashes`.
     step: Any  # This and the next three: see `RunArguments` and `LoopArguments`.
     first_examples: tf.Tensor
@@ -106,12 +106,12 @@ class Operation(NamedTuple):
     write_slot: tf.Tensor
 
     def batch_values(self, inputs: Sequence[int]) -> Values:
-        """Returns the micro-batch of the mini-batch's inputs."""
+        """Returns the micro-batch's part of the mini-batch's inputs, by value."""
         stacked = zip(inputs, self.constants.inputs, strict=True)
         return {value: x[self.micro_batch] for value, x in stacked}
 
     def stage_inputs(self, state: StageState) -> StageInputs:
-        """Returns the weights, which may be state, and the micro-batch's context."""
+        """Returns the stage's inputs. With updates, their weights are the state's."""
         constants = self.constants
         context = CallContext(
             step=self._of_micro_batch(constants.step),
@@ -123,7 +123,7 @@ class Operation(NamedTuple):
         return StageInputs(weights or [], constants.path_hashes, context)
 
     def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns the micro-batch's element of `[M]`, and `[]` or None unchanged."""
+        """Returns the micro-batch's element of an `[M]`. Returns others unchanged."""
         return x[self.micro_batch] if x is not None and x.shape.rank else x
 
 
@@ -133,6 +133,6 @@ class Outcome(NamedTuple):
     state: StageState
     sent: list[tf.Operation]  # Operations that must have run.
     started: tf.Tensor  # [] float64, the time at which its messages had arrived.
-    # [] float64, the time at which it finished; if None, the time at which the state
-    # exists and everything is sent.
+    # [] float64, the time at which the operation finished. If None, that is when the
+    # state exists and everything is sent.
     ended: tf.Tensor | None = None

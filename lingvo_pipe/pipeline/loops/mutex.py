@@ -1,8 +1,8 @@
 """A mutex for the runs of one pipeline.
 
-A message names its channel, not the run that it belongs to. Two runs at a time, say of
-two iterations of a loop, would receive one another's messages. So a run holds a lock
-from the time its arguments exist until its results do.
+A message names its channel, not its run. If two runs took place at the same time, for
+instance in two iterations of a loop, they would receive each other's messages. So a run
+holds a lock from the time when its arguments exist until its results exist.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ _LOCK_DEVICE = "/CPU:0"
 
 
 def lock_run(name: str, arguments: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the lock of a mutex, by its name, for a run that must begin after it.
+    """Takes the lock of the mutex `name`. The run must begin after it is taken.
 
-    It is taken only when all arguments of the run exist. Otherwise it could wait for a
-    run that waits for the lock.
+    The lock is taken only when all arguments of the run exist. If it were taken before,
+    an argument could come from another run, which waits for the lock.
     """
     ready = tf.group(*arguments)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([ready]):
@@ -27,7 +27,7 @@ def lock_run(name: str, arguments: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def unlock_run(lock: tf.Tensor, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Releases the lock when all results exist, and returns them on their devices."""
+    """Releases the lock when all results exist. Returns them on their devices."""
     finished = tf.group(*results)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([finished]):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)

@@ -28,7 +28,8 @@ class HasFunctions(Protocol):
 class OfKind(HasFunctions, Protocol):
     """An object that shares its functions with the first of its kind.
 
-    Its values are numbered. Values at the same positions correspond within a kind.
+    Each object numbers its values. In all objects of a kind, values at the same
+    position correspond.
     """
 
     first: OfKind
@@ -39,7 +40,8 @@ class OfKind(HasFunctions, Protocol):
 def out_of_line(method: _Method) -> _Method:
     """Makes a method of an object with `functions` one node where it is called.
 
-    Positional arguments are nested tensors and None. Keyword arguments are structure.
+    Positional arguments are nested tensors and None. Keyword arguments are constants of
+    the traced function.
     """
 
     @functools.wraps(method)
@@ -55,9 +57,9 @@ def out_of_line(method: _Method) -> _Method:
 def shared_by_kind(operation: _Method) -> _Method:
     """Makes an operation one node, with a function that identical stages share.
 
-    Dicts among its arguments and results are values by number, and `wanted` are such
-    numbers; values of other stages are left out. The function has the numbers of the
-    first stage of the kind.
+    Dicts among its arguments and results are values by number. `wanted` lists such
+    numbers. Values that the stage lacks are left out. Inside the function, values have
+    the numbers of the first stage of the kind.
     """
 
     @functools.wraps(operation)
@@ -88,7 +90,7 @@ def _call_node(
     args: Any,
     structure: Any,
 ) -> Any:
-    """Calls the function of this name, traced from `run` at its first such call."""
+    """Calls the function `name`. Traces `run` if none fits these specs and options."""
     specs = map_present(spec_of, args)
     key = name, repr((specs, structure))
     if key not in functions:
@@ -105,14 +107,17 @@ def _call_node(
 
 
 def _packed(concrete: Any) -> Callable[[Any], Any]:
-    """Returns a concrete function of flat tensors as one of nested tensors and None."""
+    """Lets a concrete function of flat tensors take nested tensors and None.
+
+    Without outputs and effects, the function is not called.
+    """
     if concrete.outputs or effects(concrete.graph):
         return lambda args: concrete(*present(args))
     return lambda args: pack_present(concrete.structured_outputs, [])
 
 
 def _renumbered(structures: Iterable[Any], numbers: Mapping[int, int]) -> tuple:
-    """Returns the structures, with the dicts' keys mapped, or dropped if not mapped."""
+    """Maps the keys of dicts among the structures. Drops those without a number."""
     return tuple(
         dict(sorted((numbers[k], x) for k, x in structure.items() if k in numbers))
         if isinstance(structure, dict)

@@ -2,7 +2,7 @@
 
 Identical layers share these functions, so a deep model has few. Each layer of a stage
 adds one call, with a few arguments, for each phase. Sums and gradients are accumulated
-inside, never outside, so that the order of additions is the same for every schedule and
+inside the functions, so that the order of additions is the same for every schedule and
 number of stages.
 """
 
@@ -22,7 +22,7 @@ Flat = list[tf.Tensor]
 class PackedPhases:
     """The functions of one kind of layer, each traced at its first call.
 
-    A phase passes residuals to a later one through a slot of a stash, which is an
+    A phase passes residuals to a later one through a slot of a stash. The stash is an
     argument and a result. Arguments of type Pack are packs.
 
     Attributes:
@@ -30,7 +30,7 @@ class PackedPhases:
         accumulators: specs of the accumulators, for the weights that have gradients.
         weights, sums, gradients: the packings; `gradients` packs the accumulators.
         residuals, weight_residuals: packed stashes.
-        functions: those traced so far.
+        functions: the functions traced so far.
     """
 
     def __init__(self, phases: Phases):
@@ -81,7 +81,7 @@ class PackedPhases:
     ) -> tuple[Flat, Pack]:
         """Computes the residuals again.
 
-        Returns the outputs if asked, and the stash.
+        Returns the outputs and the stash. Without `makes_outputs` there are no outputs.
         """
         outputs, _, stash = self._forward(weights, context, args, into)
         return outputs if makes_outputs else [], stash
@@ -120,7 +120,8 @@ class PackedPhases:
     ) -> tuple[Pack, Pack]:
         """Computes the weights' gradients from weight residuals.
 
-        Returns the stash without them, and the accumulators with the gradients added.
+        Returns the stash without the residuals, and the accumulators with the gradients
+        added.
         """
         taken, stash = self.weight_residuals.take(*residuals)
         phase = self.phases.weight_backward()
@@ -140,7 +141,7 @@ class PackedPhases:
 
     @out_of_line
     def final_gradients(self, accumulators: Pack, divisor: tf.Tensor | None) -> Flat:
-        """Returns the gradients, divided if asked, in the weights' dtypes."""
+        """Returns gradients in the weights' dtypes, divided if there is a divisor."""
         return [
             finish_accumulation(total, divisor, spec.dtype)
             for total, spec in zip(
@@ -192,6 +193,6 @@ def wide(dtype: tf.DType) -> tf.DType:
 
 
 def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
-    """Cuts a list into consecutive lists of the given sizes, and the rest."""
+    """Cuts a list into consecutive lists of the given sizes. The rest is the last."""
     ends = [0, *itertools.accumulate(sizes), len(flat)]
     return [list(flat[a:b]) for a, b in itertools.pairwise(ends)]

@@ -1,9 +1,10 @@
-"""The data of a pipeline's run: arguments and results, of all, a loop, or a stage.
+"""Arguments and results of a pipeline's run, of its loops, and of a stage.
 
     RunArguments -> LoopArguments -loops-> StageResults -> LoopResults -> RunResults
 
-Shapes: M micro-batches; N steps, if stages update their own weights. Then M counts the
-micro-batches of all steps. Tensors of micro-batches are stacked, `[M, ...]`.
+Shapes: M is the number of micro-batches. "With updates" means that stages update their
+own weights, in N steps. Then M counts the micro-batches of all steps. Tensors of
+micro-batches are stacked, `[M, ...]`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.pipeline.loops.stash import Pack
 from lingvo_pipe.pipeline.schedules.table import FedTable
 
-# Stacked by micro-batch in the arguments of a run.
+# Fields of a run's arguments that are stacked by micro-batch.
 _STACKED = ["output_gradients", "first_examples", "num_examples", "inputs", "targets"]
 
 
@@ -27,7 +28,7 @@ class RunArguments(NamedTuple):
     batch_size: Any  # [] int32, number of examples of a step.
     # `[M]` int64, position in the mini-batch of each micro-batch's first example.
     first_examples: Any
-    num_examples: Any  # `[M]` int32, numbers of rows that are examples; or None.
+    num_examples: Any  # `[M]` int32, numbers of rows without padding, or None.
     inputs: Any  # Positional inputs of the first layer, by micro-batch.
     targets: Any  # Targets of the loss, by micro-batch.
     # Gradients of the differentiable outputs, by micro-batch.
@@ -36,7 +37,7 @@ class RunArguments(NamedTuple):
 
     @property
     def batch(self) -> list[Any]:
-        """The mini-batch's inputs and targets, by the numbers of their values."""
+        """The mini-batch's inputs and targets, ordered by their values' numbers."""
         return present((self.inputs, self.targets))
 
     def map_stacked(self, function: Any) -> "RunArguments":
@@ -50,8 +51,8 @@ class RunArguments(NamedTuple):
 class LoopArguments(NamedTuple):
     """The arguments of the loops of one replica."""
 
-    tables: Sequence[FedTable]  # For each device its column of the schedule.
-    weights: Any  # For each stage, for each of its layers, the packed weights.
+    tables: Sequence[FedTable]  # The column of the schedule, by device.
+    weights: Any  # Packed weights, by stage and layer.
     run: RunArguments  # Without `thetas`.
     # [] or None, the factor of auxiliary losses; `[M]` with updates, if there are such
     # losses.
@@ -63,19 +64,19 @@ class LoopArguments(NamedTuple):
 class StageResults(NamedTuple):
     """The results of one stage."""
 
-    # For each layer its packed accumulators; none without backward passes, or with
-    # updates.
+    # Packed accumulators by layer; empty without backward passes, or with updates.
     gradients: Sequence[Pack]
-    # For each layer its sums; with updates stacked by step.
+    # Sums by layer; with updates, they are stacked by step.
     sums: Sequence[list[tf.Tensor]]
-    notes: Sequence[tf.Tensor]  # With updates the update's notes, stacked by step.
+    # With updates, the update's notes, stacked by step; otherwise empty.
+    notes: Sequence[tf.Tensor]
     outputs: Sequence[tf.Tensor]  # The last stage's output values, by micro-batch.
-    # Gradients of the mini-batch's inputs by value, by micro-batch.
+    # Gradients of the mini-batch's inputs, by value; each is stacked by micro-batch.
     input_gradients: Mapping[int, tf.Tensor]
 
 
 class LoopResults(NamedTuple):
-    """The results of all loops of a run, or of one replica's."""
+    """The results of all loops, of a run or of one replica."""
 
     stages: Sequence[StageResults]
     # For each device `[operations, 3]` float64 seconds: when each operation began to
@@ -84,19 +85,19 @@ class LoopResults(NamedTuple):
 
     @property
     def input_gradients(self) -> dict[int, tf.Tensor]:
-        """Gradients of the mini-batch's inputs by value, by micro-batch."""
+        """Gradients of the mini-batch's inputs, by value, stacked by micro-batch."""
         return {k: x for stage in self.stages for k, x in stage.input_gradients.items()}
 
 
 class RunResults(NamedTuple):
     """The results of a run."""
 
-    # Gradients of the mean loss, for each layer in theta's structure; None for
-    # untrained weights, and everywhere without a backward pass; none with updates.
+    # Gradients of the mean loss, for each layer in theta's structure. They are None for
+    # untrained weights, and without a backward pass for all. Empty with updates.
     gradients: Sequence[Any]
     # NestedMap(name=(mean, weight)) over the mini-batch; with updates stacked by step.
     metrics: Any
-    # Sums by the accumulators' paths; none with updates, because variables hold them.
+    # Sums by the accumulators' paths; empty with updates, because variables hold them.
     accumulated: Mapping[str, tf.Tensor]
     # Outputs of the last layer, by micro-batch; None with a loss or a backward pass.
     outputs: Any
@@ -104,11 +105,11 @@ class RunResults(NamedTuple):
     input_gradients: Any
     # With updates, the notes of each stage; see `StageResults`.
     notes: Sequence[Sequence[tf.Tensor]]
-    times: Sequence[tf.Tensor]  # See `LoopResults`; replica by replica.
+    times: Sequence[tf.Tensor]  # See `LoopResults`; one replica after another.
 
 
 def table_spec(table: FedTable) -> FedTable:
-    """Returns the spec of tables for any number of operations."""
+    """Returns the spec of a table that fits any number of operations."""
     return FedTable(
         tf.TensorSpec([None, 4], tf.int32),
         tf.TensorSpec(table.num_slots.shape, tf.int32),

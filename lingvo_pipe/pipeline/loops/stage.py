@@ -1,4 +1,4 @@
-"""A stage: consecutive layers, and the loss in the last, forward and backward.
+"""A stage: consecutive layers, run forward and backward. The last one has the loss.
 
     forward :  l0 -> l1 -> l2           each layer stashes its residuals
     backward:  l0 <- l1 <- l2           from its residuals
@@ -7,7 +7,8 @@ A layer's residuals come from the forward pass or from a recomputation. The back
 pass is the same for both.
 
 Identical stages differ only in the numbers of their values, and in the hashes of their
-layers' paths, which are arguments. So they share the functions of their operations.
+layers' paths. Each call maps the numbers, and the hashes are arguments. So identical
+stages share the functions of their operations.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ class StageInputs(NamedTuple):
 class Stage:
     """The layers of one stage, one after another.
 
-    Weights, sums, accumulators and stashes are packs of the layers' packs. The
-    operations take the existing values, or gradients, by number, and return the
-    `wanted` ones that they make.
+    Weights, sums, accumulators and stashes are packs of the layers' packs. Operations
+    take the values or gradients that exist, by number. Of those that they make, they
+    return the `wanted` ones.
 
     Attributes:
         layers: the layers, in order; the loss is one.
         recomputed: for each layer, whether its residuals are recomputed rather than
             stashed, in a schedule that recomputes.
         weights, sums, gradients: the packings.
-        stashes: the packings of stashes; FOR_RECOMPUTE has residuals that are stashed
-            although the schedule recomputes.
-        numbers, positions: the numbers of its values by their positions in order of
-            use, and the positions by number.
-        first: the first stage of its kind. Identical stages have the same positions.
-        functions: those traced so far, if it is the first.
+        stashes: the packings of stashes, by kind. FOR_RECOMPUTE has the residuals of
+            layers that are not recomputed.
+        numbers: the numbers of the stage's values, by position in order of use.
+        positions: the positions by number. Identical stages have the same positions.
+        first: the first stage of its kind.
+        functions: the functions traced so far. Only the first of a kind has them.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Stage:
         recomputed: Sequence[bool],
         kinds: dict[Any, Stage] | None = None,
     ):
-        """Initializes the stage. Identical ones with one `kinds` share functions."""
+        """Initializes the stage. Identical stages with one `kinds` share functions."""
         self.layers = list(layers)
         self.recomputed = list(recomputed)
         phases = [layer.functions for layer in layers]
@@ -103,10 +104,10 @@ class Stage:
         will_recompute: bool = False,
         wanted: Sequence[int] = (),
     ) -> tuple[Values, Pack, Pack]:
-        """Runs the layers forward, and returns outputs, and the new sums and stash.
+        """Runs the layers forward. Returns wanted values, the new sums and the stash.
 
-        Residuals are stashed if there is a slot. With `will_recompute` only the layers
-        that are not recomputed stash theirs.
+        Residuals are stashed if there is a slot. With `will_recompute`, only layers
+        that are not recomputed stash their residuals.
         """
         kind = StashKind.FOR_RECOMPUTE if will_recompute else StashKind.RESIDUALS
         packing = self.stashes[kind]
@@ -143,10 +144,10 @@ class Stage:
         stashed: StashSlot,
         residuals: StashSlot,
     ) -> tuple[Pack, Pack]:
-        """Recomputes residuals, or moves stashed ones, and returns both stashes.
+        """Recomputes residuals, or moves those already stashed. Returns both stashes.
 
-        A layer computes its outputs again only if a recomputed one after it uses them.
-        XLA compiles a layer as a whole, so leaving out outputs would save nothing.
+        A layer computes its outputs again only if a later recomputed layer uses them,
+        or if XLA compiles it: as a whole, so leaving out outputs would save nothing.
         """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
@@ -190,7 +191,7 @@ class Stage:
         instead, it gets the weight residuals for `weight_backward`.
 
         Returns:
-            The gradients of values, the new stash, and the new contents of `into`.
+            The wanted gradients, the new stash, and the new contents of `into`.
         """
         delays = isinstance(into, StashSlot)
         source = self.stashes[StashKind.RESIDUALS]
@@ -218,7 +219,7 @@ class Stage:
     def weight_backward(
         self, inputs: StageInputs, residuals: StashSlot, accumulators: Pack
     ) -> tuple[Pack, Pack]:
-        """Adds the weights' gradients, and returns the stash and the accumulators."""
+        """Adds the weights' gradients. Returns the new stash and accumulators."""
         late = self.stashes[StashKind.WEIGHT_RESIDUALS]
         packs = [
             layer.functions.weight_backward(*layer_inputs, slot, pack)
@@ -254,11 +255,11 @@ class Stage:
         )
 
     def zero_sums(self) -> Pack:
-        """Returns sums of no micro-batch."""
+        """Returns sums of 0, to which the micro-batches will add."""
         return self.sums.pack(self._of_layers(lambda f: f.sums.zeros()))
 
     def zero_gradients(self) -> Pack:
-        """Returns accumulators of no micro-batch."""
+        """Returns gradient accumulators of 0."""
         return self.gradients.pack(self._of_layers(lambda f: f.gradients.zeros()))
 
     def unpack_sums(self, sums: Pack) -> list[list[tf.Tensor]]:
@@ -297,7 +298,7 @@ class Stage:
         ]
 
     def _of_layers(self, make: Callable[[PackedPhases], Pack]) -> list[Pack]:
-        """Returns initial state for each layer, which identical layers share."""
+        """Calls `make` once for each distinct layer. Returns each layer's result."""
         functions = [layer.functions for layer in self.layers]
         packs = {f: make(f) for f in dict.fromkeys(functions)}
         return [packs[f] for f in functions]

@@ -9,9 +9,9 @@ r"""A stage in its device's loop: its operations on loop state.
     weight gradient              WEIGHT_RESIDUALS
     update                                                             (a credit)
 
-In parentheses: only in some schedules. Every operation receives its messages, records
-the time, runs the stage's layers, and sends. Inputs of the mini-batch need no message:
-a stage that uses one finds it in the batch.
+What is in parentheses occurs only in some schedules. Every operation receives its
+messages, records the time, runs the stage's layers, and sends. Inputs of the mini-batch
+need no message: a stage that uses one finds it in the batch.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,9 +47,10 @@ class StageRunner:
         device: str,
         update: StageUpdate | None,
     ):
-        """Initializes the runner of a stage on a device, given by its full name.
+        """Initializes the runner of a stage on a device.
 
-        `specs` are of all values, for one micro-batch.
+        `specs` are the specs of all values, for one micro-batch. `device` is a full
+        name.
         """
         self._stage = stage
         self._ports = ports
@@ -103,7 +104,7 @@ class StageRunner:
             updated=update.begin(packed_weights, arguments) if update else None,
         )
         constants = StageConstants(
-            # With updates, constants would hold the initial weights in memory.
+            # With updates, weights are state. Constants would keep the initial ones.
             weights=None if update else packed_weights,
             path_hashes=stage.pack_path_hashes(),
             step=run.step,

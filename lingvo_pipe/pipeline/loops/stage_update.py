@@ -3,8 +3,9 @@
     gradient accumulators, sums  ->  update  ->  new weights, notes
 
 The pipeline's caller supplies a function that changes the variables. The loop carries
-the variables' values after the last step. The stage's layers compute with these.
-Gradients of a tied weight, which has several paths in a model, are summed here.
+the values that the variables have after the latest step. The stage's layers compute
+with these. Gradients of a tied weight, which has several paths in a model, are summed
+here.
 """
 
 import itertools
@@ -29,10 +30,10 @@ from lingvo_pipe.pipeline.loops.stash import Pack, Stash
 from lingvo_pipe.pipeline.tracing.trace import Trace
 
 # `(layers, gradients, accumulated, step) -> notes`: updates the variables of layers.
-# Gradients are of a step's mean loss, for each layer in the structure of its `vars`;
-# None for weights that are not trained. Accumulated are sums, for each layer in the
-# structure of its `accumulators`; step is `[]` int64. Notes are any tensors of static
-# shape, which are returned for each step.
+# `gradients` are gradients of a step's mean loss, for each layer in the structure of
+# its `vars`, with None for weights that are not trained. `accumulated` are sums, for
+# each layer in the structure of its `accumulators`. `step` is `[]` int64. `notes` are
+# any tensors of static shape, which are returned for each step.
 Update = Callable[[Sequence[BaseLayer], list[Any], list[Any], tf.Tensor], list[Any]]
 
 
@@ -47,7 +48,7 @@ class StageUpdate:
         stage: Stage,
         device: str,
     ):
-        """Traces the update of a stage's layers, which have these traces."""
+        """Traces the update. `layers` and `traces` are the stage's, in order."""
         self._stage = stage
         phases = [layer.functions.phases for layer in stage.layers]
         self._num_weights = [len(of_layer.weights) for of_layer in phases]
@@ -77,7 +78,7 @@ class StageUpdate:
         self._notes = Stash([tf.TensorSpec(x.shape, x.dtype) for x in notes])
 
     def constants(self, arguments: LoopArguments) -> UpdateConstants:
-        """Returns the arguments that the update uses, and its captures."""
+        """Returns the arguments that the update uses, and the tensors it captured."""
         return UpdateConstants(
             divisors=arguments.divisors,
             micro_batches_per_step=arguments.run.micro_batches_per_step,
@@ -85,7 +86,7 @@ class StageUpdate:
         )
 
     def begin(self, weights: Pack, arguments: LoopArguments) -> UpdatedState:
-        """Returns packed weights, and stashes of sums and notes, a slot per step."""
+        """Returns the initial state. Its stashes have a slot for each step."""
         num_steps = tf.shape(arguments.divisors)[0]
         return UpdatedState(
             weights=weights,
@@ -132,7 +133,7 @@ class StageUpdate:
     def results(
         self, updated: UpdatedState
     ) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
-        """Returns the sums of each layer, and the notes, stacked by step."""
+        """Returns the sums of each layer, and the notes. Both are stacked by step."""
         *sums, _ = cut_list(self._sums.stacked(updated.sums), *self._num_sums)
         return sums, self._notes.stacked(updated.notes)
 
@@ -161,14 +162,14 @@ def sum_tied(variables: Any, gradients: Any) -> Any:
 def pack_trained(
     theta: Any, has_gradient: Sequence[bool], flat: Sequence[tf.Tensor]
 ) -> Any:
-    """Returns a layer's gradients in theta's structure, None for untrained weights."""
+    """Returns a layer's gradients in theta's structure. Untrained weights have None."""
     remaining = iter(flat)
     gradients = [next(remaining) if has else None for has in has_gradient]
     return tf.nest.pack_sequence_as(theta, gradients)
 
 
 def read_variable(variable: tf.Variable) -> tf.Tensor:
-    """Reads a variable, on its device, as one operation."""
+    """Returns a variable's value, read by a single operation."""
     handle, dtype = variable.handle, variable.dtype
     return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 

@@ -20,7 +20,7 @@ Pack = list[tf.Tensor]
 
 
 class Packing:
-    """Packs tensors of fixed specs. `spec` is the spec of a pack."""
+    """A packing of tensors of fixed specs. `spec` is the spec of a pack."""
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self._specs = list(specs)
@@ -46,14 +46,14 @@ class Packing:
 
 
 class StashSlot(NamedTuple):
-    """A packed stash, and one of its slots, `[]` int32."""
+    """A packed stash, and the number of one of its slots, `[]` int32."""
 
     stash: Pack
     slot: tf.Tensor
 
 
 class PackOfPacks:
-    """Packs several packs, whose specs are given."""
+    """A packing of several packs into one. `packs` are the specs of the packs."""
 
     def __init__(self, packs: Sequence[list[tf.TensorSpec]]):
         self._packs = packs
@@ -64,7 +64,7 @@ class PackOfPacks:
         return self._all.pack(present(packs))
 
     def unpack(self, pack: Pack | StashSlot) -> list[Any]:
-        """Returns the packs, or for a slot of a packed stash, slots of its stashes."""
+        """Returns the packs. For a packed stash's slot, returns each stash's slot."""
         if isinstance(pack, StashSlot):
             return [StashSlot(stash, pack.slot) for stash in self.unpack(pack.stash)]
         return pack_present(self._packs, self._all.unpack(pack))
@@ -73,8 +73,8 @@ class PackOfPacks:
 class Stash:
     """Numbered slots, each for a list of tensors of fixed specs.
 
-    The contents are loop state, so they are arguments and results: one TensorList for
-    each tensor of a slot. The number of slots is data, not structure.
+    The contents are loop state, so methods take and return them. They are one
+    TensorList for each tensor of a slot. The number of slots is no part of the graph.
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
@@ -174,7 +174,7 @@ def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _shape(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns the shape as a tensor, -1 for unknown sizes."""
+    """Returns the shape as a tensor, with -1 for unknown sizes."""
     if spec.shape.rank is None:
         return tf.constant(-1)
     return tf.constant([-1 if n is None else n for n in spec.shape], tf.int32)

@@ -24,7 +24,7 @@ from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
 from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace, is_differentiable
 
-# By the numbers that `dataflow` uses; gradients are too.
+# Values, or their gradients, by the values' numbers (see `dataflow`).
 Values = dict[int, tf.Tensor]
 
 
@@ -33,7 +33,7 @@ class TracedLayers:
 
     Attributes:
         layers: the layers, in order.
-        traces: the layers' traces, and last the loss's if there is one.
+        traces: the layers' traces, and at the end the loss's if there is a loss.
         labels: for each trace, its layer's path and stage, for errors.
         values: for each trace, the numbers of its values.
         specs: the spec of each value, by number, for one micro-batch.
@@ -52,10 +52,11 @@ class TracedLayers:
         functions: LayerFunctions,
         input_gradients: bool,
     ):
-        """Traces at least one layer, and the loss if there is one, from specs.
+        """Traces at least one layer, and the loss if there is one.
 
-        `inputs` are the first layer's positional inputs for a micro-batch, whose
-        gradients are needed if `input_gradients`. `targets` are the loss's.
+        `inputs` are specs of the first layer's positional inputs for a micro-batch.
+        Their gradients are needed if `input_gradients`. `targets` are specs of the
+        loss's targets.
 
         Raises:
             ValueError: if a layer or the loss breaks a rule, or a layer returns None.
@@ -102,7 +103,7 @@ class TracedLayers:
         self.needed = needs_gradient(zip(self.values, is_trained, strict=True), needed)
 
     def placed_layers(self, compilations: Sequence[Compilation]) -> list[PlacedLayer]:
-        """Returns the layers, and the loss, with functions of given compilations."""
+        """Returns the layers and the loss with functions, one compilation for each."""
         functions: dict[Any, PackedPhases] = {}
         placed = []
         hashes = [random_streams.path_hash(layer.path) for layer in self.layers]
@@ -120,7 +121,7 @@ class TracedLayers:
         return placed
 
     def _number(self, specs: Any) -> Any:
-        """Returns numbers of new values, in the structure of their specs."""
+        """Numbers new values. Returns the numbers in the structure of the specs."""
         first = len(self.specs)
         flat = present(specs)
         self.specs.update(enumerate(flat, first))
@@ -168,7 +169,7 @@ class PlacedLayer:
         return [self.values.args[i] for i in self.functions.phases.gives]
 
     def output_gradients(self, gradients: Values) -> list[tf.Tensor]:
-        """Returns the gradients that the backward pass takes, 0 where there is none."""
+        """Returns the gradients that the backward pass takes. Missing ones are 0."""
         outputs = zip(self.values.made, self.functions.phases.made, strict=True)
         return [
             gradient_or_zeros(gradients, value, spec)

@@ -20,8 +20,8 @@ def while_loop(
     """Runs `body` on nested tensors, `carried`, while `condition` holds.
 
     The loop is not lowered to control-flow operations: each iteration is a function
-    call, and messages of a channel carry no iteration number but queue in the order
-    they were sent.
+    call. So messages of a channel carry no iteration number, and queue in the order in
+    which they were sent.
     """
     tensors = present(carried)
     pack = functools.partial(pack_present, carried)
@@ -46,7 +46,7 @@ def while_loop(
 
 
 def timestamp(device: str) -> tf.Tensor:
-    """Emits [] float64 seconds, the time at which the operation runs on `device`.
+    """Returns the time at which the operation runs on `device`, [] float64 seconds.
 
     Only CPUs have a clock. A loop on another device calls a function that reads its
     host's clock: operations in a loop's body run on the loop's device, but those in a

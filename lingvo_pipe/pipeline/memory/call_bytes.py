@@ -10,11 +10,11 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind, StashMoment
 
 
 class Workspace(NamedTuple):
-    """Bytes during each operation of a layer's phases.
+    """Bytes of temporary tensors during each operation of a layer's phases.
 
-    Weights, residuals and accumulators do not count, nor inputs of the forward pass.
-    Gradients do: outputs' during a whole backward pass, inputs' and weights' from when
-    they are computed until it ends.
+    Weights, residuals, accumulators and the forward pass's inputs do not count.
+    Gradients of outputs count during the whole backward pass. Gradients of inputs and
+    weights count from their computation until the pass ends.
     """
 
     forward: tuple[int, ...] = (0,)
@@ -27,15 +27,15 @@ class CallBytes(NamedTuple):
     """Bytes of a layer, or of the loss, at its position in the model."""
 
     weights: int
-    accumulators: int  # Of its gradients.
-    residuals: int  # Its own that its backward pass needs, per micro-batch.
-    weight_residuals: int  # The same for its deferred weight gradients.
-    recomputed: bool  # Wherever the schedule recomputes.
+    accumulators: int  # Accumulators of its gradients.
+    residuals: int  # Its own residuals for the backward pass, per micro-batch.
+    weight_residuals: int  # Its own residuals for deferred weight gradients.
+    recomputed: bool  # Whether it is recomputed if the schedule recomputes.
     used: Sequence[int]  # Numbers of the values that its forward pass takes.
     made: Sequence[int]  # Numbers of the values that it makes.
     residual_values: Sequence[int] = ()  # Values that are residuals too.
-    weight_residual_values: Sequence[int] = ()
-    new_weight_residuals: int = 0  # Of `weight_residuals`, those that are no residuals.
+    weight_residual_values: Sequence[int] = ()  # Values that are weight residuals too.
+    new_weight_residuals: int = 0  # Those `weight_residuals` that are not `residuals`.
     workspace: Workspace = Workspace()
 
 
@@ -46,7 +46,7 @@ class SharedWeight(NamedTuple):
     calls: Sequence[int]  # Ascending; at least two.
 
 
-# Operations of a training schedule, and the stash that they write.
+# Indices of operations, by their kind and the stash that they write.
 OPERATIONS = {
     pair: i
     for i, pair in enumerate(
@@ -80,9 +80,9 @@ class BytesByOperation(NamedTuple):
 class StashBytes(NamedTuple):
     """Bytes that a stage needs for a micro-batch."""
 
-    # Bytes in each `StashKind`, while other micro-batches are worked on.
+    # Bytes in each `StashKind` while the device works on other micro-batches.
     held: tuple[int, ...]
-    during: BytesByOperation  # Bytes during each operation on it, with the workspace.
+    during: BytesByOperation  # Stash and workspace during each operation on it.
 
 
 def operation_index(moment: StashMoment) -> int:

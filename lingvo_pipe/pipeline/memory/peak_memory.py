@@ -30,8 +30,8 @@ def peak_bytes(
 ) -> list[int]:
     """Returns the peak bytes of each device.
 
-    `specs` are of all values, for one micro-batch. Of these, `inputs` belong to the
-    mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.
+    `specs` are the specs of all values, for one micro-batch. The values `inputs` belong
+    to the mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.
     """
     calls = bytes_of_calls(
         [layer for stage in stages for layer in stage.layers],
@@ -53,7 +53,7 @@ def bytes_of_calls(
 
     A device holds the accumulators of `num_accumulators` batch shards.
     """
-    source: dict[int, int] = {}  # Of values that are views, the value with the buffer.
+    source: dict[int, int] = {}  # By value that is a view: the value that it views.
     workspace = functools.cache(lambda packed: workspace_of(packed.phases))
     calls = []
     for layer, is_recomputed in zip(layers, recomputed, strict=True):
@@ -87,8 +87,9 @@ def shared_weights(
 ) -> list[SharedWeight]:
     """Returns the tied weights of a model's layers.
 
-    There are none with several replicas: the devices of a stage own its layers in turn,
-    and copy the weights of the others. A layer may stand for several that are equal.
+    With several replicas there are none: each device of a stage owns some layers, and
+    has copies of the other layers' weights. If a layer occurs several times, it stands
+    for equal layers, whose weights are not tied.
     """
     calls: dict[Any, dict[BaseLayer, int]] = {}
     for i, layer in enumerate(layers):
@@ -102,7 +103,7 @@ def shared_weights(
 
 
 def _new_bytes(phases: Phases) -> int:
-    """Returns the bytes of a layer's own weight residuals that are no residuals."""
+    """Returns the bytes of a layer's own weight residuals that are not residuals."""
     before = {x.ref() for x in phases.residual_buffers.own}
     late = phases.weight_residual_buffers.own
     return num_bytes(spec_of(x) for x in late if x.ref() not in before)
@@ -111,7 +112,7 @@ def _new_bytes(phases: Phases) -> int:
 def _residuals(
     buffers: Buffers, layer: LayerValues, source: Mapping[int, int]
 ) -> tuple[int, tuple[int, ...]]:
-    """Returns the bytes of a layer's own buffers, and the values that have others."""
+    """Returns the bytes of a layer's own buffers, and the values with the others."""
     values = [layer.args[i] for i in buffers.args] + [
         layer.made[i] for i in buffers.made
     ]

@@ -6,13 +6,13 @@ r"""Memory of a schedule's stages, for any grouping of the layers. Pure.
 
 The stash of a micro-batch holds the residuals of the stage's layers. Between a forward
 pass and its recomputation, it holds instead the values from which the recomputation
-starts, and the residuals of the layers that are not recomputed. A value between layers
-that several of them stash counts once, since they share its buffer. Only if it is
-recomputed, and a layer stashes it that is not, there are two.
+starts, and the residuals of the layers that are not recomputed. If several layers stash
+the same value, it counts once, since they share its buffer. It has two buffers only if
+it is recomputed, and a layer that is not recomputed stashes it too.
 
-A device's loop replaces its state after an operation. So while one runs, all that it
-reads exists, its stash and the accumulators, and what it has made of the new stash and
-of the new accumulators, one layer after another:
+A device's loop replaces its state only after an operation. So while an operation runs,
+the stash and the accumulators that it reads exist in full. In addition, the new stash
+and the new accumulators exist, as far as it has made them, layer by layer:
 
     backward    l0 l1 | l2 |           residuals and accumulators of all layers
                 workspace of l1        new accumulators of l2
@@ -40,14 +40,14 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_moments
 
 _KIND = {kind: i for i, kind in enumerate(StashKind)}
 _MAX_CACHED = 1 << 17
-# TensorFlow's allocator splits a free chunk only if it is twice as large as what is
-# asked for. So tensors that come and go with each operation take up to twice their
-# size; measured, about a fifth more in all.
+# TensorFlow's allocator splits a free chunk only if it is twice as large as requested.
+# So tensors that come and go with each operation take up to twice their size. In total,
+# a measurement found about a fifth more.
 ALLOCATOR_LOSS = 0.2
 
 
 class OperationBytes(NamedTuple):
-    """Bytes of a device during an operation, and until its next one."""
+    """Bytes of a device during an operation, and then until its next operation."""
 
     during: int
     after: int
@@ -66,11 +66,11 @@ class StageMemory:
     ):
         """Initializes the memory of all calls of a model, in order.
 
-        `value_bytes` are of the values between calls, for one micro-batch, without the
-        mini-batch's inputs, which are not stashed. With `in_place`, gradients are
-        accumulated in place and an allocator loses nothing, as if XLA compiled a step.
-        `shared_weights` count among the weights of each of their calls. Tensors that
-        come and go take `allocator_loss` more than their size, as a fraction.
+        `value_bytes` are the bytes of each value between calls, for one micro-batch.
+        The mini-batch's inputs are not among them, because they are not stashed. With
+        `in_place`, gradients are accumulated in place and the allocator loses nothing,
+        as if XLA compiled whole steps. A call's `weights` include `shared_weights` that
+        it uses. Tensors that come and go take 1 + `allocator_loss` times their size.
         """
         self._shared_weights = shared_weights
         self._loss = 0.0 if in_place else allocator_loss
@@ -89,12 +89,12 @@ class StageMemory:
         self._work = [largest(call.workspace) for call in calls]
         self._values = functools.cache(self._values_from)
         self._workspaces = functools.cache(self._workspaces_from)
-        # Candidates of a search ask for the same stages.
+        # A planner's candidates have many stages in common.
         self.stash = functools.lru_cache(_MAX_CACHED)(self._stash)
         self.lower_bound = functools.lru_cache(_MAX_CACHED)(self._lower_bound)
 
     def weights(self, start: int, end: int) -> int:
-        """Returns the bytes of the weights, or of their copies from other devices."""
+        """Returns the bytes of the weights. A copy of another device's counts too."""
         weight_bytes = self._weights[end] - self._weights[start]
         for num_bytes, calls in self._shared_weights:
             users = bisect.bisect_left(calls, end) - bisect.bisect_left(calls, start)
@@ -110,14 +110,14 @@ class StageMemory:
         return self.weights(start, end) + self.accumulators(start, end)
 
     def _stash(self, start: int, end: int) -> StashBytes:
-        """Returns the bytes for a micro-batch."""
+        """Returns the bytes that a stage needs for a micro-batch."""
         values = self._values(start)
         return self._bytes(start, end, values.for_recompute, values.both)
 
     def _lower_bound(self, start: int, end: int) -> StashBytes:
-        """Returns `stash` without the values that recomputation needs.
+        """Returns `stash` without the values from which recomputation starts.
 
-        So if two stages start or end at the same call, the longer one needs no less.
+        Of two stages with the same start or end, the longer one needs no less.
         """
         values = self._values(start)
         return self._bytes(start, end, values.not_recomputed, values.residuals)
@@ -130,9 +130,9 @@ class StageMemory:
         return self.held(start, end) + peak
 
     def by_cell(self) -> list[int]:
-        """Returns `minimum` of each cell, if the last call is the loss.
+        """Returns `minimum` of each cell.
 
-        The loss is with the last cell.
+        The last call must be the loss. It counts with the last cell.
         """
         last = len(self._calls) - 2
         return [self.minimum(i, i + 1 + (i == last)) for i in range(last + 1)]
@@ -140,7 +140,11 @@ class StageMemory:
     def _bytes(
         self, start: int, end: int, before_recompute: _Lazy, during_recompute: _Lazy
     ) -> StashBytes:
-        """Returns the bytes, from the stashed values before and during a recompute."""
+        """Returns the bytes that a stage needs for a micro-batch.
+
+        The bytes of its stashed values `before_recompute` and `during_recompute` are
+        given by number of calls.
+        """
         number, values, work = end - start, self._values(start), self._workspaces(start)
         saved = self._not_recomputed[end] - self._not_recomputed[start]
         saved += before_recompute[number]
@@ -171,7 +175,7 @@ class StageMemory:
     def by_operation(
         self, schedule: Schedule, boundaries: Sequence[int]
     ) -> list[Iterator[OperationBytes]]:
-        """Returns the bytes of each device before its first operation and for each."""
+        """Returns an iterator per device: its bytes at the start and per operation."""
         stages = list(itertools.pairwise([0, *boundaries]))
         stashes = [self.stash(*stage) for stage in stages]
         devices = schedule.device_of_stage()
@@ -225,7 +229,7 @@ class StageMemory:
         )
 
     def _sums(self, by_call: Iterable[Iterable[int]]) -> _Lazy:
-        """Returns the bytes of the distinct buffers of the first calls."""
+        """Returns the bytes of distinct buffers of the first 0, 1, 2, ... calls."""
         counted: set[int] = set()
 
         def new_bytes() -> Iterator[int]:
@@ -237,7 +241,7 @@ class StageMemory:
         return _Lazy(itertools.accumulate(new_bytes(), initial=0))
 
     def _workspaces_from(self, start: int) -> _Workspaces:
-        """Returns the workspaces of a stage from `start`, without what it reads."""
+        """Returns the workspaces of a stage from `start`, besides what it reads."""
 
         def largest(phase: int, new_bytes: Iterable[int]) -> _Lazy:
             work = (sizes[phase] for sizes in itertools.islice(self._work, start, None))
@@ -261,8 +265,9 @@ class StageMemory:
 class _StashedValues(NamedTuple):
     """Bytes of the values that a stage stashes, by its number of calls.
 
-    Values that calls without recomputation stash are of `for_recompute` too. `both`
-    are the distinct values of `for_recompute` and `residuals`.
+    `not_recomputed` are the values stashed by calls that are not recomputed. They also
+    belong to `for_recompute`. `both` are the distinct values of `for_recompute` and
+    `residuals`.
     """
 
     for_recompute: _Lazy
@@ -275,8 +280,8 @@ class _StashedValues(NamedTuple):
 class _Workspaces(NamedTuple):
     """Largest workspaces of a stage, by its number of calls.
 
-    Each is added to what the layers that ran before it have made: residuals from the
-    first layer on, gradients back from the last one.
+    Each layer's workspace is added to what the layers that ran before it have made.
+    That is residuals from the first layer on, or gradients from the last layer back.
     """
 
     forward: _Lazy
@@ -286,10 +291,10 @@ class _Workspaces(NamedTuple):
 
 
 def _buffers(calls: Iterable[CallBytes]) -> Iterator[list[int]]:
-    """Yields the values that are residuals of each of a stage's calls.
+    """Yields, for each call of a stage, the values that are its residuals.
 
     A value that the stage recomputes has two buffers, one from each pass. The second
-    is given as ~value.
+    buffer is given as ~value.
     """
     again: set[int] = set()
     for call in calls:

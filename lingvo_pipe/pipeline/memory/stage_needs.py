@@ -14,7 +14,7 @@ from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, StashMoment, stash_moments
 
-# A device's other stages run, or an update, which needs no stash.
+# The operation while the device runs another stage, or an update: it needs no stash.
 _IDLE = OPERATIONS[Kind.UPDATE, None]
 
 
@@ -32,16 +32,17 @@ class StageNeeds:
         ]
 
     def stage_keys(self) -> list[tuple[tuple[_Moment, ...], ...]]:
-        """Returns a key for each stage, equal for stages with equal needs."""
+        """Returns a key for each stage. Stages with equal keys have equal needs."""
         return [
             (tuple(sorted(moments)), tuple(sorted(idle)))
             for moments, idle in zip(self._moments, self._idle, strict=True)
         ]
 
     def __call__(self, stage: int, start: int, end: int, number: int = 1) -> int:
-        """Returns the peak bytes of a number of stages like this one.
+        """Returns the peak bytes of `number` stages like this one, on one device.
 
-        One of them runs. Longer stages need no less.
+        One of them runs, and the others wait. Of two stages with the same start, the
+        longer one needs no less.
         """
         return self._of_alike(stage, start, end, number, self._memory.stash(start, end))
 
@@ -50,9 +51,9 @@ class StageNeeds:
         return _peak(self._moments[stage], self._memory.stash(start, end))
 
     def lower_bound(self, stage: int, start: int, end: int, number: int = 1) -> int:
-        """Returns the peak bytes without the values that recomputation needs.
+        """Returns the peak bytes, without the values from which recomputation starts.
 
-        So if two stages start or end at the same call, the longer one needs no less.
+        Of two stages with the same start or end, the longer one needs no less.
         """
         stash = self._memory.lower_bound(start, end)
         return self._of_alike(stage, start, end, number, stash)
@@ -68,7 +69,7 @@ class StageNeeds:
         return peak
 
 
-# Numbers of other micro-batches in each StashKind, and the stage's operation.
+# The number of other micro-batches in each StashKind, and the operation's index.
 _Moment = tuple[tuple[int, ...], int]
 
 
@@ -104,14 +105,14 @@ def _moments(schedule: Schedule) -> list[set[_Moment]]:
 
 
 def _largest(moments: set[_Moment]) -> list[_Moment]:
-    """Returns the moments at which a stage may need most."""
+    """Returns the moments at which a stage may need the most bytes."""
 
     def size(moment: _Moment) -> tuple[int, bool]:
         numbers, operation = moment
         return sum(numbers), operation != _IDLE
 
     largest: list[_Moment] = []
-    # None is dominated by a later one.
+    # In this order, no moment is dominated by a later one.
     for moment in sorted(moments, key=size, reverse=True):
         if not any(_dominates(larger, moment) for larger in largest):
             largest.append(moment)

@@ -1,4 +1,4 @@
-"""The workspace of a layer: its own tensors while it runs, from its graphs."""
+"""The workspace of a layer: its temporary tensors while it runs, from its graphs."""
 
 import functools
 import re
@@ -19,9 +19,9 @@ _NOT_IN_PLACE = re.compile("MatMul|Einsum|Conv|Pool|Transpose|Gather|Reverse")
 def workspace_of(phases: Phases) -> Workspace:
     """Returns the workspace of a layer.
 
-    Operations run in the graph's order, each as soon as its inputs exist. A tensor
-    lives from its operation until its last use. An output that reuses an input's
-    memory, such as a sum, counts as 0.
+    It assumes that operations run in the graph's order. A tensor lives from its
+    operation until its last use. An output that reuses an input's memory, such as a
+    sum, counts as 0.
     """
     shared = [*phases.cast_weights, *phases.call_context]
     seeds, late = phases.output_gradients, phases.weight_residuals
@@ -40,7 +40,7 @@ def workspace_of(phases: Phases) -> Workspace:
 
 
 def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
-    """Returns the bytes of tensors, where a tensor of unknown size counts as 0."""
+    """Returns the bytes of tensors. A tensor of unknown size counts as 0."""
     return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)
 
 
@@ -50,9 +50,10 @@ def _bytes_by_operation(
     num_residuals: int,
     live: int = 0,
 ) -> tuple[int, ...]:
-    """Returns bytes during each operation, without the residuals, the last outputs.
+    """Returns the bytes during each operation.
 
-    Adds the `live` bytes of tensors that exist throughout.
+    The last `num_residuals` outputs are residuals and do not count. `live` are the
+    bytes of tensors that exist throughout, and count.
     """
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     graph = traced.graph
@@ -77,7 +78,7 @@ def _bytes_by_operation(
 
 
 def _is_constant(op: tf.Operation) -> bool:
-    """Returns whether it is a placeholder, or makes a constant, perhaps by filling."""
+    """Returns whether an operation is a placeholder, constant, or constant Fill."""
     is_filled = op.type == "Fill" and all(x.op.type == "Const" for x in op.inputs)
     return is_filled or op.type in ("Placeholder", "Const")
 

@@ -23,7 +23,7 @@ from lingvo_pipe.pipeline.schedules.split_backward import (
     zero_bubble_v,
 )
 
-# The rule of each name, and its number of stages per device; None for any number.
+# By name: the rule, and the number of stages per device. None means any number.
 _RULES: dict[str, tuple[Callable[..., Schedule], int | None]] = {
     "gpipe": (gpipe, 1),
     "1f1b": (one_f_one_b, 1),
@@ -39,7 +39,7 @@ _STAGES_HINTS = {
     2: "Set splits to an even number of stages, too.",
 }
 SCHEDULE_NAMES = tuple(_RULES)
-# They recompute nothing by default.
+# Schedules that recompute nothing by default.
 SPLIT_BACKWARD_NAMES = (
     "zero_bubble",
     "interleaved_zero_bubble",
@@ -59,15 +59,15 @@ def make_schedule(
     """Returns a checked schedule for training on K devices with M micro-batches.
 
     The name is one of SCHEDULE_NAMES, or the path of a '.csv' file (see csv_file.py).
-    V stages per device are 2 for 'zero_bubble_v' and 'dualpipe_v', any number for
-    'interleaved', 'interleaved_zero_bubble' and files, and 1 for others. A file has K·V
-    stages and assigns them to devices. 'local' makes blocks of `block_boundaries` (see
-    `Schedule`).
+    `stages_per_device`, V, is 2 for 'zero_bubble_v' and 'dualpipe_v'. It is any number
+    for 'interleaved', 'interleaved_zero_bubble' and files, and 1 for all others. A file
+    has K·V stages and assigns them to devices. The order of operations depends on
+    `block_boundaries` (see `Schedule`) only in 'local'.
 
-    `recompute` is a policy of recompute.py. If None, files and SPLIT_BACKWARD_NAMES
-    stay unchanged, and all others follow 'always'. With a list of cells, which the
-    stages apply, the schedule follows 'always'. A file with RECOMPUTE operations stays
-    unchanged.
+    `recompute` is a policy of recompute.py, a list of cells, or None. If None, files
+    and SPLIT_BACKWARD_NAMES stay unchanged, and all others follow 'always'. If a list,
+    the stages recompute only the listed cells, and the schedule follows 'always' unless
+    it has RECOMPUTE operations already.
 
     Raises:
         ValueError: if an argument or the file is not valid.
@@ -92,7 +92,7 @@ def unchecked_schedule(
     recompute: str | Sequence[int] | None = None,
     block_boundaries: Collection[int] = (),
 ) -> Schedule:
-    """Returns the schedule of `make_schedule` unchecked, for a search among many."""
+    """Returns the schedule of `make_schedule` without checking that it can run."""
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if is_file(name):
         num_stages = num_devices * stages_per_device

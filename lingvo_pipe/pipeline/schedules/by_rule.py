@@ -1,6 +1,6 @@
 r"""Schedules made by rule: GPipe, 1F1B, zero bubble, local losses, interleaved. Pure.
 
-In the pictures time runs to the right, and a backward is as long as a forward.
+In the pictures, time runs to the right. A backward pass is as long as a forward pass.
 """
 
 import dataclasses
@@ -13,31 +13,31 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 def gpipe(num_stages: int, num_micro_batches: int) -> Schedule:
-    """Returns GPipe's schedule (arXiv 1811.06965, 2.2), one stage per device.
+    """Returns GPipe's schedule (arXiv 1811.06965, 2.2), with one stage per device.
 
-    All forward passes, then all backward passes:
+    All forward passes come before all backward passes:
 
         device 2 |       F0 F1 F2 F3 B0 B1 B2 B3
         device 1 |    F0 F1 F2 F3       B0 B1 B2 B3
         device 0 | F0 F1 F2 F3             B0 B1 B2 B3
 
     The bubble: while the pipeline fills and drains, a device is idle for K - 1 forward
-    and K - 1 backward passes. It stashes all M micro-batches at once. With
+    and K - 1 backward passes. A device stashes all M micro-batches at once. With
     recomputation, it stashes only the inputs of its stage.
     """
     return _alternating(num_stages, num_micro_batches, lambda _: num_micro_batches)
 
 
 def one_f_one_b(num_stages: int, num_micro_batches: int) -> Schedule:
-    """Returns 1F1B with flush (arXiv 2006.09503), one stage per device.
+    """Returns 1F1B with flush (arXiv 2006.09503), with one stage per device.
 
         device 2 |       F0 B0 F1 B1 F2 B2 F3 B3
         device 1 |    F0 F1    B0 F2 B1 F3 B2    B3
         device 0 | F0 F1 F2       B0 F3 B1    B2    B3
 
-    The bubble is GPipe's, but device k stashes at most K - k micro-batches, however
-    many there are: once the pipeline is full, it runs one forward for each backward. At
-    the end of the mini-batch it drains ("with flush"), so all passes see the same
+    The bubble is GPipe's, but device k stashes at most K - k micro-batches, whatever M
+    is, because it runs one forward for each backward once the pipeline is full. At the
+    end of the mini-batch the pipeline drains ("with flush"), so all passes see the same
     weights.
     """
     return _alternating(
@@ -67,7 +67,7 @@ def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:
 
 
 def _with_weight_gradients(column: tuple[Op, ...], num_waiting: int) -> Iterator[Op]:
-    """Adds weight gradients, each `num_waiting` backward passes after its own."""
+    """Adds weight gradients, `num_waiting` backward passes after their own one."""
     waiting: deque[Op] = deque()
     for op in column:
         yield op
@@ -83,16 +83,16 @@ def local(
 ) -> Schedule:
     """Returns a schedule of blocks, each trained by a loss of its own.
 
-    Within a block, stages run 1F1B, one per device. Without `block_boundaries`, see
-    `Schedule`, the model is one block. For 3 blocks of a stage each:
+    Within a block, stages run 1F1B, one per device. Without `block_boundaries` (see
+    `Schedule`), the model is one block. For 3 blocks of one stage each:
 
         device 2 |       F0 B0 F1 B1 F2 B2 F3 B3
         device 1 |    F0 B0 F1 B1 F2 B2 F3 B3
         device 0 | F0 B0 F1 B1 F2 B2 F3 B3
 
     No gradient crosses from a block to the previous one (Laskin et al. 2020, figure 2),
-    so no block waits for another's backward pass. A device stashes one micro-batch, and
-    the bubble ends when the first activations arrive.
+    so no block waits for another's backward pass. Here each device stashes one
+    micro-batch, and its bubble ends when the first activations arrive.
     """
 
     def num_later(stage: int) -> int:
@@ -119,12 +119,12 @@ def interleaved(
     stages that are V times shorter, so the bubble is (K - 1) / (V·M) of the busy time:
     a V-th of 1F1B's, for M >= K. In return, devices stash and send more.
 
-    A device takes the micro-batches in groups: first all of a group in its first stage,
-    then all in its second, and so on. A group of at least K keeps the devices busy: its
-    first micro-batch has come round before its last has left. So M is cut into as many
-    groups of at least K as possible, of almost equal sizes, the larger first, because
-    the first group's size sets the number of warm-up passes. Fewer than K micro-batches
-    are the beginning of a group of K.
+    A device takes the micro-batches in groups. It runs all of a group in its first
+    stage, then all in its second, and so on. A group of at least K keeps the devices
+    busy: its first micro-batch has come round before its last has left. So M is cut
+    into as many groups of at least K as possible. Their sizes are almost equal, the
+    larger first, because the first one sets the number of warm-up passes. Fewer than K
+    micro-batches run as the first ones of a group of K do.
     """
     check_counts(
         num_devices=num_devices,
@@ -142,7 +142,8 @@ def interleaved(
             [Op(kind, m, stage) for group in groups for stage in order for m in group]
             for kind, order in ((Kind.FORWARD, stages), (Kind.BACKWARD, stages[::-1]))
         )
-        # The first group's earlier stages; then, there and back, the later devices.
+        # A pass per earlier stage and micro-batch of the first group, then two per
+        # later device: there and back.
         num_warm_up = (stages_per_device - 1) * len(groups[0])
         num_warm_up += 2 * (num_devices - 1 - device)
         ops = _alternate(forwards, backwards, num_warm_up)
@@ -153,7 +154,7 @@ def interleaved(
 
 
 def _groups(num_micro_batches: int, min_size: int) -> list[range]:
-    """Cuts micro-batches into as many groups as possible, the larger first."""
+    """Cuts micro-batches into as many groups as possible. Larger groups come first."""
     num_groups = num_micro_batches // min_size
     bounds = [-(-num_micro_batches * i // num_groups) for i in range(num_groups + 1)]
     return list(itertools.starmap(range, itertools.pairwise(bounds)))
@@ -182,7 +183,7 @@ def _alternating(
 def _alternate(
     forwards: Sequence[Op], backwards: Sequence[Op], num_warm_up: int
 ) -> tuple[Op, ...]:
-    """Warms up with forward passes, then alternates, then ends with backward passes.
+    """Returns warm-up forward passes, alternating passes, and the last backward passes.
 
     If all of a device's forward passes are warm-up, nothing alternates.
     """

@@ -6,12 +6,11 @@
     device 1 |    B0 F0                stuck: B0 waits for F0, which comes after it
     device 0 | F0       B0
 
-A schedule that passes can't hang: it has each operation exactly once, all operations of
-a stage are on one device, and running the columns together never gets stuck. Neighbors
-use first-in-first-out channels, and both ends of a channel take the
-micro-batches in the same order. Each kind of operation takes a stage's micro-batches in
-ascending order, so sums of gradients, and the trained bytes, are the same in every
-schedule.
+A schedule that passes can't hang. It has each required operation exactly once, all
+operations of a stage are on one device, and running the columns together never gets
+stuck. On each stage, each kind of operation takes the micro-batches in ascending order.
+So both ends of a first-in-first-out channel take them in the same order. Sums of
+gradients have the same order too, so trained weights are identical in every schedule.
 """
 
 import itertools
@@ -27,7 +26,8 @@ _MAX_NAMED = 10
 def check(schedule: Schedule, path: str = "schedule") -> None:
     """Raises ValueError if the schedule at `path` can't run.
 
-    The error names the device and operation of each problem of the first kind found.
+    There are four kinds of problems. The error lists problems of the first kind that
+    the schedule has, at most ten.
     """
     for find_problems in (_misplaced, _miscounted, _out_of_order, _stuck):
         if problems := find_problems(schedule):
@@ -36,7 +36,7 @@ def check(schedule: Schedule, path: str = "schedule") -> None:
 
 
 def join_problems(problems: Sequence[str]) -> str:
-    """Returns a sentence with the first problems and the number of the others."""
+    """Returns a sentence with the first ten problems and the number of the others."""
     unnamed = len(problems) - _MAX_NAMED
     more = f"; and {unnamed} more problems" if unnamed > 0 else ""
     return "; ".join(problems[:_MAX_NAMED]) + more + "."
@@ -44,7 +44,7 @@ def join_problems(problems: Sequence[str]) -> str:
 
 def _misplaced(schedule: Schedule) -> list[str]:
     counts = Counter((op.stage, device) for device, op in schedule.ops())
-    # For each stage the first device that has most of its operations.
+    # The device with most of a stage's operations, by stage. Among equals, the first.
     devices = dict(pair for pair, _ in reversed(counts.most_common()))
     problems = []
     for device, op in schedule.ops():
@@ -98,7 +98,7 @@ def _out_of_order(schedule: Schedule) -> list[str]:
 
 
 def _stuck(schedule: Schedule) -> list[str]:
-    """Runs the columns together, ignoring time, until nothing moves."""
+    """Returns a problem for each device that waits forever when the columns run."""
     done: set[Op] = set()
     positions = [0] * schedule.num_devices
     moved = True

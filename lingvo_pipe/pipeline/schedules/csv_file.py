@@ -1,4 +1,4 @@
-"""Schedules as CSV files, to be written in a spreadsheet. Pure.
+"""Schedules as CSV files, which a spreadsheet can write. Pure.
 
 Each line is a device, starting with device 0. Each cell is an operation, in order:
 
@@ -25,7 +25,7 @@ _KINDS = {kind.value: kind for kind in Kind if kind is not Kind.UPDATE}
 
 
 def read_csv(path: str | os.PathLike[str]) -> Schedule:
-    """Reads a schedule from a file, unchecked.
+    """Reads a schedule from a file, without checking that it can run.
 
     Raises:
         OSError: if the file cannot be read.
@@ -52,13 +52,13 @@ def format_csv(schedule: Schedule) -> str:
 
 
 def parse_csv(text: str) -> Schedule:
-    """Returns the schedule that a text describes, unchecked.
+    """Returns the schedule that a text describes, without checking that it can run.
 
-    The highest numbers in the text give its numbers of stages and micro-batches.
+    Its stages and micro-batches go up to the highest numbers in the text.
 
     Raises:
-        ValueError: if cells are not valid, with the line and cell of each, or if there
-            are no operations.
+        ValueError: if there are no operations, or if cells are not valid. The error
+            names the line and number of such cells.
     """
     problems: list[str] = []
     columns_of_lines = [

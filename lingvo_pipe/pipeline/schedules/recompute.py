@@ -25,9 +25,9 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
     as each one of 1F1B's last stage: the residuals must exist at that moment anyway, so
     stashing them costs no memory.
 
-    In a schedule with WEIGHT_GRADIENT operations, their residuals are stashed from the
-    RECOMPUTE until they have run. 'except_last' recomputes all but the last
-    micro-batch, as torchgpipe does.
+    In a schedule with WEIGHT_GRADIENT operations, residuals are stashed from the
+    RECOMPUTE until the WEIGHT_GRADIENT has run. 'except_last' recomputes all but the
+    last micro-batch, as torchgpipe does.
 
     Raises:
         ValueError: if the policy is unknown, or the schedule has RECOMPUTE operations.

@@ -19,8 +19,8 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# Number of steps that a stage may be ahead of the next one, where the activations of as
-# many mini-batches wait. With 1, every slightly slower step would block it.
+# The most steps that a stage may be ahead of the next one. The activations of as many
+# mini-batches may wait there. With 1, each slightly slower step there would block it.
 MAX_STEPS_AHEAD = 2
 
 
@@ -40,7 +40,7 @@ class Kind(enum.Enum):
     WEIGHT_GRADIENT = "W"
     UPDATE = "U"
 
-    # Members are unique; enum's own hash, of the name, takes a third of a plan's time.
+    # Members are unique. Enum itself hashes the name: a third of a plan's time.
     __hash__ = object.__hash__
 
     @property
@@ -69,11 +69,11 @@ class Schedule:
     """The operations of each device, in order.
 
     Attributes:
-        num_stages: K, numbered from the input.
-        num_micro_batches: M of all steps, numbered from the first examples.
+        num_stages: K. Stages are numbered from the input.
+        num_micro_batches: M, of all steps. They are numbered from the first examples.
         columns: each device's operations.
-        block_boundaries: last stages of the blocks that are trained by losses of their
-            own: they get no gradient from the next stage.
+        block_boundaries: the last stage of each block that is trained by its own loss.
+            Such a stage gets no gradient from the next stage.
     """
 
     num_stages: int
@@ -93,7 +93,7 @@ class Schedule:
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """The kinds of its operations."""
+        """The kinds of operations that occur."""
         return frozenset(op.kind for op in self._set)
 
     @functools.cached_property
@@ -111,8 +111,8 @@ class Schedule:
         """Returns True if an operation starts a step that may wait for the next stage.
 
         See MAX_STEPS_AHEAD. A stage that gets gradients from the next one never waits.
-        A stage without them may: at the end of a block, or before stages without
-        trained weights.
+        A stage that gets none may wait. It is the last one of a block, or the next
+        stages have no trained weights.
         """
         kind, m, stage = op
         return (

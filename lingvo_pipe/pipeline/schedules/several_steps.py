@@ -1,19 +1,20 @@
 r"""Several steps in one schedule: each stage updates as soon as it can. Pure.
 
-For 3 blocks of a stage each and one micro-batch per step, time to the right:
+3 blocks of one stage each, with one micro-batch per step (time runs to the right):
 
     device 2 |       F0 B0 U0 F1 B1 U1 F2 B2 U2
     device 1 |    F0 B0 U0 F1 B1 U1 F2 B2 U2
     device 0 | F0 B0 U0 F1 B1 U1 F2 B2 U2          U0: update after micro-batch 0
 
-A stage starts its next step when it has finished this one, independently of the others.
-If no gradient comes back, block k works on a step while block k + 1 works on the
-previous one: after the first step there is no bubble (Laskin et al. 2020, figure 2).
+A stage starts its next step when it has finished this one, without waiting for others.
+No gradient goes from one block to another, so block k works on a step while block k + 1
+works on the previous step. After the first step there is no bubble (Laskin et al. 2020,
+figure 2).
 
 Channels deliver messages in the order sent, and each forward pass of a stage sees the
 weights after all earlier steps. So nothing is stale: the results are the same as with
 separate steps, byte for byte. A block that is faster than the next one waits when it is
-MAX_STEPS_AHEAD steps ahead, or its activations would fill the memory.
+MAX_STEPS_AHEAD steps ahead. Otherwise its activations would fill the memory.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 def several_steps(step: Schedule, num_steps: int) -> Schedule:
-    """Returns N times a schedule of one step, each stage's ending with an UPDATE."""
+    """Repeats a schedule of one step N times. Each stage ends a step with an UPDATE."""
     check_counts(num_steps=num_steps)
     num = step.num_micro_batches
     columns = tuple(
@@ -39,7 +40,7 @@ def several_steps(step: Schedule, num_steps: int) -> Schedule:
 
 
 def _with_updates(column: tuple[Op, ...], last: int) -> Iterator[Op]:
-    """Adds updates after micro-batch `last`, each after its stage's last operation."""
+    """Adds an UPDATE of micro-batch `last` after the last operation of each stage."""
     last_ops = {op.stage: op for op in column}
     for op in column:
         yield op

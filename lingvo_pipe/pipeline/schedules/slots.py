@@ -11,7 +11,7 @@ or, with recomputation,
 where FOR_RECOMPUTE holds the stage's inputs, and the residuals of layers that are not
 recomputed. A stash has numbered slots, and each operation's slots are known before
 anything runs: an operation writes to the lowest free slot, and a slot is free again
-after it is read. So a stash has no more slots than micro-batches it holds at a time.
+after it is read. So a stash has as many slots as it has micro-batches at its peak.
 
     device 0 | F0 F1 F2       B0 F3 B1    B2    B3     (1F1B)
     slot       0  1  2        0  0  1     2     0
@@ -37,21 +37,21 @@ class StashKind(enum.Enum):
 
 
 class Use(NamedTuple):
-    """The stashes that an operation reads and then writes, or None."""
+    """The stash that an operation reads and the one that it then writes, or None."""
 
     read: StashKind | None
     write: StashKind | None
 
 
 class SlotPair(NamedTuple):
-    """The slots that an operation reads and then writes, or -1 for none."""
+    """The slot that an operation reads and the one that it then writes, or -1."""
 
     read: int
     write: int
 
 
 class Slots(NamedTuple):
-    """The slots of each device's operations, and for each stage each stash's size."""
+    """The slots of the operations, by device, and the sizes of stashes, by stage."""
 
     columns: tuple[tuple[SlotPair, ...], ...]
     num_slots: tuple[Mapping[StashKind, int], ...]
@@ -60,7 +60,7 @@ class Slots(NamedTuple):
 def stash_use(schedule: Schedule, op: Op) -> Use:
     """Returns the stashes that an operation uses.
 
-    In a schedule for evaluation it uses none.
+    In a schedule for evaluation, operations use no stash.
     """
     kind, m, stage = op
     if kind is Kind.FORWARD:
@@ -82,7 +82,7 @@ _OTHER_USES = {
 
 
 def assign_slots(schedule: Schedule) -> Slots:
-    """Returns the slots of a checked schedule's operations, as few as possible."""
+    """Returns slots for a checked schedule, as few as possible in each stash."""
     stashes = [
         {kind: _Stash() for kind in StashKind} for _ in range(schedule.num_stages)
     ]
@@ -124,10 +124,10 @@ class _Stash:
 
 
 class StashMoment(NamedTuple):
-    """An operation, its stashes, and what its device stashes of other micro-batches.
+    """An operation, its stashes, and how much its device stashes meanwhile.
 
-    `others` has numbers of micro-batches by (stage, stash), without the one that the
-    operation works on. They are valid until the next moment is requested.
+    `others` has the number of stashed micro-batches by (stage, stash). The operation's
+    own micro-batch does not count. The mapping changes with the next moment.
     """
 
     op: Op
@@ -136,7 +136,7 @@ class StashMoment(NamedTuple):
 
 
 def stash_moments(schedule: Schedule, device: int) -> Iterator[StashMoment]:
-    """Yields the operations of a device."""
+    """Yields a moment for each operation of a device, in order."""
     stages = {op.stage for op in schedule.columns[device]}
     held = dict.fromkeys(itertools.product(stages, StashKind), 0)
     for op in schedule.columns[device]:

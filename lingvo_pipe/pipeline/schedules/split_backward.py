@@ -1,11 +1,11 @@
 """Zero-bubble schedules with several stages per device. Pure.
 
-Two are made greedily. In each tick, as long as any one operation, a device runs the
-first of these that is ready:
+Two are made greedily, tick by tick. A tick is as long as one operation. In each tick, a
+device runs the first of these that is ready:
 
-1. the backward pass of its earliest stage, for which other devices wait;
-2. the forward pass of its latest stage, while it may stash another micro-batch;
-3. the gradients of the weights of its earliest stage, which frees what it stashed.
+1. the backward pass of its earliest stage, because other devices wait for it;
+2. the forward pass of its latest stage, if it may stash another micro-batch;
+3. the weight gradients of its earliest stage, to free their stash.
 
 In the pictures F, B and W are a device's first stage, f, b and w its second.
 """
@@ -28,9 +28,10 @@ def zero_bubble_v(num_devices: int, num_micro_batches: int) -> Schedule:
         device 1 |    F0 f0 F1 f1 b0 B0 W0 F2 b1 B1 W1 f2 w0 w1 b2 B2 W2 w2
         device 0 | F0 F1 F2 f0 b0 w0 f1 B0 b1 W0 w1 B1 W1 f2 b2 w2    B2 W2
 
-    With F, B and W of equal costs and M >= 2·K, the bubble is K - 1 operations, which
-    fill the pipeline, or a few more. 1F1B's is 3·(K - 1) operations, each twice as
-    long. A device stashes at most 2·K micro-batches of such half stages: 1F1B's memory.
+    With F, B and W of equal costs and M >= 2·K, the bubble is K - 1 operations, while
+    the pipeline fills, or a few more. 1F1B's bubble is 3·(K - 1) operations of twice
+    the length. A stage is half as large as one of 1F1B, so the stash of at most 2·K
+    micro-batches on a device is as large as 1F1B's.
     """
     check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
     return _greedy(_v_shape(num_devices), num_micro_batches, 2 * num_devices)
@@ -39,7 +40,7 @@ def zero_bubble_v(num_devices: int, num_micro_batches: int) -> Schedule:
 def interleaved_zero_bubble(
     num_devices: int, num_micro_batches: int, stages_per_device: int
 ) -> Schedule:
-    """Returns a zero-bubble schedule with `interleaved`'s stages and its memory.
+    """Returns a zero-bubble schedule with the stages and memory of `interleaved`.
 
     Stage s is on device s mod `num_devices`. For 2 devices with 2 stages each:
 
@@ -67,10 +68,10 @@ def dualpipe_v(num_devices: int, num_micro_batches: int) -> Schedule:
     """Returns DualPipe-V, the half of DeepSeek's DualPipe (arXiv 2412.19437, 3.2.1).
 
     Stages are placed as in ZB-V. Once the pipeline is full, a device alternates the
-    forward pass of one of its stages with the whole backward pass of the other, which
-    lets devices send one's results while they compute the other. A device stashes at
-    most 2·K + 1 micro-batches of a stage. Fewer than 2·K micro-batches are the
-    beginning of 2·K:
+    forward pass of one of its stages with the whole backward pass of the other. So it
+    can send the results of one pass while it computes the next. A device stashes at
+    most 2·K + 1 micro-batches of a stage. Fewer than 2·K micro-batches run as the first
+    ones of 2·K do:
 
         1 |    F0 f0 F1 f1 F2 b0 w0 f2 B0 W0 F3 b1 w1 f3 B1 W1 b2 w2 B2 W2 b3 B3 w3 W3
         0 | F0 F1 F2 f0 b0 w0 f1 F3 b1 w1 f2 B0 W0 b2 w2 f3 B1 W1 b3 w3 B2 W2    B3 W3
@@ -100,8 +101,8 @@ def _dualpipe_column(
     """Returns the operations of the device with these two stages."""
     device = stages[0]
     later, half = num_devices - 1 - device, (device + 1) // 2
-    # F and B as in the pictures; B+ is a backward pass with its weight gradients, W the
-    # oldest of those that are left out.
+    # The letters are those of the pictures. W takes the oldest weight gradients that
+    # wait, and `b+` means `b W`.
     phases = [
         ("F", 2 * later),
         ("F f", device + 1),
@@ -133,13 +134,13 @@ def _dualpipe_column(
 def _greedy(
     placement: Sequence[Sequence[int]], num_micro_batches: int, max_stashed: int
 ) -> Schedule:
-    """Returns the schedule of the module's rules.
+    """Returns the schedule that the rules at the top of this file make.
 
     Args:
         placement: each device's stages, ascending.
         num_micro_batches: M.
-        max_stashed: micro-batches that a device may stash, its stages together. It is
-            at least the number of its stages.
+        max_stashed: the most micro-batches that a device may stash, summed over its
+            stages. It is at least the number of its stages.
     """
     num_stages = sum(map(len, placement))
     ticks = _Ticks(num_stages, num_micro_batches)
@@ -153,10 +154,10 @@ def _greedy(
 
 
 class _Ticks:
-    """Numbers of operations that are done before a tick.
+    """The operations that are done before a tick.
 
     Attributes:
-        done: by kind and stage.
+        done: number of operations, by kind and stage.
     """
 
     def __init__(self, num_stages: int, num_micro_batches: int):
@@ -168,7 +169,7 @@ class _Ticks:
         self._num_micro_batches = num_micro_batches
 
     def next_op(self, stages: Sequence[int], max_stashed: int) -> Op | None:
-        """Returns the operation of the device with these stages, or None."""
+        """Returns what the device with these stages runs in this tick, or None."""
         forward, backward, weights = self.done.values()
         for stage in stages:
             number = backward[stage]
@@ -182,7 +183,7 @@ class _Ticks:
             arrived = forward[stage - 1] if stage else self._num_micro_batches
             if number < arrived and room > 0:
                 return Op(Kind.FORWARD, number, stage)
-            # Earlier stages leave room for this one.
+            # Earlier stages leave room for one micro-batch of this stage.
             room -= number == weights[stage]
         for stage in stages:
             if weights[stage] < backward[stage]:

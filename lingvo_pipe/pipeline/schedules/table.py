@@ -5,8 +5,8 @@
     forward of 1 on stage 1     ->     0         1          -1          1
     backward of 0 on stage 1    ->     1         0           0         -1
 
-Branches are structure: two schedules with the same branches on the same devices run on
-one graph, with different rows.
+The branches define the graph. Two schedules with the same branches on the same devices
+run on one graph, with different rows.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ class Branch(NamedTuple):
 
 
 class FedTable(NamedTuple):
-    """A table as arrays, tensors or specs.
+    """The inputs of a device's loop, all as arrays, as tensors or as specs.
 
     Attributes:
         rows: `[operations, 4]` int32.
@@ -44,9 +44,9 @@ class FedTable(NamedTuple):
 class Table:
     """The operations of one device.
 
-    The rows are branch, micro-batch, read slot and write slot of each operation. The
-    stashes are the (stage, stash) pairs that the distinct branches use, and `num_slots`
-    their sizes.
+    A row holds an operation's branch, micro-batch, read slot and write slot. `stashes`
+    are the (stage, stash) pairs that the distinct branches use. `num_slots` are the
+    sizes of these stashes.
     """
 
     branches: tuple[Branch, ...]

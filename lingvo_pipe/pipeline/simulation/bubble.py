@@ -3,7 +3,7 @@
 With K equal stages, free messages and no overhead, GPipe and 1F1B idle
 (K - 1) / (M + K - 1) of the time (arXiv 1811.06965, 2.3), because the pipeline has to
 fill and to drain. To explain a timeline's other idle time, its schedule is simulated
-three times, each time with more of its own costs (`fitted_costs`):
+three times. Each time includes more of the timeline's own costs (`fitted_costs`):
 
     reason         the device's idle time in                       minus
     fill and drain a step of evened-out stages, free messages      -
@@ -12,10 +12,10 @@ three times, each time with more of its own costs (`fitted_costs`):
     overhead       the timeline itself                             the line above
 
 So overhead is the idle time that a schedule and its costs don't explain: work between
-operations and, when measured, varying durations. Each line is at most the next one: a
-device with more than its share of work, for instance, idles less than with evened-out
-stages, so it fills and drains less. So no reason's time is negative, and the reasons
-add up to the device's idle time.
+operations and, when measured, varying durations. A line that exceeds a later one is
+lowered to it. For instance, a device with more than its share of work idles less than
+with evened-out stages. So no reason's time is negative, and the reasons add up to the
+device's idle time.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class Idle(NamedTuple):
 
 
 class TimeSplit(NamedTuple):
-    """A device's seconds: computation by kind, the rest of the step by reason."""
+    """A device's busy seconds by kind of operation and idle seconds by reason."""
 
     busy: dict[Kind, float]
     idle: Idle
@@ -113,16 +113,16 @@ def _busy_by_kind(column: tuple[TimedOp, ...]) -> dict[Kind, float]:
 
 
 def _idle_by_reason(idle: list[float]) -> Idle:
-    """Returns the reasons' seconds from the four lines, after making them ascend."""
+    """Returns each reason's seconds from the idle seconds of the four lines."""
     lines = list(itertools.accumulate(reversed(idle), min))[::-1]
     return Idle(*(line - less for less, line in itertools.pairwise([0.0, *lines])))
 
 
 def compare(predicted: Timeline, measured: Timeline) -> str:
-    """Returns a table of predicted and measured times, by device and in the mean.
+    """Returns a table of predicted and measured times, for each device and the mean.
 
-    It shows times by kind of operation and by reason of idling, and how much the
-    measured ones exceed the predicted ones.
+    It shows the times by kind of operation and by reason of idling. The last column is
+    how much a measured time exceeds the predicted one.
 
     Raises:
         ValueError: if the timelines have different schedules.
@@ -146,7 +146,7 @@ def compare(predicted: Timeline, measured: Timeline) -> str:
 
 
 def _seconds_by_name(timeline: Timeline) -> list[dict[str, float]]:
-    """Returns each device's seconds by the name of their row."""
+    """Returns one dict per device: the seconds of each row of the table by its name."""
     return [
         {kind.label: seconds for kind, seconds in split.busy.items()}
         | dict(zip(_IDLE_ROWS, split.idle, strict=True))

@@ -1,7 +1,7 @@
 """Simulation of devices that slow each other down. Pure.
 
     device 0   ####======######
-    device 1       ======          '#' alone, '=' slower, beside the other
+    device 1       ======          '#' runs alone, '=' runs slower with the other
     busy       1   2     1
 
 How fast an operation runs depends on how many devices compute at the same time.
@@ -24,8 +24,8 @@ def simulate_with_contention(
 ) -> Timeline:
     """Returns the predicted timeline of a schedule (see `simulate`).
 
-    The costs are those without contention, while no other device computes. `slowdown`
-    is the factor by which operations take longer while a number of devices compute.
+    `costs` hold without contention, while no other device computes. `slowdown(n)` is
+    the factor by which operations take longer while n devices compute.
 
     Raises:
         ValueError: as in `simulate`.
@@ -73,7 +73,7 @@ class _Simulation:
 
 
 def busy_shares(timeline: Timeline) -> list[float]:
-    """Returns the shares of devices' busy time by how many are busy, from one.
+    """Returns the share of the devices' busy time in which 1, 2, ... devices are busy.
 
         device 0   ##########
         device 1      ##########

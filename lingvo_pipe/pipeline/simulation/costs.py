@@ -24,8 +24,8 @@ class StageCosts:
         update: the update of the stage's weights after a step.
         send_forward: from the end of a forward pass until its outputs have reached the
             next stage's device.
-        send_backward: the same for a backward pass, its inputs' gradients, and the
-            previous stage.
+        send_backward: from the end of a backward pass until the gradients of its inputs
+            have reached the previous stage's device.
     """
 
     forward: float
@@ -58,7 +58,7 @@ class StageCosts:
 class Costs:
     """The costs of a step's stages, in seconds.
 
-    The overhead is a device's extra time for each operation, before it waits for the
+    `overhead` is a device's extra time for each operation, before it waits for the
     operation's messages.
     """
 
@@ -79,7 +79,7 @@ class Costs:
 
 
 def median_costs(steps: Sequence[Costs]) -> Costs:
-    """Returns the median of each cost over steps of one schedule, at least one."""
+    """Returns the median of each cost over at least one step of one schedule."""
     stages = zip(*(costs.stages for costs in steps), strict=True)
     return Costs(
         stages=tuple(map(_median_stage, stages)),
@@ -100,10 +100,10 @@ def fitted_costs(timeline: Timeline) -> Costs:
     """Estimates costs from a timeline.
 
     For simulated timelines it inverts `simulate`. An operation of a stage costs the
-    mean over the micro-batches. A message costs the median delay over devices that
-    already waited when it was sent. If no device did, it costs the smallest delay over
-    devices that waited at all. If no device waited, it is free, since its delay had no
-    effect.
+    mean over the micro-batches. A message costs the median delay over the micro-batches
+    whose receiver already waited when the message was sent. If there are none, it costs
+    the smallest delay over those whose receiver began to wait later. If no receiver
+    waited, the message is free, since its delay had no effect.
     """
     seconds: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for _, timed in timeline.ops():
@@ -128,7 +128,7 @@ def fitted_costs(timeline: Timeline) -> Costs:
             send_backward=delays.get((Kind.BACKWARD, stage), 0.0),
         )
 
-    # Each device's time before an operation without computing and without waiting.
+    # The time before each operation when its device neither computes nor waits.
     gaps = [
         timed.wait_start - free
         for column in timeline.columns
@@ -141,7 +141,7 @@ def fitted_costs(timeline: Timeline) -> Costs:
 
 
 def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
-    """Returns delays by the sender's kind and stage, without free messages."""
+    """Returns delays by the sender's kind and stage. Leaves out free messages."""
     schedule = timeline.schedule
     devices = schedule.device_of_stage()
     ends = {timed.op: timed.end for _, timed in timeline.ops()}

@@ -45,7 +45,7 @@ def draw_timelines(
     If a device runs several stages, later ones are lighter.
 
     Args:
-        timelines: timelines by title, none of them empty.
+        timelines: non-empty timelines by title.
         path: the image's path, ending in .png, .pdf or .svg, or a file to write a PNG
             to.
     """
@@ -117,7 +117,10 @@ def _draw_boxes(panel: Axes, timeline: Timeline, points_per_second: float) -> No
 
 
 def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) -> None:
-    """Writes numbers in one size: nine of ten fit, unless that would be illegible."""
+    """Writes the micro-batches' numbers into boxes where they fit.
+
+    They all have one size, such that nine of ten fit, if that is legible.
+    """
     num_digits = len(str(timeline.schedule.num_micro_batches - 1))
     points_per_second /= num_digits * _DIGIT_WIDTH
     fitting = [timed.seconds * points_per_second for _, timed in timeline.ops()]

@@ -11,8 +11,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     """Returns the predicted timeline of a schedule.
 
     A device runs its column in order. For each operation it spends the overhead, waits
-    until all inputs have arrived, and computes. Another device's result arrives one
-    transfer after its end. Transfers take no device's time and don't delay each other.
+    until all inputs have arrived, and computes. A result reaches another device one
+    transfer after its operation ends. Transfers keep no device busy and don't delay
+    each other.
 
     Raises:
         ValueError: if the schedule can't run, or the costs have a different number of
@@ -54,9 +55,9 @@ class Progress:
         return len(self._ends)
 
     def next_op(self, device: int) -> TimedOp | None:
-        """Returns a device's next operation in time.
+        """Returns a device's next operation with its times.
 
-        Returns None if it has none, or the end of one of its inputs is not known.
+        Returns None if the device has no more, or if an input's end is not known yet.
         """
         ran, column = self._columns[device], self._schedule.columns[device]
         if len(ran) == len(column):
@@ -71,7 +72,7 @@ class Progress:
         return TimedOp(op, wait_start, start, end)
 
     def end(self, device: int, timed: TimedOp) -> None:
-        """Adds a device's next operation, with its end."""
+        """Records that a device's next operation has ended."""
         self._columns[device].append(timed)
         self._ends[timed.op] = timed.end
 

@@ -1,10 +1,10 @@
 """Timelines: the operations of each device in time, simulated or measured. Pure.
 
     device 1 |      .F0 F1     . B0
-    device 0 | F0 F1        .........B0      '.' it waits for a message
+    device 0 | F0 F1        .........B0      '.' is a wait for a message
              0 s                      ^ seconds
 
-Between two operations, a device first does other work, such as its loop's own. Then it
+Between two operations, a device first does other work, for instance its loop's. Then it
 waits for the messages of the next operation, and runs the operation.
 """
 
@@ -40,7 +40,7 @@ class TimedOp(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """Each device's operations of a step in the order of time. It begins at 0 s."""
+    """A step's operations, in order of time for each device. The step begins at 0 s."""
 
     columns: tuple[tuple[TimedOp, ...], ...]
     block_boundaries: frozenset[int] = frozenset()
@@ -57,8 +57,8 @@ class Timeline:
         seconds of one clock. The earliest of all times becomes 0.
 
         Raises:
-            ValueError: if operations' times contradict themselves or the times of the
-                previous operation on their device. The error names each.
+            ValueError: if an operation's times do not ascend, or start before the
+                previous operation on its device ends. The error names all of them.
         """
         rows = list(rows)
         begin = min((row[2] for row in rows), default=0.0)

@@ -7,19 +7,19 @@ stage never needs less. So the feasible ends, the last allowed end of each stage
 each start, describe all allowed stages.
 
     stage 1   start   0  1  2  3  4
-              end     2  2  5  5  5       layers 0 and 1 at most, layer 1, layers 2 to 4
+              end     2  2  5  5  5       from layer 2 on, at most layers 2 to 4
 
-Partitions are found from the last stage to the first by trying all ends of each stage:
-at most K · L · (L + 1) / 2, and far fewer where stages are short.
+Partitions are found from the last stage to the first by trying all ends of each stage.
+There are at most K · L · (L + 1) / 2 ends, and far fewer where stages are short.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-# For each stage, for each start, the last allowed end; the start itself if none is.
+# The last allowed end by stage and start, or the start itself if no end is allowed.
 FeasibleEnd = Sequence[Sequence[int]]
 # `(stage, start, end) -> size` of a stage.
 Size = Callable[[int, int, int], int]
-_BestEnd = tuple[int, int] | None  # Value of the stages from a start on, and the end.
+_BestEnd = tuple[int, int] | None  # (value of this and all later stages, this end).
 
 
 def feasible_ends(
@@ -49,7 +49,7 @@ def feasible_ends(
 
 
 def smallest_stages(size: Size, num_layers: int, num_stages: int) -> list[int]:
-    """Returns the minimax boundaries, by stage size, if every stage is allowed."""
+    """Returns the boundaries whose largest stage is smallest. Allows every stage."""
     boundaries = minimax_boundaries(size, [[num_layers] * num_layers] * num_stages)
     assert boundaries is not None  # There is a layer for each stage.
     return boundaries
@@ -61,7 +61,7 @@ def is_feasible(feasible_end: FeasibleEnd) -> bool:
 
 
 def minimax_boundaries(size: Size, feasible_end: FeasibleEnd) -> list[int] | None:
-    """Returns the minimax boundaries, by stage size.
+    """Returns the boundaries whose largest stage is smallest.
 
     Returns None if no partition is allowed. The size must not decrease as the end
     grows.
@@ -106,10 +106,11 @@ def best_boundaries(
     num_stages: int,
     best_ends: Callable[[int, Mapping[int, int]], Mapping[int, tuple[int, int]]],
 ) -> list[int] | None:
-    """Combines the best ends of each stage, from the last stage to the first.
+    """Returns the boundaries of the best ends, found from the last stage to the first.
 
-    `best_ends` is `(stage, later_values) -> (value, end) by start`, where
-    `later_values` are the values of the later stages by their first start.
+    `best_ends(stage, later_values)` returns {start: (value of this stage and all later
+    ones, this stage's end)}. `later_values` is {start of the next stage: value of it
+    and all later ones}. Returns None if the stages cannot start at 0.
     """
     later_values: Mapping[int, int] = {num_layers: 0}
     choices: list[dict[int, int]] = []
@@ -129,7 +130,7 @@ def _boundaries(
     feasible_end: FeasibleEnd,
     best_end: Callable[[int, int, Mapping[int, int]], _BestEnd],
 ) -> list[int] | None:
-    """Returns `best_boundaries` where `best_end` returns (value, end) of one start."""
+    """Returns `best_boundaries` for `best_end(stage, start, later_values)`."""
     latest = [0]  # For each stage the last start that the earlier stages can reach.
     for end_by_start in feasible_end[:-1]:
         reach = max(end_by_start[: latest[-1] + 1])

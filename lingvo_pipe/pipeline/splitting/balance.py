@@ -10,10 +10,11 @@ Among all partitions into contiguous, non-empty stages it is the one with
 All sums are exact, so rounding decides nothing: a number is read as the decimal that it
 prints as, and three times 0.1 is 0.3.
 
-Where stages may have any length, bisection finds the largest cost: for a given limit,
-greedy stages, which take as many layers as possible, are the fewest. The rest is a
-shortest path from the last stage to the first. (2) and (3) form one price per stage.
-For stages that start at `a <= b` and can both end at `c <= d`,
+Where stages may have any length, bisection finds the smallest possible limit of their
+costs. A limit is possible if greedy stages, each of as many layers as the limit allows,
+are at most K. The rest is a shortest path from the last stage to the first, where one
+price per stage combines (2) and (3). For stages that start at `a <= b` and can both end
+at `c <= d`,
 
     price(a, c) + price(b, d)  <=  price(a, d) + price(b, c)
 
@@ -47,11 +48,11 @@ def balanced_boundaries(
     traffic: Sequence[float] | None = None,
     feasible_end: FeasibleEnd | None = None,
 ) -> list[int]:
-    """Partitions layers into stages of costs as equal as possible.
+    """Partitions layers into stages whose costs are as equal as possible.
 
-    The traffic is the size of each layer's outputs, such as bytes, or None to ignore
-    it. The last layer's outputs cross no boundary. If `feasible_end` is None, every
-    stage is allowed (see `allowed_stages`).
+    `traffic` is the size of each layer's outputs, for instance in bytes. If None, it
+    does not count. The last layer's outputs cross no boundary. If `feasible_end` is
+    None, every stage is allowed (see `allowed_stages`).
 
     Returns:
         The stage boundaries: the number of layers up to and including each stage.
@@ -146,8 +147,8 @@ def _best_ends(
 ) -> dict[int, tuple[int, int]]:
     """Returns (smallest sum of prices, its last end) for each start of a stage.
 
-    `later_sums` are the sums of the later stages' prices by their first start. These
-    starts are consecutive.
+    `later_sums` maps each start of the next stage to the sum of prices from there on.
+    These starts are consecutive.
     """
     best: dict[int, tuple[int, int]] = {}
 
@@ -171,7 +172,7 @@ def _best_ends(
 def _check_arguments(
     costs: Sequence[float], num_stages: int, traffic: Sequence[float]
 ) -> None:
-    """Raises ValueError if a number is impossible."""
+    """Raises ValueError if an argument is not valid."""
     num_layers, problems = len(costs), []
 
     def add(path: str, expected: str, got: Any) -> None:

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-# A backward pass has two products of matrices for each product of its forward pass.
+# A backward pass has two matrix products for each one of its forward pass.
 BACKWARD_PER_FORWARD = 2
 
 
 class CellSeconds(NamedTuple):
     """Seconds of one cell for one micro-batch.
 
-    Its forward pass stashes residuals.
+    The forward pass is one that stashes residuals.
     """
 
     forward: float
@@ -24,8 +24,9 @@ def boundary_bytes(
 ) -> list[int]:
     """Returns the bytes that would cross a boundary after each cell.
 
-    A cell is given by the numbers of the values that it takes and returns. Values
-    without bytes, such as inputs of the mini-batch, do not cross.
+    Values are identified by integers. A cell is (the values that it takes, the values
+    that it returns). Values without bytes, such as the mini-batch's inputs, do not
+    cross.
     """
     byte_counts, crossing = [], set(outputs)
     for taken, returned in reversed([*cells]):

@@ -21,21 +21,21 @@ def PartitionSequentialLayers(
     num_partitions: int,
     *shapes: Any,
 ) -> list[InstantiableParams]:
-    """Cuts a sequence of layers into partitions of costs as equal as possible.
+    """Cuts a sequence of layers into partitions whose costs are as equal as possible.
 
     The partitions compute what the sequence does. Their layers have new names,
     `cell_000` and so on, so their weights have other paths and initial values. For
     paths that do not depend on the partitions, give a PipeliningLayer the layers
     themselves and let `splits` group them.
 
-    `params` are a list of layers, which stay whole, or the params of a SequentialLayer
+    `params` is a list of layers, which stay whole, or the params of a SequentialLayer
     or FeatureExtractionLayer. Such a layer is flattened recursively, except for an
-    inner FeatureExtractionLayer with activations. The shapes, or tf.TensorSpecs, are of
-    the inputs, activations last (see `layer_sizes`).
+    inner FeatureExtractionLayer with activations. `shapes` are shapes or tf.TensorSpecs
+    of the inputs, with the activations last (see `layer_sizes`).
 
     Returns:
         Params of FeatureExtractionLayers named `d0`, `d1` and so on. Among cuts of
-        equal cost, chooses the one that passes on the smallest outputs.
+        equal cost, the one that passes on the smallest outputs is chosen.
 
     Raises:
         ValueError: if there are fewer layers than partitions, if a layer does not take
@@ -97,7 +97,7 @@ def _flattened(p: InstantiableParams) -> list[InstantiableParams]:
 
 
 def _cut(chain: _Chain, boundaries: Sequence[int]) -> list[InstantiableParams]:
-    """Returns a FeatureExtractionLayer up to each boundary."""
+    """Returns one FeatureExtractionLayer for the layers up to each boundary."""
     names = [f"cell_{i:03d}" for i in range(len(chain.layers))]
     layers = [p.Copy().Set(name=x) for p, x in zip(chain.layers, names, strict=True)]
     partitions = []

@@ -29,10 +29,10 @@ def resolve_boundaries(
 ) -> list[int]:
     """Returns the stage boundaries that `splits` defines.
 
-    `splits` is a number of stages, the boundaries themselves, or 'auto'. A number of
-    stages gives them equal numbers of layers where possible. 'auto' needs `num_stages`
-    and `costs`, and chooses as `balanced_boundaries` does. Without 'auto', `num_stages`
-    is the required number of stages, if any.
+    `splits` is a number of stages, the boundaries themselves, or 'auto'. A number gives
+    the stages equal numbers of layers where possible. 'auto' needs `num_stages` and
+    `costs`, and returns `balanced_boundaries`. Without 'auto', `splits` must have
+    `num_stages` stages. If that is None, any number will do.
 
     Raises:
         ValueError: if `splits` is none of these, is impossible, or gives another number
@@ -94,5 +94,5 @@ def check_boundaries(boundaries: Sequence[Any], num_layers: int) -> None:
 
 
 def is_auto(splits: Any) -> bool:
-    """Returns whether `splits` is 'auto', with a stage for each device."""
+    """Returns whether `splits` is 'auto'."""
     return isinstance(splits, str) and splits == _AUTO

@@ -1,15 +1,15 @@
 """Measured times of cells: forward and backward, one micro-batch at a time.
 
-Cells run after one another, as in a stage, because there they find less in the caches
-than a cell that runs again and again by itself:
+Cells run one after another, as in a stage. A cell that ran again and again by itself
+would find more in the caches than in a stage:
 
     forward     c0 | c1 | c2 | c3
     backward                   c3 | c2 | c1 | c0
 
-The timed functions are the ones that a stage's loop calls, stash and gradient
-accumulators included. The clock is the device's. Weights and inputs are synthetic,
-because times rarely depend on them. Cells that share functions have the times from the
-first run with one of them.
+The timed functions are the ones that a stage's loop calls, including the stash and the
+gradient accumulators. The clock is the device's. Weights and inputs are synthetic,
+because times rarely depend on them. If cells share functions, the first run that has
+such a cell measures for all of them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
-# Short cells run often, for _SECONDS; the times of long cells hardly vary.
+# Cells run for _SECONDS each, but within these numbers of runs: long cells run less
+# often, because their times hardly vary.
 _MIN_RUNS = 5
 _MAX_RUNS = 100
 _SECONDS = 0.3  # For each cell.
-# Cells that run after one another; weights, gradients and residuals take this much.
+# The most cells that run after one another, and the most bytes that their weights,
+# gradients and residuals take.
 _MAX_CELLS = 16
 _MAX_BYTES = 1 << 30
 
@@ -54,11 +56,11 @@ def measured_seconds(
 ) -> list[CellSeconds]:
     """Times cells on a device, and returns medians over several runs.
 
-    `specs` are of the values between the cells, by number.
+    `specs` are the specs of the values between the cells, by the values' numbers.
 
     Raises:
-        tf.errors.OpError: if a cell, which the error names, does not run on synthetic
-            inputs.
+        tf.errors.OpError: if a cell does not run on synthetic inputs. The error names
+            the cell.
     """
     disable_graph_optimizer()
     medians: dict[PackedPhases, CellSeconds] = {}
@@ -77,7 +79,7 @@ def measured_seconds(
 
 
 def _runs(layers: Sequence[PlacedLayer]) -> Iterator[tuple[int, int]]:
-    """Yields starts and ends of consecutive layers that run after one another."""
+    """Yields (start, end) of each group of layers that are timed in one run."""
     start, held = 0, 0
     for i, layer in enumerate(layers):
         phases = layer.functions.phases
@@ -94,7 +96,7 @@ def _measure(
     specs: Mapping[int, tf.TensorSpec],
     device: str,
 ) -> list[CellSeconds]:
-    """Times layers after one another, or one by one if they cannot run together."""
+    """Times layers in one run, or each in its own run if they cannot run together."""
     if len(layers) == 1:
         with naming(f"measuring cell {first}"):
             return _measure_run(layers, specs, device)
@@ -190,12 +192,12 @@ class _Cell:
 
     @property
     def state(self) -> list[tf.Tensor]:
-        """All packs."""
+        """The cell's weights, sums, accumulators and stash: all of its packs."""
         packs = self.inputs.weights, self.sums, self.accumulators, self.slot.stash
         return list(itertools.chain.from_iterable(packs))
 
     def forward(self, values: Values) -> list[tf.Tensor]:
-        """Adds the outputs to `values`, and returns all that it computes."""
+        """Adds the outputs to `values`, and returns all tensors of the forward pass."""
         (layer,) = self.stage.layers
         outputs, self.sums, stash = self.stage.forward(
             self.inputs, values, self.sums, self.slot, wanted=layer.values.made
@@ -205,7 +207,7 @@ class _Cell:
         return [*outputs.values(), *self.stage.unpack_sums(self.sums)[0], *stash]
 
     def backward(self, gradients: Values) -> list[tf.Tensor]:
-        """Adds input gradients to `gradients`, and returns all that it computes."""
+        """Adds input gradients to `gradients`, and returns the pass's tensors."""
         (layer,) = self.stage.layers
         totals, stash, self.accumulators = self.stage.backward(
             self.inputs,
@@ -223,8 +225,8 @@ class _Cell:
 def _time_after(tensors: Iterable[tf.Tensor], device: str) -> tf.Tensor:
     """Returns the time when all tensors are computed.
 
-    An accelerator returns results before it has computed them, so the host fetches
-    one number of each.
+    An accelerator returns tensors before it has computed them, so the host fetches the
+    first number of each tensor.
     """
     name = device_name(device)
 
@@ -240,14 +242,14 @@ def _time_after(tensors: Iterable[tf.Tensor], device: str) -> tf.Tensor:
 
 
 def _weight(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a synthetic weight that keeps values about as large from cell to cell."""
+    """Returns a synthetic weight. Scales it so that cells hardly amplify values."""
     num_inputs = math.prod(spec.shape[:-1])
     scale = 2 / num_inputs if spec.shape.rank > 1 and spec.dtype.is_floating else 1
     return _synthetic(spec) * tf.cast(scale, spec.dtype)
 
 
 def _synthetic(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a tensor of numbers below 1, or of zeros, which are valid indices."""
+    """Returns floating numbers below 1, or integers of 0, which are valid indices."""
     if spec.dtype.is_floating:
         seed = tf.constant([0, 0])
         drawn = tf.random.stateless_uniform(spec.shape, seed, dtype=tf.float32)

@@ -20,11 +20,12 @@ from lingvo_pipe.pipeline.stage_choice.traced_cells import TracedCells
 
 
 class DoesNotFitError(UserValueError):
-    """No stages, or not the given ones, fit into the limit.
+    """An error: the given stages, or all possible ones, need more than the limit.
 
     Attributes:
         has_oversized_cell: True if a cell by itself does not fit.
-        smallest_limit: the smallest limit into which stages would fit, in bytes.
+        smallest_limit: the smallest limit into which some stages would fit, in bytes.
+            It is infinite if the stages were given.
     """
 
     has_oversized_cell = False
@@ -49,14 +50,14 @@ class MemoryLimit:
         self._memory = cells.memory(recomputed, num_accumulators)
         self._needs = StageNeeds(self._memory, schedule)
         devices = [device for _, device in sorted(schedule.device_of_stage().items())]
-        # For each stage the number of stages on its device.
+        # By stage: the number of stages on its device.
         self._sharing = [devices.count(device) for device in devices]
         self._is_on_first = [device == devices[0] for device in devices]
 
     def feasible_end(self) -> FeasibleEnd:
-        """Returns the feasible ends.
+        """Returns the feasible ends of stages within the limit.
 
-        Each of several stages on one device may need its share of the limit.
+        If a device has several stages, each may need an equal share of the limit.
 
         Raises:
             ValueError: if no partition fits.
@@ -73,7 +74,7 @@ class MemoryLimit:
         return feasible_end
 
     def check(self, boundaries: Sequence[int]) -> None:
-        """Raises ValueError if a device needs more with these stage boundaries."""
+        """Raises ValueError if these stages exceed the limit of a device."""
         with_loss = [*boundaries[:-1], self._with_loss(boundaries[-1])]
         needed = self._memory.of_devices(self._schedule, with_loss)
         device_of_stage = self._schedule.device_of_stage()
@@ -93,13 +94,13 @@ class MemoryLimit:
             )
 
     def _device_bytes(self, stage: int, start: int, end: int) -> int:
-        """Returns the bytes of a device if all its stages were like this one."""
+        """Returns a device's bytes, as if all its stages were like this one."""
         stage_bytes = self._needs(stage, start, self._with_loss(end))
         prologue = self._cells.prologue_bytes if self._is_on_first[stage] else 0
         return stage_bytes * self._sharing[stage] + prologue
 
     def _with_loss(self, end: int) -> int:
-        """Returns the end of a stage, including the loss after the last cell."""
+        """Returns a stage's end, where the loss counts as a cell after the last one."""
         return end + (end == len(self._cells.layers))
 
     def _raise_infeasible(self) -> None:
@@ -160,7 +161,7 @@ class MemoryLimit:
 
 
 def _recomputes_all(p: InstantiableParams) -> bool:
-    """Returns whether recompute='always' would change nothing, or is refused."""
+    """Returns whether recompute='always' changes nothing, or a file may refuse it."""
     if is_file(p.schedule):
         return True
     if p.recompute is None:

@@ -68,8 +68,9 @@ def choose_boundaries(
 ) -> list[int]:
     """Returns the stage boundaries of params that `count_stages` accepts.
 
-    Cells are measured on the first device, given by its full name. `recomputed` is True
-    for each cell that is recomputed where the training schedule recomputes.
+    `device` is the full name of the first device, on which cells are measured.
+    `recomputed` is True for each cell that is recomputed if the training schedule
+    recomputes.
 
     Raises:
         ValueError: if no stage boundaries are possible.
@@ -99,7 +100,7 @@ def choose_boundaries(
 
 
 def whole_memory(p: InstantiableParams, path: str) -> StageMemory:
-    """Returns the memory of the cells and of a loss after them, with splits='auto'.
+    """Returns the memory of all cells and of a loss, for params with splits='auto'.
 
     Raises:
         ValueError: if params contradict each other, or a cell cannot be traced.
@@ -121,10 +122,12 @@ def needs_inputs(p: InstantiableParams) -> bool:
 def _for_inputs(
     p: InstantiableParams, path: str, trace: Callable[..., Result], *args: Any
 ) -> Result:
-    """Calls `trace(p, *args)` outside of graphs. Its errors become the inputs' errors.
+    """Calls `trace(p, *args)` outside of graphs.
 
     Raises:
-        ValueError: if a layer cannot be traced for `input_shapes`.
+        ValueError: if a layer cannot be traced for `input_shapes`. A ValueError or
+            TypeError that names neither a layer nor an input param becomes an error
+            about `input_shapes`.
     """
     try:
         return outside_graphs(trace, p, *args)
@@ -182,7 +185,7 @@ def _costs(
 def _log_measured(
     boundaries: Sequence[int], seconds: Sequence[float], path: str
 ) -> None:
-    """Logs the stages chosen by measured times, since another run may choose others."""
+    """Logs the stages that measured times chose. Another run may choose others."""
     stages = itertools.pairwise([0, *boundaries])
     tf.get_logger().warning(
         "%s: splits='auto' chose %s by measured times: the stages take %s ms per "

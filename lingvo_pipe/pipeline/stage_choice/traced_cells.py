@@ -1,7 +1,7 @@
 """Cells traced before the stages are chosen: their bytes, outputs and functions.
 
-The cells are created again, in a separate graph where variables take no memory,
-and traced as for a training step of full micro-batches.
+A copy of the cells is created in a separate graph, where variables take no memory. It
+is traced as for a training step of full micro-batches.
 """
 
 import dataclasses
@@ -38,14 +38,14 @@ from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext
 from lingvo_pipe.tshape import Shape, as_specs
 
-# Params of a pipeline while it is traced.
+# Params that a copy of the pipeline has while it is traced.
 SINGLE_STAGE = {
     **dict.fromkeys(("splits", "stages_per_device", "num_replicas"), 1),
     **dict.fromkeys(("num_batch_shards", "recompute", "devices", "cell_costs")),
     **dict.fromkeys(("memory_limit", "input_shapes", "input_dtypes", "slices")),
     "schedule": "gpipe",
 }
-# Specs for full micro-batches.
+# Specs of the context of a call on a full micro-batch.
 CONTEXT_SPECS = CallContext(
     path_hash=tf.TensorSpec([], tf.uint64),
     step=tf.TensorSpec([], tf.int64),
@@ -57,10 +57,10 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class TracedCells:
-    """Calls of cells traced without a pipeline, with specs of values for a micro-batch.
+    """Traced cells, with the specs of their values for one micro-batch.
 
-    The inputs are values that the first cell takes, the outputs those that the last one
-    returns. The prologue's bytes are on the first device.
+    `inputs` are the values that the first cell takes. `outputs` are the values that the
+    last cell returns. `prologue_bytes` are needed on the first device.
     """
 
     layers: list[PlacedLayer]
@@ -107,7 +107,7 @@ class TracedCells:
 
 
 def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
-    """Traces the cells of a pipeline with `input_shapes`, to run on this device.
+    """Traces a pipeline's cells for its `input_shapes`, as they would run on `device`.
 
     Raises:
         ValueError: if a cell can't be traced.
@@ -218,14 +218,14 @@ def _input_shapes(p: InstantiableParams) -> list[Any]:
 
 
 def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
-    """Returns specs of the inputs: for a micro-batch, with a prologue a mini-batch."""
+    """Returns specs of a micro-batch's inputs, or a mini-batch's with a prologue."""
     factor = p.num_micro_batches if p.before_tpl else 1
     specs = tuple(as_specs(_input_shapes(p), default))
     return map_present(lambda x: _with_rows(p, x, lambda n: n * factor), specs)
 
 
 def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
-    """Returns the given dtypes of a map of inputs.
+    """Returns the dtypes by key for a map of inputs.
 
     Raises:
         ValueError: if the dtypes are not a map with keys of the inputs.

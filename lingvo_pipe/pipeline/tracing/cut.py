@@ -69,7 +69,7 @@ class CutGraph:
     def operations_for(
         self, phase: int, results: Iterable[Any]
     ) -> Collection[tf.Operation]:
-        """Returns the operations of a phase that tensors or operations need."""
+        """Returns the operations of a phase that the given results need."""
         common_input_ops = {x.op for x in self._given.values()}
         return self._phases[phase] & _ancestors(_operations(results), common_input_ops)
 
@@ -82,14 +82,14 @@ class CutGraph:
             phase: number of the phase.
             inputs: the function's arguments, in order: tensors of the traced graph,
                 including everything that the phase needs.
-            outputs: the function's results, in order, which may be inputs.
+            outputs: the function's results, in order. Some may be inputs.
         """
         names = [x.name for x in inputs]
         sources = [x.op for op in self._phases[phase] for x in op.inputs]
         sources += [x.op for x in outputs]
         common_input_ops = {x.op for x in self._given.values()}
         free = _ancestors((op for op in sources if op in self._free), common_input_ops)
-        # Without the operations that a constant merely waits for.
+        # Leaves out operations that are only control inputs of a constant.
         operations = self._phases[phase] | (free & self._free)
         graph_def = self._sub_graph(operations)
         used = {

@@ -73,11 +73,11 @@ class LayerFunctions:
         outputs: Any,
         targets: Any,
     ) -> Trace:
-        """Traces the loss of a micro-batch, for specs of its outputs and targets.
+        """Traces the loss of a micro-batch. `outputs` and `targets` are specs.
 
         Returns:
-            The trace. Its sums are NestedMap(metrics=NestedMap(name=(sum, weight))), in
-            float32 or wider, regardless of the metrics' dtypes.
+            The trace. Its sums are NestedMap(metrics=NestedMap(name=(sum, weight))),
+            with the dtypes of `loss_sums`.
 
         Raises:
             ValueError: if the loss breaks a rule, or does not depend on the outputs.
@@ -97,7 +97,7 @@ class LayerFunctions:
         return trace
 
     def takes_targets(self, layer: BaseLayer) -> bool:
-        """Returns whether a layer's last input is the loss's targets."""
+        """Returns whether the targets of the loss are a layer's last input."""
         trains_by_loss = self.loss_fn is not None and not self.do_eval
         return trains_by_loss and isinstance(layer, LocalLossLayer)
 
@@ -109,7 +109,7 @@ class LayerFunctions:
         args: Any,
         is_last: bool,
     ) -> Trace:
-        """Returns the trace of a layer, for these specs of weights and inputs."""
+        """Returns a layer's trace. `theta`, `call_context` and `args` are specs."""
         dtype = None if is_last and self.has_last else self.state_dtype
         identity = LayerIdentity(layer, (theta, call_context, args, dtype))
         same = [pair for pair in self._known if pair[0].matches(identity)]
@@ -121,7 +121,7 @@ class LayerFunctions:
             body = functools.partial(self._forward, layer, dtype, identity.reads)
             with named_errors(self.location(layer), args, self.row_change):
                 traced = Trace(body, theta, trained, call_context, args, self.trains)
-            # The layers may differ without any effect.
+            # Layers that are not identical may still have equal graphs.
             key = graph_key(traced)
             trace = self._by_graph.setdefault(key, traced) if key else traced
             self._known.append((identity, trace))
@@ -200,7 +200,7 @@ class LayerFunctions:
         return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
 
     def _note_row_change(self, layer: BaseLayer, outputs: list[tf.Tensor]) -> None:
-        """Records the first layer without any output that has the inputs' rows."""
+        """Records a layer, if it is the first whose outputs all have other rows."""
         if self.row_change or self.num_rows is None:
             return
         shapes = [x.shape for x in outputs if x.shape.rank]
@@ -253,7 +253,7 @@ def _check_all_accumulated(layer: BaseLayer, context: ForwardContext) -> None:
 def _close_functions(layer: BaseLayer) -> None:
     """Makes a traced layer, and the layers below it, reject new functions.
 
-    The pipeline and every graph that runs a trace keep it. It would never call a
+    The pipeline and its graphs keep the layer's trace, which would never call a
     function that is added later.
     """
     for below in layer.Descendants():

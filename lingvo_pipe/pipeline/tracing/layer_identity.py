@@ -2,8 +2,8 @@
 
 Identical layers have equal params except for names, equal attributes and the same added
 functions. So do all layers below them. FProp may also read a layer's path or name,
-which `place_reads` records. It must not depend on the object itself, such as its index
-in a list outside the layer, because this is not detected.
+because `place_reads` records such reads. FProp must not depend on the layer's object,
+for instance on its index in a list outside the layer, because this is not detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LayerIdentity:
     """
 
     def __init__(self, layer: BaseLayer, specs: Any):
-        """Initializes it with the specs of theta, the inputs and other arguments."""
+        """Initializes the identity. `specs` are specs of all of FProp's arguments."""
         self.reads = PlaceReads()
         self._layer = layer
         self._specs = repr(specs)
@@ -89,8 +89,8 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
-# Attributes of operations that hold only names: of gradients, which the trace has too,
-# and of colocated operations.
+# Attributes of operations that hold only names: of gradient functions, whose operations
+# the trace has anyway, and of colocated operations.
 _NAMING = ("_gradient_op_type", "_class")
 
 # Fields of a trace without tensors.
@@ -98,7 +98,7 @@ _FLAGS = ("uses", "wants")
 
 
 def graph_key(trace: Trace) -> str | None:
-    """Returns a digest of a trace, or None if it captured values, which may differ.
+    """Returns a digest of a trace. Returns None if it captured values: they may differ.
 
     Equal digests prove that traces compute the same: they have the same operations in
     the same order, apart from names. Operations that call functions of their own, such

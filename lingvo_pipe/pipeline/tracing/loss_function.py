@@ -15,7 +15,7 @@ LossFunction = Callable[[Any, Any], NestedMap]
 
 
 class Total(NamedTuple):
-    """A metric of any shape that adds up over micro-batches, instead of a mean."""
+    """A metric of any shape that is summed over micro-batches, not averaged."""
 
     value: tf.Tensor
 
@@ -43,8 +43,9 @@ def check_loss_function(loss_fn: Any, path: str) -> None:
 def loss_sums(loss_fn: LossFunction, context: ForwardContext, args: Any) -> NestedMap:
     """Returns the metrics of a micro-batch's examples as NestedMap(name=(sum, weight)).
 
-    They are in float32 or wider, regardless of the metrics' dtypes. `args` are outputs
-    and targets, which may have padding rows.
+    Sums and weights are float64 if the mean or the weight is, otherwise float32. A
+    `Total` keeps its dtype. `args` are outputs and targets, which may have padding
+    rows.
 
     Raises:
         ValueError: if padding rows cannot be distinguished, or the result of `loss_fn`
@@ -80,7 +81,7 @@ def _check_rows(args: Any, context: ForwardContext) -> None:
 
 
 def _summed(name: str, metric: Any) -> tuple[tf.Tensor, tf.Tensor] | Total:
-    """Returns (mean · weight, weight), without a gradient of the weight."""
+    """Returns (mean · weight, weight) or a Total. The weight gets no gradient."""
     if isinstance(metric, Total):
         return Total(tf.stop_gradient(tf.convert_to_tensor(metric.value)))
     is_pair = isinstance(metric, (tuple, list)) and len(metric) == 2

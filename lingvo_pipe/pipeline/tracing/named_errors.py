@@ -1,6 +1,6 @@
-"""Adds to an error the function of a pipeline that raised it, and a hint.
+"""Errors with a hint and with the name of the pipeline's function that raised them.
 
-TensorFlow's own errors about tracing mention functions and AutoGraph, which users of
+TensorFlow's own errors about tracing mention tf.function and AutoGraph, which users of
 layers do not need to know.
 """
 
@@ -32,8 +32,9 @@ _ABOUT_VARIABLES = (OUTSIDE_MODEL, CAPTURED_VARIABLE, "tf.Variable")
 def named_errors(location: str, given: Any, hint: str = "") -> Iterator[None]:
     """Adds location, inputs and hints to an error that does not name its location.
 
-    The error has the same class, and its traceback ends where it was raised. `given`
-    are specs of the inputs, and `hint` is a sentence that may help, or "".
+    The new error has the same class where possible, and its traceback ends where the
+    error was raised. `given` are specs of the inputs. `hint` is a sentence that may
+    help, or "".
     """
     try:
         yield
@@ -76,7 +77,7 @@ def _with_tracing_hint(error: Exception) -> str:
 
 
 def _with_message(error: Exception, message: str, location: str) -> Exception:
-    """Returns an error of the same kind, or of a base that takes only a message."""
+    """Returns an error of the same class, or of one that takes only a message."""
     if isinstance(error, UserError):
         copy = type(error)(message)
         vars(copy).update(vars(error), path=error.path or location)

@@ -7,10 +7,10 @@ metrics of a layer must leave the padding rows out. The graph shows whether they
     inputs --> x - mean --> mean of it     one path does not: rejected
                     ^---- sum of x · w     although padding does not affect `mean`
 
-A mask has rows and depends only on the number of examples, or is 0 for padding rows
-already, such as x · w. A sum or metric must also depend on the number of examples: a
-constant b is no weight. Functions within the layer that take the number of examples are
-not inspected.
+A mask is a tensor with rows that depends only on the number of examples. A tensor that
+is 0 for padding rows already, such as x · w, masks too. A sum or metric must also
+depend on the number of examples: the constant b would be a wrong weight. Functions
+within the layer that take the number of examples are not inspected.
 """
 
 from collections.abc import Iterable
@@ -24,8 +24,8 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.pipeline.tracing.cut import dependents
 from lingvo_pipe.pipeline.tracing.trace import CallContext
 
-# Operations whose results do not depend on rows where one of the inputs is 0, or that
-# an index does not name.
+# Operations whose results do not depend on rows where another input is 0, or on rows
+# that no index names.
 _MASKING = {
     *("BatchMatMulV2", "DivNoNan", "Einsum", "GatherNd", "GatherV2", "LogicalAnd"),
     *("MatMul", "Mul", "MulNoNan", "Select", "SelectV2", "SparseSegmentSum"),
@@ -48,11 +48,11 @@ _PRESERVING = {
 def check_padding_rows_left_out(
     context: ForwardContext, call_context: CallContext, args: Any, location: str
 ) -> None:
-    """Checks the sums and metrics of a forward pass, given its placeholders.
+    """Checks that a forward pass's accumulators and metrics leave out padding rows.
 
-    An accumulator's share, and both the mean and the weight of a metric, must leave out
-    padding rows, except for metrics of only weights and constants. Losses are per row,
-    and the context masks them.
+    Both the mean and the weight of a metric must do so, unless they depend only on
+    weights and constants. Losses need no check: they are per row, and the context masks
+    them. `call_context` and `args` are the placeholders of the forward pass.
 
     Raises:
         ValueError: if one of them may depend on padding rows.
@@ -93,7 +93,7 @@ def _unmasked(
 ) -> set[tf.Operation]:
     """Returns the operations that a path without a mask connects to the rows.
 
-    `by_number_alone` depend on the number of examples and on no row.
+    The operations `by_number_alone` depend on the number of examples but on no row.
     """
     masks = {
         op

@@ -8,9 +8,9 @@ or, in a schedule that delays the weight gradients,
     input_backward   : residuals, doutputs    ->  dinputs, weight residuals
     weight_backward  : weight residuals       ->  dweights
 
-The first arguments of all are the weights and the call context. All lists are flat.
-A weight that the layer only uses in a narrower dtype is an argument in that dtype: the
-caller casts it once a step, not in each phase of each micro-batch.
+The first arguments of each phase are the weights and the call context. All lists are
+flat. If the layer uses a weight only in a narrower dtype, the argument has that dtype:
+the caller casts it once a step, not in each phase of each micro-batch.
 """
 
 import functools
@@ -33,14 +33,14 @@ Function = Callable[..., list[tf.Tensor]]
 class Compilation(NamedTuple):
     """Compiler and device of phases."""
 
-    by_xla: bool  # Whether XLA compiles them.
-    # Full name of the device that runs them; None for the caller's device.
+    by_xla: bool  # Whether XLA compiles the phases.
+    # Full name of the device that runs the phases; None for the caller's device.
     device: str | None
     on_cpu: bool = True  # Whether the caller's device is a CPU.
 
 
 def compilation(by_xla: bool, device: str) -> Compilation:
-    """Returns a stage's compilation, equal for stages that can share functions."""
+    """Returns a stage's compilation. It is equal if stages can share functions."""
     caller = loop_device(device)
     on_cpu = device_name(caller).kind == "CPU"
     return Compilation(by_xla, None if caller == device else device, on_cpu)
@@ -50,13 +50,13 @@ class Phases:
     """A trace, cut for the input gradients that are needed.
 
     Attributes:
-        compilation: their compiler and device.
+        compilation: the compiler and device of the phases.
         used: positions of the inputs that the forward pass takes.
         gives: positions of the inputs whose gradients the backward pass returns.
         has_gradient: for each weight, whether the backward pass returns its gradient.
         weights, made, sums, residuals, weight_residuals: specs.
         cast_weights: specs of the weights as arguments of the phases.
-        casts: the cast weights whose dtypes are not the weights' own.
+        casts: the `cast_weights` whose dtypes are not the weights' own.
         call_context: specs of the known fields.
         output_gradients: specs of the output gradients that the backward pass takes.
         input_gradients: specs of the input gradients that it returns.
@@ -120,9 +120,9 @@ class Phases:
 
     @functools.cached_property
     def weight_share(self) -> float:
-        """The part of the backward pass's products that its second half computes.
+        """The fraction of the backward pass's multiply-adds that is in its second half.
 
-        Without products the halves count as equal, if there are both.
+        If there are none, each half with results counts the same.
         """
         first, second = (_products(self._split.operations(i)) for i in (1, 2))
         if not first + second:
@@ -131,10 +131,10 @@ class Phases:
 
     @functools.cached_property
     def output_share(self) -> float:
-        """The part of the forward pass's products that its residuals do not need.
+        """The fraction of the forward pass's multiply-adds that no residual needs.
 
-        0 if XLA compiles it as a whole, or it calls functions, whose products are not
-        counted.
+        It is 0 if XLA compiles the pass as a whole, or if the pass calls functions,
+        because multiply-adds in functions are not counted.
         """
         operations = self._whole.operations(0)
         total = _products(operations)
@@ -144,7 +144,10 @@ class Phases:
         return 1 - _products(self._whole.operations_for(0, results)) / total
 
     def forward(self, stashes: bool) -> Function:
-        """Returns `(weights, context, used args) -> made, sums, residuals if asked`."""
+        """Returns `(weights, context, used args) -> made, sums, residuals`.
+
+        The residuals are left out unless `stashes`.
+        """
         args = [self._trace.args[i] for i in self.used]
         results = [*self._trace.made, *self._sums]
         results += self._residuals if stashes else []
@@ -153,8 +156,8 @@ class Phases:
     def backward(self) -> Function:
         """Returns `(weights, context, residuals, doutputs) -> dinputs, dweights`.
 
-        XLA rounds a function compiled as a whole differently from its two halves. So it
-        compiles only the halves, and results are the same in all schedules.
+        If XLA compiled both halves as one function, it would round differently. So it
+        compiles each half alone, and results are the same in all schedules.
         """
         if not (self.compilation.by_xla and self._dweights):
             inputs = [*self._residuals, *self._doutputs]
@@ -204,7 +207,7 @@ class Phases:
 
 
 def _as_used(weight: tf.Tensor) -> tf.Tensor:
-    """Returns a weight's cast to a narrower dtype if nothing else uses the weight."""
+    """Returns a weight, or its cast to a narrower dtype if that is its only use."""
     uses = weight.consumers()
     if len(uses) == 1 and uses[0].type == "Cast":
         (cast,) = uses[0].outputs
@@ -214,5 +217,5 @@ def _as_used(weight: tf.Tensor) -> tf.Tensor:
 
 
 def _products(operations: Iterable[tf.Operation]) -> int:
-    """Returns multiply-adds outside of called functions, which are not split."""
+    """Returns multiply-adds outside of called functions. No phase splits those."""
     return multiply_adds(operations, in_functions=False)

@@ -36,7 +36,7 @@ OUTSIDE_MODEL = "from outside the model"
 
 
 class Remedies(NamedTuple):
-    """Sentences on what to do instead of reading or writing variables, or of state."""
+    """Sentences on what to do instead of using variables or other state."""
 
     of_reading: str
     of_writing: str
@@ -64,7 +64,7 @@ def check_pure(
     variables: Mapping[str, tf.Variable],
     remedies: Remedies = OF_LAYERS,
 ) -> None:
-    """Checks the graph of a function just traced, given the model's variables by path.
+    """Checks a function's traced graph. `variables` are the model's, by path.
 
     Raises:
         ValueError: if it uses tensors or variables other than its arguments, or

@@ -16,7 +16,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class CallContext(NamedTuple):
-    """Arguments of a forward pass besides weights and inputs, None if not known."""
+    """Arguments of a forward pass besides weights and inputs. Unknown ones are None."""
 
     path_hash: Any = None  # [] uint64, the hash of the layer's path.
     step: Any = None  # [] integer, the training step.
@@ -56,9 +56,9 @@ class Trace:
         output_gradients: placeholders for the gradients of `made`; None for an output
             that has no gradient.
         wants: for each of `made`, whether a gradient is computed from its gradient.
-        goal_seeds: the factors of the goals' gradients.
-        weight_gradients: for each of `weights`; None if not trained or not connected.
-        input_gradients: for each of `args`; None if not connected.
+        goal_seeds: the goals' gradients, `loss_scale` or 1, where backward begins.
+        weight_gradients: for each of `weights`, its gradient, or None if not trained.
+        input_gradients: for each of `args`, its gradient, or None if not connected.
     """
 
     def __init__(
@@ -70,9 +70,10 @@ class Trace:
         args: Any,
         trains: bool,
     ):
-        """Traces a body, and its gradients if it `trains`, from specs of its arguments.
+        """Traces a body, and its gradients if `trains`.
 
-        `trained` says for each flat weight whether it is trained.
+        `theta`, `call_context` and `args` are specs of the body's arguments. `trained`
+        says for each flat weight whether it is trained.
         """
         record = functools.partial(self._record, body, trained, trains)
         function = tf.function(record, autograph=False)
@@ -144,7 +145,7 @@ class Trace:
 
 
 def is_differentiable(x: Any) -> bool:
-    """Returns whether a tensor of this dtype has gradients."""
+    """Returns whether a tensor can have a gradient, by its dtype."""
     return x.dtype.is_floating or x.dtype.is_complex
 
 

@@ -1,4 +1,4 @@
-"""Tensors that are views of others, so that both have one buffer."""
+"""Buffers of tensors. A tensor that is a view of another one has the same buffer."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,10 +15,10 @@ VIEWS = (
 class Buffers(NamedTuple):
     """The distinct buffers behind some tensors of a layer."""
 
-    # Tensors, one for each buffer that no input or output of the layer has.
+    # One tensor for each buffer that no input or output of the layer has.
     own: list[tf.Tensor]
-    args: list[int]  # Positions of the inputs whose buffers they share.
-    made: list[int]  # Positions of the outputs whose buffers they share.
+    args: list[int]  # Positions of the inputs whose buffers the tensors share.
+    made: list[int]  # Positions of the outputs whose buffers the tensors share.
 
 
 def origin(x: tf.Tensor) -> tf.Tensor:
@@ -31,7 +31,7 @@ def origin(x: tf.Tensor) -> tf.Tensor:
 def buffers_of(
     tensors: Sequence[tf.Tensor], args: Sequence[tf.Tensor], made: Sequence[tf.Tensor]
 ) -> Buffers:
-    """Returns the buffers of tensors of a layer with these inputs and outputs."""
+    """Returns the buffers of a layer's tensors, given its inputs and outputs."""
     arg_of = {x.ref(): i for i, x in reversed([*enumerate(args)])}
     made_of = {origin(x).ref(): i for i, x in reversed([*enumerate(made)])}
     buffers = Buffers([], [], [])

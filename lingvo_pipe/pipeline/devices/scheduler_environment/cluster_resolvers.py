@@ -24,7 +24,7 @@ from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 from lingvo_pipe.pipeline.devices.scheduler_environment import tf_config
 
 _SLURM_HINT = "Run srun --ntasks=N, N > 1: task 0 trains, the others are workers."
-# Each job of a machine gets ports of its own, up to a number of jobs.
+# Jobs of one machine get different ports. These repeat after _NUM_JOBS jobs.
 _FIRST_PORT, _NUM_JOBS, _PORTS_PER_JOB = 10_000, 1000, 16
 
 LABELS = "app=lingvo-pipe-worker"
@@ -104,7 +104,7 @@ def from_slurm() -> SchedulersCluster:
 
 
 class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
-    """A resolver with Slurm's nodes by rank, while TensorFlow sorts n10 before n2."""
+    """A resolver with Slurm's nodes by rank. TensorFlow would sort n10 before n2."""
 
     def _resolve_task_configuration(self) -> dict[str, int]:
         num_tasks = super()._resolve_task_configuration()
@@ -112,7 +112,7 @@ class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
 
 
 def from_kubernetes(labels: str) -> SchedulersCluster:
-    """Returns pods with labels such as `app=workers` as workers.
+    """Returns a cluster whose workers are the pods with labels such as `app=workers`.
 
     Raises:
         ConnectionError: if Kubernetes cannot list the pods, or not all of them run.
@@ -130,7 +130,7 @@ def from_kubernetes(labels: str) -> SchedulersCluster:
 
 
 def _running_pods(labels: str) -> dict[str, str]:
-    """Waits for pods with these labels, and returns addresses by sorted names."""
+    """Waits for pods with these labels. Returns {name: address}, sorted by name."""
     pods = _Pods()
     resolver = tf.distribute.cluster_resolver.KubernetesClusterResolver(
         {WORKER_JOB: [labels]}, tf_server_port=_KUBERNETES_PORT, override_client=pods
@@ -190,7 +190,7 @@ class _Pods:
         self._api = client.CoreV1Api()
 
     def list_pod_for_all_namespaces(self, label_selector: str) -> Any:
-        """Returns the pods of this namespace, ordered by number."""
+        """Returns the pods of this namespace. Their names sort by number."""
         try:
             pods = self._api.list_namespaced_pod(
                 self._namespace,

@@ -25,7 +25,7 @@ from lingvo_pipe.pipeline.devices.scheduler_environment.tf_config import (
 
 SCHEDULERS = ("tf_config", "slurm", "kubernetes")
 _EVALER = "evaler"
-# Our names of schedulers' jobs; all others are the same.
+# Our names of schedulers' jobs. Other jobs have the scheduler's name.
 _OUR_JOBS = {**dict.fromkeys(TRAINER_TYPES, TRAINER_JOB), EVALUATOR_TYPE: _EVALER}
 # Our jobs that may replace a scheduler's job.
 _SUBSTITUTES = {
@@ -127,7 +127,7 @@ def membership(
 
 
 def as_client(cluster: Cluster, job: str) -> Cluster:
-    """Returns the cluster of a job in the trainer's place: at its host, at any port."""
+    """Returns a job's cluster. A job in the trainer's place takes any port there."""
     if cluster.trainer is None or job in (TRAINER_JOB, WORKER_JOB):
         return cluster
     return replace(cluster, trainer=f"{cluster.trainer.rpartition(':')[0]}:0")

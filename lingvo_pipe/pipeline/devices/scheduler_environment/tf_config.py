@@ -20,7 +20,7 @@ HINT = (
 
 
 def check_tf_config(text: str) -> None:
-    """Raises ValueError unless TF_CONFIG's value describes a cluster of ours."""
+    """Raises ValueError unless TF_CONFIG's value describes a cluster that can train."""
     try:
         config = json.loads(text)
     except ValueError as error:
