@@ -3,10 +3,9 @@
     lingvo_pipe plan --model=lm.giant.L103 --devices=8xTPUv3
     lingvo_pipe plan --largest=lm.giant --devices=8xTPUv3
 
-Prints the fastest ways that fit into memory, how far others exceed it, and the
-trainer's flags for the first. Needs no device and allocates nothing; but
-`--devices=2xmeasured` means this machine's devices, and times the model's cells on
-them.
+Prints the fastest ways that fit into memory, how far other ways exceed it, and the
+trainer's flags for the fastest way. It needs no device and allocates nothing. Only
+`--devices=2xmeasured` stands for devices of this machine, and times cells on them.
 """
 
 from __future__ import annotations
