@@ -1,6 +1,7 @@
 """Runs pip with the arguments given, and stops when nobody reads its output any more.
 
-Else a killed Bazel's pip would write into the folder that the next Bazel clears.
+Otherwise, after Bazel is killed, its pip would still write to a folder that the next
+Bazel clears.
 """
 
 import os
