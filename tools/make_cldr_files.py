@@ -28,7 +28,7 @@ def english_sentences(split: str) -> Iterator[str]:
 
 
 def vocabulary(name: str) -> bytes:
-    """Returns a vocabulary of training sentences, with all characters and digits."""
+    """Trains a vocabulary on sentences. It has all characters, and splits digits."""
     languages: tuple[str, ...] = ()
     texts = english_sentences("train")
     if name != shipped.ENGLISH_VOCABULARY:

@@ -84,10 +84,10 @@ class LossAndMetrics:
         num_examples: int,
         num_micro_batches: int,
     ) -> list[tf.Tensor | None] | None:
-        """Returns the number by which Keras divides each of several losses, as `[B]`.
+        """Returns Keras's divisor of each of several losses, repeated as `[B]`.
 
-        The number is repeated for each example. It is None if all elements of a loss
-        count the same. Returns None if no loss needs a divisor.
+        A divisor is None if all elements of its loss count the same. Returns None if no
+        loss needs a divisor, or if there is only one loss or micro-batch.
 
         Raises:
             ValueError: if masks depend on weights or on random numbers.

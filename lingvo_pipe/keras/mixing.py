@@ -102,7 +102,7 @@ def _may_mix(call: KerasCall) -> bool:
 
 
 def mixing_losses(compiled: Any, *given: Any) -> list[str]:
-    """Returns the names of losses that mix examples of KerasTensors like `given`."""
+    """Returns the names of losses that mix examples, for KerasTensors like `given`."""
     specs: list[list[keras.KerasTensor]] = []
 
     def note(*args: Any) -> tf.Tensor:
@@ -131,9 +131,9 @@ def warn_of(model: str, kind: str, name: str) -> None:
 def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
     """Returns whether a loss may mix examples, by its results for values like `specs`.
 
-    The values are random. A loss of Keras must have the mean of its values for two
-    halves. Any other loss must return a value for each example, and a change of one
-    example must not change the values of others.
+    The values are random. A loss of Keras mixes examples if its value is not the mean
+    of its values for two halves. Any other loss must return a value for each example,
+    and a change of one example must not change the values of others.
     """
     if type(loss).__call__ is not keras.Loss.__call__:
         return True

@@ -88,7 +88,7 @@ class PipelinedModel(keras.Model):
             num_micro_batches: M, the number of micro-batches in a mini-batch.
             batch_size: B. Required if stages are chosen by measured times or memory.
             exact_losses: whether to compute losses from the outputs of the whole
-                mini-batch, by one more forward pass. If "auto", if a loss needs it.
+                mini-batch, by one more forward pass. "auto" does so if a loss needs it.
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
                 recompute or num_replicas.
 

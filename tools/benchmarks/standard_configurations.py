@@ -81,7 +81,7 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
 
 
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
-    """Returns a pipeline and its baseline. If `on_workers`, adds it on workers."""
+    """Returns a baseline, a pipeline and, if `on_workers`, the pipeline on workers."""
     configurations = [pipelined.on_one_device(), pipelined]
     return configurations + [pipelined.on_workers()] * on_workers
 

@@ -58,7 +58,7 @@ class Result(NamedTuple):
 
 
 def read_results() -> list[Result]:
-    """Returns all results, by name."""
+    """Returns all results, sorted by name."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines()
     return sorted(Result(**json.loads(line)) for line in lines)
 

@@ -27,7 +27,7 @@ _GIGA = 1e9
 
 
 def draw_all(rows: Sequence[study_rows.Row], folder: Path) -> None:
-    """Writes steps.png, cost_and_time.png, pareto.png and similarity.png."""
+    """Writes steps.png, cost_and_time.png, pareto.png and, if any, similarity.png."""
     averages = study_rows.averages(rows)
     schemes = list(dict.fromkeys(average.scheme for average in averages))
     lines = [Line2D([], [], color=_COLORS[name], label=name) for name in schemes]

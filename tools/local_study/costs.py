@@ -10,8 +10,8 @@ of the head that computes a block's loss. A backward pass has twice the FLOPs.
   starts step t after its own step t - 1, and when it has the outputs of block k - 1 for
   step t. It does not wait for that block's loss. Backpropagation is one block.
 
-Not counted are the optimizer and operations that wait for all blocks, such as a global
-norm. After Laskin et al. 2020 (arXiv 2012.03837).
+The optimizer does not count, and neither do operations that wait for all blocks, such
+as a global norm. Both measures follow Laskin et al. 2020 (arXiv 2012.03837).
 """
 
 import dataclasses

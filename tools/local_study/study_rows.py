@@ -98,7 +98,7 @@ class Row:
 
 
 class Average(NamedTuple):
-    """Means over the rows of one scheme and batch size, one per seed."""
+    """The rows of one scheme and batch size, one for each seed, and means over them."""
 
     scheme: str
     batch_size: int

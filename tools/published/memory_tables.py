@@ -36,7 +36,7 @@ class Size(NamedTuple):
 
     @property
     def settings(self) -> tuple[str, int, int]:
-        """The paper's kind of devices, K and M."""
+        """The kind of devices in the paper, and the numbers K and M."""
         device = "TPUv3" if self.num_filters is None else "TPUv2"
         return device, self.num_devices, self.num_micro_batches
 

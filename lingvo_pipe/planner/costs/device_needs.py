@@ -48,11 +48,11 @@ class OwnerShares:
         ]
 
     def largest(self, start: int, end: int) -> int:
-        """Returns the largest replica's bytes. These do not decrease with the end."""
+        """Returns a replica's most bytes. They do not decrease as the end grows."""
         return max(self.by_replica(start, end))
 
     def lower_bound(self, start: int, end: int) -> int:
-        """Returns the bytes of an even share. They do not increase with the start."""
+        """Returns an even share's bytes. They do not increase as the start grows."""
         return -(-sum(self.by_replica(start, end)) // self._num_replicas)
 
 

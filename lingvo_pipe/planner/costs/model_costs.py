@@ -37,9 +37,9 @@ class ModelCosts:
 
     @property
     def left_out(self) -> Sequence[float]:
-        """The part of each forward pass that a stage's last cell does not recompute.
+        """The part of each cell's forward pass not recomputed at a stage's end.
 
-        () if nothing is left out: layers that XLA compiles recompute everything.
+        It is () if cells recompute everything, as they do if XLA compiles them.
         """
         return () if self.in_place else self.output_shares
 
@@ -56,7 +56,7 @@ class ModelCosts:
 
     @functools.cached_property
     def replicated_memory(self) -> StageMemory:
-        """The same in one of several replicas. Each call copies shared weights."""
+        """The same in one of several replicas. Shared weights count for each call."""
         return StageMemory(
             self.calls,
             self.value_bytes,

@@ -158,7 +158,7 @@ def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
 
 
 def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models:
-    """Returns costs and seconds by rows, for cells that compute in this dtype."""
+    """Returns costs and seconds as `Models`, for cells that compute in this dtype."""
     costs_of = costs_by_rows(tracer)
 
     @functools.cache

@@ -7,8 +7,8 @@
     measured                   x
     searched     the best still has 4 rows: done
 
-The measurement of a size takes seconds. So at first few sizes are measured, and then
-each size that seems best, until that one is measured. Memory needs follow from tracing.
+To measure a size takes seconds. So at first few sizes are measured, and then each size
+that seems best, until the best one was measured before. Tracing gives memory needs.
 
 Shapes: b rows in a micro-batch.
 """
@@ -82,7 +82,7 @@ class MeasuredModels:
         return max(memory.minimum(*call) for call in calls) <= self._limit
 
     def measure(self, num_rows: int) -> bool:
-        """Times the cells for micro-batches of b rows. Returns False if it did before.
+        """Times cells for micro-batches of b rows. Returns False if it did so before.
 
         Raises:
             tf.errors.OpError: if a cell does not run, such as for lack of memory.

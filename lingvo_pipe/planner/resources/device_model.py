@@ -33,7 +33,7 @@ class Contention(NamedTuple):
         return 1 + self._fraction(num_busy) * (self.slowdown - 1)
 
     def rest_seconds(self, num_devices: int) -> float:
-        """Returns the rest's seconds for a step on this many devices."""
+        """Returns the seconds outside operations, for a step on this many devices."""
         more = self.rest_on_all - self.rest_on_one
         return self.rest_on_one + self._fraction(num_devices) * more
 

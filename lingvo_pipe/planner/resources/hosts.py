@@ -57,10 +57,10 @@ def placements(
 ) -> list[Placement]:
     """Returns placements of R replicas of K devices, for a comparison.
 
-    The first placement fills the hosts pipeline by pipeline, the second stage by stage.
-    If there are enough hosts, others begin each pipeline, or each stage, on a host with
-    room for it. One of these deals the pipelines to the hosts in turn, because the
-    first replicas own the most.
+    The first placement fills the hosts pipeline by pipeline. The second one fills them
+    stage by stage. If there are enough hosts, others begin each pipeline, or each
+    stage, on a host with room for it. One of these deals the pipelines to the hosts in
+    turn, because the first replicas own the most.
     """
     total = num_replicas * num_devices
     by_pipeline = _groups(range(0, total, num_devices), num_devices)

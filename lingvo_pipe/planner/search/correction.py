@@ -64,7 +64,7 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the medians of real steps. The rest excludes `update`, as predicted."""
+    """Returns the medians of real steps. Their rest excludes `update` seconds."""
     stages = median_costs(list(map(fitted_costs, timelines))).stages
     pairs = zip(step_seconds, timelines, strict=True)
     outside = median(total - timeline.step_seconds for total, timeline in pairs)
@@ -109,9 +109,9 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
     """Returns the slowdown while all devices are busy, from a step's mean slowdown.
 
     A device slows down in proportion to the number of other busy devices. The larger
-    the slowdown, the less work is done in a second of busy time. The slowdown sought is
-    the one with 1 / `slower` of the work, and at most the number of devices, as if they
-    took turns.
+    the slowdown, the less work is done in a second of busy time. The result is the
+    slowdown at which this work is 1 / `slower` of the work without contention. It is at
+    most the number of devices, as if they took turns.
     """
 
     def work(most: float) -> float:

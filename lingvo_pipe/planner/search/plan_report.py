@@ -102,7 +102,7 @@ def time_breakdown(evaluation: Evaluation) -> dict[str, float]:
 
 
 def why_slower(slower: Evaluation, best: Evaluation) -> str:
-    """Returns the activity that most exceeds its time in the best, or "as fast"."""
+    """Returns the activity with the most extra time over the best, or "as fast"."""
     if math.isclose(slower.step_seconds, best.step_seconds):
         return "as fast"
     seconds, of_best = time_breakdown(slower), time_breakdown(best)

@@ -43,7 +43,7 @@ def examine(
     log: Callable[[str], None],
     train: Train = train_combination,
 ) -> dict[str, Any]:
-    """Returns a report, as JSON, on prepared devices, given by their full names.
+    """Examines prepared devices, given by their full names. Returns a JSON report.
 
     `train` trains one combination of the matrix of bytes. Failed checks are listed
     under "problems".

@@ -87,7 +87,7 @@ def pipelined_step(layer: PipeliningLayer, batch: tf.Tensor) -> Callable[[], tf.
 
 
 def plain_step(configuration: Configuration, device: str) -> Callable[[], tf.Tensor]:
-    """Returns a step of the same layers in a tf.function, with TensorFlow's optimizer.
+    """Returns a step of the same layers in a plain tf.function, without a pipeline.
 
     The first call traces the step.
     """

@@ -4,9 +4,10 @@
         --model=image.digits.AmoebaNetDigits --logdir=/tmp/digits
 
 Starts workers and a trainer that uses them. Each worker has its own core if there are
-enough. All flags but --workers are the trainer's. Processes that hang are killed, and
-killed ones are restarted. The run resumes from its last checkpoint. After Ctrl-C the
-trainer saves its step and ends. A second Ctrl-C ends all processes at once.
+enough. All flags but --workers are the trainer's. Processes that hang are killed.
+Killed processes, and workers that end, are restarted. The run resumes from its last
+checkpoint. After Ctrl-C the trainer saves its step and ends. A second Ctrl-C ends all
+processes at once.
 """
 
 import argparse

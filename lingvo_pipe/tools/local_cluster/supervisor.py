@@ -22,8 +22,8 @@ _STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
 class Supervisor:
     """A supervisor that keeps processes running until the trainer ends.
 
-    A signal may stop a process for `timeout` seconds. The text of `progress` changes
-    with the trainer's progress. `log` takes lines for the user.
+    A process that a signal stops for more than `timeout` seconds is killed. The text of
+    `progress` changes with the trainer's progress. `log` takes lines for the user.
     """
 
     def __init__(

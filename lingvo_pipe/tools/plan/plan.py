@@ -4,7 +4,7 @@
     lingvo_pipe plan --largest=lm.giant --devices=8xTPUv3
 
 Prints the fastest ways that fit into memory, how far other ways exceed it, and the
-trainer's flags for the fastest way. It needs no device and allocates nothing. Only
+trainer's flags for the fastest way. It needs no device and allocates nothing. But
 `--devices=2xmeasured` stands for devices of this machine, and times cells on them.
 """
 
@@ -93,7 +93,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _image_path(text: str) -> Path:
-    """Returns the path of an image, relative to the folder where Bazel was called."""
+    """Returns an image's path. Under Bazel, it is relative to the caller's folder."""
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     path = Path(folder, os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:

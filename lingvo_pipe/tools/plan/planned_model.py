@@ -45,7 +45,7 @@ class Devices:
 
 
 def find_devices(request: DeviceRequest) -> Devices:
-    """Returns the requested devices. If they are this machine's, calibrates them.
+    """Returns the requested devices. Initializes and calibrates this machine's.
 
     Raises:
         ValueError: if this machine has fewer devices.
