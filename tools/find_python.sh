@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the path of the Python interpreter that the project's environment is made
-# with: $LINGVO_PIPE_PYTHON if set, or else the first suitable one on the PATH.
+# with: $LINGVO_PIPE_PYTHON if set, else the first that serves of those on the PATH.
 set -u
 
 serves='

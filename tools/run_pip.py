@@ -1,7 +1,6 @@
 """Runs pip with the arguments given, and stops when nobody reads its output any more.
 
-Otherwise, after Bazel is killed, its pip would still write to a folder that the next
-Bazel clears.
+Else a killed Bazel's pip would write into the folder that the next Bazel clears.
 """
 
 import os

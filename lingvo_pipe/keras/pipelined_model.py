@@ -89,8 +89,7 @@ class PipelinedModel(keras.Model):
             batch_size: B. Required if stages are chosen by measured times or memory.
             exact_losses: whether to compute losses from the outputs of the whole
                 mini-batch, by one more forward pass. "auto" does so if a loss needs it.
-            **params: other params of a `PipeliningLayer`, such as schedule, splits,
-                recompute or num_replicas.
+            **params: other params of a `PipeliningLayer`, such as schedule or splits.
 
         Raises:
             ValueError: if the model cannot be cut into cells, or a param is invalid.
@@ -156,9 +155,7 @@ class PipelinedModel(keras.Model):
         jit_compile: Any = False,
         **kwargs: Any,
     ) -> None:
-        """Sets optimizer, loss and metrics, as keras.Model.compile does.
-
-        A built optimizer's state moves to the devices of the variables.
+        """Compiles as keras.Model does. A built optimizer's state moves to the devices.
 
         Raises:
             ValueError: if an option is not supported.
@@ -215,11 +212,7 @@ class PipelinedModel(keras.Model):
         return packed_outputs(private_names.graph_of(self.model), outputs)
 
     def make_train_function(self, force: bool = False) -> None:
-        """Sets `train_function`, which takes an iterator. `fit` calls this.
-
-        As in Keras, variables that are trainable now are trained until the next
-        `compile`.
-        """
+        """Sets `train_function`. It trains what is trainable now. `fit` calls this."""
         if self.train_function is None or force:
             if trainable_flags(self.model) != self._trained:
                 self._cut(model_cells(self.model))
