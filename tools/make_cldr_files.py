@@ -22,13 +22,13 @@ _VOCABULARIES: dict[str, tuple[tuple[str, ...], int]] = {
 
 
 def english_sentences(split: str) -> Iterator[str]:
-    """Yields the sentences of an English text."""
+    """Yields the English sentences of a split."""
     for index in range(_NUM_ENGLISH[split]):
         yield draw_sentence(ENGLISH, split, index).text(ENGLISH)
 
 
 def vocabulary(name: str) -> bytes:
-    """Returns a vocabulary of training sentences, a token per character and digit."""
+    """Trains a vocabulary on sentences. It has all characters, and splits digits."""
     languages: tuple[str, ...] = ()
     texts = english_sentences("train")
     if name != shipped.ENGLISH_VOCABULARY:

@@ -1,8 +1,8 @@
 """A Bazel test that runs pytest."""
 
-# Environments in which TensorFlow rounds as on processors with fewer instruction sets:
-# they limit the kernels of oneDNN, which add up a product in orders of their own, and
-# of XLA. Without AVX-512 VNNI and AMX, TensorFlow leaves all but products to Eigen.
+# Environments in which TensorFlow rounds as on processors with fewer instruction sets.
+# They limit the kernels of XLA and of oneDNN, each of which adds up in its own order.
+# Without AVX-512 VNNI and AMX, TensorFlow leaves all but products to Eigen.
 _PROCESSORS = {
     name: {
         "ONEDNN_MAX_CPU_ISA": of_onednn,

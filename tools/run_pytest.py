@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-_MAX_TOGETHER = 70  # Tests of a file in one shard.
+_MAX_TOGETHER = 70  # Tests of one file that stay in one shard.
 
 
 def _options(environment: Mapping[str, str]) -> list[str]:
@@ -43,13 +43,13 @@ def _with_filter(arguments: list[str], requested: str | None) -> list[str]:
 
 
 class Shard:
-    """A pytest plugin that runs one of a number of shards, from 0, of the tests."""
+    """A pytest plugin that runs only one shard of the tests. Shards count from 0."""
 
     def __init__(self, index: int, number: int) -> None:
         self._index, self._number = index, number
         self.is_empty = False
 
-    @pytest.hookimpl(trylast=True)  # After -m and -k have deselected theirs.
+    @pytest.hookimpl(trylast=True)  # After -m and -k have deselected tests.
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Selects the shard's tests."""
         shards = shards_of([item.location[0] for item in items], self._number)
@@ -100,7 +100,7 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
 
 
 def _end(code: int) -> None:
-    """Ends the process as Python does, without the second to clear TensorFlow."""
+    """Ends the process as Python does, but without a second to clear TensorFlow."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

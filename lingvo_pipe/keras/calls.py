@@ -27,12 +27,12 @@ class GraphTensor:
 
     @property
     def has_rows(self) -> bool:
-        """True if the first dimension are the examples."""
+        """True if the first dimension is the examples."""
         return self.row_axis == 0
 
     @property
     def row_axis(self) -> int | None:
-        """The dimension that are the examples: the first one of unknown size."""
+        """The index of the examples' dimension: the first one of unknown size."""
         shape = list(self.spec.shape)
         return shape.index(None) if None in shape else None
 
@@ -53,7 +53,7 @@ class KerasCall:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """The variables of its layer, random seeds included."""
+        """The variables of its layer, with random seeds."""
         return list(getattr(self.operation, "variables", ()))
 
     @property
@@ -99,7 +99,7 @@ def _collect(
     numbers: Iterator[int],
     calls: list[KerasCall],
 ) -> list[GraphTensor]:
-    """Adds the calls of a model of these inputs, and returns its outputs."""
+    """Adds a model's calls for these inputs to `calls`, and returns its outputs."""
     graph = graph_of(model)
     tensors = dict(zip(map(id, graph.inputs), inputs, strict=True))
     for node in nodes_in_order(graph):

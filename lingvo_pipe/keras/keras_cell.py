@@ -1,4 +1,4 @@
-"""KerasCell: calls of a Keras model as a cell, of flat triples of b rows."""
+"""KerasCell: a cell that runs calls of a Keras model on flat `triples` of b rows."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _HINT = "Make them by self.add_weight, and make layers attributes of layers."
 
 
 class KerasCell(BaseLayer):
-    """Runs calls of Keras layers, on the model's variables or on its own."""
+    """A cell that runs calls of Keras layers on the model's variables or on its own."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -47,7 +47,7 @@ class KerasCell(BaseLayer):
         return p
 
     def __init__(self, params: InstantiableParams):
-        # The calls stand for the model, its arguments and the index.
+        # From here on, `calls` replaces the model, its arguments and the index.
         p = resolve_params(params, self._parent).Copy()
         calls = _calls_of(p)
         if not calls.shares_variables:
@@ -68,11 +68,11 @@ class KerasCell(BaseLayer):
                 self.RegisterAccumulator(f"keras_square{i}", shape, tf.float64)
 
     def CastTheta(self, values: NestedMap) -> NestedMap:
-        """Returns the values in their own dtypes: Keras casts by its own policies."""
+        """Returns the values as they are, because Keras casts by its own policies."""
         return NestedMap({k: tf.convert_to_tensor(values[k]) for k in self.vars})
 
     def FProp(self, theta: NestedMap, *given: Any) -> tuple[Any, ...]:
-        """Maps triples of the values that the cell is given to those it passes on."""
+        """Maps the triples that the cell is given to the triples that it passes on."""
         calls, context = self._calls, current_context()
         training = not context.do_eval
         values = dict(zip(calls.given, self._values(given, context), strict=True))
@@ -124,7 +124,7 @@ class KerasCell(BaseLayer):
         )
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
-        """Moves seeds on, and averages what the micro-batches have written."""
+        """Advances the seeds, and averages the state that micro-batches wrote."""
         for i, v in enumerate(self._calls.variables):
             variable = self.vars[v.name]
             with tf.device(variable.device):
@@ -137,7 +137,7 @@ class KerasCell(BaseLayer):
     def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
         """Returns the regularizers' losses.
 
-        If the cell shares the model's variables, the model adds them later.
+        If the cell shares the model's variables, the model adds the losses later.
         """
         return [
             v.variable.regularizer(values[id(v.variable)])
@@ -213,7 +213,7 @@ def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Ten
 
 
 def _masks(call: KerasCall, values: Mapping[GraphTensor, Any]) -> list[tf.Tensor]:
-    """Returns the argument `mask` of a call or, without it, its inputs' masks."""
+    """Returns a call's argument `mask` or, if there is none, its inputs' masks."""
     mask_argument = call.kwargs.get("mask")
     if isinstance(mask_argument, GraphTensor):
         return [values[mask_argument]]
@@ -228,7 +228,7 @@ def _calls_of(p: InstantiableParams) -> CellCalls:
 
 
 def _check_unset(p: InstantiableParams) -> None:
-    """Raises ValueError if params, or those they come from, ask for what Keras sets."""
+    """Raises ValueError if params, set here or inherited, ask for what Keras sets."""
     default = resolve_params(BaseLayer.Params().Set(name="default"), None)
     for name in ("dtype", "fprop_dtype", "params_init"):
         if p.Get(name) != default.Get(name):
@@ -247,7 +247,7 @@ def _made(
     args, kwargs = call.arguments(values.__getitem__)
     try:
         outputs = private_names.run_operation(call.operation, training, args, kwargs)
-    except ValueError as error:  # For an unknown number of examples it has run.
+    except ValueError as error:  # It has run for an unknown number of examples.
         raise UserValueError(
             f"{path}: {error}\n",
             path=path,
@@ -265,7 +265,7 @@ def _made(
 
 
 def _padded(parts: Sequence[Any], x: GraphTensor, context: ForwardContext) -> Any:
-    """Returns the parts of a triple with as many rows as the micro-batch."""
+    """Returns the parts of a triple, padded to the rows of the micro-batch."""
     if not (x.has_rows and context.may_have_padding_rows):
         return parts
     num_rows = context.num_rows or 0  # A pipeline's context knows it.

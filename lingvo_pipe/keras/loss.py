@@ -4,8 +4,8 @@
     micro m:    (sum of l / D_m, D_m)        of sample weights, by the loss's reduction
 
 The engine's weighted mean over micro-batches is then Keras's mean over the mini-batch.
-Several losses, each with its own D, need all D before the step: masks come from the
-inputs alone, so they can be known without running the model.
+Several losses have one D each, and all must be known before the step. For this, masks
+must follow from the inputs alone. Then D is computed without running the model.
 
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
@@ -26,7 +26,7 @@ _REDUCTIONS = (*_BY_ELEMENTS, "mean_with_sample_weight", "sum")
 
 
 def check_reductions(compiled: Any) -> None:
-    """Raises ValueError unless losses of micro-batches can be put together."""
+    """Raises ValueError unless losses of micro-batches can be combined."""
     unknown = set(map(_reduction, flat_losses(compiled))) - set(_REDUCTIONS)
     if unknown:
         raise UserValueError(
@@ -69,7 +69,7 @@ def mean_and_weight(
 
 
 def divisors_of(compiled: Any, *data: Any) -> list[tf.Tensor | None]:
-    """Returns D of each loss over a mini-batch, [], or None for its elements.
+    """Returns each loss's divisor over a mini-batch, [], as `_divisor` does.
 
     `data` are targets, outputs and sample weights, `[B, ...]` each.
     """
@@ -109,7 +109,10 @@ def _share_of(
 def _divisor(
     loss: Any, y_true: Any, y_pred: Any, sample_weight: Any
 ) -> tf.Tensor | None:
-    """Returns the divisor of a loss's sum, [] float32, or None for all elements."""
+    """Returns the number D by which a loss's sum is divided, [] float32.
+
+    Returns None if D is the number of all elements, or if the loss is a plain sum.
+    """
     masks = [get_mask(y_pred)]
     if getattr(loss, "ignore_class", None) is not None:
         values = loss.call(tf.cast(y_true, loss.dtype), tf.cast(y_pred, loss.dtype))
@@ -133,7 +136,7 @@ def _divisor(
 def regularization(
     variables: list[keras.Variable],
 ) -> list[tuple[keras.Variable, tf.Tensor, tf.Tensor]]:
-    """Returns (variable, penalty, gradient) by regularizers, on their devices."""
+    """Returns (variable, penalty, gradient) of each variable with a regularizer."""
     penalties = []
     for v in variables:
         if v.regularizer is not None:
@@ -145,6 +148,6 @@ def regularization(
 
 
 def total_loss(metrics: NestedMap) -> tf.Tensor:
-    """Returns the loss with what layers add to it."""
+    """Returns the loss plus the losses that layers add."""
     loss = metrics.loss[0]
     return loss + metrics.keras_losses[0] if "keras_losses" in metrics else loss

@@ -3,8 +3,8 @@
     last stage      outputs, targets -> loss, states of metrics of a micro-batch
     after the step  their totals     -> the metrics' variables
 
-Metrics whose state adds up over examples are computed in the last stage; if one does
-not add up, all are updated once, by the mini-batch's outputs.
+If the states of all metrics add up over examples, the last stage computes the metrics.
+Otherwise all metrics are updated once in a step, from the mini-batch's outputs.
 
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
@@ -38,7 +38,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.loss_function import Total
 
 _HINT = "Give PipelinedModel exact_losses=True or 'auto', which allow them."
-# States that are no sums although they are Keras's own.
+# Metrics of Keras whose states are not sums over examples.
 _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 
 
@@ -52,20 +52,21 @@ class LossAndMetrics:
         metrics: Any,
         exact_losses: bool | str,
     ):
-        """Takes what Keras has compiled, and whether losses must be exact."""
+        """Takes a model's graph, and the loss and metrics that Keras has compiled."""
         self._graph, self._loss, self._metrics = graph, loss, metrics
         self._exact_losses = exact_losses
-        # Whether losses are of the whole mini-batch.
+        # Whether losses are computed from the whole mini-batch's outputs.
         self.is_exact = exact_losses is True
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
     def loss_function(
         self, num_examples: int, num_micro_batches: int
     ) -> Callable[..., NestedMap]:
-        """Returns the loss function of a pipeline, the same for each batch size.
+        """Returns a pipeline's loss function, the same object for the same arguments.
 
-        It takes the outputs and (targets, sample weights, loss scale for each example,
-        `divisors`, `whole`), `[b, ...]` each; the last four may be None.
+        It takes the outputs' triples and a tuple: targets, sample weights, the loss
+        scale for each example, `divisors` and `whole`, `[b, ...]` each. All items of
+        the tuple but the targets may be None.
         """
         key = num_examples, num_micro_batches
         if key not in self._functions:
@@ -83,9 +84,10 @@ class LossAndMetrics:
         num_examples: int,
         num_micro_batches: int,
     ) -> list[tf.Tensor | None] | None:
-        """Returns the divisors that Keras applies to several losses, `[B]` each.
+        """Returns Keras's divisor of each of several losses, repeated as `[B]`.
 
-        An item is None if examples count alike, and the list if no loss needs it.
+        A divisor is None if all elements of its loss count the same. Returns None if no
+        loss needs a divisor, or if there is only one loss or micro-batch.
 
         Raises:
             ValueError: if masks depend on weights or on random numbers.
@@ -119,12 +121,12 @@ class LossAndMetrics:
     def choose_exactness(
         self, model: keras.Model, num_micro_batches: int, *specs: Any
     ) -> None:
-        """Decides how losses are computed: for micro-batches or the mini-batch.
+        """Decides whether losses are computed for micro-batches or for the mini-batch.
 
         `specs` are KerasTensors of targets, outputs and sample weights.
 
         Raises:
-            ValueError: if a loss has another reduction, or reads trained weights.
+            ValueError: if a loss has an unknown reduction, or reads trained weights.
         """
         check_reductions(self._loss)
         trackers = [v for m in self._loss.metrics for v in m.variables]
@@ -158,7 +160,7 @@ class LossAndMetrics:
     def whole(self, outputs: Sequence[Any], y: Any, sample_weight: Any) -> WholeLoss:
         """Returns the loss of a mini-batch from a pipeline's outputs, `[B, ...]` each.
 
-        Updates the metrics of the single losses.
+        Also updates the metrics that track each single loss.
         """
         return whole_loss(
             outputs,
@@ -166,9 +168,9 @@ class LossAndMetrics:
         )
 
     def update_metrics(self, found: NestedMap, y: Any, sample_weight: Any) -> None:
-        """Updates the metrics' variables by what a step of the pipeline returns."""
+        """Updates the metrics' variables with the results of a pipeline's step."""
         for i, m in enumerate(self._loss.metrics):
-            if f"loss{i}" in found:  # Else it was updated by the whole mini-batch.
+            if f"loss{i}" in found:  # Otherwise, `whole` has updated it.
                 _add(m.variables, tf.unstack(found[f"loss{i}"].value))
         if self._metrics is None:
             return
@@ -196,9 +198,9 @@ class LossAndMetrics:
         divisors: Any,
         whole: WholeLoss | None,
     ) -> NestedMap:
-        """Returns the loss, and what it and the outputs add to metrics."""
+        """Returns a micro-batch's loss, and what it adds to the states of metrics."""
         outputs, context = packed_outputs(self._graph, triples), current_context()
-        # Not counted in the outputs: the engine needs the loss's weight beforehand.
+        # Rows are not counted in the outputs: the engine needs the weight before them.
         rows = context.num_examples
         rows = triples[0].shape[0] if rows is None else rows
         divisors = divisors and map_present(lambda x: x[0], divisors)
@@ -217,7 +219,7 @@ class LossAndMetrics:
             with no_other_variables("the loss", _HINT):
                 variables = [v for m in self._loss.metrics for v in m.variables]
                 (mean, weight), sums = _written(variables, mean_and_weight_of)
-        # By its weight, the scale reaches layers' losses too; it cancels in the mean.
+        # Through the weight the scale reaches layers' losses, too. The mean cancels it.
         weight = weight if scale is None else weight * scale[0]
         metrics = NestedMap(loss=(mean, weight))
         for i, (total, count) in enumerate(zip(sums[::2], sums[1::2], strict=True)):
@@ -272,7 +274,7 @@ def _is_by_example(function: Callable, options: Mapping[str, Any]) -> bool:
         return False
     y_pred = keras.KerasTensor((None, 3))
     for y_true in (y_pred, keras.KerasTensor((None,), "int32")):
-        with contextlib.suppress(Exception):  # It takes other targets.
+        with contextlib.suppress(Exception):  # The function takes other targets.
             values = private_names.compute_output_spec(
                 function, y_true, y_pred, **options
             )

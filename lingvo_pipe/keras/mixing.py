@@ -1,7 +1,8 @@
-"""Layers and losses that treat one example by other examples.
+"""Layers and losses whose results for one example depend on other examples.
 
-A micro-batch shows them fewer examples, so their outputs depend on M. Each is tried out
-on a few random examples, at once and in two halves.
+They see fewer examples in a micro-batch, so their results depend on the number of
+micro-batches. Layers and Keras's own losses are run on a few random examples, at once
+and in two halves. A user's loss is run before and after one example is changed.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _N
 _Tolerance = tuple[float, float]  # Relative and absolute.
 _ROUNDED: _Tolerance = (0.02, 1e-3)
 _EXACT: _Tolerance = (1e-4, 1e-7)
-_FEW = 3  # Sizes of other dimensions that are None.
+_FEW = 3  # The size of other dimensions that are None.
 _MAX_NAMED = 3
 
 
@@ -35,7 +36,7 @@ def warn_of_mixing(model: keras.Model) -> None:
 
 
 def warn_of_normalization(model: keras.Model) -> None:
-    """Logs a line that names layers which normalize by moments of a micro-batch."""
+    """Logs a warning that names the layers that normalize by micro-batch moments."""
     if names := [x.name for x in private_names.flat_layers(model) if _normalizes(x)]:
         shown = first_names(list(map(repr, names)), _MAX_NAMED)
         text = "%s: %s normalize by the moments of each micro-batch, as GPipe does."
@@ -43,11 +44,12 @@ def warn_of_normalization(model: keras.Model) -> None:
 
 
 def mixing_layers(model: keras.Model) -> list[str]:
-    """Returns the names of layers that mix examples and run on random values.
+    """Returns the names of layers that mix examples.
 
-    Keras's own layers do not but over an axis of 0, and of KerasHub's one of each class
-    is tried. Batch normalization is left out. Draws mix if the examples are another
-    dimension of theirs than the first.
+    A layer mixes them if its outputs for random values show it, or if it draws random
+    numbers whose examples are not the first dimension. Keras's own layers are tried
+    only if they are a Lambda or use axis 0. Of each class of KerasHub, one layer is
+    tried. Layers with batch normalization, or that fail on random values, do not count.
     """
     of_hub: dict[type, bool] = {}
     names = []
@@ -86,12 +88,12 @@ def _may_mix(call: KerasCall) -> bool:
     except Exception:  # Whatever a user's layer raises on such values.
         return False
     number = len(call.made)
-    # The coefficient of a loss may be small, such as 0.001 of a balance.
+    # A loss may have a small coefficient, such as 0.001 for load balancing.
     is_rounded = getattr(layer, "compute_dtype", None) in ("float16", "bfloat16")
     tolerance = _ROUNDED if is_rounded else _EXACT
     return not (
         all(map(_is_same, call.made, *outputs))
-        # Of the state that it writes and of its losses, the pipeline takes the mean.
+        # The pipeline takes the means of losses and of the state that layers write.
         and all(
             _is_mean(*triple, tolerance=tolerance)
             for triple in zip(*(numbers[number:] for numbers in outputs), strict=True)
@@ -100,7 +102,7 @@ def _may_mix(call: KerasCall) -> bool:
 
 
 def mixing_losses(compiled: Any, *given: Any) -> list[str]:
-    """Returns names of losses that mix examples, tried on `given` KerasTensors."""
+    """Returns the names of losses that mix examples, for KerasTensors like `given`."""
     specs: list[list[keras.KerasTensor]] = []
 
     def note(*args: Any) -> tf.Tensor:
@@ -127,17 +129,18 @@ def warn_of(model: str, kind: str, name: str) -> None:
 
 
 def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
-    """Returns whether a loss may mix examples, tried on random values like `specs`.
+    """Returns whether a loss may mix examples, by its results for values like `specs`.
 
-    Keras's own are compared on all rows and on halves. Another one must return a value
-    for each example, which no other example changes.
+    The values are random. A loss of Keras mixes examples if its value is not the mean
+    of its values for two halves. Any other loss must return a value for each example,
+    and a change of one example must not change the values of others.
     """
     if type(loss).__call__ is not keras.Loss.__call__:
         return True
     function = getattr(loss, "fn", type(loss))
     is_of_keras = str(getattr(function, "__module__", "")).startswith("keras.")
     shapes = [x.shape[1:] for x in specs]
-    if is_of_keras:  # What it does with examples does not depend on their sizes.
+    if is_of_keras:  # Small examples suffice to see whether it mixes them.
         shapes = [[min(size or _FEW, _FEW) for size in shape] for shape in shapes]
     random = np.random.default_rng(0)
     rows = [
@@ -145,7 +148,7 @@ def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
         for shape, x in zip(shapes, specs, strict=True)
     ]
     examples = [_example(x, random) for x in rows]
-    # Outputs may be any numbers, or from 0 to 1.
+    # A loss may take any numbers, or only numbers from 0 to 1.
     squashed = [1 / (1 + np.exp(-x)) if x.dtype.kind == "f" else x for x in examples]
     mixes = _differs_on_halves if is_of_keras else _may_mix_rows
     return mixes(loss, examples) or mixes(loss, squashed)
@@ -156,7 +159,7 @@ def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool
         values = [
             np.asarray(loss(*(x[part] for x in examples)), "float64") for part in _PARTS
         ]
-    except Exception:  # Values that are none for this loss.
+    except Exception:  # The loss does not take such values.
         return False
     if loss.reduction == "sum":
         values[0] = values[0] / 2
@@ -164,7 +167,7 @@ def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool
 
 
 def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
-    """Returns False if each row of a loss surely depends on this row alone."""
+    """Returns False if each value of a loss surely depends on its own row alone."""
     y_true, y_pred = examples
     altered = y_true.copy(), y_pred.copy()
     for x in altered:
@@ -190,7 +193,7 @@ def _is_mean(
 
 
 def _example(x: GraphTensor, random: np.random.Generator) -> np.ndarray:
-    """Returns random numbers, or zeros and ones, of a value's shape and dtype."""
+    """Returns random floats, or zeros and ones, in a tensor's shape and dtype."""
     shape = [_FEW if size is None else size for size in x.spec.shape]
     if x.row_axis is not None:
         shape[x.row_axis] = _NUM_ROWS

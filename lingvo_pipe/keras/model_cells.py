@@ -36,9 +36,10 @@ class CellVariable(NamedTuple):
     name: str  # Its name in the cell.
     kind: VariableKind
     owned: bool  # True if no earlier cell has it.
-    # A seed's draws by earlier cells of the step, in training (True) or not.
+    # Numbers of draws from a seed in training (True) or not (False): by earlier cells
+    # of the step, and by the whole step, after which the owner advances the seed.
     earlier_draws: dict[bool, int]
-    draws: dict[bool, int]  # By how much its seed moves on after a step.
+    draws: dict[bool, int]  # 0 if the cell is not the owner.
 
 
 @dataclass(eq=False, repr=False)
@@ -51,11 +52,11 @@ class CellCalls:
     kept: Sequence[GraphTensor]  # The tensors that it passes on.
     outputs: Collection[GraphTensor]  # The outputs of the model.
     variables: list[CellVariable]  # The variables, each once.
-    # Whether the cell's variables are the Keras model's storage.
+    # Whether the cell uses the Keras model's own variables, or creates others.
     shares_variables: bool
 
     def __deepcopy__(self, memo: Any) -> "CellCalls":
-        """Returns itself: it stands for the user's layers, which are not copied."""
+        """Returns itself, because the user's layers must not be copied."""
         return self
 
     def __repr__(self) -> str:
@@ -64,7 +65,7 @@ class CellCalls:
 
 @dataclass(frozen=True)
 class ModelCells:
-    """A model as cells."""
+    """The cells of a model."""
 
     cells: dict[str, CellCalls]  # The cells by their names, in order.
     # Variables that several cells have, as PipeliningLayer's `tied`.
@@ -72,11 +73,11 @@ class ModelCells:
 
     @property
     def variables(self) -> list[CellVariable]:
-        """The variables of all cells, shared ones of each."""
+        """The variables of all cells. Each cell adds its own entry for a shared one."""
         return [v for cell in self.cells.values() for v in cell.variables]
 
     def move_seeds(self) -> None:
-        """Moves the seeds on by the draws of an evaluation."""
+        """Advances the seeds by the draws of an evaluation."""
         for v in self.variables:
             if v.draws[False]:
                 seed = v.variable.value
@@ -122,7 +123,7 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
 
 
 class CellRange(NamedTuple):
-    """Consecutive calls, as a range of indices, with what enters and leaves them."""
+    """A range of consecutive calls, with the tensors that enter and leave it."""
 
     start: int
     stop: int
@@ -131,7 +132,7 @@ class CellRange(NamedTuple):
 
 
 def cut(model: ModelCalls) -> list[CellRange]:
-    """Returns the cells of a model, which pass tensors on until their last use."""
+    """Returns the cells of a model. They pass on each tensor until its last use."""
     calls = model.calls
     starts = [i for i, call in enumerate(calls) if call.has_kernel or i == 0]
     # Cheap calls before the first kernel belong to its cell.
@@ -152,13 +153,13 @@ def cut(model: ModelCalls) -> list[CellRange]:
 
 
 def _sums(counts: Iterable[collections.Counter[int]]) -> list[collections.Counter[int]]:
-    """Returns the sums of the counts before each one, and of all."""
+    """Returns the sum of the counts before each item, and at the end the sum of all."""
     initial: collections.Counter[int] = collections.Counter()
     return list(itertools.accumulate(counts, operator.add, initial=initial))
 
 
 def cell_name(calls: Sequence[KerasCall], taken: Collection[str]) -> str:
-    """Returns a new name for a cell of these calls."""
+    """Returns a name for a cell of these calls that is not taken yet."""
     with_kernel = [call for call in calls if call.has_kernel]
     name = (with_kernel or calls)[0].operation.name
     name = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "cell"
@@ -195,6 +196,6 @@ def _new(name: str, taken: Collection[str], separator: str) -> str:
 
 
 def trainable_flags(model: keras.Model) -> list[bool]:
-    """Returns which layers are trainable, and which variables."""
-    # A batch norm may have no variable that is.
+    """Returns for each layer and for each variable of a model if it is trainable."""
+    # A trainable batch normalization may have no trainable variable.
     return [x.trainable for x in (*flat_layers(model), *model.variables)]

@@ -1,8 +1,8 @@
-"""Keras models that a function returns, as cells that params name.
+"""Cells of Keras models that functions return, for params that name the function.
 
     KerasCell.Params().Set(model=digits_cnn, arguments={"width": 16}, index=2)
 
-The function is run once; initial values are drawn when a cell creates its variables.
+The function is run once. Initial values are drawn when a cell creates its variables.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from lingvo_pipe.pipeline.stage_choice.traced_cells import outside_graphs
 
 
 class BuiltModel(NamedTuple):
-    """A Keras model without values, and its cells with variables of their own."""
+    """A Keras model with uninitialized variables, and cells that create their own."""
 
     model: keras.Model
     cells: ModelCells
@@ -35,16 +35,16 @@ _built: dict[tuple[Any, ...], BuiltModel] = {}
 def built_model(
     function: Callable[..., keras.Model], arguments: Mapping[str, Any], seed: int | None
 ) -> BuiltModel:
-    """Returns a function's model, the same one in each call.
+    """Returns a function's model, the same object for the same arguments.
 
     Raises:
-        ValueError: if the model cannot be cut.
+        ValueError: if the model cannot be cut into cells.
     """
     policy = keras.config.dtype_policy()
     key = function, repr(sorted(arguments.items())), seed or 0, policy.name
     if key not in _built:
         state = random.getstate()
-        random.seed(seed or 0)  # Keras draws seeds that are not given from it.
+        random.seed(seed or 0)  # From it Keras draws the seeds that are not given.
         try:
             _built[key] = outside_graphs(_build, function, arguments, policy)
         finally:
@@ -87,6 +87,6 @@ def _build(
         cells = model_cells(model, shares_variables=False)
     for v in model.variables:
         value = scope.get_current_value(v)
-        if value is not None:  # Set by the function, such as weights of a file.
+        if value is not None:  # Set by the function, such as weights from a file.
             place_variable(v, value)
     return BuiltModel(model, cells)

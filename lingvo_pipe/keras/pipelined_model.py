@@ -5,8 +5,8 @@
     pipelined.fit(dataset)          # callbacks, evaluate and predict as in Keras
     pipelined.save("model.keras")   # the plain Keras model
 
-The model's variables live on the devices of their stages from then on; they are the
-same variables for Keras, so its weights, checkpoints and callbacks see each step.
+From then on, the model's variables are on the devices of their stages. They remain the
+model's variables, so its weights, checkpoints and callbacks see each step.
 
 Shapes: B examples in the mini-batch.
 """
@@ -47,7 +47,7 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
 class PipelinedModel(keras.Model):
-    """Trains a Keras model, `model`, which shares its variables, by a pipeline."""
+    """A pipeline that trains a Keras model, `model`. Both share their variables."""
 
     train_function: Callable | None
     test_function: Callable | None
@@ -55,7 +55,7 @@ class PipelinedModel(keras.Model):
     _cells: ModelCells
     _compilation: LossAndMetrics
 
-    # These are the plain model's; get_layer looks layers up.
+    # These are the plain model's. Keras's get_layer searches `layers`.
     layers = property(attrgetter("model.layers"))
     inputs = property(attrgetter("model.inputs"))
     outputs = property(attrgetter("model.outputs"))
@@ -78,20 +78,22 @@ class PipelinedModel(keras.Model):
     ):
         """Moves the model's variables to the devices of their stages.
 
-        A compiled model is compiled in the same way, with its optimizer's state, but
-        without options of how steps are run. Raises ValueError if the model cannot be
-        cut or a param is not valid, TypeError for one that is none.
+        If the model is compiled, the pipelined model is compiled with the same
+        arguments and optimizer state, except for options about how steps are run.
 
         Args:
             model: the model; it is shared, not copied.
             devices: number or names of all devices, one for each stage of each replica
-                unless `params` say otherwise; by default 1, or as many as splits need.
-            num_micro_batches: M, micro-batches of a mini-batch.
-            batch_size: B, by which stages are chosen if by measured times or memory.
+                unless `params` say otherwise. If None, 1, or as many as splits need.
+            num_micro_batches: M, the number of micro-batches in a mini-batch.
+            batch_size: B. Required if stages are chosen by measured times or memory.
             exact_losses: whether to compute losses from the outputs of the whole
-                mini-batch, by one more forward pass; "auto": if they need it.
-            **params: other params of a `PipeliningLayer`, such as schedule, splits,
-                recompute or num_replicas.
+                mini-batch, by one more forward pass. "auto" does so if a loss needs it.
+            **params: other params of a `PipeliningLayer`, such as schedule or splits.
+
+        Raises:
+            ValueError: if the model cannot be cut into cells, or a param is invalid.
+            TypeError: if a param does not exist.
         """
         check_params(params, exact_losses)
         check_model(model)
@@ -121,7 +123,8 @@ class PipelinedModel(keras.Model):
     ) -> None:
         """Prints the cells' stages, devices, layers and parameters by `print_fn`.
 
-        Raises TypeError if other options of Keras's summary are given.
+        Raises:
+            TypeError: if other options of Keras's summary are given.
         """
         if passed := [*args, *options]:
             raise UserTypeError(
@@ -139,7 +142,7 @@ class PipelinedModel(keras.Model):
         return self.model(inputs, training=training)
 
     def get_config(self) -> dict[str, Any]:
-        """Raises TypeError: what is saved and cloned is the plain model."""
+        """Raises TypeError, because only the plain model can be saved and cloned."""
         raise UserTypeError(
             "A PipelinedModel cannot be cloned or made part of another model.",
             hint="Use its attribute `model`; `save` writes that, too.",
@@ -152,10 +155,10 @@ class PipelinedModel(keras.Model):
         jit_compile: Any = False,
         **kwargs: Any,
     ) -> None:
-        """Sets optimizer, loss and metrics, as keras.Model.compile does.
+        """Compiles as keras.Model does. A built optimizer's state moves to the devices.
 
-        A built optimizer's state moves to the devices of the variables. Raises
-        ValueError if an option is not supported.
+        Raises:
+            ValueError: if an option is not supported.
         """
         bound = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
         check_compilation({"jit_compile": jit_compile, **bound.arguments})
@@ -166,7 +169,7 @@ class PipelinedModel(keras.Model):
         super().compile(optimizer, *args, jit_compile=False, **kwargs)
         if self.optimizer.built:
             place_slots(self.optimizer, self.model.variables)
-        # So that it is saved with the model.
+        # The plain model is compiled too, so that its file contains the compilation.
         self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
         self.__dict__["_compilation"] = LossAndMetrics(
             private_names.graph_of(self.model),
@@ -209,23 +212,20 @@ class PipelinedModel(keras.Model):
         return packed_outputs(private_names.graph_of(self.model), outputs)
 
     def make_train_function(self, force: bool = False) -> None:
-        """Sets `train_function`, which takes an iterator. `fit` calls this.
-
-        As in Keras, what is trainable now is trained until the next `compile`.
-        """
+        """Sets `train_function`. It trains what is trainable now. `fit` calls this."""
         if self.train_function is None or force:
             if trainable_flags(self.model) != self._trained:
                 self._cut(model_cells(self.model))
             self.train_function = self._function(self.train_step)
 
     def make_test_function(self, force: bool = False) -> None:
-        """Sets `test_function`. Called by `evaluate`."""
+        """Sets `test_function`. `evaluate` calls this."""
         self._cut_if_new()
         if self.test_function is None or force:
             self.test_function = self._function(self.test_step)
 
     def make_predict_function(self, force: bool = False) -> None:
-        """Sets `predict_function`. Called by `predict`."""
+        """Sets `predict_function`. `predict` calls this."""
         self._cut_if_new()
         if self.predict_function is None or force:
             self.predict_function = self._function(self.predict_step)
@@ -237,13 +237,13 @@ class PipelinedModel(keras.Model):
         self._place()
 
     def _cut_if_new(self) -> None:
-        """Makes new cells if layers have other variables, such as LoRA's."""
+        """Makes new cells if the variables of layers have changed, as by LoRA."""
         in_cells = {id(v.variable) for v in self._cells.variables}
         if in_cells != set(map(id, self.model.variables)):
             self._cut(model_cells(self.model))
 
     def _place(self) -> None:
-        """Makes pipelines of the cells, which moves variables to their devices."""
+        """Makes pipelines of the cells, and so moves variables to their devices."""
         variables = [v.variable for v in self._cells.variables]
         before = Storage(variables)
         self._pipes.make(self._cells)
@@ -252,7 +252,7 @@ class PipelinedModel(keras.Model):
             forget_functions(self.model)
 
     def _place_again(self) -> None:
-        """Moves variables back that another PipelinedModel has moved."""
+        """Moves back the variables that another PipelinedModel has moved."""
         if self._storage.has_moved:
             warn_of_turns(self.name)
             self._place()
@@ -260,7 +260,7 @@ class PipelinedModel(keras.Model):
                 place_slots(self.optimizer, self.model.variables)
 
     def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
-        """Returns a function of an iterator that takes a step on its next element."""
+        """Returns a function that takes a step on the next element of an iterator."""
 
         def run(iterator: Iterator[Any]) -> Any:
             data = tree.map_structure(
@@ -342,7 +342,7 @@ class PipelinedModel(keras.Model):
             loss += penalty
             gradients[v.value.ref()] += gradient
         pairs = [(gradients[v.value.ref()], v) for v in self._weights]
-        if scale is not None:  # The engine has divided by it, with the loss's weight.
+        if scale is not None:  # The engine has divided by it, as a part of the weight.
             pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
         if pairs:
             in_place(self.optimizer).apply_gradients(pairs)

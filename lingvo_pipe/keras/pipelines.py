@@ -1,4 +1,7 @@
-"""A Keras model's pipelines by number of micro-batches, all with the same stages."""
+"""Pipelines of a Keras model, one for each number of micro-batches.
+
+All have the same stages.
+"""
 
 import math
 import textwrap
@@ -28,7 +31,7 @@ from lingvo_pipe.pipeline.stage_choice.stage_boundaries import needs_inputs
 
 _NAMES_WIDTH = 60
 
-# Only the first pipeline's stages are chosen by these.
+# Params for the choice of stages. Only the first pipeline chooses them.
 _CHOOSING = ("cell_costs", "memory_limit", "input_shapes", "input_dtypes")
 
 
@@ -49,18 +52,18 @@ class Pipelines:
         self._had_enough = False
 
     def make(self, cells: ModelCells) -> None:
-        """Makes new pipelines of a model's cells, with the same stages."""
+        """Replaces the pipelines by new ones of these cells, with the same stages."""
         self._cells = cells
         self._made.clear()
         self._make(self._num_micro_batches)
 
     @property
     def of_full_size(self) -> PipeliningLayer:
-        """The pipeline of M micro-batches."""
+        """The pipeline with `num_micro_batches` micro-batches."""
         return self._made[self._num_micro_batches]
 
     def for_examples(self, num_examples: int) -> PipeliningLayer:
-        """Returns the pipeline for B examples.
+        """Returns the pipeline for a mini-batch of this many examples.
 
         Raises:
             ValueError: if there are fewer examples than batch shards.
@@ -77,7 +80,7 @@ class Pipelines:
         return self._made.get(number) or self._make(number)
 
     def warn_of_few(self, num_examples: int) -> None:
-        """Logs a warning if the first mini-batches have fewer examples than M."""
+        """Logs a warning if the first mini-batch is smaller than num_micro_batches."""
         number = self._num_micro_batches
         if num_examples < number and not self._had_enough:
             text = "num_micro_batches=%d for %d examples: give fit a larger batch_size."
@@ -85,7 +88,7 @@ class Pipelines:
         self._had_enough = True
 
     def warn_of_waiting(self, name: str) -> None:
-        """Logs a warning if stages wait for one another all the time."""
+        """Logs a warning if several stages have only one micro-batch to work on."""
         if self._num_micro_batches == 1 < self.of_full_size.num_stages:
             logging.warning(
                 "%s: with num_micro_batches=1 stages wait for one another, and several "
@@ -116,10 +119,10 @@ class Pipelines:
 def with_stages(
     params: Mapping[str, Any], devices: int | Sequence[str] | None, num_cells: int
 ) -> dict[str, Any]:
-    """Returns params with `devices` and `splits`.
+    """Returns a pipeline's params, with `devices` and `splits` set for these devices.
 
     Raises:
-        ValueError: if these do not fit.
+        ValueError: if devices, `splits`, replicas and cells do not fit together.
     """
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):
@@ -184,7 +187,7 @@ def _set_inputs(
 def summary_lines(
     name: str, pipe: PipeliningLayer, cells: Sequence[CellCalls]
 ) -> list[str]:
-    """Returns a table with a row per cell, and sums.
+    """Returns the lines of a table with a row for each cell, and a line of totals.
 
     Shared variables count once.
     """
@@ -209,7 +212,11 @@ def summary_lines(
 
 
 def num_examples_of(inputs: Sequence[Any]) -> int:
-    """Returns B."""
+    """Returns the number of examples in flat inputs, `[B, ...]` each or None.
+
+    Raises:
+        ValueError: if the inputs differ in it, or it is unknown.
+    """
     sizes = {x.shape[0] for x in inputs if x is not None}
     if len(sizes) != 1 or None in sizes:
         expected = "one number of examples, known before the step"
@@ -218,6 +225,6 @@ def num_examples_of(inputs: Sequence[Any]) -> int:
 
 
 def num_rows_of(data: Any) -> int:
-    """Returns B of what a data set yields: inputs alone, or a tuple."""
+    """Returns the number of examples in an element of a dataset for `fit`."""
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
     return tree.flatten(x)[0].shape[0]

@@ -1,8 +1,8 @@
 """Storage of Keras variables on the devices of their stages.
 
-deferred  a Keras model's variables have no values yet
-placed    they move to the devices of a pipeline's stages
-created   a task's own variables begin as a Keras model's would
+deferred  A Keras model's variables have no values yet.
+placed    A Keras model's variables move to the devices of a pipeline's stages.
+created   A task makes its own variables, with the values of a Keras model's.
 """
 
 import collections
@@ -18,12 +18,12 @@ from absl import logging
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.keras import private_names
 
-# Of storage that is no more in use: no size fits it.
+# The shape of storage that is no longer used. It fits no variable.
 _MOVED = [0, 7919]
 
 
 class _DeferredScope(keras.StatelessScope):
-    """Keeps what is assigned to variables, for them to begin with."""
+    """A scope that keeps assigned values as the initial values of variables."""
 
     def __init__(self) -> None:
         super().__init__(initialize_variables=False)
@@ -32,7 +32,7 @@ class _DeferredScope(keras.StatelessScope):
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Notes that a value is assigned to a variable."""
         variable, value = update
-        # A tensor that is made of a NumPy array holds the array as well.
+        # A tensor that is made from a NumPy array keeps the array in memory as well.
         value = tf.identity(value)
         super().add_update((variable, value))
         self.assigned[id(variable)] = variable, value
@@ -47,9 +47,9 @@ def deferred_variables() -> Iterator[None]:
             model.load_weights("model.weights.h5")
         pipelined = lp.keras.PipelinedModel(model, devices=8)
 
-    PipelinedModel computes the initial values, the same as Keras's, on the devices of
-    their stages. Values that are loaded or set wait in the host's memory and move there
-    one by one. Until then the model cannot be run.
+    PipelinedModel computes the initial values on the devices of the variables' stages.
+    They are the same as Keras's. Values that are loaded or set wait in the host's
+    memory, and then move to these devices one by one. Before, the model cannot be run.
     """
     uninitialized = private_names.uninitialized_variables()
     before = len(uninitialized)
@@ -75,20 +75,20 @@ def deferred_variables() -> Iterator[None]:
 def placed(variable: keras.Variable, unused_path: str = "") -> tf.Variable:
     """Returns the tf.Variable that stores a Keras variable on the current device.
 
-    It is the present one if that is there; else a new one, which Keras reads and writes
-    from now on. The old one takes the shape `_MOVED`, so that functions that were
-    traced with it fail. A deferred variable's has its initial value.
+    If the variable is stored on another device, it moves: Keras reads and writes the
+    new tf.Variable from now on. The old one takes the shape `_MOVED`, so that functions
+    that were traced with it fail. A deferred variable is initialized here.
     """
     stored = private_names.stored_variable(variable)
     if _is_scratch_graph():
         return _variable(variable, lambda: _zeros(variable), variable.name, stored)
     if stored is None:
-        # As Keras does it at once, for optimizers that go by TensorFlow's names.
+        # The scope that Keras uses, for optimizers that go by TensorFlow's names.
         with tf.name_scope(f"{variable.path.rpartition('/')[0]}/"):
             private_names.initialize_variable(variable)
         return private_names.stored_variable(variable)
     with tf.init_scope():
-        device = tf.zeros([]).device  # A new variable's.
+        device = tf.zeros([]).device  # Where a new variable would be.
         if stored.device == device:
             return stored
         replacement = _variable(variable, stored, stored.name.partition(":")[0], stored)
@@ -108,7 +108,7 @@ def place_slots(
         owners[f"{v.path.replace('/', '_')}_"].append(v)
     alike: collections.Counter[str] = collections.Counter()
     for slot in optimizer.variables:
-        # Keras names a slot by its variable's path, which others may have as well.
+        # A slot's name is its variable's path. Other variables may have the same path.
         names = [x for x in owners if slot.name.startswith(x)]
         if names:
             same = owners[max(names, key=len)]
@@ -119,7 +119,7 @@ def place_slots(
 
 
 class Storage:
-    """The storage of variables at a time, to notice that they have moved since."""
+    """A record of where variables are stored, to notice later that they have moved."""
 
     def __init__(self, variables: Sequence[keras.Variable]):
         self._stored = [(v, private_names.stored_variable(v)) for v in variables]
@@ -132,7 +132,7 @@ class Storage:
 
 @functools.cache
 def warn_of_turns(name: str) -> None:
-    """Logs, once for each model, that another one has moved its weights."""
+    """Logs once for each model that another PipelinedModel has moved its weights."""
     logging.warning(
         "%s: a PipelinedModel that shares layers has moved their weights. They move "
         "back now, and again whenever the models take turns. Give both the same "
@@ -142,10 +142,10 @@ def warn_of_turns(name: str) -> None:
 
 
 def forget_functions(model: keras.Model) -> None:
-    """Makes a model and those in it trace anew what they have traced with old storage.
+    """Makes a model and the models in it forget functions traced with old storage.
 
-    What is trainable may have changed since a model's training was traced, so that one
-    fails until it is compiled.
+    Evaluation and prediction are traced again. Training raises an error until the model
+    is compiled again, since other variables may be trainable now.
     """
     for x in private_names.flat_layers(model):
         if isinstance(x, keras.Model):
@@ -164,7 +164,7 @@ def _refuse_to_train(name: str, unused_iterator: Any) -> None:
 
 
 def created(variable: keras.Variable, path: str) -> tf.Variable:
-    """Returns a new tf.Variable that begins as a Keras variable, drawn on the host."""
+    """Returns a new tf.Variable with a Keras variable's value, computed on the host."""
 
     def initial() -> tf.Tensor:
         if _is_scratch_graph():  # It is never run, and constants cannot enter it.
@@ -193,5 +193,5 @@ def _zeros(variable: keras.Variable) -> tf.Tensor:
 
 
 def _is_scratch_graph() -> bool:
-    """Returns True in a graph that is only traced, whose variables take no memory."""
+    """Returns True in a graph that is never run. Its variables take no memory."""
     return not tf.executing_eagerly() and not tf.inside_function()

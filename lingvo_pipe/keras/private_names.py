@@ -1,4 +1,4 @@
-"""The private names of Keras that this package uses, each shown to work by a test."""
+"""The private names of Keras that this package uses. A test covers each of them."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -15,26 +15,26 @@ from keras.src.random import seed_generator
 get_mask = backend.get_keras_mask
 set_mask = backend.set_keras_mask
 compute_output_spec = backend.compute_output_spec
-output_structure = attrgetter("_outputs_struct")  # Of a model's outputs.
+output_structure = attrgetter("_outputs_struct")  # How a model's outputs are nested.
 flat_layers = methodcaller("_flatten_layers")  # A layer and all layers below it.
-forget_losses = methodcaller("_clear_losses")  # That a call of a layer has added.
+forget_losses = methodcaller("_clear_losses")  # Losses that its calls added.
 stored_variable = attrgetter("_value")  # A variable's tf.Variable, or None.
-initialize_variable = methodcaller("_deferred_initialize")  # Here, if it has none.
+initialize_variable = methodcaller("_deferred_initialize")  # On the current device.
 compiled_metrics = attrgetter("metrics")
 
 
 def metric_function(metric: keras.Metric) -> tuple[Callable | None, dict[str, Any]]:
-    """Returns the function of which a metric is the mean, or None, and its options."""
+    """Returns the function that a metric averages, or None, and its options."""
     return getattr(metric, "_fn", None), getattr(metric, "_fn_kwargs", {})
 
 
 def get_logits(x: Any) -> Any:
-    """Returns the logits that Keras's softmax or sigmoid has made a tensor of."""
+    """Returns the logits whose softmax or sigmoid a tensor is, or None."""
     return getattr(x, "_keras_logits", None)
 
 
 def set_logits(x: Any, logits: Any) -> None:
-    """Makes Keras's crossentropies use these logits of a tensor."""
+    """Makes Keras's crossentropies use these logits in place of a tensor's values."""
     x._keras_logits = logits
 
 
@@ -42,7 +42,7 @@ _GRAPH_CALLS = (Functional.call, keras.Sequential.call, keras.Model.call)
 
 
 def is_graph(operation: Any) -> bool:
-    """Returns True if a model is run node by node, as the graph of its layers says."""
+    """Returns True if a call of a model only runs the graph of its layers."""
     return (
         isinstance(operation, (Functional, keras.Sequential))
         and type(operation).call in _GRAPH_CALLS
@@ -61,7 +61,7 @@ def nodes_in_order(graph: Functional) -> Iterator[Any]:
 
 
 def standardized_inputs(graph: Functional, inputs: Any) -> list[Any]:
-    """Returns a model's inputs flat, in its order, dtypes and ranks."""
+    """Returns inputs flat, in the order, dtypes and ranks that the model expects."""
     return graph._standardize_inputs(inputs)
 
 
@@ -80,19 +80,22 @@ def global_seed() -> keras.Variable:
 
 
 def place_variable(variable: keras.Variable, value: Any) -> None:
-    """Makes a tf.Variable the storage of a Keras variable, as optimizers know it."""
+    """Makes a tf.Variable the storage of a Keras variable.
+
+    It gets the id of the old storage, by which optimizers know the variable.
+    """
     if variable._value is not None:
         value._unique_id = variable._value._unique_id
     variable._value = value
 
 
 def set_initial_value(variable: keras.Variable, value: tf.Tensor) -> None:
-    """Makes an uninitialized variable begin with a value."""
+    """Sets the initial value of an uninitialized variable."""
     variable._initializer = lambda shape, dtype: value
 
 
 def uninitialized_variables() -> list[keras.Variable]:
-    """Returns Keras's own list of variables that it makes after a StatelessScope."""
+    """Returns Keras's list of variables to initialize when a StatelessScope ends."""
     name = "uninitialized_variables"
     return global_state.get_global_attribute(name, [], set_to_default=True)
 
@@ -112,9 +115,9 @@ def with_losses(compiled: Any, losses: Sequence[Callable]) -> Any:
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
-    """Returns a model's `compile` arguments except those about speed.
+    """Returns a model's `compile` arguments, except options about how steps are run.
 
-    Keras refuses lambdas among them.
+    Unlike `compile_from_config`, this allows lambdas.
     """
     arguments = dict(model._compile_config.config, optimizer=model.optimizer)
     for name in ("steps_per_execution", "jit_compile", "run_eagerly"):

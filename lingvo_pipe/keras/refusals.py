@@ -1,4 +1,4 @@
-"""Checks of Keras models and compilations that a pipeline cannot run."""
+"""Checks that reject Keras models and options that a pipeline cannot run."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,9 +11,9 @@ from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.keras.private_names import flat_layers, graph_of, is_graph
 
-# Layers that a pipeline cannot run, and what it can.
+# Layers that a pipeline cannot run, and what it expects instead.
 _REFUSED_LAYERS = {
-    # What they make of an example depends on others of the mini-batch.
+    # Their outputs for an example depend on other examples of the mini-batch.
     **dict.fromkeys(
         ("MixUp", "CutMix", "MelSpectrogram"), "layers that treat examples one by one"
     ),
@@ -25,20 +25,20 @@ _REFUSED_LAYERS = {
         "layers without lookup tables",
     ),
 }
-# Methods that save what compile was given, and one that nothing calls.
+# Methods that save the arguments of compile, and `loss`, which nothing calls.
 _HARMLESS = {"get_compile_config", "compile_from_config", "loss"}
 # Methods that KerasHub's tasks extend by preprocessing.
 _WRAPPERS = (
     *("compile", "evaluate", "fit", "predict"),
     *("predict_on_batch", "test_on_batch", "train_on_batch"),
 )
-# Params of a PipeliningLayer that the model does not settle.
+# Params of a PipeliningLayer that users set.
 _PARAMS = (
     *("cell_costs", "jit_compile", "memory_limit", "num_batch_shards", "num_replicas"),
     *("recompute", "schedule", "splits", "stages_per_device", "state_dtype"),
 )
 _ARGUMENTS = ("devices", "num_micro_batches", "batch_size", "exact_losses")
-# Options of compile: allowed values, these in words, and what else to do.
+# Options of compile: allowed values, the same in words, and what to do instead.
 _COMPILE_OPTIONS: dict[str, tuple[tuple[Any, ...], str, str]] = {
     "jit_compile": (
         (False, "auto", None),
@@ -152,7 +152,7 @@ def _training_methods(model: keras.Model) -> list[str]:
 
 
 def check_for_learner(model: keras.Model) -> None:
-    """Raises ValueError for what Keras's optimizers do and the trainer's do not."""
+    """Raises ValueError if a model needs what only Keras's optimizers do."""
     for v in model.trainable_variables:
         if v.constraint is not None:
             raise UserValueError(
@@ -172,7 +172,12 @@ def check_for_learner(model: keras.Model) -> None:
 
 
 def check_params(names: Iterable[str], exact_losses: Any) -> None:
-    """Raises TypeError for names of no params, ValueError for a wrong exact_losses."""
+    """Checks the names of params, and the value of `exact_losses`.
+
+    Raises:
+        TypeError: if there is no param of that name.
+        ValueError: if `exact_losses` is invalid.
+    """
     allowed = (*_ARGUMENTS, *_PARAMS)
     for name in names:
         if name not in _PARAMS:
@@ -184,7 +189,7 @@ def check_params(names: Iterable[str], exact_losses: Any) -> None:
 
 
 def check_devices(devices: Any, num_cells: int | None = None) -> None:
-    """Raises ValueError unless these are devices, for at most as many as cells."""
+    """Raises ValueError unless these are devices, at most one for each cell."""
     number = len(devices) if isinstance(devices, (list, tuple)) else devices
     if not is_count(number):
         raise UserValueError(
@@ -212,7 +217,7 @@ def check_compilation(options: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def no_other_variables(path: str, hint: str) -> Iterator[None]:
-    """Raises ValueError if what is traced uses variables that it is not given."""
+    """Raises ValueError if code that is traced within reads variables from outside."""
     captures = getattr(tf.compat.v1.get_default_graph(), "captures", ())
     before = len(captures)
     yield

@@ -3,14 +3,13 @@
     seed s, mini-batch of 8      r0 r1 r2 r3 r4 r5 r6 r7       plain Keras
     micro-batch of rows 4, 5                 r4 r5             here, by the same seed
 
-Within a cell a SeedGenerator's state is a `SeedState`; what Keras draws from it is a
-`RowSeed`, for which TensorFlow's dispatch calls the functions below. They start the
-counter of the Philox generator at the first row, so the numbers equal plain Keras's.
+Within a cell a SeedGenerator's state is a `SeedState`. The seeds that Keras takes from
+it are `RowSeed`s, for which TensorFlow's dispatch calls the functions below. They start
+the counter of the Philox generator at the first row, so the numbers equal Keras's.
 
-A draw belongs to the rows if its first dimension are the examples, so that its size
-depends on their number. A layer's draws are noted for two numbers of examples, in the
-order in which it makes them, and then known. Any other operation that is given a
-`RowSeed` is refused by TensorFlow.
+A draw belongs to the rows if its first dimension is the examples, so that its size
+depends on their number. To find out, a layer is traced for two numbers of examples, and
+its draws are noted in order. Any other operation on a `RowSeed` raises an error.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ _belongs = contextvars.ContextVar("belongs")
 
 @contextlib.contextmanager
 def noted_draws() -> Iterator[list[tf.TensorShape]]:
-    """Yields a list that each draw of one dimension or more adds its shape to."""
+    """Yields a list to which each draw that is no scalar adds its shape."""
     notes: list[tf.TensorShape] = []
 
     def note(shape: tf.TensorShape) -> bool:
@@ -49,10 +48,10 @@ def noted_draws() -> Iterator[list[tf.TensorShape]]:
 
 @contextlib.contextmanager
 def known_draws(belong: Sequence[bool]) -> Iterator[None]:
-    """Lets the next draws belong to the rows or not, as noted.
+    """Determines for each of the next draws, in order, if it belongs to the rows.
 
     Raises:
-        TypeError: if there is another number of draws.
+        TypeError: if there are not as many draws as items of `belong`.
     """
     number = 0
 
@@ -80,7 +79,7 @@ class RowSeed(tf.experimental.ExtensionType):
 
     pair: tf.Tensor  # `[2]` int32, the seed of the mini-batch's draw.
     first_row: tf.Tensor  # [] int64, the micro-batch's first row in the mini-batch.
-    num_rows: int  # Rows of the micro-batch; UNKNOWN if only a run decides.
+    num_rows: int  # Rows of the micro-batch; UNKNOWN if not known before the run.
 
     @property
     def dtype(self) -> tf.DType:
@@ -108,7 +107,7 @@ class SeedState(tf.experimental.ExtensionType):
     def __mul__(self, one: Any) -> RowSeed:
         """Returns the seed of one draw.
 
-        SeedGenerator.next multiplies by 1 to copy.
+        SeedGenerator.next multiplies its state by 1 to copy it.
         """
         pair = tf.cast(tf.math.floormod(self.state, tf.int32.max - 1), tf.int32)
         return RowSeed(pair, self.first_row, self.num_rows)
@@ -179,9 +178,9 @@ def _rows_of(
     made: tf.DType,
     **options: Any,
 ) -> tf.Tensor:
-    """Draws the rows of a larger array, or the array itself if it has no rows."""
+    """Draws the micro-batch's rows of an array, or a whole array that has no rows."""
     shape = tf.convert_to_tensor(shape, tf.int32)
-    static = tf.fill(shape, 0).shape  # What TensorFlow infers of the sizes.
+    static = tf.fill(shape, 0).shape  # The sizes that TensorFlow can infer.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed.pair)
     options.update(key=key, alg=_PHILOX)
     if not static.rank or not _belongs.get()(static):

@@ -1,13 +1,14 @@
-"""The state of Keras layers besides weights, each kind by its own rule.
+"""The variables of Keras layers. Each kind of variable follows its own rule.
 
 kind         while a micro-batch runs              after the step
-weight       given, must not be written            by the optimizer
-frozen       given, must not be written            stays
-seed         draws are its rows of the mini-batch  as many draws on as one call makes
-moments      0, so that what is written are the    moving averages of the whole
-             micro-batch's moments                 mini-batch's moments, by rows or,
-                                                   if there is one, by the mask
-state        given                                 mean of what was written, by rows
+weight       is read, must not be written          is updated by the optimizer
+frozen       is read, must not be written          stays
+seed         gives the micro-batch's rows of the   advances by the draws of one pass
+             mini-batch's random numbers           through the model
+moments      read as 0, so that (1 - momentum)     are moving averages of moments of the
+             times the micro-batch's moments       mini-batch; micro-batches count by
+             are written                           rows, or by the mask if there is one
+state        is read and written                   is the written values' mean, by rows
 """
 
 import collections
@@ -29,8 +30,8 @@ from lingvo_pipe.keras.private_names import (
 from lingvo_pipe.keras.row_seed import UNKNOWN, SeedState, noted_draws
 
 _SEED_NAME = "seed_generator_state"
-# Where draws are noted: two numbers of examples, and the size of other unknown
-# dimensions. A layer that takes no such sizes is traced as Keras has built it.
+# Sizes for which draws are noted: two numbers of examples, and the size of all other
+# unknown dimensions. If a layer does not take sizes, they stay unknown (None).
 _TRIALS = (((120, 240), 16), ((120, 240), None), ((None, None), None))
 
 
@@ -45,7 +46,7 @@ class VariableKind:
 
     @property
     def is_summed(self) -> bool:
-        """True if micro-batches add up to its next value."""
+        """True if its next value is computed from a sum over micro-batches."""
         return self.name in ("mean", "variance", "state")
 
 
@@ -62,7 +63,7 @@ class CellScope(keras.StatelessScope):
         first_row: Any = None,
         num_rows: int = UNKNOWN,
     ):
-        """Takes values by the variables' ids, and the rows of `RowSeed`, if any."""
+        """Takes values by the variables' ids, and the seeds' rows as in `RowSeed`."""
         super().__init__(collect_losses=True)
         self.writes: collections.Counter[int] = collections.Counter()
         self._rows = first_row, num_rows
@@ -73,7 +74,7 @@ class CellScope(keras.StatelessScope):
             self.set_value(variable, values[id(variable)])
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Notes that a layer writes a variable."""
+        """Sets a variable's value, and counts the write."""
         variable, value = update
         self.writes[id(variable)] += 1
         if tf.is_tensor(value):  # As in Keras, a variable has no gradient to its value.
@@ -90,7 +91,7 @@ class CellScope(keras.StatelessScope):
 def kinds_of(
     variables: Sequence[keras.Variable], layers: Sequence[Any]
 ) -> list[VariableKind]:
-    """Returns the kind of each variable of the layers among a cell's operations."""
+    """Returns the kind of each variable of a cell. `layers` are its operations."""
     layers_by_id = {id(x): x for x in layers if isinstance(x, keras.Layer)}
     below = [x for layer in layers_by_id.values() for x in flat_layers(layer)]
     place = {id(v): i for i, v in enumerate(variables)}
@@ -115,7 +116,10 @@ def kinds_of(
 
 
 def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
-    """Returns moments' weights under masks, [] float64 by a moving mean's id."""
+    """Returns the weight of a batch normalization's moments by its moving mean's id.
+
+    The weight, [] float64, is the sum of the first mask. Without masks there is none.
+    """
     inner = flat_layers(layer) if masks and isinstance(layer, keras.Layer) else []
     norms = [x for x in inner if isinstance(x, keras.layers.BatchNormalization)]
     if norms and norms != [layer]:
@@ -135,15 +139,15 @@ class RandomDraws:
 
     counts: collections.Counter[int]  # How often it draws, by the seeds' ids.
     belong: tuple[bool, ...]  # Whether each draw belongs to the rows, in order.
-    # Whether another dimension than a draw's first one depends on the examples.
+    # Whether the number of examples changes a dimension other than a draw's first.
     are_elsewhere: bool
 
 
 def draws_of(call: KerasCall, training: bool) -> RandomDraws:
-    """Returns a call's draws.
+    """Returns a call's random draws.
 
     Raises:
-        ValueError: if their number depends on the number of examples.
+        ValueError: if the number of draws depends on the number of examples.
     """
     seeds = [v for v in call.variables if v.name == _SEED_NAME]
     if not seeds:
@@ -184,9 +188,9 @@ def _traced_draws(
     num_examples: int | None,
     size: int | None,
 ) -> tuple[collections.Counter[int], list[list[int | None]]]:
-    """Returns the draws of each seed, and the shape of each draw.
+    """Returns the number of draws from each seed, and the shape of each draw.
 
-    Other dimensions of unknown size have this one.
+    `num_examples` and `size` take the place of unknown dimensions.
     """
     counts: collections.Counter[int] = collections.Counter()
 

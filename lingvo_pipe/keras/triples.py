@@ -1,11 +1,11 @@
-"""Values between cells: with the hidden attributes that Keras attaches to tensors.
+"""Values between cells, with the hidden attributes that Keras attaches to tensors.
 
     (value, mask, logits)      mask: which timesteps count
                                logits: the input of the softmax or sigmoid that made
                                the value, for crossentropies
 
-Between cells and to the loss each value is such a triple, because attributes are lost
-there. Only outputs of the model keep their logits.
+Each value that a cell passes to another cell or to the loss is such a triple, because
+tensors lose their attributes there. Only outputs of the model keep their logits.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,10 @@ _ATTRIBUTE = "attribute"
 
 
 def triple(x: tf.Tensor, with_logits: bool) -> tuple[Any, Any, Any]:
-    """Returns a value, its mask or None, and its logits, by activation, or None."""
+    """Returns a value, its mask or None, and its logits or None.
+
+    The logits are in a dict, by the activation's type or "attribute".
+    """
     mask = get_mask(x)
     if not with_logits:
         return x, mask, None
@@ -59,18 +62,18 @@ def all_attached(triples: Sequence[Any]) -> list[tf.Tensor]:
 
 
 def first_inputs(graph: Functional, x: Any) -> list[Any]:
-    """Returns a model's inputs as the first cell takes them."""
+    """Returns a model's inputs as flat triples for the first cell."""
     flat = standardized_inputs(graph, x)
     return [z for value in flat for z in triple(value, with_logits=False)]
 
 
 def packed_outputs(graph: Functional, triples: Sequence[Any]) -> Any:
-    """Returns outputs with their attributes, in the structure of a model's outputs."""
+    """Returns flat triples as tensors in the structure of a model's outputs."""
     return tree.pack_sequence_as(output_structure(graph), all_attached(triples))
 
 
 def rows_in_place(x: tf.Tensor, first: Any, num_rows: int) -> tf.Tensor:
-    """Returns `[num_rows, ...]`: rows `[b, ...]` from the row `first` on, and zeros."""
+    """Returns zeros, `[num_rows, ...]`, with rows `[b, ...]` put in from `first` on."""
     first = tf.cast(first, tf.int32)
     after = num_rows - first - tf.shape(x)[0]
     padded = tf.pad(x, [[first, after], *([0, 0] for _ in x.shape[1:])])

@@ -5,9 +5,9 @@ These are losses that mix examples, and losses that stages cannot rerun.
     pass 1   micro-batches --> outputs --> loss of the mini-batch --> gradients g
     pass 2   micro-batches --> outputs --> sum of g * outputs --> weights' gradients
 
-The second sum stands for the loss: its gradients are the loss's. So the result is plain
-Keras's for any number of micro-batches, for one more forward pass and the memory of a
-mini-batch's outputs.
+The sum in pass 2 stands for the loss, because both have the same gradients. So the
+result is plain Keras's for any number of micro-batches. This takes one more forward
+pass, and memory for the outputs of the mini-batch.
 
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
@@ -23,9 +23,9 @@ from lingvo_pipe.pipeline.tracing.purity import check_pure
 
 
 class WholeLoss(NamedTuple):
-    """The loss of a mini-batch, as targets of its micro-batches."""
+    """A mini-batch's loss and its gradients, which micro-batches take as targets."""
 
-    values: tf.Tensor  # `[B]`, the loss, for each example.
+    values: tf.Tensor  # `[B]`, the loss, repeated for each example.
     gradients: list[tf.Tensor]  # Of the outputs that are floats, `[B, ...]` each.
 
 
@@ -47,8 +47,8 @@ def whole_loss(
 def stand_in(outputs: Sequence[Any], whole: WholeLoss, share: tf.Tensor) -> tf.Tensor:
     """Returns the loss of the mini-batch, with a micro-batch's part of its gradients.
 
-    `share` is the micro-batch's part of the examples. The mean of the micro-batches'
-    values, weighted by it, is the loss.
+    `share` is the micro-batch's part of the examples. The loss is the mean of the
+    micro-batches' values, weighted by their shares.
     """
     pairs = zip(_floats(outputs), whole.gradients, strict=True)
     parts = [tf.cast(tf.reduce_sum(g * _wide(x)), tf.float32) for x, g in pairs]
@@ -57,7 +57,7 @@ def stand_in(outputs: Sequence[Any], whole: WholeLoss, share: tf.Tensor) -> tf.T
 
 
 def graph_of_loss(loss: Callable[..., Any], specs: Any) -> Any:
-    """Returns the graph of a function of tensors like `specs`, KerasTensors or None."""
+    """Returns the graph of a loss, traced for `specs`: nested KerasTensors or None."""
     signature = [tf.TensorSpec(x.shape, x.dtype) for x in present(specs)]
 
     def trace(*flat: tf.Tensor) -> None:
@@ -67,7 +67,7 @@ def graph_of_loss(loss: Callable[..., Any], specs: Any) -> Any:
 
 
 def can_be_rerun(graph: Any) -> bool:
-    """Returns whether a loss is a function of its arguments alone, as stages need."""
+    """Returns whether a loss depends on its arguments alone, as a rerun needs."""
     try:
         check_pure(graph, "the loss", {})
     except UserValueError:
@@ -76,7 +76,7 @@ def can_be_rerun(graph: Any) -> bool:
 
 
 def _wide(x: tf.Tensor) -> tf.Tensor:
-    """Returns floats of 16 bits as 32, where small gradients do not become 0."""
+    """Returns 16-bit floats as float32, in which small gradients do not become 0."""
     return tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
 
 

@@ -1,1 +1,1 @@
-"""The planner: how to run a model on devices that may not exist yet."""
+"""The planner, which finds how to run a model on devices that may not exist yet."""

@@ -25,7 +25,7 @@ from lingvo_pipe.core.errors import (
 )
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 
-# Arrays of smaller numbers, such as gradients of 0, are rounding alone.
+# Arrays of smaller numbers hold only rounding errors, such as gradients of 0.
 _SMALL = 1e-4
 _DIGITS = re.compile(r"(\d+)")
 
@@ -36,7 +36,7 @@ Arguments = Callable[[], Mapping[str, Any]] | Mapping[str, Any]
 class TrainedModel:
     """The arrays that a training leaves, each with its description, in model order."""
 
-    name: str  # By what it was trained.
+    name: str  # How it was trained.
     values: list[tuple[str, np.ndarray]]
 
 
@@ -77,17 +77,17 @@ def assert_pipelined_equals_plain(
     must be as close to plain Keras as `tolerance`. All other layouts must have the
     first one's bytes.
 
-    An optimizer that divides by the size of gradients, as Adam does, enlarges the
-    rounding of gradients that are 0 but for rounding, such as an attention's key bias.
-    Choose a larger epsilon, or SGD, if only these weights differ.
+    An optimizer that divides by the size of gradients, as Adam does, enlarges rounding
+    errors of gradients that should be 0, such as the gradient of an attention's key
+    bias. If only such weights differ, choose a larger epsilon, or SGD.
 
     Args:
         make_model: returns a new model. Keras's random seed is set before each call.
         data: (x, y) or (x, y, sample_weight), arrays as `fit` takes them.
-        compile_args: arguments of `compile`, or a function that returns them, which it
-            must be if optimizer, loss or metrics are objects.
+        compile_args: arguments of `compile`, or a function that returns them. If
+            optimizer, loss or metrics are objects, give a function.
         fit_args: more arguments of `fit`, such as class_weight, or a function that
-            returns them, which it must be for callbacks.
+            returns them. Callbacks need a function.
         batch_size: B, the examples of a mini-batch.
         epochs: number of epochs.
         devices: numbers of devices, K.
@@ -101,7 +101,7 @@ def assert_pipelined_equals_plain(
 
     Raises:
         AssertionError: for the first array that differs, in the model's order.
-        ValueError: if `compile_args` holds an optimizer, or see `PipelinedModel`.
+        ValueError: if an argument is invalid, such as an optimizer in `compile_args`.
     """
     lists = {
         "devices": devices,
@@ -209,7 +209,7 @@ def _arguments(compile_args: Any) -> Mapping[str, Any]:
 def _in_order(names: Iterable[str]) -> list[str]:
     """Returns names in an order in which `dense_1000_loss` follows `dense_999_loss`.
 
-    Each model has other numbers in its names, and Keras sorts them as texts.
+    Keras sorts names as texts, but each new model has other numbers in its names.
     """
 
     def key(name: str) -> list[int | str]:

@@ -16,7 +16,7 @@ from lingvo_pipe.fault_tolerance.restarts import set_death_signal
 
 
 def bound_python(cores: Iterable[int], *arguments: str) -> list[str]:
-    """Returns a command: Python with arguments, bound to this process and to cores."""
+    """Returns a command that runs Python, bound to this process and to cores."""
     parent, core_list = str(os.getpid()), ",".join(map(str, cores))
     program = [sys.executable, *arguments]
     return [sys.executable, "-m", __name__, parent, core_list, *program]

@@ -2,7 +2,7 @@
 
     lingvo_pipe plan --model=lm.giant.L103 --devices=8xTPUv3
 
-Each is a module that `python -m` runs as well. Only the chosen one is imported.
+Each program is a module that `python -m` runs as well. Only the chosen one is imported.
 """
 
 import os

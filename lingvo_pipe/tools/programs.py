@@ -1,4 +1,4 @@
-"""The frame of the tools' programs: their folder, their errors, files to write."""
+"""The frame of command-line tools: their folder, errors as lines, and output files."""
 
 import argparse
 import contextlib
@@ -13,7 +13,7 @@ from lingvo_pipe.core.errors import UserValueError, Words
 
 
 def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Returns a parser for a program, whose help keeps the description's lines."""
+    """Returns a program's parser. Its help keeps the line breaks of the description."""
     form = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(
         name, description=description, formatter_class=form, allow_abbrev=False
@@ -22,7 +22,7 @@ def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
-    """Ends the program with one line for a user's error, or an `expected` kind."""
+    """Ends the program with one line if a user's or an `expected` error is raised."""
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:
@@ -43,7 +43,7 @@ def check_writable(path: Path, flag: str) -> None:
     """Checks that a file can be written.
 
     Raises:
-        ValueError: it cannot. The error names the flag.
+        ValueError: if it cannot be written. The error names the flag.
     """
     problem = "that is a directory" if path.is_dir() else None
     try:

@@ -87,7 +87,7 @@ class Configuration:
     only_start: bool = False  # Runs the first step alone.
     placement: Placement | None = "in-process"
     dtype: Dtype = "float32"
-    is_compiled: bool = False  # PyTorch's stages, by torch.compile.
+    is_compiled: bool = False  # Whether torch.compile compiles PyTorch's stages.
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Configuration:
@@ -99,7 +99,7 @@ class Configuration:
 
     @property
     def num_stages(self) -> int:
-        """K·V."""
+        """The number of stages, K·V."""
         return self.num_devices * self.stages_per_device
 
     @property

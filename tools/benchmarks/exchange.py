@@ -1,7 +1,7 @@
 """The exchange between a worker and the process that measures: lines of text.
 
-A worker writes a line when it is ready for a turn, and waits for a line to run it. So
-one worker computes at a time. Its last line is a `Report`, as JSON.
+A worker writes a line when it is ready for a turn, and runs the turn when it reads a
+line. So one worker computes at a time. A worker's last line is a `Report`, as JSON.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def merge(reports: Sequence[Report]) -> Report:
     peaks = [report.peak_bytes_by_stage or [] for report in reports]
     (loss,) = [report.loss for report in reports if report.loss is not None]
     steps = zip(*(report.step_seconds for report in reports), strict=True)
-    return Report(  # Of PyTorch's stages, which predict and count no messages.
+    return Report(  # PyTorch's stages predict no steps, and count no messages.
         start_seconds=max(report.start_seconds for report in reports),
         step_seconds=list(map(max, steps)),
         peak_bytes_by_stage=sum(peaks, []) or None,
@@ -75,7 +75,7 @@ def merge(reports: Sequence[Report]) -> Report:
 
 
 class Turns:
-    """A worker's end of the exchange, of which a process has only one."""
+    """A worker's end of the exchange. A process has only one."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)

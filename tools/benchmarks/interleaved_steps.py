@@ -17,7 +17,7 @@ def check_turns(num_turns: int, num_steps: int, save_interval: int) -> None:
     """Checks that steps with and without a save would be measured.
 
     Raises:
-        ValueError: too few steps are measured for that.
+        ValueError: if too few steps are measured for that.
     """
     kinds = {saves for *_, saves in _measured(num_turns, num_steps, save_interval)}
     if kinds != {True, False}:
@@ -35,7 +35,7 @@ def _measured(
 ) -> Iterator[tuple[int, int, bool]]:
     """Yields turn and index of the steps that count.
 
-    The third value is True before or during a save.
+    The third value is True if the step is before or during a save.
     """
     for turn in range(1, num_turns - 1):
         for i in range(_NUM_WARM, num_steps):
@@ -70,7 +70,7 @@ class InterleavedSteps:
 
     def table(self, save_interval: int) -> str:
         """Returns the trainer's overhead as text."""
-        # The first turn warms up, and none follows the last one.
+        # The first turn warms up. No bare steps follow the last turn.
         turns = list(zip(self._trainer_times[:-1], self._bare_times, strict=True))[1:]
         ratios = [median(trainer[_NUM_WARM:]) / median(bare) for trainer, bare in turns]
         step = median(x for trainer, _ in turns for x in trainer[_NUM_WARM:])
@@ -84,7 +84,7 @@ class InterleavedSteps:
         )
 
     def _stall(self, interval: int) -> float:
-        """Returns the extra seconds of the steps before and during a save."""
+        """Returns the extra seconds of the two steps before and during a save."""
         times: dict[bool, list[float]] = {True: [], False: []}
         turns = self._trainer_times
         for turn, i, saves in _measured(len(turns), self._num_steps, interval):

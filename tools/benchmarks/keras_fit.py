@@ -23,7 +23,7 @@ from tools.benchmarks.worker_process import process_group
 _NUM_MICRO_BATCHES = 8
 _MODULE = "tools.benchmarks.keras_fit"
 _DEVICES = (0, 1, 2)  # 0 is plain Keras.
-_MEASURE = "measure"  # Before the model and the devices of a process that measures.
+_MEASURE = "measure"  # First argument of measuring processes; then model and devices.
 _TURNS = flags.DEFINE_integer("turns", 7, "How often each is measured.", lower_bound=1)
 
 
@@ -77,7 +77,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 
 def measure(name: str, num_devices: int) -> None:
-    """Writes the seconds of a step, and the number of cells, for each line it reads."""
+    """Writes a step's seconds and the number of cells, once and for each line read."""
     cores = sorted(os.sched_getaffinity(0))[: max(1, num_devices)]
     os.sched_setaffinity(0, cores)
     import keras
@@ -137,7 +137,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def compare(num_turns: int) -> None:
-    """Measures each model in a process for each number of devices, in turns."""
+    """Measures each model in turns, with a process for each number of devices."""
     titles = ["model", *map(_title, _DEVICES), "cells", "a cell costs"]
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for name in MODELS:

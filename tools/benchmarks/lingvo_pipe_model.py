@@ -126,9 +126,9 @@ def _assign_weights(cells: Sequence[BaseLayer]) -> None:
 def train_steps(
     layer: PipeliningLayer, batch: tf.Tensor, num_steps: int
 ) -> Callable[[], NestedMap]:
-    """Traces steps on a batch `[B, T, D]`.
+    """Traces steps on a batch `[B, T, D]`, and returns a function that runs them.
 
-    The function returned runs them, and returns the last loss and the times.
+    The function returns the last loss and the times.
     """
     if num_steps == 1:
         step = tf.function(_one_step, autograph=False)

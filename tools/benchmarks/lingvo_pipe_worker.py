@@ -25,7 +25,7 @@ from tools.benchmarks.exchange import Report, Request, Turns, to_json
 from tools.benchmarks.plain_tensorflow import plain_step
 from tools.benchmarks.system_load import OtherPrograms, loopback_bytes
 
-# The trainer's profile of a step predicts it from as many earlier steps.
+# The number of earlier steps from which the trainer's profile predicts a step, too.
 _NUM_EARLIER_STEPS = 5
 
 
@@ -85,12 +85,12 @@ def prediction_errors(
 ) -> list[float]:
     """Returns relative errors of the predicted times of all steps but the first.
 
-    Each is |predicted - measured| / measured, from the start of a step's first
-    operation to the end of its last. The prediction of a step uses earlier steps only.
+    Each is |predicted - measured| / measured. A step's time is from the start of its
+    first operation to the end of its last. Its prediction uses only earlier steps.
     `times` are of consecutive steps, from `ComputeGradients`.
 
     Raises:
-        ValueError: the times contradict each other, such as after the clock was set.
+        ValueError: if the times contradict each other, as after the clock was set.
     """
     steps = [measured_timeline(pipeline.schedule, of_step) for of_step in times]
     errors = []

@@ -17,7 +17,7 @@ from tools.benchmarks.configuration import LEARNING_RATE, Configuration
 def plain_step(configuration: Configuration, device: str) -> Callable[[], NestedMap]:
     """Returns a step that accumulates the gradients of M micro-batches, in a loop.
 
-    Its first call traces it.
+    The first call traces the step.
     """
     of_layers = dataclasses.replace(configuration, schedule="gpipe")
     step = accumulating_step(

@@ -13,7 +13,7 @@ from tools.benchmarks.exchange import Report, Request
 
 Round = Mapping[Configuration, Report]
 
-# By the dtype. bfloat16 has 8 bits, and its weights take up no small updates.
+# By dtype. bfloat16 has 8 significant bits, so its weights lose small updates.
 _LOSS_TOLERANCES = {"float32": 1e-4, "bfloat16": 2e-3, "pure bfloat16": 1e-2}
 
 
@@ -27,11 +27,11 @@ def measure_rounds(
 ) -> list[Round]:
     """Measures every configuration once a round.
 
-    `run` measures a group to compare, one configuration after another in turns. A
+    `run` measures a group of configurations to compare, whose steps run in turns. A
     pipeline gets as many cores as it has devices. `log` takes lines about the progress.
 
     Raises:
-        RuntimeError: configurations of the same model compute different losses.
+        RuntimeError: if configurations of the same model compute different losses.
     """
     rounds: list[Round] = []
     number = sum(map(len, groups))

@@ -21,7 +21,7 @@ _BYTES_PER_NUMBER = 4
 
 
 class Spread(NamedTuple):
-    """The median and the extremes of a quantity, over rounds unless stated."""
+    """A quantity's median and extremes, over rounds unless `Row` says otherwise."""
 
     median: float
     min: float
@@ -35,8 +35,8 @@ class Row:
     A measurement that is not applicable is None. The speed-up is over one device.
     `step_over_torch` and `step_over_tensorflow` divide by the step time of the peer's
     best row with equal micro-batches, recomputation and dtype. `best_torch` is the name
-    of PyTorch's. `step_over_in_process` divides by the step time with all stages in one
-    process. Prediction errors and sent bytes are over all steps in all rounds.
+    of PyTorch's best row. `step_over_in_process` divides by the step time with all
+    stages in one process. Prediction errors and sent bytes are over all steps.
     """
 
     configuration: Configuration
@@ -118,7 +118,7 @@ def _step_seconds(report: Report) -> float:
 def _best_peer(
     rounds: Sequence[Round], configuration: Configuration, system: str
 ) -> Configuration | None:
-    """Returns a system's fastest row, by medians, to compare lingvo_pipe with."""
+    """Returns a system's fastest peer of a configuration of lingvo_pipe, by medians."""
     return min(
         (
             peer

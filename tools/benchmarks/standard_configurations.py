@@ -16,7 +16,7 @@ from tools.benchmarks.configuration import (
 
 _LOCAL_STEPS_PER_CALL = 16
 _TORCH_SCHEDULES = ("gpipe", "1f1b", "interleaved", *ZERO_BUBBLE)
-# On one device the others only add calls.
+# On one device, other schedules only add calls.
 _TORCH_SCHEDULES_ALONE = ("gpipe", "1f1b")
 _LAYERS_8 = Workload(num_layers=8, model_dim=256, batch_size=32, sequence_length=64)
 _LAYERS_64 = Workload(num_layers=64, model_dim=32, batch_size=64, sequence_length=16)
@@ -70,7 +70,7 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
         pipelined, schedule="local", num_blocks=num_devices, steps_per_call=3
     )
     half = dataclasses.replace(pipelined, recompute="never", dtype="bfloat16")
-    # What takes seconds to compile is only in the second group.
+    # Only the second group has peers that take seconds to compile.
     peers = [peer for peer in _peers(pipelined) if not peer.is_compiled]
     half_peers = [x for x in _peers(half) if x.schedule in ("gpipe", "accumulation")]
     return [
@@ -81,13 +81,13 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
 
 
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
-    """Returns a pipeline with its baseline, and the same on workers if wanted."""
+    """Returns a baseline, a pipeline and, if `on_workers`, the pipeline on workers."""
     configurations = [pipelined.on_one_device(), pipelined]
     return configurations + [pipelined.on_workers()] * on_workers
 
 
 def _peers(like: Configuration) -> list[Configuration]:
-    """Returns the rows of PyTorch and of a plain tf.function of the same model."""
+    """Returns the rows of PyTorch and of a plain tf.function for the same model."""
     dtypes: dict[Dtype, tuple[Dtype, ...]] = {"bfloat16": ("bfloat16", "pure bfloat16")}
     peer = functools.partial(dataclasses.replace, like, placement=None)
     peers = [

@@ -1,4 +1,4 @@
-"""The kernel's counters of this machine: cores that other programs use, bytes sent."""
+"""Counters of the kernel: cores that other programs use, and bytes sent here."""
 
 import os
 import time
@@ -15,7 +15,7 @@ _SENT = 8  # The column of bytes sent, after the interface's name.
 class OtherPrograms:
     """A counter of other programs' load on some cores, while in its context.
 
-    This process and its `helpers`, given by their ids, run on the cores.
+    This process and its `helpers`, given by ids, may use the cores, but do not count.
     """
 
     def __init__(self, cores: Collection[int], helpers: Collection[int] = ()):
@@ -47,7 +47,7 @@ class OtherPrograms:
 
 
 def loopback_bytes() -> int:
-    """Returns all bytes sent between processes here, with headers and the like."""
+    """Returns all bytes sent over the loopback interface so far, with headers."""
     for line in _INTERFACES.read_text(encoding="ascii").splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == "lo":

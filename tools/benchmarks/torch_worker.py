@@ -78,7 +78,7 @@ class TransformerLayer(nn.Module):
 
 
 class Stage(nn.Module):
-    """Consecutive layers, which the backward pass recomputes on request."""
+    """Consecutive layers. The backward pass recomputes them if requested."""
 
     def __init__(self, configuration: Configuration, index: int):
         super().__init__()
@@ -197,7 +197,7 @@ def _train_step(configuration: Configuration, rank: int) -> Callable[[], float |
 
 
 def _peak_bytes(configuration: Configuration, rank: int) -> int:
-    """Measures untimed steps of a new pipeline, since the meter costs time."""
+    """Returns the peak bytes of a new pipeline's steps. The meter slows them down."""
     with LiveBytes() as live:
         step = _train_step(configuration, rank)
         for _ in range(2):

@@ -51,7 +51,7 @@ def run_workers(requests: Sequence[Request], torch_python: str | None) -> list[R
     The requests have equal numbers of steps. `torch_python` runs PyTorch.
 
     Raises:
-        RuntimeError: a worker fails or takes too long.
+        RuntimeError: if a worker fails or takes too long.
     """
     with contextlib.ExitStack() as stack:
         groups = [stack.enter_context(_started(x, torch_python)) for x in requests]
@@ -85,7 +85,7 @@ def _started(request: Request, torch_python: str | None) -> Iterator[ProcessGrou
 
 @contextlib.contextmanager
 def _stage_workers(request: Request) -> Iterator[dict[str, int]]:
-    """Runs a worker with its own core for each stage, and yields ids by address.
+    """Runs a worker for each device, and yields the workers' process ids by address.
 
     Yields no ids if the configuration has no workers.
     """
@@ -141,7 +141,7 @@ class ProcessGroup:
         """Returns the next line of each process.
 
         Raises:
-            RuntimeError: one ends without a line, or the time limit is over.
+            RuntimeError: if a process ends without a line, or the time limit is over.
         """
         end = time.monotonic() + _TIME_LIMIT_SECONDS
         lines: dict[IO[str], str] = {}

@@ -15,8 +15,8 @@ _LORA_RANK = 2
 _SIZES = {"vocabulary_size": _V, "hidden_dim": 16, "intermediate_dim": 24}
 _GROUPED = {"num_query_heads": 2, "num_key_value_heads": 1}
 _IMAGE = (16, 16, 3)
-_IMAGE_SIZES = (32, 48, 71, 75, 96, 224)  # Of applications.
-_Make = Callable[[Any], tuple[Any, keras.Model]]  # A backbone, and what is trained.
+_IMAGE_SIZES = (32, 48, 71, 75, 96, 224)  # For keras.applications.
+_Make = Callable[[Any], tuple[Any, keras.Model]]  # Makes a backbone, and its model.
 
 
 class Example(NamedTuple):
@@ -32,15 +32,15 @@ def example(name: str) -> Example:
     """Returns the example of a model.
 
     Args:
-        name: a name of `HUB_MODELS`, followed by " LoRA" for low-rank adapters, or of
-            keras.applications.
+        name: a name of keras.applications or of `HUB_MODELS`. After the latter, " LoRA"
+            stands for low-rank adapters.
     """
     is_hub = name.removesuffix(" LoRA") in HUB_MODELS
     return _hub_model(name) if is_hub else _application(name)
 
 
 def _application(name: str) -> Example:
-    """Returns a model at the smallest size of images that it takes."""
+    """Returns an example of a model, with the smallest images that it takes."""
 
     def make(size: int) -> keras.Model:
         application = getattr(keras.applications, name)
@@ -107,7 +107,7 @@ def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray
 
 
 def _task(task: str, options: dict[str, Any], family: str, /, **params: Any) -> _Make:
-    """Makes a family's backbone, with the head of a task."""
+    """Returns a function that makes a family's backbone with the head of a task."""
 
     def make(hub: Any) -> tuple[Any, keras.Model]:
         backbone = getattr(hub, f"{family}Backbone")(**params)
@@ -133,7 +133,7 @@ _image_classifier = partial(
 
 
 def _translator(family: str, **params: Any) -> _Make:
-    """Makes an encoder and a decoder, with a layer of logits."""
+    """Returns a function that makes encoder, decoder and a layer of logits."""
 
     def make(hub: Any) -> tuple[Any, keras.Model]:
         backbone = getattr(hub, f"{family}Backbone")(

@@ -45,10 +45,10 @@ class Result(NamedTuple):
 
     Attributes:
         name: the model.
-        outcome: same; warned, if layers that mix examples are named at several
-            micro-batches; differs; or the text of a refusal.
-        first_step: CPU seconds of the first step by layout, building included.
-        step: CPU seconds of a step by layout.
+        outcome: "same", "differs", the text of a refusal, or "warned" if a warning
+            names layers that mix examples.
+        first_step: CPU seconds of the first step by layout, in which all is built.
+        step: CPU seconds of a later step by layout.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Result(NamedTuple):
 
 
 def read_results() -> list[Result]:
-    """Returns all results, by name."""
+    """Returns all results, sorted by name."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines()
     return sorted(Result(**json.loads(line)) for line in lines)
 
@@ -87,7 +87,7 @@ def sections(results: list[Result]) -> str:
 
 
 def _row(result: Result, outcome: str) -> str:
-    """Returns a row, without factors of layouts that were not trained."""
+    """Returns a row. Factors are left out for layouts that were not trained."""
     outcomes = ["same", "warned"] if result.outcome == "warned" else [outcome] * 2
     factors = [
         f"{seconds[layout] / seconds['plain']:.1f}" if layout in seconds else ""

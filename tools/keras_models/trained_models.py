@@ -2,8 +2,8 @@
 
     python -m tools.keras_models.trained_models ResNet50 BERT "BERT LoRA" >> FILE
 
-trains the models of these names, a line of JSON for each. KerasHub's models need
-`pip install keras-hub`. `results_table` makes the guide's sections of the lines.
+trains the models of these names, and prints a line of JSON for each. KerasHub's models
+need `pip install keras-hub`. `results_table` makes the guide's sections from the lines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lingvo_pipe.testing.pipelined_equals_plain import TrainedModel, differences
 from tools.keras_models.examples import B, Example, example
 from tools.keras_models.results_table import Result
 
-CLOSE = 1e-3  # Of the largest number of an array; batch norms enlarge rounding.
+CLOSE = 1e-3  # Relative to an array's largest number; batch norms enlarge rounding.
 _LAYOUTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "M=1": {"num_micro_batches": 1, "devices": 1},

@@ -27,7 +27,7 @@ _GIGA = 1e9
 
 
 def draw_all(rows: Sequence[study_rows.Row], folder: Path) -> None:
-    """Writes steps.png, cost_and_time.png, pareto.png and similarity.png."""
+    """Writes steps.png, cost_and_time.png, pareto.png and, if any, similarity.png."""
     averages = study_rows.averages(rows)
     schemes = list(dict.fromkeys(average.scheme for average in averages))
     lines = [Line2D([], [], color=_COLORS[name], label=name) for name in schemes]
@@ -88,7 +88,7 @@ def _cost_and_time(averages: Sequence[study_rows.Average]) -> Figure:
 def _pareto(averages: Sequence[study_rows.Average]) -> Figure:
     """Draws cost and time to reach each loss, in a curve for each scheme.
 
-    The labels of its points are batch sizes.
+    Each point is labeled with its batch size.
     """
     reached = reached_losses(averages)
     figure, panels = _panels(1, len(reached))
@@ -134,7 +134,7 @@ def _similarity(local: Sequence[study_rows.Average]) -> Figure:
 
 
 def _curve(average: study_rows.Average, metric: str) -> study_rows.Curve:
-    """Returns the metric after training began, errors instead of accuracies."""
+    """Returns a metric's curve after training began. Accuracies become errors."""
     curve = average.trained_curve(metric)
     return [(step, 1.0 - x) for step, x in curve] if metric == "accuracy" else curve
 

@@ -7,11 +7,11 @@ of the head that computes a block's loss. A backward pass has twice the FLOPs.
   example and step. A layer in two overlapping blocks counts in both.
 - **Sequential time** is the longest chain of dependent FLOPs, when every block has its
   own device, all examples of a batch run in parallel, and only FLOPs take time. Block k
-  starts step t after its own step t - 1 and after the outputs of block k - 1 for step
-  t, which do not depend on that block's loss. Backpropagation is one block.
+  starts step t after its own step t - 1, and when it has the outputs of block k - 1 for
+  step t. It does not wait for that block's loss. Backpropagation is one block.
 
-Not counted are the optimizer and operations that wait for all blocks, such as a global
-norm. After Laskin et al. 2020 (arXiv 2012.03837).
+The optimizer does not count, and neither do operations that wait for all blocks, such
+as a global norm. Both measures follow Laskin et al. 2020 (arXiv 2012.03837).
 """
 
 import dataclasses
@@ -56,14 +56,14 @@ def block_costs(
 
 
 def total_flops(blocks: Sequence[BlockCost], num_examples: int) -> float:
-    """Returns the total cost of training on examples, over all steps."""
+    """Returns the total cost of training, for the number of examples in all steps."""
     return num_examples * sum(block.step for block in blocks)
 
 
 def sequential_flops(blocks: Sequence[BlockCost], num_steps: int) -> float:
     """Returns the sequential time of steps.
 
-    All steps but one run in the costliest block of the chain.
+    The longest chain runs all steps but one in its costliest block.
     """
     if not num_steps:
         return 0.0

@@ -3,8 +3,8 @@
     python -m tools.local_study.local_study --model=image.digits.AmoebaNetDigits \
         --batch_sizes=32,64,128 --out=/tmp/digits_study
 
-Trains a registered model by backpropagation and by each scheme of blocks that have
-losses of their own, and writes rows, a table and charts, which README.md describes. The
+Trains a registered model by backpropagation, and by each scheme of blocks that have
+losses of their own. It writes rows, a table and charts, which README.md describes. The
 same command resumes an interrupted study.
 """
 
@@ -82,7 +82,7 @@ def _keys() -> list[RowKey]:
             hint="Leave it out for all.",
         )
     sizes, seeds = _integers("batch_sizes", 1), _integers("seeds", 0)
-    # Rows to compare are trained together, in case the study is interrupted.
+    # Rows to compare are trained in succession, in case the study is interrupted.
     return [
         RowKey(scheme, size, seed)
         for size, seed, scheme in itertools.product(sizes, seeds, FLAGS.schemes)

@@ -23,7 +23,10 @@ from tools.local_study.study_rows import Boundary
 def model_shape(
     task_params: InstantiableParams, element_spec: Any, blocks: Sequence[Block]
 ) -> tuple[list[BlockCost], list[Boundary]]:
-    """Returns costs of blocks, and boundaries between blocks or a block's layers."""
+    """Returns costs of blocks, and boundaries between blocks.
+
+    If there is one block, the boundaries are between its layers.
+    """
     with tf.Graph().as_default():
         task = task_params.Instantiate()
         inputs = tuple(task.PipelineInputs(batch_placeholders(element_spec)))
@@ -49,7 +52,7 @@ def _boundaries(
     cells: Sequence[BaseLayer],
     passed_on: Sequence[Sequence[tf.Tensor]],
 ) -> list[Boundary]:
-    """Returns the boundaries, with no activation's gradient between two blocks."""
+    """Returns the boundaries. Blocks send each other no gradients of activations."""
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)
     boundaries = []
@@ -73,7 +76,7 @@ def _boundaries(
 
 
 def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
-    """Returns cells' flops for an example, the first cell's with the prologue."""
+    """Returns cells' flops for an example. The first cell's contain the prologue's."""
     pipeline = task.pipeline
     before, cells = pipeline_sizes(pipeline.params, *map_present(spec_of, inputs))
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]

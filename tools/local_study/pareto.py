@@ -9,15 +9,18 @@ from tools.local_study.study_rows import Average, Curve
 
 
 class Reached(NamedTuple):
-    """A loss that batches of one size reached, with cost and time of the steps."""
+    """The steps in which batches of one size reach a loss, with their cost and time."""
 
     batch_size: int
-    num_steps: int  # As exact as the records are frequent.
+    num_steps: int  # The more frequent the records are, the more exact.
     point: Point
 
 
 def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reached]]]:
-    """Returns, by test loss and scheme, the batch sizes on the frontier, by cost."""
+    """Returns the batch sizes on the frontier, by test loss and by scheme.
+
+    They are in the order of cost.
+    """
     by_scheme: dict[str, list[Average]] = {}
     for average in found:
         by_scheme.setdefault(average.scheme, []).append(average)
@@ -34,7 +37,7 @@ def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reach
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """Returns the points that no other beats in cost and time, by ascending cost."""
+    """Returns the points that no other beats in both cost and time, by rising cost."""
     unbeaten: list[Point] = []
     for point in sorted(set(points)):
         if not unbeaten or point.time < unbeaten[-1].time:

@@ -39,7 +39,7 @@ class StudiedModel:
         return make_blocks(key.scheme, num_cells, self._chunks(key))
 
     def task(self, key: RowKey, train_input: Any) -> InstantiableParams:
-        """Returns params of the task in one stage, its blocks with their heads."""
+        """Returns params of the task in one stage, with heads for blocks' losses."""
         task = self._model().task
         task.random_seed = key.seed
         task.local.Set(scheme=key.scheme, chunks=self._chunks(key))
@@ -59,7 +59,7 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
     """Sets a task's number of steps, and scales all params that are in steps.
 
     Raises:
-        ValueError: the task has no number of steps, or a schedule of another kind.
+        ValueError: if the task has no number of steps, or its schedule can't be scaled.
     """
     train = task_params.train
     if train.max_steps is None:

@@ -32,7 +32,7 @@ def study(
     `results.json`, `report.md` and the charts.
 
     Raises:
-        ValueError: a training fails. Rows that are finished stay.
+        ValueError: if a training fails. Rows that are finished stay.
     """
     num_steps = model.num_steps
     record_every = max(1, round(num_steps / num_records))
@@ -75,7 +75,7 @@ class ResultsFile:
     """A study's settings and finished rows on disk.
 
     Raises:
-        ValueError: the file has other settings, or is not a study's.
+        ValueError: if the file has other settings, or is not a study's.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):

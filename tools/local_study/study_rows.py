@@ -36,7 +36,7 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Similarity:
-    """Cosines of layers' local and true gradients of the batch after `step` steps."""
+    """Cosines of each layer's local and true gradients, after `step` steps."""
 
     step: int
     layers: Mapping[str, float | None]  # In order; None without gradients.
@@ -98,14 +98,14 @@ class Row:
 
 
 class Average(NamedTuple):
-    """Means over the rows of one scheme and batch size, one per seed."""
+    """The rows of one scheme and batch size, one for each seed, and means over them."""
 
     scheme: str
     batch_size: int
     rows: list[Row]
 
     def test_curve(self, metric: str) -> Curve:
-        """Returns means of a metric over the test set."""
+        """Returns a test metric's means over seeds."""
         records = zip(*(row.records for row in self.rows), strict=True)
         return [
             (seeds[0].step, fmean(record.test[metric] for record in seeds))
@@ -113,11 +113,11 @@ class Average(NamedTuple):
         ]
 
     def trained_curve(self, metric: str) -> Curve:
-        """Returns `test_curve` without the record before training, which is free."""
+        """Returns `test_curve` without its first record, which precedes training."""
         return self.test_curve(metric)[1:]
 
     def train_curve(self) -> Curve:
-        """Returns means of the loss in training over the steps up to each record."""
+        """Returns training losses, means over seeds and the steps up to each record."""
         records = zip(*(row.records for row in self.rows), strict=True)
         means = (
             (seeds[0].step, _mean(record.train_loss for record in seeds))

@@ -31,7 +31,7 @@ def train_in_own_process(
     """Calls `train_row` in a process of its own.
 
     Raises:
-        ChildProcessError: the process was killed.
+        ChildProcessError: if the process was killed.
     """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initialize_devices, (1,)) as pool:
@@ -54,8 +54,8 @@ def train_row(
     the next batch.
 
     Raises:
-        ValueError: the model cannot be trained by the scheme, or batches run out.
-        FloatingPointError: a step's loss or gradients are not finite.
+        ValueError: if the scheme cannot train the model, or batches run out.
+        FloatingPointError: if a step's loss or gradients are not finite.
     """
     start = time.monotonic()
     train_input = model.train_input(key)
@@ -104,10 +104,10 @@ def train_row(
 def _gradient_similarity(
     local: BaseTask, plain: BaseTask
 ) -> Callable[[int, NestedMap], Similarity]:
-    """Compares the gradients of a task trained by blocks and by backpropagation.
+    """Returns a function that compares gradients by blocks and by backpropagation.
 
-    They have the same weights, batch and random numbers. A gradient is over all weights
-    of a layer. Weights that two layers share count with the first.
+    Both have the same weights, batch and random numbers. A cosine is over all weights
+    of a layer. Weights that two layers share count with the first layer.
     """
     functions = [_gradient_function(task) for task in (local, plain)]
 

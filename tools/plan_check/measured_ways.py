@@ -47,7 +47,7 @@ _MAX_MEMORY = 0.5  # Fraction of the machine's memory.
 
 
 def ways(num_micro_batches: Sequence[int]) -> list[Candidate]:
-    """Returns ways on one and on two devices, for these numbers of micro-batches."""
+    """Returns ways to run a model on one and two devices, by `num_micro_batches`."""
     variants = ("gpipe", "always"), ("gpipe", "never"), ("1f1b", "never")
     return [
         Candidate(1, num_devices, 1, number, schedule, recompute)
@@ -62,8 +62,8 @@ class Figures(NamedTuple):
 
     Attributes:
         num_rows: the rows of a mini-batch.
-        candidates: the ways.
-        numbers: predicted and measured seconds and bytes, `[rounds, ways, 2, 2]`.
+        candidates: the ways to run the model.
+        numbers: (predicted, measured) x (seconds, bytes), `[rounds, ways, 2, 2]`.
     """
 
     num_rows: int
@@ -72,29 +72,29 @@ class Figures(NamedTuple):
 
     @property
     def medians(self) -> np.ndarray:
-        """`[ways, 2, 2]`."""
+        """The medians of `numbers` over rounds, `[ways, 2, 2]`."""
         return np.median(self.numbers, axis=0)
 
     @property
     def errors(self) -> np.ndarray:
-        """`[ways, 2]`: predicted over measured, less 1."""
+        """Medians of predicted / measured - 1, for seconds and bytes, `[ways, 2]`."""
         ratios = self.numbers[:, :, 0] / self.numbers[:, :, 1] - 1
         return np.median(ratios, axis=0)
 
     @property
     def drifts(self) -> np.ndarray:
-        """`[rounds - 1, ways]`: a round's measured time over the last one's, less 1."""
+        """The relative changes of times from round to round, `[rounds - 1, ways]`."""
         measured = self.numbers[:, :, 1, 0]
         return measured[1:] / measured[:-1] - 1
 
     @property
     def chosen(self) -> int:
-        """The way that is fastest by the predictions."""
+        """The index of the way that is the fastest by the predictions."""
         return int(np.argmin(self.medians[:, 0, 0]))
 
     @property
     def behind(self) -> float:
-        """The chosen way's time over the fastest one's, less 1."""
+        """The relative difference of the chosen way's time to the fastest way's."""
         measured = self.numbers[:, :, 1, 0]
         best = np.argmin(self.medians[:, 1, 0])
         return float(np.median(measured[:, self.chosen] / measured[:, best] - 1))
@@ -110,11 +110,11 @@ def measure_ways(
 ) -> Figures:
     """Trains a registered model on synthetic batches in all ways.
 
-    Without a number of rows, takes as many as train in about a second.
+    If `num_rows` is None, batches have as many rows as train in about a second.
 
     Raises:
-        UserValueError: the planner cannot model it, it needs too much memory or time,
-            or it does not run on synthetic batches.
+        UserValueError: if the planner cannot model it, if it needs too much memory or
+            time, or if it does not run on synthetic batches.
     """
     params = model_registry.GetParams(name, "Train")
     params.FromText(override, separator=";")
@@ -163,7 +163,7 @@ def _way(
     models: MeasuredModels,
     device: DeviceModel,
 ) -> RealStep:
-    """Builds a step that trains batches of B rows."""
+    """Builds a step that trains batches of `num_rows` rows in a candidate's way."""
     size = num_rows // candidate.num_micro_batches
     planned = evaluate(candidate, *models(size), device)
     assert isinstance(planned, Evaluation)  # The machine has enough memory.
@@ -179,7 +179,7 @@ def _predicted(
     step_correction: Correction,
     device: DeviceModel,
 ) -> tuple[float, int]:
-    """Returns seconds, and bytes of all devices, which share one memory."""
+    """Returns the predicted seconds, and the peak bytes of all devices' one memory."""
     device = dataclasses.replace(device, contention=step_correction.contention)
     costs, alone = models(way.num_rows)
     costs = dataclasses.replace(costs, allocator_loss=step_correction.allocator_loss)
@@ -196,16 +196,16 @@ def _correction(
     size: int,
     device: DeviceModel,
 ) -> Correction:
-    """Compares a step on one device, and one on two, with cells alone."""
+    """Returns the correction by real steps on one device and on two devices."""
     costs, alone = models(size)
     one, two = (None if step is None else step.take(costs, device) for step in steps)
     return correction(alone, one, two, 2) or Correction()
 
 
 def _run_in_turns(steps: Iterable[RealStep | None]) -> None:
-    """Runs steps one after another, until each has run often enough.
+    """Runs steps in turns until each step has run often enough.
 
-    To measure its memory, first runs each several times in a row.
+    Before, it runs each step several times in a row, to measure the step's memory.
     """
     real_steps = [step for step in steps if step is not None]
     for step in real_steps:
@@ -222,9 +222,9 @@ def _fitting_rows(
     candidates: Sequence[Candidate],
     num_rows: int | None,
 ) -> int:
-    """Returns rows that train in about a second, as many for each micro-batch.
+    """Returns a number of rows that train in about a second, in equal micro-batches.
 
-    If `num_rows` is not None, only checks it.
+    If `num_rows` is not None, only checks and returns it.
     """
     costs_of = costs_by_rows(tracer)
     second = (1 + BACKWARD_PER_FORWARD) * sum(costs_of(1).flops) / _SPEED  # Of a row.

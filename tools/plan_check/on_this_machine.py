@@ -37,12 +37,12 @@ _COLUMNS = (
     *("predicted, MiB", "measured, MiB", "error"),
 )
 _MICRO_BATCHES = 4, 8
-# Of each of several models.
+# The ways of each of several models.
 _FEW = [way for way in ways([4]) if (way.schedule, way.recompute) != ("gpipe", "never")]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints a table, each model as soon as it is measured, and a summary of it."""
+    """Prints a table, whose rows appear as models are measured, and a summary."""
     options = _options(arguments)
     with program(("on_this_machine",)):
         _measure(options)
@@ -93,7 +93,7 @@ def _few_of_each(
 
 
 def _in_own_process(name: str, num_rounds: int) -> Figures:
-    """Measures a model in a process that ends with it, so that all memory is free."""
+    """Measures a model in a process of its own, whose end frees all memory."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(_few_ways, name, num_rounds).result()

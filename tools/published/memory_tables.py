@@ -1,4 +1,4 @@
-"""Table 1 of GPipe (1811.06965), memory, with the planner's predictions."""
+"""Table 1 of GPipe (1811.06965), on memory, with the planner's predictions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lingvo_pipe.planner.resources.known_devices import DEVICES
 from tools.published.paper_models import PaperModel, paper_model
 
 _GIB = 2**30
-_FILTERS = 32  # Step of D.
+_FILTERS = 32  # D is searched in these steps.
 
 
 class Size(NamedTuple):
-    """A model of table 1, as published, with the GiB of all devices."""
+    """A model of table 1 as published. GiB are sums over all devices."""
 
     num_devices: int  # K
     num_micro_batches: int  # M, which the paper does not give
@@ -36,12 +36,12 @@ class Size(NamedTuple):
 
     @property
     def settings(self) -> tuple[str, int, int]:
-        """The paper's kind of devices, K and M."""
+        """The kind of devices in the paper, and the numbers K and M."""
         device = "TPUv3" if self.num_filters is None else "TPUv2"
         return device, self.num_devices, self.num_micro_batches
 
     def bytes_by_device(self) -> Sequence[int]:
-        """Returns the predicted bytes, with the most even stages in flops."""
+        """Returns each device's predicted bytes, for stages of the most even flops."""
         return self.model.evenly(*self.settings).bytes_by_device
 
 
@@ -64,7 +64,7 @@ AMOEBANETS = [
 
 
 def predict_memory(size: Size) -> Size:
-    """Returns a size with predictions, for the most even stages in flops."""
+    """Returns a size with predicted numbers, for stages of the most even flops."""
     costs = size.model.costs(size.num_micro_batches)
     model = costs.memory.weights(0, costs.num_cells) + sum(costs.slot_bytes)
     return size._replace(
@@ -75,7 +75,7 @@ def predict_memory(size: Size) -> Size:
 
 
 def memory_table(sizes: Sequence[Size]) -> Iterator[str]:
-    """Yields lines of a table of published and predicted memory, on all devices."""
+    """Yields lines of a table of all devices' published and predicted memory."""
     pairs = ("parameters, M", "weights, GiB", "the rest, GiB", "total, GiB")
     predicted = [text for name in pairs for text in (name, "predicted")]
     yield from markdown_header(["L", "D", "K", "M", *predicted, ""])
@@ -113,7 +113,7 @@ def largest_layers_table() -> Iterator[str]:
 
 
 def largest_filters_table() -> Iterator[str]:
-    """Yields lines of a table of the most filters, with stages chosen for memory."""
+    """Yields lines of a table of the most filters with which any stages fit."""
     pairs = ("published", "parameters, M", "predicted", "parameters, M")
     yield from markdown_header(["K", "M", *pairs])
     for size in AMOEBANETS[1:]:
@@ -132,7 +132,7 @@ def largest_filters_table() -> Iterator[str]:
 
 
 def _largest(size: Size, field: str, step: int, fits: Callable[[Size], bool]) -> int:
-    """Returns the largest value of a field that fits, in steps from the size's own."""
+    """Returns the largest value of a field that fits. Starts from the size's value."""
     value = getattr(size, field)
     while not fits(size._replace(**{field: value})):
         value -= step

@@ -20,7 +20,7 @@ _UNLIMITED = 2**60
 
 
 class PaperModel:
-    """A model of the paper with GPipe's schedule, which recomputes all unless M = 1."""
+    """A model of the paper, with GPipe's schedule. All is recomputed unless M = 1."""
 
     def __init__(self, model: GiantTransformer | AmoebaNetD):
         params = model.Model()
@@ -41,7 +41,7 @@ class PaperModel:
     def evenly(
         self, device: str, num_devices: int, num_micro_batches: int
     ) -> Evaluation:
-        """Returns the evaluation for the most even stages in flops, without a limit."""
+        """Returns the evaluation for stages of the most even flops, in any memory."""
         unlimited = dataclasses.replace(DEVICES[device], memory=_UNLIMITED)
         evaluation = self._evaluate(unlimited, num_devices, num_micro_batches)
         assert isinstance(evaluation, Evaluation)
@@ -53,7 +53,7 @@ class PaperModel:
         return isinstance(evaluation, Evaluation)
 
     def sequential_seconds(self, device: str) -> float:
-        """Returns the seconds of devices that compute one after the other, M = 1.
+        """Returns a step's seconds if devices compute one after the other (M = 1).
 
         They run forward, recompute, and run backward.
         """

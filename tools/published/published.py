@@ -37,10 +37,10 @@ _NUM_DEVICES = (2, 4, 8)
 
 
 class Throughput(NamedTuple):
-    """A row of tables 2 and 3 for M = 32, as published on 2, 4 and 8 devices.
+    """A row of table 2 or 3 for M = 32, as published for 2, 4 and 8 devices.
 
-    Table 2 has throughput relative to devices that compute the whole mini-batch one
-    after the other, over fast links. Table 3 has it relative to K = 2, over slow links.
+    Table 2 is for fast links. Its throughput is relative to devices that compute the
+    whole mini-batch one after the other. Table 3 is for slow links, relative to K = 2.
     """
 
     table: int
@@ -67,7 +67,7 @@ _ROWS = (
 
 
 def predict_throughput(row: Throughput) -> list[float]:
-    """Predicts the throughput of a row."""
+    """Predicts the throughput of a row on 2, 4 and 8 devices."""
     model, device = row.model, row.device
     steps = [
         model.evenly(device, num_devices, _NUM_MICRO_BATCHES).step_seconds
@@ -111,7 +111,7 @@ def step_seconds(
 ) -> float:
     """Returns the seconds of a step with the most even stages, without the update.
 
-    The cells are layers, or parts of layers, which all send equally many bytes.
+    The cells are layers, or parts of layers. All cells send equally many bytes.
     """
     sent = row.model.costs(_NUM_MICRO_BATCHES).boundary_bytes[1]
     boundaries = balanced_boundaries(list(map(sum, cells)), num_devices)

@@ -25,12 +25,12 @@ from lingvo_pipe.planner.costs.joint_peak import joint_peak
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
 
-# With more cells, a bound replaces the best stages, which would take minutes.
+# With more cells, a bound is used: a search for the best stages would take minutes.
 _MAX_CELLS = 400
 
 
 class OwnerShares:
-    """The shares that R replicas own of the bytes of cells."""
+    """The bytes that each of R replicas owns in ranges of cells."""
 
     def __init__(self, cell_bytes: Sequence[int], num_replicas: int):
         self._num_replicas = num_replicas
@@ -40,7 +40,7 @@ class OwnerShares:
             self._sums[i] += self._sums[i + num_replicas]
 
     def by_replica(self, start: int, end: int) -> list[int]:
-        """Returns each replica's bytes of the stage with cells `start` to `end`."""
+        """Returns each replica's bytes for the stage with cells `start` to `end`."""
         size, sums = self._num_replicas, self._sums
         return [
             sums[first] - sums[end + (first - end) % size]
@@ -48,16 +48,16 @@ class OwnerShares:
         ]
 
     def largest(self, start: int, end: int) -> int:
-        """Returns the largest share, which does not decrease as the end grows."""
+        """Returns a replica's most bytes. They do not decrease as the end grows."""
         return max(self.by_replica(start, end))
 
     def lower_bound(self, start: int, end: int) -> int:
-        """Returns an even share, which does not increase with the start."""
+        """Returns an even share's bytes. They do not increase as the start grows."""
         return -(-sum(self.by_replica(start, end)) // self._num_replicas)
 
 
 class DeviceNeeds:
-    """The bytes of devices: weights, accumulators, slots, stash and workspace.
+    """The bytes that devices need: weights, accumulators, slots, stash and workspace.
 
     If no schedule is passed, the candidate's is built on first use.
     """
@@ -103,7 +103,7 @@ class DeviceNeeds:
         return self.model.memory if is_alone else self.model.replicated_memory
 
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
-        """Returns each device's bytes, for the replica that needs the most there."""
+        """Returns for each device the bytes of the replica that needs most there."""
         needed = self._memory.of_devices(self.schedule, self._ends(boundaries))
         stages: list[list[tuple[int, int]]] = [[] for _ in needed]
         device_of_stage = self.schedule.device_of_stage()
@@ -115,7 +115,7 @@ class DeviceNeeds:
         return needed
 
     def together(self, boundaries: Sequence[int], timeline: Timeline) -> int:
-        """Returns the most bytes that all devices of one replica have at once."""
+        """Returns the peak of the sum of all devices' bytes, for one replica."""
         ends = self._ends(boundaries)
         operations = self.model.memory.by_operation(self.schedule, ends)
         return joint_peak(operations, timeline) + sum(self.model.slot_bytes)
@@ -129,22 +129,22 @@ class DeviceNeeds:
     def share(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of `for_stage` if the device's stages all ran at once.
 
-        If no stage exceeds a limit by this bound, no device exceeds it.
+        It is a bound: if it exceeds a limit for no stage, no device exceeds the limit.
         """
         stage_bytes = self._needs(stage, start, self._stop(end))
         stage_bytes += self._slots.largest(start, end)
         return stage_bytes * self.candidate.stages_per_device
 
     def upper_bound(self, boundaries: Sequence[int]) -> int:
-        """Returns the maximum bytes of a device if its stages were like its largest."""
+        """Returns the largest `share` of all stages, a bound on each device's bytes."""
         stages = enumerate(itertools.pairwise([0, *boundaries]))
         return max(self.share(stage, *pair) for stage, pair in stages)
 
     def can_fit(self, limit: int) -> bool:
         """Returns whether stages may fit, by a quick necessary condition.
 
-        Each stage takes as many of the remaining cells as it can. The values from which
-        a recomputation starts are left out.
+        Each stage takes as many of the remaining cells as it can. The condition ignores
+        the values from which a recomputation starts.
         """
         if self.weights_share() > limit:
             return False
@@ -156,13 +156,13 @@ class DeviceNeeds:
         return end == num_cells
 
     def weights_share(self) -> float:
-        """Returns a device's bytes without stash if all were shared evenly."""
+        """Returns a device's bytes without stash if all devices had an even share."""
         slots = sum(self.model.slot_bytes) / self.candidate.num_replicas
         held = self.model.memory.held(0, self.model.num_cells)
         return (held + slots) / self.candidate.num_devices
 
     def even_share(self) -> float:
-        """Returns the bytes of a device if all were shared evenly."""
+        """Returns roughly the bytes of a device if all devices had an even share."""
         return self._lower_bound(0, 0, self.model.num_cells) / self.schedule.num_stages
 
     def min_limit(self) -> int:
@@ -180,7 +180,7 @@ class DeviceNeeds:
         return list(map(self._stop, boundaries))
 
     def _stop(self, end: int) -> int:
-        """Returns the end of a stage's calls. The loss is with the last cell."""
+        """Returns the end of a stage's calls. The loss is the call after all cells."""
         return end + (end == self.model.num_cells)
 
 
@@ -211,7 +211,7 @@ class OversizedCandidate:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """A key that sorts roughly by size, and too large weights to the end."""
+        """A sort key: roughly the size. Candidates with too large weights come last."""
         weights = self.needs.weights_share()
         if weights > self.limit:
             return True, weights
@@ -219,7 +219,7 @@ class OversizedCandidate:
 
     @functools.cached_property
     def needed_bytes(self) -> int:
-        """Bytes that its largest device would need, with the best stages."""
+        """The bytes of its largest device with the best stages, or a lower bound."""
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)
         boundaries = smallest_stages(
@@ -228,5 +228,5 @@ class OversizedCandidate:
         largest = max(self.needs.by_device(boundaries))
         if largest > self.limit:
             return largest
-        # Several stages of a device were chosen as if all were like the largest.
+        # The stages were chosen as if all stages of a device were like its largest.
         return self.needs.upper_bound(boundaries)

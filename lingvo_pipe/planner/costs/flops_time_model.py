@@ -1,7 +1,7 @@
 """The flops time model: seconds of cells and of the weights' update. Pure.
 
-In an update, a replica's device gathers the gradients of the cells that it owns,
-updates their weights, and sends these to the same device of the other replicas.
+In an update, a replica's device gathers the gradients of the cells that it owns. It
+updates their weights, and sends the new weights to the other replicas' same device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def flops_time(model: ModelCosts, device: DeviceModel, dtype: str) -> list[CellS
 
 
 def stage_seconds(cells: Sequence[CellSeconds]) -> CellSeconds:
-    """Returns the seconds of consecutive cells together."""
+    """Returns the total seconds of consecutive cells."""
     return CellSeconds(sum(c.forward for c in cells), sum(c.backward for c in cells))
 
 
@@ -40,8 +40,8 @@ def update_seconds(
 ) -> float:
     """Returns the seconds of the slowest device's update, for all its stages.
 
-    Messages take the links of the placement, and share the bandwidth of the host that
-    they leave. If the placement is None, all devices are on one host.
+    Messages go over the links of the placement, and all messages that leave a host
+    share its bandwidth. If the placement is None, all devices are on one host.
     """
     cells = model.calls[: model.num_cells]
     in_memory = [

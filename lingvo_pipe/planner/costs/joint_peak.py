@@ -1,8 +1,8 @@
-"""The peak memory of devices that share one, such as a process's CPU devices. Pure.
+"""The peak of a memory that several devices share, such as CPU devices. Pure.
 
 device 0    |##|   |##|        bytes during operations, and between them
 device 1       |###|  |###|
-                 ^             most at once: no more than the sum of both peaks
+                 ^             joint peak: at most the sum of both devices' peaks
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
 def joint_peak(devices: Sequence[Iterable[OperationBytes]], timeline: Timeline) -> int:
-    """Returns the most bytes that all devices have at once.
+    """Returns the peak of the sum of all devices' bytes.
 
-    The first entry of each device is before its first operation.
+    Each device's first entry gives its bytes before the first operation.
     """
     now, changes = 0, list[tuple[float, int]]()
     for (first, *operations), column in zip(devices, timeline.columns, strict=True):
@@ -28,7 +28,7 @@ def joint_peak(devices: Sequence[Iterable[OperationBytes]], timeline: Timeline) 
             ]
             before = used.after
     peak = now
-    for _, change in sorted(changes):  # Of those at one time, first what becomes free.
+    for _, change in sorted(changes):  # At the same time, memory is freed first.
         now += change
         peak = max(peak, now)
     return peak

@@ -16,18 +16,18 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, boundary_byte
 
 @dataclasses.dataclass(frozen=True)
 class ModelCosts:
-    """The costs of a model's cells and of its loss, which follows them, for b rows."""
+    """The costs of a model's cells, and of the loss after them, for b rows."""
 
     num_rows: int
     flops: Sequence[int]  # Of each cell's forward pass.
-    num_parameters: Sequence[int]  # Trained ones.
-    slot_bytes: Sequence[int]  # With averages.
+    num_parameters: Sequence[int]  # Of each cell, only trained ones.
+    slot_bytes: Sequence[int]  # Of each cell: optimizer state and averages.
     calls: Sequence[CallBytes]  # Of the cells and the loss.
-    value_bytes: Mapping[int, int]  # Between calls, by number, without the batch.
+    value_bytes: Mapping[int, int]  # Of values between calls, by number.
     in_place: bool = False  # See `StageMemory`.
     shared_weights: Sequence[SharedWeight] = ()
-    weight_shares: Sequence[float] = ()  # See `Phases`, of each cell; if (), halves.
-    output_shares: Sequence[float] = ()  # The same; if (), 0.
+    weight_shares: Sequence[float] = ()  # See `Phases`, for each cell; if (), 0.5.
+    output_shares: Sequence[float] = ()  # See `Phases`, for each cell; if (), 0.
     allocator_loss: float = ALLOCATOR_LOSS  # See `StageMemory`.
 
     @property
@@ -37,9 +37,9 @@ class ModelCosts:
 
     @property
     def left_out(self) -> Sequence[float]:
-        """The parts of forward passes that a recomputation at a stage's end leaves out.
+        """The part of each cell's forward pass not recomputed at a stage's end.
 
-        () if nothing is left out. Layers that XLA compiles compute all again.
+        It is () if cells recompute everything, as they do if XLA compiles them.
         """
         return () if self.in_place else self.output_shares
 
@@ -56,7 +56,7 @@ class ModelCosts:
 
     @functools.cached_property
     def replicated_memory(self) -> StageMemory:
-        """The same in one of several replicas, which have copies of shared weights."""
+        """The same in one of several replicas. Shared weights count for each call."""
         return StageMemory(
             self.calls,
             self.value_bytes,
@@ -66,20 +66,20 @@ class ModelCosts:
 
     @functools.cached_property
     def boundary_bytes(self) -> list[int]:
-        """Bytes that would cross a boundary after each cell."""
+        """The bytes that would cross a stage boundary after each cell."""
         *cells, loss = [(call.used, call.made) for call in self.calls]
         return boundary_bytes(cells, loss[0], self.value_bytes)
 
 
-# By the number of rows of a micro-batch: the model's costs, and the seconds of cells.
+# Maps the rows of a micro-batch to the model's costs and to the seconds of its cells.
 Models = Callable[[int], tuple[ModelCosts, Sequence[CellSeconds]]]
 
 
 def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
     """Returns the costs for any number of rows, from the costs for two.
 
-    The size of a tensor is proportional to the rows or constant, so all costs are
-    linear, also at each moment. Their maximum may move to another moment.
+    The size of a tensor is constant or proportional to the rows, so costs are linear at
+    each moment of a pass. Their maximum is not, as it may move to another moment.
     """
     offset, interval = num_rows - a.num_rows, b.num_rows - a.num_rows
 
@@ -87,7 +87,7 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         return x + (y - x) * offset // interval
 
     def moments(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-        """Rounds, because tensors of one row may have another's shape by chance."""
+        """Interpolates and rounds, because shapes with one row may agree by chance."""
         if len(x) != len(y):  # With one row there may be fewer operations.
             x, y = (max(x),), (max(y),)
         pairs = zip(x, y, strict=True)

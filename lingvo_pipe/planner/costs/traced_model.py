@@ -1,7 +1,7 @@
 """A model traced for a micro-batch, without allocating any weight.
 
-Equal layers are created and traced once, so a thousand take no longer than a few. The
-residuals of a backward pass are the tensors that it reads in the traced graph.
+Equal layers are created and traced once, so a thousand of them take no longer than a
+few. The residuals of a backward pass are the tensors that it reads in the traced graph.
 
 Shapes: b rows in a micro-batch.
 """
@@ -44,13 +44,13 @@ from lingvo_pipe.training.optim.learner import Learner
 from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 
 _CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
-# The numbers of rows to trace. With one row, a dimension of 1 could mean another.
+# The numbers of rows to trace. With one row, other dimensions of 1 would look like it.
 _TRACED_ROWS = (2, 3)
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedModel:
-    """A model's costs, its cells and loss as layers, and specs of their values."""
+    """A model's costs, its cells and loss as layers, and the specs of their values."""
 
     costs: ModelCosts
     layers: Sequence[PlacedLayer]
@@ -68,7 +68,7 @@ class ModelTracer:
 
     Attributes:
         task_params, batch_spec: the arguments.
-        num_cells, num_parameters: numbers of the whole model.
+        num_cells, num_parameters: counts for the whole model.
         fprop_dtype: the name of the dtype that the model computes in.
 
     Raises:
@@ -106,7 +106,9 @@ class ModelTracer:
         self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
-        """Traces the model for micro-batches of b rows, and can count flops.
+        """Traces the model for micro-batches of b rows.
+
+        Flops are 0 unless `counts_flops`.
 
         Raises:
             UserValueError: if a cell cannot be traced.
@@ -156,7 +158,7 @@ def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
 
 
 def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models:
-    """Returns costs and seconds by rows, for cells that compute in this dtype."""
+    """Returns costs and seconds as `Models`, for cells that compute in this dtype."""
     costs_of = costs_by_rows(tracer)
 
     @functools.cache
@@ -189,10 +191,11 @@ def _check_can_be_planned(task_params: InstantiableParams, path: str) -> None:
 def _distinct_cells(
     pipeline: InstantiableParams,
 ) -> tuple[list[InstantiableParams], list[int]]:
-    """Returns the cells that differ in more than names, and each cell's index there.
+    """Returns the distinct cells, and each cell's index among them.
 
-    The last cell, which no cell follows, and cells with tied weights have their own
-    entries. Each entry has its name in the whole pipeline, by which weights are tied.
+    Cells that differ only in names share an entry. The last cell, and each cell with
+    tied weights, has its own entry. An entry is named as in the whole pipeline, because
+    weights are tied by names.
     """
     cells = pipeline.cell_tpl
     tied = {path.split("/")[0] for path in (*pipeline.tied, *pipeline.tied.values())}

@@ -1,6 +1,6 @@
 """The calibration of this machine's devices: a DeviceModel with measured figures.
 
-Runs pipelines of tiny cells with small and with large messages; their times give the
+It runs pipelines of tiny cells with small and with large messages. Their times give the
 costs of operations and messages.
 
 Shapes: B rows of D channels.
@@ -36,7 +36,8 @@ _NUM_STEPS = 7
 _UNLIMITED = 1 << 60
 _UPDATED = 1 << 24  # Bytes of a variable that is updated.
 _KIB = 1024
-# Files of limit and usage, and the statistic of reclaimable memory, of cgroups 2 and 1.
+# For cgroups 2 and 1: the limit's file, the usage's file, and the name of reclaimable
+# memory in the statistics.
 _CGROUPS = {
     "memory.max": ("memory.current", "inactive_file"),
     "memory/memory.limit_in_bytes": ("memory.usage_in_bytes", "total_inactive_file"),
@@ -66,10 +67,10 @@ def measured_figures(devices: Sequence[str]) -> Figures:
 
 
 def measured_hosts(devices: Sequence[str]) -> Hosts | None:
-    """Measures the link between workers that lend several devices each.
+    """Measures the link between workers, if each has several devices.
 
-    Returns None if there are no such workers with equal numbers of devices, one after
-    the other. Messages of a worker share what one of them can send.
+    Returns None unless there are several workers with equal numbers of devices, listed
+    worker by worker. All messages that leave a worker share the measured bandwidth.
     """
     names = map(device_name, devices)
     workers = itertools.groupby(names, key=lambda name: name.worker)
@@ -85,7 +86,7 @@ def measured_hosts(devices: Sequence[str]) -> Hosts | None:
 def device_of(
     devices: Sequence[str], figures: Figures, hosts: Hosts | None = None
 ) -> DeviceModel:
-    """Returns the model of devices with these figures, and with the memory left now."""
+    """Returns the model of devices with these figures and the memory free now."""
     return DeviceModel(
         name=MEASURED,
         memory=_memory(devices),
@@ -99,15 +100,15 @@ def device_of(
 
 
 def knows_memory(devices: Sequence[str]) -> bool:
-    """Returns False for devices of workers, whose memory is not known."""
+    """Returns whether devices' memory is known. For devices of workers it is not."""
     return all(device_name(device).worker is None for device in devices)
 
 
 def available_memory(root: Path = Path("/")) -> int:
     """Returns the bytes that this program can still allocate.
 
-    They are limited by the machine and by its container. File caches count as free.
-    The root contains `proc` and `sys`.
+    The machine limits them, and so does a container. File caches count as free. `root`
+    is the folder that contains `proc` and `sys`.
     """
     limits = [_read_numbers(root / "proc/meminfo")["MemAvailable"] * _KIB]
     for limit_file, (used_file, reclaimable_name) in _CGROUPS.items():
@@ -132,7 +133,7 @@ def _read_text(path: Path) -> str:
 
 
 def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
-    """Returns the seconds of an operation's overhead and of a message."""
+    """Returns the seconds of an operation's overhead and of a message of these rows."""
     used = devices[:2]
     layer = PipeliningLayer.Params().Set(
         name="calibration",
@@ -162,9 +163,9 @@ def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
 
 
 def _measured_link(devices: Sequence[str], small: float) -> Link:
-    """Returns the link between the first two devices. One alone sends nothing.
+    """Returns the link between the first two devices. A single device sends nothing.
 
-    A small message takes `small` seconds. They may be below 0, fitted to noisy times.
+    `small` is the time of a small message. As a fit to noisy times it may be below 0.
     """
     if len(devices) == 1:
         return Link(float("inf"), 0.0)
@@ -203,7 +204,8 @@ def _median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
 def _memory(devices: Sequence[str]) -> int:
     """Returns a device's bytes of memory, or `_UNLIMITED` if they are not known.
 
-    CPU devices share theirs. Of a GPU's logical devices only the first is known.
+    CPU devices have equal shares of the machine's memory. If a GPU is split into
+    logical devices, only the first one's memory is known.
     """
     if not knows_memory(devices):
         return _UNLIMITED

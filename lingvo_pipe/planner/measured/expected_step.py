@@ -67,7 +67,7 @@ def expected_step(
 def measured_slowdown(
     traced: TracedModel, devices: Sequence[str], seconds: Sequence[CellSeconds]
 ) -> float:
-    """Returns the time of cells with contention over `seconds` without, at least 1.
+    """Returns the time of cells with contention, divided by `seconds`, at least 1.
 
     The devices share the machine's memory, its caches, the clock rate that its
     processor can hold, and the host that launches their operations.

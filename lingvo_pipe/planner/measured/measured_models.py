@@ -7,8 +7,8 @@
     measured                   x
     searched     the best still has 4 rows: done
 
-Each size takes seconds. So few are measured at first, and then those that seem best,
-until the best is a measured one. Memory needs follow from tracing.
+To measure a size takes seconds. So at first few sizes are measured, and then each size
+that seems best, until the best one was measured before. Tracing gives memory needs.
 
 Shapes: b rows in a micro-batch.
 """
@@ -42,7 +42,7 @@ from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 
-# Used for all times if no size fits, so that none is measured. It is never shown.
+# The times of all cells if no size fits, so that none is measured. They never show.
 _UNKNOWN = CellSeconds(1.0, 2.0)
 _UNLIMITED = 1 << 60
 
@@ -50,8 +50,8 @@ _UNLIMITED = 1 << 60
 class MeasuredModels:
     """`Models` with cells timed on a device for some sizes, interpolated in between.
 
-    Sizes for which memory runs out are ruled out: they count as above the limit of
-    bytes, even if their traced bytes are below it.
+    If memory runs out for a size, it and all larger sizes are ruled out. They count as
+    above the limit of bytes, even if their traced bytes are below it.
     """
 
     def __init__(self, tracer: ModelTracer, device: str, limit: int = _UNLIMITED):
@@ -76,13 +76,13 @@ class MeasuredModels:
         return self._traced[num_rows]
 
     def cells_fit(self, num_rows: int) -> bool:
-        """Returns whether the device can hold each single cell."""
+        """Returns whether the device can hold each cell alone."""
         memory = self._costs(num_rows).memory
         calls = itertools.pairwise(range(self._tracer.num_cells + 2))
         return max(memory.minimum(*call) for call in calls) <= self._limit
 
     def measure(self, num_rows: int) -> bool:
-        """Times the cells for micro-batches of b rows. Returns True if that is new.
+        """Times cells for micro-batches of b rows. Returns False if it did so before.
 
         Raises:
             tf.errors.OpError: if a cell does not run, such as for lack of memory.
@@ -111,8 +111,8 @@ class MeasuredModels:
     def correct(self, devices: Sequence[str], resources: Resources) -> Resources:
         """Corrects cells' seconds by real steps, and returns devices with contention.
 
-        The steps have micro-batches of the middle of the measured sizes, or of the
-        largest below it with which a step fits.
+        The steps have micro-batches of the middle one of the measured sizes. If no step
+        fits with this size, the next smaller measured size is tried.
         """
         sizes = sorted(self._seconds)
         for size in reversed(sizes[: len(sizes) // 2 + 1]):
@@ -203,7 +203,7 @@ def plan_measured(
 
 
 def _neighbors(sizes: Iterable[int], num_rows: int) -> Sequence[int]:
-    """Returns the two sizes around a number of rows, or the nearest two."""
+    """Returns the two sizes around a number of rows, or else the two nearest to it."""
     in_order = sorted(sizes)
     index = bisect.bisect(in_order[1:-1], num_rows)
     return in_order[index : index + 2]

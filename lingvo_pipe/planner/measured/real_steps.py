@@ -1,4 +1,4 @@
-"""Real training steps, timed for the `correction` of the times of cells alone."""
+"""Real training steps. Their times correct the times of cells that run alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from lingvo_pipe.training.step.train_step import TrainStep
 _MIN_STEPS, _MIN_SECONDS = 5, 2.0
 _ENOUGH_SECONDS = 10.0  # Of two steps or more.
 _TINY = 1e-9  # A learning rate.
-# Of the real step, whichever fits first.
+# Recomputation policies of the real step. The first one that fits is used.
 _RECOMPUTE = "never", "always"
 
 
@@ -48,7 +48,7 @@ class RealStep:
     Attributes:
         planned: the planned step.
         num_rows: b.
-        seconds: times of the steps that are not taken or forgotten yet.
+        seconds: times of steps since the last `take`, `take_total` or `forget_times`.
 
     Raises:
         tf.errors.OpError: if the step does not run, such as for lack of memory.
@@ -78,16 +78,15 @@ class RealStep:
         self._step(self._batch)  # Builds the graph.
         self._watch = MemoryWatch(devices, self._step.State().values())
         self._num_bytes = 0
-        self._memories: list[Sequence[int]] = []  # Devices that share one.
+        self._memories: list[Sequence[int]] = []  # The devices of each memory.
         self.seconds: list[float] = []
         self._timelines: list[Timeline] = []
 
     def run_in_a_row(self) -> None:
         """Times steps in a row until they are enough, and measures their memory.
 
-        The bytes that devices hold at once differ from step to step by a tenth, and
-        depend on the memory that the step before has freed. The most bytes of all these
-        steps must fit.
+        The peak of the bytes differs from step to step by a tenth, because it depends
+        on the memory that the step before has freed. The largest peak must fit.
         """
         self.forget_times()
         self._num_bytes = 0
@@ -116,7 +115,8 @@ class RealStep:
     def take_total(self) -> tuple[float, int]:
         """Returns the median seconds and the most bytes, and forgets the steps.
 
-        The bytes are from `run_in_a_row`, and 0 if no device's memory is known.
+        The median leaves out the first step. The bytes are from `run_in_a_row`. They
+        are 0 if no device's memory is known.
         """
         return median(self._take()[0]), self._num_bytes
 
@@ -145,7 +145,7 @@ class RealStep:
 
 
 def is_enough(seconds: Sequence[float]) -> bool:
-    """Returns whether steps of these seconds are enough for a median."""
+    """Returns whether these steps' seconds are enough for a median."""
     number, total = len(seconds), sum(seconds)
     is_long = number >= _MIN_STEPS and total >= _MIN_SECONDS
     return number >= 2 and (is_long or total >= _ENOUGH_SECONDS)
@@ -160,7 +160,8 @@ def real_step(
 ) -> RealStep | None:
     """Returns a step with a stage on each device.
 
-    Returns None if none fits, or a synthetic batch is invalid or makes it overflow.
+    Returns None if there are fewer cells than devices, if no step fits, or if a
+    synthetic batch is invalid or makes the loss overflow.
     """
     number = len(devices)
     if number > len(alone):
@@ -186,8 +187,8 @@ def measured_correction(
 ) -> Correction | None:
     """Returns the correction by a step on all devices and a step on one device.
 
-    If `uses_all`, the step on one is only timed if none runs on all devices. Returns
-    None if `real_step` does for both.
+    If `uses_all`, the step on one device is timed only if there is none on all devices.
+    Returns None if there is neither.
 
     Raises:
         tf.errors.OpError: if one of the steps does not run.
@@ -208,7 +209,7 @@ def measured_correction(
 
 
 def synthetic_batch(spec: NestedMap, num_rows: int) -> Any:
-    """Returns random floats below 1, and ones for integers: most inputs allow them."""
+    """Returns random floats below 1 and integers of 1, which most inputs allow."""
 
     def synthetic(tensor_spec: tf.TensorSpec) -> tf.Tensor:
         shape, dtype = [num_rows, *tensor_spec.shape[1:]], tensor_spec.dtype

@@ -34,7 +34,7 @@ _FIXED = ("num_replicas", "memory_limit")
 
 
 class ResolvedPlan(NamedTuple):
-    """A line for the user about a plan, and a step of it."""
+    """A line for the user about a plan, and the step that the plan expects."""
 
     line: str
     step: PlannedStep
@@ -43,7 +43,7 @@ class ResolvedPlan(NamedTuple):
 def extract_auto(pipeline: InstantiableParams, path: str = _PATH) -> set[str]:
     """Returns the names of params that are `auto`, without `splits`.
 
-    Sets them to values that any pipeline can have, until they are resolved.
+    Sets these params to values that any pipeline can have, until they are resolved.
 
     Raises:
         UserValueError: if other params leave the planner no choice.
@@ -68,7 +68,7 @@ def resolve_auto(
     log: Callable[[str], None],
     path: str = _PATH,
 ) -> ResolvedPlan:
-    """Sets the params that were `auto`, and the stages, to the fastest plan's.
+    """Sets the params that were `auto`, and the stages, as in the fastest plan.
 
     Args:
         task_params: params of the task; its pipeline's are set.

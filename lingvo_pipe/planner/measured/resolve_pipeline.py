@@ -1,6 +1,6 @@
-"""Params that are `auto` of a PipeliningLayer made by hand, resolved as by the trainer.
+"""The `auto` params of a PipeliningLayer made by hand, resolved as the trainer does it.
 
-Shapes: B examples in a mini-batch, dimension `batch_dim` of each input and target.
+Shapes: B examples in a mini-batch, along dimension `batch_dim` of inputs and targets.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def resolve_pipeline(
 ) -> str:
     """Sets a PipeliningLayer's params that are `auto`, as the trainer does.
 
-    Measures `devices`, which the params name, and takes the fastest plan that uses all
-    of them. `splits=auto` alone only gets `input_shapes`; the layer then chooses the
-    stages. Params without `auto` stay as they are.
+    Measures the params' `devices`, and takes the fastest plan that uses all of them. If
+    only `splits` is auto, sets `input_shapes`, by which the layer then chooses stages.
+    Params without `auto` stay as they are.
 
     Args:
         pipeline: the layer's params, not yet instantiated.
@@ -60,7 +60,7 @@ def resolve_pipeline(
     rows_first = NestedMap(tensors=tensors)
     task = _task_class(structure, loss_fn, batch_dim).Params()
     task.Set(name="task", pipeline=pipeline)
-    # Only the slots matter here, and SGD, the default, has none at any rate.
+    # Only the slots matter here. SGD, the default, has none at any learning rate.
     task.train = task.train.Set(learning_rate=1.0) if train is None else train
     line = ""
     if names:
@@ -91,7 +91,7 @@ def _task_class(
 ) -> type[BaseTask]:
     """Returns a task whose batches are the tensors of inputs and targets, rows first.
 
-    `structure` is the pair of inputs and targets.
+    `structure` is the pair of nested inputs and targets.
     """
 
     class SampledTask(BaseTask):

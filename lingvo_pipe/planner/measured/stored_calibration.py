@@ -68,7 +68,7 @@ def _path() -> Path:
 
 
 def _key(devices: Sequence[str]) -> str:
-    """Returns names of what the figures of the first two devices depend on."""
+    """Returns a text with all that figures depend on, such as the first two devices."""
     names = [device_name(device) for device in devices[:2]]
     kinds = {
         str(tf.config.experimental.get_device_details(device).get("device_name"))
@@ -91,7 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _figures(stored: Any, has_link: bool) -> Figures | None:
-    """Returns stored figures, or None if no devices have such."""
+    """Returns stored figures, or None if no devices can have such figures."""
     limits = _LIMITS if has_link else {**_LIMITS, **_ALONE}
     if not isinstance(stored, Mapping) or set(stored) != set(limits):
         return None

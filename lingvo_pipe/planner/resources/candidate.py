@@ -26,7 +26,7 @@ _VARIANTS = [
     for schedule, numbers, policies in _SCHEDULES
     for stages, policy in itertools.product(numbers, policies)
 ]
-# On one device they are 1f1b.
+# On one device these are the same as 1f1b.
 _MULTI_DEVICE_SCHEDULES = ("interleaved", *SPLIT_BACKWARD_NAMES)
 _MAX_EXHAUSTIVE_DEVICES = 16  # Up to here the planner tries every number of devices.
 _MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE = 1024, 16
@@ -34,7 +34,7 @@ _MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE = 1024, 16
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A way to run a model, with a schedule and a recomputation policy, by their names.
+    """A way to run a model. Its schedule and recomputation policy are given by name.
 
     R replicas of K devices with V stages each share M micro-batches.
     """
@@ -73,7 +73,7 @@ class Candidate:
         return self.num_micro_batches // self.num_replicas
 
     def params(self, boundaries: Sequence[int]) -> dict[str, Any]:
-        """Returns a pipeline's params that run it with these stages."""
+        """Returns the params of a pipeline that runs this way, with these stages."""
         return {
             "splits": list(boundaries),
             "stages_per_device": self.stages_per_device,
@@ -101,13 +101,13 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yields all ways to run a model on up to N devices.
 
-    Each stage has at least one of L cells. Micro-batches are equal, with at least one
-    example each of B. Several pipelines run side by side only if `with_replicas`.
+    Each stage has at least one cell. Micro-batches are equal, and each has at least one
+    example. Several pipelines run side by side only if `with_replicas`.
 
-    Beyond 16 devices, the number of replicas divides N. The number of devices of each
-    also divides N, or uses all devices, or gives each stage one cell, for one to eight
-    stages per device. The number of micro-batches is at most 1,024, or 16 per device.
-    The user's `fixed` numbers are always included.
+    Beyond 16 devices, the number of replicas divides N. The number of devices in each
+    replica divides N too, or all devices are used, or each stage has one cell, with one
+    to eight stages per device. There are at most 1,024 micro-batches, or 16 per device
+    if that is more. The user's `fixed` numbers are always included.
     """
     limit = max(_MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE * num_devices)
     numbers = [n for n in _divisors(batch_size) if n <= limit or n in fixed]

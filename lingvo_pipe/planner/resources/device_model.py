@@ -13,18 +13,18 @@ from lingvo_pipe.planner.resources.hosts import Hosts, Link
 GIGA = 10**9
 MEASURED = "measured"  # The name of this machine's devices, whose speed is measured.
 _BITS = 8
-_NETWORK_SECONDS = 14e-6  # Of a message by network, in NCCL's model (tuning.cc).
+_NETWORK_SECONDS = 14e-6  # A network message's latency in NCCL's model (tuning.cc).
 
 
 class Contention(NamedTuple):
     """The time of a step beyond its operations' costs, on devices of one machine.
 
-    Linear between one device and all that it was measured on, and constant beyond.
+    It grows linearly from one device to `num_devices`, and is constant beyond.
     """
 
-    num_devices: int = 2  # At least 2.
+    num_devices: int = 2  # The number it was measured on, at least 2.
     slowdown: float = 1.0  # Time of cells with contention over their time without.
-    # Seconds of a step outside operations, beyond an update's bytes over bandwidth.
+    # The rest: seconds of a step outside operations, without the predicted update.
     rest_on_one: float = 0.0
     rest_on_all: float = 0.0
 
@@ -33,7 +33,7 @@ class Contention(NamedTuple):
         return 1 + self._fraction(num_busy) * (self.slowdown - 1)
 
     def rest_seconds(self, num_devices: int) -> float:
-        """Returns the rest's seconds for a step on this many devices."""
+        """Returns the seconds outside operations, for a step on this many devices."""
         more = self.rest_on_all - self.rest_on_one
         return self.rest_on_one + self._fraction(num_devices) * more
 
@@ -60,7 +60,7 @@ class DeviceModel:
     shares_memory: bool = False  # Whether `memory` shrinks when there are more devices.
     has_replicas: bool = True  # Whether pipelines run side by side; not yet on TPUs.
     in_place: bool = False  # Whether XLA plans all buffers; see `StageMemory`.
-    # Between the vendor's servers: of a device, and of all a server's together.
+    # Bandwidths between the vendor's servers: of a device, and of a whole server.
     network: tuple[float, float] | None = None
     hosts: Hosts | None = None  # If None, all devices are on one host.
 
@@ -94,8 +94,9 @@ class DeviceModel:
     ) -> DeviceModel:
         """Returns the same kind on hosts whose network has this bandwidth.
 
-        All devices of a host share it. If None, it is the network of the vendor's
-        server, which must be known. TPUs have the same links to all neighbors.
+        All devices of a host share it. If None, the network is the one between the
+        vendor's servers, which must be known. TPUs' links between hosts are the same
+        as within a host.
         """
         if network_gbits is not None:
             bandwidth = shared = network_gbits * GIGA / _BITS

@@ -1,13 +1,13 @@
 """Hosts of devices, the links between devices, and placements that use them well. Pure.
 
-K stages' devices of R replicas on hosts of D = 4 devices, R = 2, K = 4:
+Two placements of R = 2 replicas of K = 4 devices on hosts of D = 4 devices:
 
           pipeline by pipeline      stage by stage
 host 0    0.0 0.1 0.2 0.3           0.0 1.0 0.1 1.1        r.k: replica r, device k
 host 1    1.0 1.1 1.2 1.3           0.2 1.2 0.3 1.3
 
-The first sends activations within hosts and exchanges weights between them, the second
-one the other way round.
+Pipeline by pipeline, activations stay within hosts, and weights are exchanged between
+hosts. Stage by stage, weights stay within hosts, and some activations do not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-# For each replica the number of each of its K devices, counted over all hosts.
+# For each replica the numbers of its K devices. Numbers run over all hosts' devices.
 Placement: TypeAlias = tuple[tuple[int, ...], ...]
 
 
@@ -40,26 +40,27 @@ class Hosts:
 
     devices_per_host: int  # D.
     link: Link  # Between devices of two hosts.
-    bandwidth: float = math.inf  # Bytes per second of all a host's messages to others.
+    bandwidth: float = math.inf  # Bytes per second that a host sends to all others.
     number: int | None = None  # H; if None, as many as all devices need.
 
     def host(self, device: int) -> int:
-        """Returns the host of a device, by their numbers."""
+        """Returns the number of the host that has the device with this number."""
         return device // self.devices_per_host
 
     def count(self, num_devices: int) -> int:
-        """Returns the number of hosts with this many devices."""
+        """Returns the number of hosts that this many devices need."""
         return -(-num_devices // self.devices_per_host)
 
 
 def placements(
     num_replicas: int, num_devices: int, hosts: Hosts | None
 ) -> list[Placement]:
-    """Returns the placements of R replicas of K devices to compare.
+    """Returns placements of R replicas of K devices, for a comparison.
 
-    The first fills the hosts pipeline by pipeline. Others fill them stage by stage, and
-    begin each pipeline, or each stage, on a host with room for it, if there are enough.
-    Pipelines are also dealt to the hosts in turn, since the first replicas own most.
+    The first placement fills the hosts pipeline by pipeline. The second one fills them
+    stage by stage. If there are enough hosts, others begin each pipeline, or each
+    stage, on a host with room for it. One of these deals the pipelines to the hosts in
+    turn, because the first replicas own the most.
     """
     total = num_replicas * num_devices
     by_pipeline = _groups(range(0, total, num_devices), num_devices)
@@ -81,8 +82,8 @@ def stage_links(
 ) -> list[tuple[Link, ...]]:
     """Returns for each replica the links from each stage to the next one.
 
-    All stages of a host that are next to a stage on another one share its network,
-    since in the middle of a step all of them send.
+    A host's stages whose neighbors are on other hosts share the host's network, because
+    in the middle of a step all of them send.
     """
     rows = [[hosts.host(row[k]) for k in device_of_stage] for row in placement]
     crossing = Counter(
@@ -109,7 +110,7 @@ def _transposed(groups: Placement) -> Placement:
 
 
 def _aligned(number: int, size: int, hosts: Hosts) -> list[int]:
-    """Returns the first devices of groups that begin on hosts with room for them.
+    """Returns the first device of each group, with each group on the fewest hosts.
 
     Returns [] if there are too few hosts.
     """

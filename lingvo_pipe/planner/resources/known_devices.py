@@ -1,10 +1,10 @@
-"""Devices that people rent, by name, by memory and speed, or from a file.
+"""Devices that people rent. They are given by name, by memory and speed, or by a file.
 
-Figures are the vendors', without sparsity and with sums in float32: per core of TPUv2
-and TPUv3, per chip of later TPUs, and of a GPU's matrix units. They are from:
+Figures are the vendors', without sparsity and with sums in float32. They are per core
+of TPUv2 and TPUv3, per chip of later TPUs, and of the matrix units of a GPU. Sources:
 
     TPUs            Google Cloud's pages of each version, 2026; a link is the chip's
-                    bandwidth by its ports and both directions
+                    bandwidth divided by its ports and by both directions
     P100, V100, T4  NVIDIA's data sheets, 2016, 2020, 2019; DGX-1's, 2017
     A100            NVIDIA's data sheet, 2021; DGX A100's, 2021
     A10G            AWS's page of EC2 G5 and NVIDIA's data sheet, 2021
@@ -31,14 +31,14 @@ from lingvo_pipe.planner.resources.device_model import GIGA, MEASURED, DeviceMod
 
 _TERA, _MIB, _GIB = 10**12, 2**20, 2**30
 
-# Between hosts, in GB/s: of a device, and of all a host's. TPUs' own links connect the
-# chips of all hosts. Others are NVIDIA's servers of eight: DGX-1 with four ports of 100
+# GB/s between hosts: of a device, and of a whole host. TPUs' own links connect chips of
+# all hosts. The others are NVIDIA's servers of eight GPUs: DGX-1 with four ports of 100
 # Gb/s, DGX A100 with eight of 200, DGX H100, H200 and B200 with eight of 400.
 _DGX_A100, _DGX_H100 = (25, 200), (50, 400)
 
 # - memory in GiB as the device reports it, and MiB that the system reserves: on TPUs as
-#   XLA's errors report it (as on TPUv4 where none was found), on GPUs what TensorFlow
-#   leaves to it, by compute capability
+#   XLA's errors report it (TPUv4's where none was found), on GPUs as TensorFlow leaves
+#   it to the system, by compute capability
 # - teraflops in float32 and in 16 bits. A TPU multiplies float32 as bfloat16. From
 #   Ampere on TensorFlow lets an NVIDIA GPU multiply it as TF32
 # - GB/s of the memory, and to a neighbor in one direction: by NVLink or Infinity
@@ -87,7 +87,7 @@ DEVICES = {
 }
 _OTHER_NAMES = {"A100": "A100-40GB"}
 
-# Of devices given by memory and speed: as on the slowest GPUs above.
+# Figures for devices given by memory and speed, as of the slowest GPUs above.
 _CAUTIOUS_MEMORY_BANDWIDTH, _CAUTIOUS_LINK = 300, 12  # GB/s.
 _CAUTIOUS_RESERVED = 1.8  # GB.
 _SIZED = re.compile(r"(\d+(?:\.\d+)?)GB@(\d+(?:\.\d+)?)TFLOPS", re.IGNORECASE)
@@ -107,12 +107,12 @@ def parse_devices(
     """Reads devices of one kind: `8xTPUv3`, `TPUv3` for one, `2x8xV100` on two hosts.
 
     The kind may also be `80GB@312TFLOPS`, or a `.json` file with a device's fields.
-    `network_gbits` is the network of several hosts, as in `DeviceModel.on_hosts`.
+    `network_gbits` is for several hosts, see `DeviceModel.on_hosts`.
 
     Raises:
         UserValueError: if the text has another form, the kind is unknown, a field of
-            the file is wrong, or the network is needed or is not. It names the
-            argument, with the prefix, or the field.
+            the file is wrong, or `network_gbits` is missing or not allowed. The error
+            names the argument with the prefix, or the field.
     """
     path = f"{prefix}devices"
     match = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?(\S+)", text.strip())
@@ -150,7 +150,7 @@ def parse_devices(
 
 
 def _kind(name: str, path: str) -> DeviceModel | None:
-    """Returns the device of this name, of these sizes or in this file, if any."""
+    """Returns the device that a name, its sizes or a file gives, or None."""
     if sizes := _SIZED.fullmatch(name):
         return _sized_device(name, path, *map(float, sizes.groups()))
     if name.endswith(".json"):
@@ -228,7 +228,7 @@ _RULES = {
 def _device_in_file(name: str) -> DeviceModel:
     """Reads a device from a JSON file with the fields of `_device` and `DeviceModel`.
 
-    The path is relative to the folder where Bazel was called.
+    The path is relative to the current folder or, under Bazel, to the caller's.
 
     Raises:
         UserValueError: if there is no such file, or a field is wrong.

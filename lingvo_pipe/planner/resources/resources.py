@@ -30,18 +30,18 @@ class Resources:
     device: DeviceModel
     num_devices: int
     batch_size: int
-    dtype: str = "float32"  # That the model computes in.
+    dtype: str = "float32"  # The dtype that the model computes in.
     memory_limit: int | None = None  # The user's, in bytes per device.
     uses_all: bool = False  # Whether a candidate must use all devices.
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes of a device for the model."""
+        """The bytes of each device that the model can use."""
         return self.limited_device.usable_bytes
 
     @property
     def limited_device(self) -> DeviceModel:
-        """The kind of devices, with its memory cut to the user's limit, and H hosts."""
+        """The kind of devices, with the user's memory limit and the number of hosts."""
         device, memory, hosts = self.device, self.device.memory, self.device.hosts
         if self.memory_limit is not None:
             memory = min(memory, self.memory_limit + device.reserved)
@@ -68,8 +68,8 @@ class Resources:
 class Constraints:
     """The values that attributes of a `Candidate` must have.
 
-    None allows any value. `names` are the user's names of the attributes, where they
-    differ.
+    None allows any value. `names` maps attributes to the user's names for them, if
+    these differ.
     """
 
     num_replicas: int | None = None
@@ -88,8 +88,8 @@ class Constraints:
         `rules` are further rules that all candidates follow.
 
         Raises:
-            UserValueError: if there is none. It names the rules, and the constraints to
-                change.
+            UserValueError: if there is none. The error names the rules, and the
+                constraints to change.
         """
         all_candidates = list(candidates)
         if allowed := [x for x in all_candidates if self._allows(x)]:
@@ -120,7 +120,7 @@ class Constraints:
 
     @property
     def limit_name(self) -> str:
-        """The user's name of the memory limit."""
+        """The user's name for the memory limit."""
         return self.names.get("memory_limit", "task.pipeline.memory_limit")
 
     def without(self, name: str) -> Constraints:

@@ -1,1 +1,1 @@
-"""A search for the fastest way to run a model that fits."""
+"""A search for the fastest way to run a model within the devices' memory."""

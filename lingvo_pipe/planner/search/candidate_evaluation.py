@@ -34,7 +34,7 @@ class Evaluation:
     candidate: Candidate
     boundaries: Sequence[int]
     step_seconds: float  # With the weights' update.
-    bytes_by_device: Sequence[int]  # Of one replica.
+    bytes_by_device: Sequence[int]  # Of the replica that needs the most there.
     timeline: Timeline  # Of the slowest replica, without the update.
     placement: Placement = ()  # Of its devices on the hosts.
 
@@ -45,9 +45,9 @@ def evaluate(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> Evaluation | OversizedCandidate:
-    """Finds a candidate's best stages, and simulates its step.
+    """Finds a candidate's best stages that fit, and simulates a step.
 
-    The simulation checks the schedule. Its costs are `step_costs`.
+    The simulation checks the schedule. It takes its costs from `step_costs`.
     """
     needs = DeviceNeeds(candidate, model)
     boundaries = feasible_boundaries(needs, device.usable_bytes, _work(seconds))
@@ -100,7 +100,7 @@ def evaluate_boundaries(
 ) -> Evaluation:
     """Simulates a step of a candidate whose stages end at these boundaries.
 
-    On several hosts it takes the fastest of some placements.
+    On several hosts, the evaluation is for the fastest of `placements`.
     """
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
     num_replicas, contention = candidate.num_replicas, device.contention
@@ -166,10 +166,10 @@ def step_costs(
         boundaries: stage boundaries.
         device: the kind of devices.
         links: links between consecutive stages. If None, all are on one host.
-        weight_shares: parts of cells' backward passes that compute weights' gradients.
-            If (), halves.
-        left_out: parts of forward passes that a recomputation leaves out in a stage's
-            last cell. If (), nothing.
+        weight_shares: the part of each cell's backward pass that computes weights'
+            gradients. If (), one half.
+        left_out: the part of each cell's forward pass that a recomputation leaves out
+            if the cell is the last of a stage. If (), 0.
     """
     shares = weight_shares or [0.5] * len(seconds)
     late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]

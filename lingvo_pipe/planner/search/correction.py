@@ -1,12 +1,12 @@
-"""Predictions corrected by real steps, on one device and on all. Pure.
+"""A correction of predictions by real steps on one device and on all devices. Pure.
 
     cells alone   f f f  b b b
     a real step   [ F  B  F  B  F  B ]  norm, update, averages, metrics
                     the operations      the rest
 
-Among others, and beside other devices, a cell takes more or less time than alone. The
-rest is a step's time outside the pipeline's operations. How much an allocator loses
-depends on the sizes of a model's tensors.
+In a step, a cell takes more or less time than alone, because other cells run before it
+and other devices run at the same time. The rest is a step's time outside the pipeline's
+operations. The memory that an allocator loses depends on the model's tensors.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class InStep(NamedTuple):
 
     Attributes:
         forward, backward: seconds of all stages' passes for a micro-batch.
-        rest: seconds outside the operations, without those predicted by bytes.
-        busy: shares of devices' busy time by how many are busy, from one.
+        rest: seconds outside the operations, without an update's predicted seconds.
+        busy: the shares of the devices' busy time in which 1, 2, ... are busy.
         allocator_loss: see `StageMemory`; None if memory is not measured.
     """
 
@@ -43,7 +43,7 @@ class InStep(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """Factors of the time of cells alone, contention, and what the allocator loses."""
+    """Factors for the time of cells alone, the contention, and the allocator's loss."""
 
     forward: float = 1.0
     backward: float = 1.0
@@ -64,7 +64,7 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the medians of real steps, with an update's predicted seconds."""
+    """Returns the medians of real steps. Their rest excludes `update` seconds."""
     stages = median_costs(list(map(fitted_costs, timelines))).stages
     pairs = zip(step_seconds, timelines, strict=True)
     outside = median(total - timeline.step_seconds for total, timeline in pairs)
@@ -83,9 +83,9 @@ def correction(
     on_all: InStep | None,
     num_devices: int,
 ) -> Correction | None:
-    """Returns the correction of the seconds of cells alone, from steps on one and all.
+    """Returns the correction of `alone` by steps on one device and on all devices.
 
-    If one of the steps is None, the other one stands for it. Returns None if both are.
+    If one step is None, the other one replaces it. Returns None if both are None.
     """
     on_fewest = on_one or on_all
     if on_fewest is None:
@@ -106,11 +106,12 @@ def correction(
 
 
 def _slowdown(slower: float, busy: Sequence[float]) -> float:
-    """Returns the slowdown while all devices are busy, from the mean over a step.
+    """Returns the slowdown while all devices are busy, from a step's mean slowdown.
 
-    A device slows down in proportion to the number of other busy devices. So the share
-    of a step's work that is done in its busy time falls as the slowdown grows. The
-    slowdown is at most the number of devices, as if they took turns.
+    A device slows down in proportion to the number of other busy devices. The larger
+    the slowdown, the less work is done in a second of busy time. The result is the
+    slowdown at which this work is 1 / `slower` of the work without contention. It is at
+    most the number of devices, as if they took turns.
     """
 
     def work(most: float) -> float:
@@ -126,9 +127,9 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
 
 
 def allocator_loss(measured: int, predicted: Callable[[float], int]) -> float:
-    """Returns the loss with which the predicted bytes are the measured ones.
+    """Returns the loss, from 0 to 1, for which predicted and measured bytes are equal.
 
-    They are linear in the loss, which is a fraction from 0 to 1.
+    The predicted bytes are linear in the loss.
     """
     low, high = predicted(0.0), predicted(1.0)
     return min(max((measured - low) / (high - low), 0.0), 1.0) if high > low else 0.0

@@ -1,7 +1,7 @@
 """A search for the fastest candidates that fit. Pure.
 
-Candidates are evaluated in the order of a lower bound on their step time, as if
-messages took no time and every cell could be divided. So for each schedule and
+Candidates are evaluated in the order of a lower bound on their step time. It assumes
+that messages take no time and that cells can be divided. So for each schedule and
 recomputation the search ends when the remaining candidates cannot be faster.
 """
 
@@ -23,9 +23,9 @@ from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 class SearchResult:
     """The candidates that fit, and some that do not."""
 
-    fastest: Sequence[Evaluation]  # The best by schedule and recomputation, in order.
-    num_slower: int  # More, which are slower or cannot be faster.
-    oversized: Sequence[OversizedCandidate]  # Evaluated, roughly the smallest first.
+    fastest: Sequence[Evaluation]  # The best for each schedule and recomputation.
+    num_slower: int  # Other candidates, which are slower or cannot be faster.
+    oversized: Sequence[OversizedCandidate]  # Roughly the smallest first.
 
 
 def search(
@@ -76,14 +76,14 @@ def step_time_lower_bound(
     device 1     F F F F B B B B           starts a stage later and ends one earlier
 
     A device computes all micro-batches between the arrival of the first one and the
-    return of the last one. So later stages have less time, and the best stages get
-    shorter from one to the next. For `left_out` see `step_costs`.
+    return of the last one. So later stages have less time, and the best stages are each
+    shorter than the one before. For `left_out` see `step_costs`.
     """
     num_micro_batches = candidate.micro_batches_per_replica
     once = [cell.forward + cell.backward for cell in cells]
     work = [seconds * num_micro_batches for seconds in once]
     if candidate.recompute == "always" and candidate.schedule == "gpipe":
-        # At least all but one: none if a backward pass follows its own forward pass.
+        # Each micro-batch but the one whose backward pass follows its forward pass.
         pairs = zip(cells, left_out or [0.0] * len(cells), strict=True)
         once_more = [cell.forward * (1 - share) for cell, share in pairs]
         recomputation = [seconds * (num_micro_batches - 1) for seconds in once_more]
@@ -105,15 +105,16 @@ def _bound_by_distance(
 ) -> float:
     """Returns the bound from the distance of stages to the ends of the pipeline.
 
-    Let x be the fraction of all work in the stages before one. A step of T seconds
-    leaves that stage (T - distance·x) / repeats. So for K stages
-    T = distance · (all work) / (1 - (1 - distance / repeats)^K).
+    Let x be the seconds of one micro-batch in all stages before a stage. In a step of T
+    seconds, that stage has at most (T - distance·x) / repeats for one micro-batch. So
+    for K stages T = distance · (one micro-batch's seconds in all stages)
+    / (1 - (1 - distance / repeats)^K).
     """
     if candidate.stages_per_device > 1 or not min(once):
         return 0.0
     repeats = min(w / o for w, o in zip(work, once, strict=True))
     distance = 1.0
-    if candidate.schedule == "zero_bubble":  # The way back may end long before.
+    if candidate.schedule == "zero_bubble":  # Input gradients may return much earlier.
         distance = min(c.forward / o for c, o in zip(cells, once, strict=True))
     if not distance:
         return 0.0

@@ -1,10 +1,11 @@
-"""A plan for a model, or an error that suggests changes so that it fits. Pure.
+"""A plan for a model or, if it does not fit, an error that suggests changes. Pure.
 
-    it does not fit on 8 devices     on 16 it does, on 12, on 10, and on 9 it does not
-    ... with 32 rows                 with 16 it does not, with 8 it does
-    ... with K=4, M=8                without K=4 it does, without M=8 it does not
+    The model does not fit      With a change, does it fit?
+    on 8 devices                on 16 yes, on 12 yes, on 10 yes, on 9 no
+    with 32 rows                with 16 no, with 8 yes
+    with K=4, M=8               without K=4 yes, without M=8 no
 
-So it would fit on 10 devices, or with 8 rows, or without K=4.
+So the error suggests 10 devices, or 8 rows, or to leave out K=4.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NUM_DEVICES = "num_devices"
 
 
 class NothingFits(UserValueError):
-    """All ways to run a model need more memory than the devices have."""
+    """The error that all ways to run a model need more memory than devices have."""
 
 
 def plan(
@@ -79,14 +80,14 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
     for candidate in reversed(allowed_candidates(resources, constraints, num_cells)):
         costs, seconds = models(rows // candidate.num_micro_batches)
         if max(costs.memory.by_cell()) > device.usable_bytes:
-            continue  # A quick check, sufficient for a model with far too large cells.
+            continue  # A quick check, for models with far too large cells.
         if candidate_fits(candidate, costs, seconds, device):
             return True
     return False
 
 
 def _count_cells(models: Models, resources: Resources, constraints: Constraints) -> int:
-    """Returns L, for a number of rows that the search traces anyway."""
+    """Returns the number of cells, for a number of rows that the search traces, too."""
     rows = max(resources.batch_size // (constraints.num_micro_batches or 1), 1)
     return models(rows)[0].num_cells
 
@@ -100,7 +101,7 @@ class _Setting:
     constraints: Constraints
 
     def suggest_changes(self) -> str:
-        """Returns the nearest changes after which the model would fit, in sentences."""
+        """Returns sentences on the smallest changes after which the model would fit."""
         oversized_cell = self._oversized_cell()
         suggestions = []
         if not (oversized_cell or self.resources.device.shares_memory):
@@ -130,7 +131,7 @@ class _Setting:
             return False
 
     def _oversized_cell(self) -> str:
-        """Returns a sentence about a cell that fits on no number of devices, or ""."""
+        """Returns a sentence about the largest cell if no device can hold it, or ""."""
         rows = self.resources.batch_size
         costs, _ = self.models(rows // (self.constraints.num_micro_batches or rows))
         needed, cell = max((x, -i) for i, x in enumerate(min_bytes_by_cell(costs)))
@@ -140,9 +141,9 @@ class _Setting:
         return f"More devices do not help: cell {-cell} alone needs at least {text}."
 
     def _more_devices(self) -> str:
-        """Doubles the number of devices until the model fits, then bisects."""
+        """Finds the fewest devices that suffice, by doubling and then by bisection."""
         but, constraints = "", self.constraints
-        if _NUM_DEVICES in constraints.given:  # More could not be used.
+        if _NUM_DEVICES in constraints.given:  # With it, no more could be used.
             but = f" without {constraints.text(_NUM_DEVICES)}"
             constraints = constraints.without(_NUM_DEVICES)
 

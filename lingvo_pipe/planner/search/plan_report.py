@@ -27,9 +27,9 @@ _MAX_OVERSIZED = 3
 
 
 def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
-    """Returns a table of the fastest variants, and examples that do not fit.
+    """Returns a table of the fastest variants, and some candidates that do not fit.
 
-    `changes` are the changed params with which the model was planned.
+    `changes` are the user's changes of the model's params.
     """
     best, usable = found.fastest[0], resources.usable_bytes
     used, available = best.candidate.total_devices, resources.num_devices
@@ -68,8 +68,8 @@ def run_flags(
 ) -> list[str]:
     """Returns the trainer's flags for a candidate, with changes of other params.
 
-    On several hosts each is a worker, and devices are named unless they are the first
-    ones in order.
+    On several hosts, each host is a worker. Devices are then given by name, unless the
+    placement takes the first devices in their order.
     """
     candidate = best.candidate
     types = {"splits": " (list)", "recompute": " (str)"}
@@ -102,7 +102,7 @@ def time_breakdown(evaluation: Evaluation) -> dict[str, float]:
 
 
 def why_slower(slower: Evaluation, best: Evaluation) -> str:
-    """Returns the activity whose time grows most, or "as fast"."""
+    """Returns the activity with the most extra time over the best, or "as fast"."""
     if math.isclose(slower.step_seconds, best.step_seconds):
         return "as fast"
     seconds, of_best = time_breakdown(slower), time_breakdown(best)
@@ -118,7 +118,7 @@ def needed_text(oversized: OversizedCandidate) -> str:
 
 
 def _rows(fastest: Sequence[Evaluation], batch_size: int) -> list[list[str]]:
-    """Returns the table's rows. Variants with the same numbers share one."""
+    """Returns the table's rows. Variants with the same numbers share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for variant in fastest:
         row = [

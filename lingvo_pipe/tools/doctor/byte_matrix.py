@@ -26,23 +26,23 @@ class Combination(NamedTuple):
         return f"{way.schedule}, recompute {way.recompute}, on {names}"
 
 
-# Returns what training leaves: bytes by name.
+# Trains a combination, and returns the bytes of the loss and of the weights by name.
 Train = Callable[[Combination], Mapping[str, bytes]]
 
 
 def combinations(devices: Sequence[str], quick: bool) -> Iterator[Combination]:
-    """Yields all schedules and recomputation on 1, 2, 4, ... and all devices.
+    """Yields all schedules and recomputation policies on 1, 2, 4, ... and all devices.
 
     The first is the reference: GPipe on the first device. Then come the other devices
-    alone, and the most devices. If quick, the numbers of devices between 1 and all are
-    left out, and one recomputation.
+    alone, and then the numbers of devices, the largest first. If `quick`, there are
+    only one device and all devices, and only the policies "always" and "never".
     """
     number = len(devices)
     powers = [1 << i for i in range(number.bit_length())]
     numbers = {1, number} if quick else {1, number, *powers}
 
     def combination(used: Sequence[str], schedule: str, recompute: str) -> Combination:
-        # Two stages per device, and GPipe's bubble filled.
+        # Enough layers for two stages per device, and two micro-batches per device.
         configuration = Configuration(
             num_layers=2 * number,
             model_dim=32,

@@ -2,11 +2,11 @@
 
     lingvo_pipe doctor --output=/tmp/doctor.json
 
-Shows which devices there are and what the planner measures of them, sends between each
-pair, a training step against plain TensorFlow's, and whether every schedule and
-recomputation on 1, 2, ... devices leaves the same bytes. A single GPU is divided into
-logical devices. For other hosts start a worker on each, as for training, and give
---cluster. The exit status is 1 if bytes differ or something fails.
+Shows which devices there are and what the planner measures of them. Times messages
+between each pair, and a training step against plain TensorFlow's. Checks that every
+schedule and recomputation on 1, 2, ... devices leaves the same bytes. A single GPU is
+divided into logical devices. For other hosts start a worker on each, as for training,
+and give --cluster. The exit status is 1 if bytes differ or something fails.
 """
 
 import argparse

@@ -30,7 +30,7 @@ from lingvo_pipe.tools.doctor.byte_matrix import (
     train_combination,
 )
 
-_SEND_SECONDS, _ALL_SECONDS = 180.0, 540.0  # From the beginning.
+_SEND_SECONDS, _ALL_SECONDS = 180.0, 540.0  # Latest starts of checks.
 _MAX_CPUS = 4  # Unless --devices names more.
 _DIVIDED_MIB = 1024  # Memory of a logical device of a single GPU.
 _FAILURES = (ValueError, RuntimeError, OSError, tf.errors.OpError)
@@ -43,10 +43,10 @@ def examine(
     log: Callable[[str], None],
     train: Train = train_combination,
 ) -> dict[str, Any]:
-    """Returns a report, as JSON, on prepared devices, given by their full names.
+    """Examines prepared devices, given by their full names. Returns a JSON report.
 
-    `train` trains one combination of the matrix of bytes. Failed checks are among the
-    "problems".
+    `train` trains one combination of the matrix of bytes. Failed checks are listed
+    under "problems".
     """
     checks, measure = Checks(log), functools.partial
     pairs = itertools.pairwise(devices) if quick else itertools.combinations(devices, 2)
@@ -80,7 +80,7 @@ def examine(
 
 
 class Checks:
-    """Checks with their problems, and the number of checks without time, by kind."""
+    """A runner of checks. It lists problems, and counts checks that had no time."""
 
     def __init__(
         self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -92,9 +92,9 @@ class Checks:
     def run(
         self, kind: str, checks: Mapping[str, Callable[[], _Result]], seconds: float
     ) -> dict[str, _Result]:
-        """Returns the results, by name, of the checks that succeed.
+        """Runs checks, and returns the results of all that succeed, by name.
 
-        None begins later than `seconds` after this object was made.
+        No check begins later than `seconds` after this object was made.
         """
         results = {}
         for i, (name, check) in enumerate(checks.items()):

@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
 def device_row(device: str) -> dict[str, Any]:
     """Returns a device's model, its memory, and the planner's measurements of it."""
     measured, name = calibrated_device([device]), device_name(device)
-    # Of several logical devices of a GPU only the first has a known memory.
+    # If a GPU has several logical devices, only the first one's memory is known.
     is_known = knows_memory([device]) and measured.memory < _UNLIMITED
     return {
         "device": name.short,
@@ -74,7 +74,7 @@ def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
     The pipelines are on one and on all devices.
 
     Raises:
-        ValueError: their losses differ.
+        ValueError: if their losses differ.
     """
     num_layers = max(8, len(devices))
     way = Configuration(num_layers, 256, 32, 64, 8, "1f1b", "never")

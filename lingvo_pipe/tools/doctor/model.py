@@ -67,7 +67,7 @@ class Configuration:
 
 
 def pipelined_step(layer: PipeliningLayer, batch: tf.Tensor) -> Callable[[], tf.Tensor]:
-    """Traces a step on a batch `[B, T, D]`. The function returned returns its loss."""
+    """Returns a traced step on a batch `[B, T, D]`. A call of it returns the loss."""
     variables = tf.nest.flatten([cell.vars for cell in layer.cells])
 
     @tf.function(autograph=False)
@@ -87,9 +87,9 @@ def pipelined_step(layer: PipeliningLayer, batch: tf.Tensor) -> Callable[[], tf.
 
 
 def plain_step(configuration: Configuration, device: str) -> Callable[[], tf.Tensor]:
-    """Returns a step of the same layers in a tf.function, with TensorFlow's optimizer.
+    """Returns a step of the same layers in a plain tf.function, without a pipeline.
 
-    Its first call traces it.
+    The first call traces the step.
     """
     layers, batch = configuration.pipeline([device]).cells, configuration.batch()
     number = configuration.num_micro_batches

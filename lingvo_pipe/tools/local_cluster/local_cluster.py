@@ -3,10 +3,11 @@
     lingvo_pipe cluster --workers=2 \
         --model=image.digits.AmoebaNetDigits --logdir=/tmp/digits
 
-Starts workers, each on a core of its own if there are enough, and a trainer on them.
-All flags but --workers are the trainer's. It restarts processes that die, and kills
-those that hang. The run resumes from its last checkpoint. After Ctrl-C the trainer
-saves its step and ends. A second Ctrl-C ends all at once.
+Starts workers and a trainer that uses them. Each worker has its own core if there are
+enough. All flags but --workers are the trainer's. Processes that hang are killed.
+Killed processes, and workers that end, are restarted. The run resumes from its last
+checkpoint. After Ctrl-C the trainer saves its step and ends. A second Ctrl-C ends all
+processes at once.
 """
 
 import argparse

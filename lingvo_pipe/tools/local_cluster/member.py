@@ -11,7 +11,7 @@ from typing import TextIO
 from lingvo_pipe.fault_tolerance.worker_status import WorkerQuestions
 from lingvo_pipe.tools.bound_process import bound_python
 
-# Seconds to wait for a process's last lines; another may have inherited its output.
+# Seconds to wait for a process's last lines. Another process may hold its output open.
 _FORWARD_SECONDS = 5.0
 _MAX_PERIOD = 1.0  # Seconds between two questions to a worker.
 # Maximum seconds until a started worker answers on a busy machine.
@@ -19,9 +19,9 @@ _START_SECONDS = 120.0
 
 
 class Member:
-    """A process of Python, whose name precedes each line of its output.
+    """A Python process. Its name precedes each line of its output.
 
-    It runs on `cores`, or on all if there are none.
+    It runs on `cores`, or on all cores if `cores` is empty.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Member:
         return self.process.poll()
 
     def end(self) -> None:
-        """Kills it if it runs, and waits until all its output has been forwarded."""
+        """Kills the process if it runs, and waits for the rest of its output."""
         if self._process is None:
             return
         self._process.kill()
@@ -86,7 +86,7 @@ class Member:
 
 
 class Worker(Member):
-    """A worker, which once it is up must answer questions within `timeout` seconds."""
+    """A worker. Once it is up, it must answer questions within `timeout` seconds."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Worker(Member):
         self._num_starts, self.was_up = 0, False
 
     def start(self) -> None:
-        """Starts the process, whose answers are awaited from now on."""
+        """Starts the process. From now on its answers are awaited."""
         super().start()
         self._num_starts += 1
         self._is_up = self._is_silent = False

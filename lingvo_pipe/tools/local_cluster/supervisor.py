@@ -20,10 +20,10 @@ _STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
 
 
 class Supervisor:
-    """Starts processes, and keeps them running until the trainer ends.
+    """A supervisor that keeps processes running until the trainer ends.
 
-    A process may be stopped for `timeout` seconds. The text of `progress` changes with
-    the trainer's progress. `log` takes lines for the user.
+    A process that a signal stops for more than `timeout` seconds is killed. The text of
+    `progress` changes with the trainer's progress. `log` takes lines for the user.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class StoppedTime:
 
 
 def is_stopped(pid: int) -> bool:
-    """Returns True if a signal has stopped a child process, and none continued it."""
+    """Returns True if a child process is stopped by a signal, such as SIGSTOP."""
     # The state follows the program's name, which may hold brackets and spaces itself.
     text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     return text.rpartition(")")[2].split()[0] == _STOPPED

@@ -26,7 +26,7 @@ class Plan:
     Args:
         model: the model.
         devices: the devices.
-        constraints: values to use.
+        constraints: values that each way must have.
         price: money for a device and an hour, if known.
 
     Raises:
@@ -62,12 +62,12 @@ class Plan:
     def rows(self) -> list[dict[str, Any]]:
         """The fastest way for each schedule and recomputation, the fastest first.
 
-        `bytes` are of the device that needs most, and `price` is of a million examples.
+        `bytes` are of the device that needs most. `price` is for a million examples.
         """
         return list(map(self._row, self._result.fastest))
 
     def draw(self, path: Path) -> str:
-        """Draws the timeline of a step of the first, and returns its description."""
+        """Draws a step of the fastest way, and returns a description of the picture."""
         best = self._result.fastest[0]
         number = best.candidate.num_replicas
         which = f", of one of {number} replicas" if number > 1 else ""
@@ -93,7 +93,7 @@ class Plan:
         return (self._price or 0) * self._resources.num_devices / _HOUR
 
     def _prices(self) -> str:
-        """Returns a sentence with the prices of the first way, or ""."""
+        """Returns lines with the costs of the fastest way, or "" without a price."""
         if self._price is None:
             return ""
         speed = self.rows[0]["examples_per_second"]

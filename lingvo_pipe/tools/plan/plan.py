@@ -3,10 +3,9 @@
     lingvo_pipe plan --model=lm.giant.L103 --devices=8xTPUv3
     lingvo_pipe plan --largest=lm.giant --devices=8xTPUv3
 
-Prints the fastest ways that fit into memory, how far others exceed it, and the
-trainer's flags for the first. Needs no device and allocates nothing; but
-`--devices=2xmeasured` means this machine's devices, and times the model's cells on
-them.
+Prints the fastest ways that fit into memory, how far other ways exceed it, and the
+trainer's flags for the fastest way. It needs no device and allocates nothing. But
+`--devices=2xmeasured` stands for devices of this machine, and times cells on them.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _image_path(text: str) -> Path:
-    """Returns the path of an image, relative to the folder where Bazel was called."""
+    """Returns an image's path. Under Bazel, it is relative to the caller's folder."""
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     path = Path(folder, os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:

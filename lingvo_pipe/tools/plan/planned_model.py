@@ -1,4 +1,4 @@
-"""A registered model to plan, the devices to plan it for, and a family's largest."""
+"""A registered model to plan, its devices, and the largest model of a family."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Plan = TypeVar("_Plan")
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """A number of devices of one kind, with names if they are of this machine."""
+    """A number of devices of one kind, with names if they are this machine's."""
 
     device: DeviceModel
     number: int
@@ -45,10 +45,10 @@ class Devices:
 
 
 def find_devices(request: DeviceRequest) -> Devices:
-    """Returns these devices. Initializes and calibrates this machine's.
+    """Returns the requested devices. Initializes and calibrates this machine's.
 
     Raises:
-        ValueError: if this machine has fewer.
+        ValueError: if this machine has fewer devices.
     """
     if request.kind is not None:
         return Devices(request.kind, request.number)
@@ -57,13 +57,13 @@ def find_devices(request: DeviceRequest) -> Devices:
 
 
 class PlannedModel:
-    """A registered model with the user's changes and, if given, batch size.
+    """A registered model with the user's changes and batch size.
 
     Args:
         name: its registered name.
         override: params to change, separated by `;`.
         batch_size: rows of a mini-batch; if None, the model's own.
-        changes: more values of params by their paths.
+        changes: more params to change, as values by path.
 
     Raises:
         ValueError: if a change is invalid, or changes a planned param.
@@ -95,7 +95,7 @@ class PlannedModel:
         self._entries += [x for x in lines if x.partition(" : ")[0] in changes]
         self._own_batch_size = batch_size
         self._own_slices = params.task.pipeline.slices
-        if is_auto(self._own_slices):  # Plans have slices where needed.
+        if is_auto(self._own_slices):  # `plan` finds slices if they are needed.
             self._task.pipeline.slices = None
         self._slices = self._task.pipeline.slices
         self._input = params.input.Instantiate()
@@ -108,7 +108,7 @@ class PlannedModel:
         return self._tracer.num_parameters
 
     def plan(self, devices: Devices, constraints: Constraints) -> SearchResult:
-        """Finds the fastest ways to run it. Cuts layers into slices if none fits.
+        """Finds the fastest ways to run it. If no way fits, cuts layers into slices.
 
         Raises:
             ValueError: if constraints contradict each other, or nothing fits.
@@ -193,7 +193,7 @@ def models_with_prefix(prefix: str, flag: str, hint: str) -> list[str]:
     """Returns the names of registered models that begin with a prefix.
 
     Raises:
-        ValueError: if there are none. It names the flag, and ends with the hint.
+        ValueError: if there are none. The error names the flag, and ends with the hint.
     """
     model_registry.ImportAll()
     all_names = model_registry.ListModels()
@@ -223,8 +223,8 @@ def largest_that_fits(
 
     Args:
         family: prefix of the models' names.
-        register: called with a model's name.
-        plan: raises NothingFits for a model that does not fit.
+        register: returns the model of a name.
+        plan: returns a model's plan, or raises NothingFits.
         log: called with lines about each model.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Layers in slices, for a model that does not fit whole on any devices."""
+"""Layers in slices, for a model whose whole layers do not fit on the devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lingvo_pipe.planner.resources.resources import (
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits
 from lingvo_pipe.training.checkpoint.whole_weights import problems_with_pieces
 
-# For each device; with more, most of a step would be messages.
+# Slices per device. With more, most of a step would be messages.
 _MAX_SLICES = 4
 _Traced = tuple[ModelTracer, Models]
 
@@ -32,7 +32,7 @@ def find_slices(
     """Returns the fewest slices with which a model fits, and the model in slices.
 
     Raises:
-        NothingFits: if there are none, with the reason.
+        NothingFits: if there are none. The error gives the reason.
         UserValueError: if the constraints contradict each other.
     """
     if problems := problems_with_pieces(task_params.train):

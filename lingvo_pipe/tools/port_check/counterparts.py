@@ -1,4 +1,4 @@
-"""Counterparts of Lingvo's modules and TensorFlow 1's names, read from modules."""
+"""Counterparts of Lingvo's modules and of TensorFlow 1's names, found in modules."""
 
 import inspect
 import re
@@ -84,7 +84,7 @@ _IN_FPROP = {
 # What to write instead of Lingvo's and TensorFlow 1's names, and of members in FProp.
 INSTEAD = {x: text for names, text in _NAMES.items() for x in names.split()}
 IN_FPROP = {x: text for names, text in _IN_FPROP.items() for x in names.split()}
-# Layers with more in Lingvo than here, unless their params say otherwise.
+# Layers that by default do more in Lingvo than here.
 MORE_IN_LINGVO = {
     "FCLayer": "It has no RELU here: set activation='RELU'.",
     **dict.fromkeys(
@@ -104,7 +104,7 @@ UNCALLED = {
 _STATEFUL = re.compile(
     r"(?!.*(stateless|Generator|seed))(.*\b|_)random[._]|nn\.dropout"
 )
-# The first sentence of what a docstring says.
+# The first sentence of a docstring's instructions for updating.
 _UPDATING = re.compile(r"Instructions for updating:\s+(.+?)(\.\s|\n\n|$)", re.S)
 _SUBMODULES = ("math", "linalg", "random", "io", "nn", "debugging", "strings", "image")
 
@@ -114,7 +114,7 @@ def UNKNOWN(*args: Any, **kwargs: Any) -> None:
 
 
 def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
-    """Returns the value at `root.a.b`, or UNKNOWN, and what to use instead, or ""."""
+    """Returns the value at `root.a.b` or UNKNOWN, and what to use instead or ""."""
     path = ".".join(names)
     if root is tf and _STATEFUL.match(path):
         return UNKNOWN, RANDOM
@@ -155,7 +155,7 @@ def bad_call(value: Any, num_args: int, keywords: Sequence[str]) -> str:
 def _without_tf_name(path: str, names: list[str]) -> str:
     """Returns what to use instead of a path that is not in TensorFlow 2.
 
-    `names` are the names that the last module on the path has.
+    `names` are the names in the last module that was found on the path.
     """
     first, last = path.partition(".")[0], path.rpartition(".")[2]
     if first in INSTEAD:

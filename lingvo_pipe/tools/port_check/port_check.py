@@ -2,7 +2,7 @@
 
     lingvo_pipe port_check my_layers.py my_models.py
 
-Ends with 0 if only imports change, with 1 if there is more, with 2 for unread files.
+The exit status is 0 if only imports change, 1 if more changes, and 2 for unread files.
 """
 
 import os

@@ -79,11 +79,11 @@ class _Check(ast.NodeVisitor):
 
     Attributes:
         findings: findings so far.
-        names: values of imported names. A class of the file is a class with the same
-            bases and members, whose values are UNKNOWN, of this module.
+        names: values of imported names. Each class of the file has a stand-in: a class
+            with the same bases and members, but with UNKNOWN as the members' values.
         is_lingvos: True if the file imports Lingvo.
-        cls: such a class while the walk is in a layer or a builder.
-        method: name of its method that the walk is in.
+        cls: the stand-in of the layer or builder that the walk is in, or None.
+        method: name of the method that the walk is in.
         tensors: names of the method's variables that hold tensors.
     """
 
@@ -263,7 +263,7 @@ class _Check(ast.NodeVisitor):
         self.method = outer
 
     def _visit_scope(self, node: ast.FunctionDef | ast.Lambda) -> None:
-        """Visits a function, whose local names hide imported ones."""
+        """Visits a function. Its local names hide imported names."""
         names, self.names = self.names, dict(self.names)
         for child in ast.walk(node):
             if isinstance(child, ast.arg):
