@@ -151,9 +151,12 @@ def initial_value(
     seed: tuple[int, int],
     unit_fans: tuple[int, int] | None = None,
 ) -> tf.Tensor:
-    """Draws a variable's initial value on the host, in float32, cast to `dtype`.
+    """Draws a variable's initial value on the host in float32, and casts it to `dtype`.
 
-    A seed of the rule, `init`, comes first. An unknown rule raises ValueError.
+    If the rule `init` has a seed, that replaces `seed`.
+
+    Raises:
+        ValueError: if the rule is unknown.
     """
     check_choice(init.method, sorted(_DRAWS), "WeightInit's method")
     draw, factor = _DRAWS[init.method]
@@ -216,9 +219,11 @@ def create_variable(
 ) -> tf.Variable:
     """Creates the variable that `WeightParams` declared, on the current device.
 
-    `options` are tf.Variable's; it is trainable if both allow that. A piece's initial
-    value is cut from the whole weight's. A declaration, shape or initializer that is
-    not valid raises ValueError.
+    `options` are arguments of tf.Variable. The variable is trainable if both `options`
+    and `weight` allow it. A piece's initial value is cut from the whole weight's.
+
+    Raises:
+        ValueError: if the declaration, the shape or the initializer is not valid.
     """
     _check(weight, "shape", path, "WeightParams", "Write WeightParams(shape=[...]).")
     rule = weight.init if weight.init is not None else layer_params.params_init
