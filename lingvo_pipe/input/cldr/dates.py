@@ -28,7 +28,7 @@ _INTERVALS = (10, 60, 400)
 def _renderer(
     formats: str, name: str, moment: Callable[..., Any] = datetime.date
 ) -> Callable[[Language, Any], str]:
-    """Returns a function that writes values, dates or times, by CLDR's patterns."""
+    """Returns a function that writes dates, or times, by one of CLDR's patterns."""
 
     def render(language: Language, value: Any) -> str:
         pattern = getattr(language.locale, formats)[name]
@@ -44,7 +44,7 @@ _render_time = _renderer("time_formats", "short", datetime.time)
 def _render_interval(
     language: Language, skeleton: str, field: str, start: Any, end: Any
 ) -> str:
-    """Writes an interval. `field` is the largest in which start and end differ."""
+    """Writes an interval. `field` is the largest in which its start and end differ."""
     first, second = _interval_patterns(language.locale, skeleton, field)
     return first.apply(start, language.locale) + second.apply(end, language.locale)
 

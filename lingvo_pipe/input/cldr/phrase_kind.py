@@ -20,8 +20,8 @@ Content = tuple[int | str, ...]
 class Kind:
     """A kind of phrase, such as dates or prices.
 
-    Equal names are styles of one kind. `draw` draws a value that the language and
-    English have words for; `render` writes it.
+    Kinds with equal names are styles of one kind. `draw` draws a value for which both
+    the language and English have words. `render` writes the value.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Kind:
     parts: tuple[tuple[str, int], ...] = ()
 
     def contents(self, value: Value) -> list[Content]:
-        """Returns the contents of a value: itself, or the values in it."""
+        """Returns a value's contents: the value itself, or the values in it."""
         items = iter(value)
         parts = self.parts or ((self.name, len(value)),)
         return [(name, *itertools.islice(items, size)) for name, size in parts]
@@ -48,7 +48,7 @@ _MIN_RANGE = 2**64
 
 
 class Draws:
-    """A sequence of random integers from a key, equal on every machine and Python."""
+    """Random integers from a key, in the same sequence on every machine and Python."""
 
     def __init__(self, *key: int | str) -> None:
         self._key = repr(key)

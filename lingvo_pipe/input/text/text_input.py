@@ -32,6 +32,6 @@ class TextInput:
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary, opened."""
+        """The vocabulary, opened at first use."""
         p = self.params
         return open_vocabulary(p.vocab_file, p.data_dir, p.vocab_size)
