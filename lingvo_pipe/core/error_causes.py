@@ -107,7 +107,10 @@ _CAUSES = (
 
 
 def likely_cause(kind: str, message: str) -> str:
-    """Returns a tf.errors class's likely cause and a remedy in two lines, or ""."""
+    """Returns the likely cause of an error of TensorFlow, and a remedy, or "".
+
+    `kind` is the name of its class in tf.errors. The result has two lines.
+    """
     if CALLED not in message:
         for pattern, cause, remedy in _CAUSES:
             if re.search(pattern, f"{kind}: {message}"):

@@ -82,7 +82,7 @@ def user_message(error: Exception) -> str | None:
 
 
 def disk_problem(error: Exception) -> str | None:
-    """Returns a line about a file that an OSError or TensorFlow could not write."""
+    """Returns a line about a file that could not be written, or None otherwise."""
     for number, remedy in _DISK_REMEDIES.items():
         path = _path_in(error, number)
         if path is not None:
@@ -94,7 +94,7 @@ def disk_problem(error: Exception) -> str | None:
 
 
 def _path_in(error: Exception, number: int) -> str | None:
-    """Returns the file of an error of this number, or None for another error.
+    """Returns the file of an error with this errno, or None for another error.
 
     The file is "" if it is unknown.
     """
@@ -114,8 +114,8 @@ def plain_message(message: str) -> str:
 def frames_text(frames: Iterable[Any]) -> str:
     """Returns the user's stack frames, outermost first, as lines below a message.
 
-    Frames are Python's or TensorFlow's. If our code called the user's, callers are left
-    out.
+    Frames are Python's or TensorFlow's. If our code called the user's code, frames
+    outside of our code are left out.
     """
     flat = list(frames)
     first = next((i for i, x in enumerate(flat) if _is_in(x.filename, _OURS)), 0)
