@@ -32,7 +32,7 @@ def read_plain(text: str) -> Any:
 
 
 class Literal:
-    """A parser of a text that starts with a bracket. `read_word` reads other items."""
+    """A parser of texts that start with a bracket. `read_word` reads bare items."""
 
     def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
         self._text, self._read_word, self._at = text, read_word, 0
