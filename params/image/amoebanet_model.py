@@ -103,5 +103,8 @@ class AmoebaNetModel(StagedModel):
 
 
 def all_but_softmax(model: str) -> dict[str, Any]:
-    """Returns rules for all weights but the softmax layers, of a run named later."""
+    """Returns rules that load all weights but the softmax layers from another run.
+
+    The run is named later, by init_from_checkpoint_override.
+    """
     return {f"a run of {model}": ([("(.*)", "%s")], [_SOFTMAXES])}

@@ -98,7 +98,7 @@ class AmoebaNetC_18_228(AmoebaNetImageNet):
 
 
 class AmoebaNetD(AmoebaNetImageNet):
-    """A model of GPipe's tables 1 and 2, without drop-path as in public defaults."""
+    """A model of GPipe's tables 1 and 2, without drop-path, as by public defaults."""
 
     GENOTYPE = "D"
     KEEP_PATH = 1.0
