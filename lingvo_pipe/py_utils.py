@@ -1,8 +1,8 @@
 """Functions that Lingvo's layers call most.
 
-The error for any other name says what to use instead. A rank or shape that is wrong
-while a layer is traced raises a ValueError. Other checks are TensorFlow's assertions,
-which XLA omits.
+The error for any other name says what to use instead. A rank or shape that is known to
+be wrong when a layer is traced raises a ValueError. Other checks are TensorFlow's
+assertions, which XLA omits.
 
 Shapes: B sequences, T positions, D features. In paddings, [B, T], 1 is a position
 before or after a sequence.
@@ -206,7 +206,7 @@ def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor
     """Returns [B]: the number of positions up to the last that is not padding."""
     is_item = 1 - tf.cast(HasRank(paddings, 2), dtype)
     positions = tf.range(1, tf.shape(paddings)[1] + 1)
-    # Of no positions, the maximum alone would be the smallest number.
+    # Without positions, the maximum would be the smallest number.
     return tf.maximum(tf.reduce_max(is_item * tf.cast(positions, dtype), 1), 0)
 
 

@@ -21,7 +21,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.checks import check_choice, check_counts, check_param
 
-# The schedules of one formula, by names of this module too.
+# The schedules of one formula, which also have names in this module.
 AnnealingSchedule = formulas.AnnealingSchedule
 BaseSchedule = formulas.BaseSchedule
 Constant = formulas.Constant

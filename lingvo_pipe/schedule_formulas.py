@@ -69,7 +69,11 @@ class ConstantOne(Constant):
 
 
 class PolynomialSchedule(BaseSchedule):
-    """y0 + (y1 - y0)·((x - x0)/(x1 - x0))^power: y0 up to x0, and y1 from x1 on."""
+    """y0 + (y1 - y0)·((x - x0)/(x1 - x0))^power: y0 up to x0, and y1 from x1 on.
+
+    `start` is (x0, y0), and `limit` is (x1, y1). If `origin` is 'limit', the last
+    factor is 1 - (1 - (x - x0)/(x1 - x0))^power instead.
+    """
 
     _DEFAULTS = {"power": 1, "start": (0, 1.0), "limit": (1, 1.0), "origin": "start"}
 

@@ -50,7 +50,7 @@ class _Registration:
         return f"{self.module}.{self.cls.__qualname__}{file}"
 
     def replaces(self, old: _Registration) -> bool:
-        """Returns True if this is `old` of a reloaded module or rerun notebook cell."""
+        """Returns True if `old` is this class before its module or cell was rerun."""
         same_name = str(self) == str(old)
         return same_name and (self.file is None or self.spec is not old.spec)
 
@@ -211,7 +211,7 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
                 path="package of models", expected=expected, got=name, hint=hint
             )
         below = getattr(module, "__path__", ())
-        # The walk imports packages too; what happens there has been reported.
+        # The walk imports packages again; errors in them have been reported.
         for info in pkgutil.walk_packages(below, f"{name}.", onerror=lambda name: None):
             if info.name.endswith(".__main__"):
                 continue

@@ -2,7 +2,7 @@
 
 import re
 
-# Text of an error in a Python function that TensorFlow called: it explains itself.
+# In errors of Python functions that TensorFlow called, which explain themselves.
 CALLED = "\nTraceback (most recent call last):\n"
 
 _WORKER = "Check that all workers run, and the network between them; then rerun."

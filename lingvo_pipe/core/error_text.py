@@ -27,7 +27,7 @@ _DISK_REMEDIES = {
     errno.EROFS: "Mount the disk for writing",
 }
 
-# Innermost lines of their code that users see.
+# The most lines of their own code that users see: the innermost ones.
 _MAX_FRAMES = 4
 
 # Folders of code that is neither ours nor the user's.
@@ -114,8 +114,8 @@ def plain_message(message: str) -> str:
 def frames_text(frames: Iterable[Any]) -> str:
     """Returns the user's stack frames, outermost first, as lines below a message.
 
-    Frames are Python's or TensorFlow's. If our code called the user's code, frames
-    outside of our code are left out.
+    Frames are Python's or TensorFlow's. If our code called the user's code, the frames
+    that called our code are left out.
     """
     flat = list(frames)
     first = next((i for i, x in enumerate(flat) if _is_in(x.filename, _OURS)), 0)

@@ -69,7 +69,7 @@ class UserError(Exception):
         return type(self)(path=joined, **fields)
 
     def _sentence(self) -> str:
-        """Returns what is wrong, by the fields."""
+        """Returns the sentence that the fields make."""
         subject = f"{self.path}: " if self.path else ""
         if self.got is _NOTHING:
             return f"{subject}expected {self.expected}."

@@ -51,7 +51,7 @@ def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
         if not hasattr(graph, _NAME):
             setattr(graph, _NAME, {})
         getattr(graph, _NAME)[outputs[0].op.name] = padded_gradient
-        # For tapes, which ignore the map.
+        # Tapes ignore the map and need this record.
         record.record_operation(function.__name__, outputs, tensors, padded_gradient)
         return outputs[: len(results)]
 

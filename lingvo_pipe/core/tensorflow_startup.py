@@ -73,7 +73,10 @@ def _level(level: str) -> Iterator[None]:
 
 
 def _is_error(line: bytes) -> bool:
-    """Returns whether a line is an error. Without a GPU, its absence is no error."""
+    """Returns whether a line is an error that matters.
+
+    The absence of a GPU matters only if NVIDIA's driver is loaded.
+    """
     if not _ERROR.match(line) or _HARMLESS.search(line):
         return False
     return may_have_gpu() or b"cuInit" not in line

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Returned by a function passed to `transform`, removes the leaf.
+# A leaf is removed if the function that `transform` calls for it returns this.
 DROPPED = object()
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

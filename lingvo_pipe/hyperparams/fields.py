@@ -12,7 +12,7 @@ from lingvo_pipe.core.errors import Words
 from lingvo_pipe.core.paths import Name, Step, format_path
 from lingvo_pipe.hyperparams.frozen_values import copy_value
 
-Steps = tuple[Any, ...]  # Each a Step; the owner of the last one determines its kind.
+Steps = tuple[Any, ...]  # Each is a Step; the owner of the last determines its kind.
 Undo = Callable[[], None]
 
 
@@ -51,7 +51,7 @@ class Fields:
     _fields: dict[str, Field]
     _frozen: bool
 
-    # Params and InstantiableParams. Texts create such objects; their module sets these.
+    # Params and InstantiableParams, set by their module. Reading texts creates them.
     _plain: ClassVar[type[Any]]
     _instantiable: ClassVar[type[Any]]
 
@@ -175,7 +175,8 @@ def assign(root: Fields, steps: Steps, new: Any) -> Undo:
 def change_all(change: Callable[[Any], Undo], items: Iterable[Any]) -> None:
     """Makes a change for each item, or none if there are problems.
 
-    Raises one error about all problems.
+    Raises:
+        UserError: if there are problems; one error about all of them.
     """
     problems: list[errors.UserError] = []
     with contextlib.ExitStack() as undo:
@@ -211,7 +212,11 @@ def delete(root: Fields, steps: Steps) -> Undo:
 
 
 def owner_of(root: Fields, steps: Steps) -> Fields:
-    """Returns the Params that have the param at `steps`. It must not be an item."""
+    """Returns the Params that have the param at `steps`.
+
+    Raises:
+        ValueError: if `steps` end in an item.
+    """
     resolve(root, steps)
     owner = resolve(root, steps[:-1])
     if not isinstance(owner, Fields):

@@ -8,7 +8,7 @@ from typing import Any
 from lingvo_pipe.core.errors import UserValueError, Words
 
 QUOTED = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
-# Lingvo's strings span lines.
+# Lingvo's strings may span lines.
 RAW_QUOTED = re.compile(QUOTED.pattern.replace("\\n", ""), re.DOTALL)
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 # A word may contain a pair of parentheses: params(a, b).

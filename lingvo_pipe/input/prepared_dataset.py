@@ -144,7 +144,7 @@ def prepared_builder(name: str, data_dir: str | None = None) -> Any:
     See `find_builder`.
 
     Raises:
-        ValueError: if the data set is not prepared; with the command to prepare it.
+        ValueError: if the data set is not prepared. The error has the command for that.
     """
     try:
         builder = find_builder(name, data_dir)
@@ -234,7 +234,10 @@ def is_in_catalog(builder: Any) -> bool:
 
 
 def _configuration_problem(name: str) -> str:
-    """Returns the problem of a name's configuration, which tfds does not report."""
+    """Returns what is wrong with the configuration in a name, or "".
+
+    TensorFlow Datasets does not report it.
+    """
     dataset, *parts = re.split("[/:]", name)
     try:
         configurations = list(tfds.builder_cls(dataset).builder_configs)

@@ -26,7 +26,7 @@ def make_batches(dataset: tf.data.Dataset, make: Callable) -> tf.data.Dataset:
 
 
 def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Gives a dataset a thread for each core, none of them one that a step runs on."""
+    """Gives a dataset a thread for each core, apart from the threads of a step."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = 0  # A thread for each core.
     # With more threads, sums in an operation would depend on the number of cores.

@@ -48,7 +48,7 @@ def _max_pool(
 
         return [tf.nn.max_pool2d(x, window, stride, padding)], gradient
 
-    # Outside of pipelines, a SavedModel may hold TensorFlow's form.
+    # Outside of pipelines: TensorFlow's form, which a SavedModel can hold.
     in_pipeline = context.num_rows is not None
     (pooled,) = (custom_gradient if in_pipeline else tf.custom_gradient)(pool)(images)
     return pooled

@@ -21,7 +21,7 @@ _FIRST_YEAR = 1900
 _NUM_YEARS = 200
 _FIRST_DAY = datetime.date(_FIRST_YEAR, 1, 1).toordinal()
 _NUM_DAYS = datetime.date(_FIRST_YEAR + _NUM_YEARS, 1, 1).toordinal() - _FIRST_DAY
-# Longest intervals in days, each for a third of the intervals.
+# The longest interval in days. Each holds for a third of the intervals.
 _INTERVALS = (10, 60, 400)
 
 
@@ -135,7 +135,7 @@ def _draw_hours(draws: Draws, language: Language) -> Value:
 
 def _render_hours(language: Language, value: Any) -> str:
     start, end = datetime.time(*value[:2]), datetime.time(*value[2:])
-    # The format, not the pattern, whose words may contain an h.
+    # Looks at the format, because the pattern has words, which may contain an h.
     has_halves = "%(h" in language.locale.time_formats["short"].format
     hour = "h" if has_halves else "H"
     if has_halves and (start.hour < 12) != (end.hour < 12):

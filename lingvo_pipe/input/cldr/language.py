@@ -102,7 +102,7 @@ class Language:
         self._replaced = digits | dict.fromkeys(map(ord, _UNSEEN))
 
     def plain(self, text: str) -> str:
-        """Returns Babel's text with the language's digits and only visible letters."""
+        """Returns Babel's text in the language's digits, without unseen characters."""
         return " ".join(text.translate(self._replaced).split())
 
 
@@ -144,7 +144,7 @@ def _currencies() -> tuple[str, ...]:
 
 
 def _unit_widths(patterns: Mapping[str, Mapping]) -> dict[str, str]:
-    """Returns units' widths, `long` or else `short`. Omits international symbols."""
+    """Returns units' widths, `long` or else `short`. Omits units with only a symbol."""
     root = localedata.load("root")["unit_patterns"]
     widths = {}
     for unit in UNITS:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from lingvo_pipe.input.cldr.language import Language
 
-# A phrase's meaning in no language: numbers, and codes of units or names.
+# A phrase's meaning, in no language: numbers, and codes of units or names.
 Value = tuple[int | str, ...]
 # The name of a value's kind, followed by the value.
 Content = tuple[int | str, ...]
@@ -29,7 +29,7 @@ class Kind:
     draw: Callable[[Draws, Language], Value]
     render: Callable[[Language, Value], str]
     is_name: bool = False  # True if a value is a single name, one of a few hundred
-    # Names and sizes of the other kinds' values in a value, if any.
+    # The names of the other kinds whose values are in a value, and these values' sizes.
     parts: tuple[tuple[str, int], ...] = ()
 
     def contents(self, value: Value) -> list[Content]:
@@ -42,8 +42,8 @@ class Kind:
 _T = TypeVar("_T")
 
 _DIGEST_BITS = 512
-# Remaining range of a digest below which another is taken: a draw below n prefers some
-# numbers by at most n / 2**64.
+# A draw below n takes another digest if the remaining range is less than n times this.
+# So it prefers some numbers by at most n / 2**64.
 _MIN_RANGE = 2**64
 
 

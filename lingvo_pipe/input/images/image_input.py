@@ -115,8 +115,8 @@ class ImageClassificationInput:
     def ReplaceDataset(cls, p: InstantiableParams, name: str) -> None:
         """Sets another data set.
 
-        Its images come out in the shape of the present one's. Sets `image_size` and
-        `channels` to that shape if unset, and `pixel_max` to None.
+        Its images will have the shape of the present data set's images. For this, sets
+        `image_size` and `channels` if they are unset. Sets `pixel_max` to None.
         """
         if name == p.dataset:
             return

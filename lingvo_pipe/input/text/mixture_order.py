@@ -57,7 +57,7 @@ class MixtureOrder:
 
     def _stream(self, name: str, start: int, stop: int) -> np.ndarray:
         members = self.members[name]
-        # By name, so that pairs of equal size differ in order.
+        # Seeded by name, so that pairs of equal size differ in order.
         seed = named_seed(self.seed, f"sentences of {name}") if self.shuffle else None
         return members[stream_indices(seed, start, stop, len(members))]
 

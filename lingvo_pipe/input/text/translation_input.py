@@ -115,7 +115,10 @@ class TranslationInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns endless batches. With `place`, from `Place`, fewer are repacked."""
+        """Returns endless batches.
+
+        If `place`, from `Place`, is given, most earlier sentences are not packed again.
+        """
         check_counts(start_step=start_step, minimum=0)
         p, measured, fitting = self.params, self._measured, self._fitting
         members = {
@@ -161,7 +164,10 @@ class TranslationInput(TextInput):
         return self._batches(lambda: planner.one_pass(sources), self._decode_batch)
 
     def TargetLanguages(self) -> list[str]:
-        """Returns the target languages that the data or vocabulary name, sorted."""
+        """Returns the target languages, sorted.
+
+        The data sets name them, or else the vocabulary does.
+        """
         p = self.params
         named = [x.target_language for x in p.data if "target_language" in x]
         if len(named) < len(p.data):

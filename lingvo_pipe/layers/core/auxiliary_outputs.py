@@ -94,8 +94,8 @@ class AuxiliaryOutputs:
         The loss is reported as a metric `name`, apart from the task's own loss. Layers
         may share a name; their losses add up. With an auxiliary loss, the weight of the
         task's own loss must depend only on the targets. `ComputeGradients` trains with
-        the loss. A gradient tape around FProp does not see the loss, and raises an
-        error.
+        the loss. A tape's gradient of a pipeline's FProp would lack the loss, so it
+        raises an error.
 
         Raises:
             ValueError: if the values are not `[b]`, one for each row of the inputs.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError, Words
 
-# Numbers in a weight that a device may hold, and in one of a model that is inspected.
+# The most numbers in a weight on a device, and in a weight that is only declared.
 _MAX_HELD, _MAX_DECLARED = 2**34, 2**56
 
 

@@ -18,7 +18,7 @@ class CompositeLayer(BaseLayer):
         super().__init__(params)
         self.CheckParams()
         parts = self.Parts(self.params)
-        # A subclass may create further children, which FProp leaves to it.
+        # A subclass may create further children. Only its own FProp can run them.
         self._part_names = tuple(parts)
         for name, part in parts.items():
             self.CreateChild(name, part)

@@ -213,7 +213,7 @@ def unknown_attribute(layer: Any, name: str) -> UserAttributeError:
 
 
 def check_devices(devices: Any, params: Any, path: str) -> None:
-    """Raises ValueError unless `devices` is None or has a device for each of a list."""
+    """Raises ValueError unless `devices` is None or fits `params`, a list."""
     if devices is not None and (
         not isinstance(params, (list, tuple)) or len(devices) != len(params)
     ):

@@ -250,7 +250,7 @@ class ForwardContext:
 
 
 def row_dim(rank: int, batch_dim: int) -> int:
-    """Returns the dimension of the rows: `batch_dim`, or a lower last dimension."""
+    """Returns the rows' dimension: `batch_dim`, or the last one if that is lower."""
     return min(batch_dim, rank - 1)
 
 

@@ -37,10 +37,10 @@ from lingvo_pipe.layers.core.own_flops import TRACE_ERRORS, OwnFlops, reason
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import as_shapes, as_specs
 
-# The number of choices of inputs to be integers, of which all are tried for 4 inputs.
+# The most tries with some inputs as integers: all 16 for 4 inputs of unknown dtype.
 _MAX_CHOICES = 16
 _Size = TypeVar("_Size")
-# Classes of layers with loops of unknown length, which a warning has named.
+# Layer classes that a warning about loops of unknown length has already named.
 _warned: set[type] = set()
 
 

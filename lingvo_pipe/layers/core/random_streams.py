@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
 
-# In a name, this and what follows are not part of the path whose numbers are drawn.
+# Starts a slice's number in a name. The hash of a path leaves out both.
 SLICE_MARK = ">"
 
 _PRIME = 0x9E3779B97F4A7C15  # odd, so that multiplication is a bijection

@@ -47,7 +47,7 @@ _UNIFORM_FACTORS: dict[str, _Factor] = {
     "kaiming_uniform_fanin_relu": lambda s, i, o, d: s * (6.0 / i) ** 0.5,
     "kaiming_uniform_fanin_leakyrelu": lambda s, i, o, d: (6 / (1 + s**2) / i) ** 0.5,
 }
-# By method.
+# The draw and its factor, by method.
 _DRAWS: dict[str, tuple[Callable, _Factor]] = {
     "constant": (lambda shape, seed: tf.ones(shape), _FACTORS[""]),
     "uniform_positive": (_UNIFORM, _FACTORS[""]),
@@ -83,11 +83,11 @@ class WeightInit:
         TruncatedGaussian            Gaussian, redrawn beyond two standard deviations
         Uniform                      uniform in [-scale, scale)
         UniformPositive              uniform in [0, scale)
-        <any>SqrtDim, SqrtFanIn ...  of scale / √n: n is the first dimension, fan_in,
-                                     fan_out or the mean of both
+        <any>SqrtDim, SqrtFanIn ...  scale / √n instead of scale; n is the first
+                                     dimension, fan_in, fan_out or the mean of both
         Xavier                       uniform in ±scale·√(6 / (fan_in + fan_out))
                                      (Glorot and Bengio 2010)
-        XavierWithFixupParams        Xavier of scale·depth^(-1 / (2·layers))
+        XavierWithFixupParams        Xavier with scale·depth^(-1 / (2·layers))
                                      (Fixup: Zhang et al. 2019)
         GeoMeanXavier                uniform in ±scale·√(3 / √(fan_in·fan_out))
         UniformUnitScaling           uniform in ±scale·√(3 / fan_in)

@@ -19,7 +19,7 @@ from lingvo_pipe.models.amoebanet.cell import AmoebaCell, num_out
 from lingvo_pipe.models.amoebanet.stem_and_head import HeadLayer, StemLayer
 
 _IMAGENET_STEM_FILTERS = 32
-# A factorized reduction halves the filters; the first stem cell has F / 4.
+# A factorized reduction halves F; large images have a stem cell of F / 4 filters.
 _MIN_FILTERS = {False: 8, True: 2}
 
 

@@ -70,7 +70,7 @@ def _none(channels: Channels, stride: int) -> Layers:
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
-    """Returns 1x1 down, `middle` and 1x1 up, or only `middle` if F is below 4."""
+    """Returns `middle` between 1x1 convolutions, or alone if F is below 4."""
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:
         return _chain(channels, middle)

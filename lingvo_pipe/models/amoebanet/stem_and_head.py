@@ -20,7 +20,7 @@ class StemLayer(CompositeLayer):
     """3x3 convolution and batch norm: image -> (features, None, 0 or None), others.
 
     The first None replaces the previous output. The third output is the number of cells
-    so far, 0, or None if cells are not counted. Others are passed on.
+    so far, 0, or None if cells are not counted. Other inputs are passed on.
     """
 
     @classmethod

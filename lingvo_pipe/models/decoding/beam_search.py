@@ -130,7 +130,7 @@ def beam_search(
 
     batch_size = dim_size(first_ids, 0)
     in_beam, returned = [batch_size, width], [batch_size, num_hypotheses]
-    # One hypothesis per example, empty and certain.
+    # Each example starts with one hypothesis: empty, of probability 1.
     logs = tf.math.log(tf.one_hot(0, width, dtype=dtype))
     beam = _Beam(
         ids=tf.zeros([*in_beam, max_length], tf.int32),

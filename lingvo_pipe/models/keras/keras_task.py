@@ -40,9 +40,9 @@ class KerasTask(BaseTask):
     """A task whose pipeline is a Keras model, from `ParamsOf`.
 
     The loss is the weighted mean of a Keras loss's values. Padding, masked values and
-    an ignored class have weight 0. The losses of regularizers and those that layers add
-    are added to it. A model with several outputs, or with another loss, needs a
-    subclass that defines LossTargets and ComputeLoss.
+    an ignored class have weight 0. Regularizers and losses that layers add are added to
+    the loss. A model with several outputs, or with another loss, needs a subclass that
+    defines LossTargets and ComputeLoss.
     """
 
     @classmethod
@@ -189,7 +189,7 @@ class KerasTask(BaseTask):
         for name, function in self._values.items():
             raw = function(y, outputs)  # Has a mask if it ignores a class.
             values = tf.cast(raw, outputs.dtype)
-            # Of the targets alone, because the engine may need their sum beforehand.
+            # Depend on targets alone: the engine may need their sum before the outputs.
             weights = targets.weights
             weights = tf.ones(tf.shape(y)[:1]) if weights is None else weights
             weights = _repeated(weights, values)

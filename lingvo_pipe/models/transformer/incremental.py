@@ -103,8 +103,8 @@ def init_states(
     """Returns the initial states for at most `max_length` calls of `extend_step`.
 
     `state` comes from `run_source`, and is empty for a language model. B, the batch
-    size, is a multiple of the source's number of examples. As many consecutive rows
-    belong to each.
+    size, is a multiple of the source's number of examples. Equally many consecutive
+    rows belong to each example.
     """
     states = [NestedMap() for _ in cells]
     for i, cell in enumerate(cells):

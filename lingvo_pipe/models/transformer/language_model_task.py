@@ -44,5 +44,5 @@ class LanguageModelTask(BaseTask):
         return {"logits": predictions}
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
-        """Returns means per token: `loss`, `log_pplx`, equal to it, and `accuracy`."""
+        """Returns `loss`, `log_pplx` (the same) and `accuracy`, as means per token."""
         return token_metrics(predictions, targets.labels, targets.weights)

@@ -86,7 +86,7 @@ def language_model(
 
 
 def plain_layer() -> InstantiableParams:
-    """Returns params of a TransformerLayer without biases, with GPipe's weights."""
+    """Returns a TransformerLayer without biases, with as many weights as GPipe's."""
     p = TransformerLayer.Params()
     p.attention_tpl.has_bias = p.feed_forward_tpl.has_bias = False
     p.norm_tpl = streams.plain_norm()

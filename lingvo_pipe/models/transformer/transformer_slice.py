@@ -2,7 +2,7 @@
 
     state, x, ... -> [ a slice of one part ] -> state, x, ...
 
-The state passes through unchanged until the last slice, which costs no message. Each
+Until the last slice, the state passes through unchanged, and so costs no message. Each
 slice computes its own masks.
 
 Shapes: B examples, T tokens of the stream, S tokens of the memory, D channels.

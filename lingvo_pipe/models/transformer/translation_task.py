@@ -66,7 +66,7 @@ class TranslationTask(BaseTask):
         return {"logits": predictions}
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
-        """Returns `loss`, `log_pplx` and `accuracy`. In training it smooths labels."""
+        """Returns `loss`, `log_pplx` and `accuracy`. Training smooths the labels."""
         smoothing = 0.0 if self.do_eval else self.params.label_smoothing
         return token_metrics(predictions, targets.labels, targets.weights, smoothing)
 
