@@ -129,7 +129,7 @@ def GetName(model: Any) -> str:
 
 
 def IsKnown(name: str) -> bool:
-    """Returns True if a model is registered, importing only modules of this library.
+    """Returns True if a model is registered. Imports only modules of this library.
 
     So a name from an untrusted file imports no other module.
     """

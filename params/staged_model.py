@@ -1,4 +1,4 @@
-"""Base class of registered models, whose stages have even flops or are local blocks.
+"""Base class of registered models. Stages have even flops, or are local blocks.
 
 To run on another number of devices, choose new stages:
 

@@ -54,8 +54,9 @@ _FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in (.*)$', re.M)
 def error_text(error: Exception) -> str:
     """Returns the text of an error, and below it the user's own code that led to it.
 
-    A UserError's text is complete; any other begins with its type. An error in a Python
-    function that TensorFlow called has the text that it would have without TensorFlow.
+    A UserError's text is its message. Any other error's text begins with its type. An
+    error in a Python function that TensorFlow called has the text that it would have
+    without TensorFlow.
     """
     line = user_message(error)
     if line is not None:
@@ -77,7 +78,7 @@ def error_text(error: Exception) -> str:
 
 
 def user_message(error: Exception) -> str | None:
-    """Returns the message of a UserError or of a full disk's error, else None."""
+    """Returns the message of a UserError or of a disk problem's error, else None."""
     return str(error) if isinstance(error, UserError) else disk_problem(error)
 
 

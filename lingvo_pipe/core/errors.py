@@ -84,7 +84,7 @@ class UserValueError(UserError, ValueError):
 
 
 class UserLayerError(UserValueError):
-    """A layer whose outputs, or whose FPropMeta, are not allowed."""
+    """A layer whose outputs or FPropMeta are not allowed."""
 
 
 class UserDamageError(UserValueError):

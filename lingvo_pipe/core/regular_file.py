@@ -71,7 +71,8 @@ def read_text(path: Path, hint: str = _PUT_BACK) -> str | None:
 def read_json(path: Path, hint: str = _PUT_BACK) -> Any:
     """Returns the value in a JSON file, or None if it is missing.
 
-    See `read_text` for errors.
+    Raises:
+        ValueError: if the text is not UTF-8 or not JSON, or is null.
     """
     text = read_text(path, hint)
     if text is None:
@@ -98,7 +99,7 @@ def check_present(file: IO[Any], path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or a folder with all in it, if there is one."""
+    """Removes a file, or a folder with everything in it, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -9,7 +9,7 @@ from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
 
 
 class TextInput:
-    """The base of inputs of tokenized texts. Subclasses define `data_dir`."""
+    """The base of inputs of tokenized texts. Subclasses define the param `data_dir`."""
 
     SIZES: ClassVar[tuple[str, ...]]  # params that must be positive integers
 

@@ -75,8 +75,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         """Initializes the layer.
 
         Raises:
-            ValueError: if `params.name` is not a valid name, for example empty, or a
-                dtype is not a floating-point dtype.
+            ValueError: if the name is not valid, or a dtype is not floating-point.
         """
         name = params.name
         construction.check_layer_name(name, self, self._parent)
@@ -101,9 +100,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     ) -> InstantiableParams:
         """Copies inherited params to `to_params`, and returns `to_params`.
 
-        A layer inherits a param, such as random_seed, if its own value is None. A layer
-        that sets only `dtype` also computes in this dtype, regardless of the parent's
-        fprop_dtype.
+        A param that is None, such as random_seed, is inherited. A layer that sets only
+        `dtype` also computes in it, whatever the parent's fprop_dtype is.
         """
         inherited = ["random_seed", "params_init", "skip_lp_regularization"]
         if to_params.dtype is None:
@@ -143,8 +141,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def CreateChild(self, name: str, params: InstantiableParams) -> None:
         """Creates a layer as `self.<name>`, named `name` if its params have no name.
 
-        Raises:
-            ValueError: if the layer is already constructed, or the name is taken.
+        Raises ValueError if the layer is already constructed, or the name is taken.
         """
         self._check_new(name)
         taken = self._names_of_children()
@@ -158,14 +155,11 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     ) -> None:
         """Creates a nest of layers as `self.<name>`, like `CreateChild`.
 
-        The nest consists of lists and dicts, at any depth. A layer without a name is
-        named `<name>_<index or key>`, or in an inner nest for example `<name>_0_1`.
-        `devices` has a device for each item of a list. If it is None, all layers are
-        created on the current device.
-
-        Raises:
-            ValueError: like `CreateChild`, or if `devices` and the list differ in
-                length.
+        The nest has lists and dicts, at any depth. A layer without a name is named
+        `<name>_<index or key>`, and in an inner nest for example `<name>_0_1`.
+        `devices` has a device for each item of a list. If None, the current device has
+        all layers. Raises errors like `CreateChild`, and ValueError if `devices` do not
+        fit the list.
         """
         self._check_new(name)
         construction.check_devices(devices, params, f"{self.path}/{name}")
@@ -182,11 +176,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     ) -> None:
         """Creates a variable as `self.vars.<name>` on the current device.
 
-        Args:
-            name: an identifier that no other part has.
-            params: `WeightParams`. They too may exclude the variable from training.
-            trainable: False to exclude the variable from training.
-            aggregation: tf.Variable's.
+        The name is an identifier that no other part has. `params`, from `WeightParams`,
+        may exclude the variable from training, too. `aggregation` is tf.Variable's.
         """
         options = {"trainable": trainable, "aggregation": aggregation}
         piece = self.PieceOf(name)
@@ -258,8 +249,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def GetDescendant(self, path: str) -> BaseLayer:
         """Returns the layer at a path such as `encoder.layers[1].attention`.
 
-        Raises:
-            KeyError: if there is none. The error lists the names that could follow.
+        Raises KeyError if there is none. The error lists the names that could follow.
         """
         return find_descendant(self, path)
 
@@ -272,8 +262,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def VariablePaths(self) -> dict[str, tf.Variable]:
         """Returns all variables of this layer by path, in order of creation.
 
-        A tied variable is listed once: at its owner's path or, if the owner is outside
-        of this layer, at its first path.
+        A tied variable is listed once: at its owner's path, or else at its first path.
         """
         return variables_by_path(
             (f"{layer.path}/{name}", variable, layer._tied[name])

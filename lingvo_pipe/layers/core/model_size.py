@@ -121,7 +121,7 @@ def layer_sizes(
 
 
 def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
-    """Returns FPropMeta of a layer whose class does not define it."""
+    """Returns FPropMeta's result for a layer whose class does not define it."""
 
     def measure(specs: Any) -> LayerSize:
         with _naming(f"{p.cls.__name__} {p.name!r}", specs):

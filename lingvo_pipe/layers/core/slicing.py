@@ -59,7 +59,7 @@ class Sliceable:
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer] | None:
-        """Returns the class of the slices of a layer that is cut by its units."""
+        """Returns the class of the layer's slices, or None if it isn't cut by units."""
         return None
 
     @classmethod

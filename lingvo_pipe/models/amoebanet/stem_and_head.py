@@ -19,8 +19,8 @@ _AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 class StemLayer(CompositeLayer):
     """3x3 convolution and batch norm: image -> (features, None, 0 or None), others.
 
-    The first None replaces the previous output. The third output is the number of cells
-    so far, 0, or None if cells are not counted. Other inputs are passed on.
+    None replaces the previous output. Then follows the number of cells so far: 0, or
+    None if cells are not counted. Other inputs are passed on.
     """
 
     @classmethod

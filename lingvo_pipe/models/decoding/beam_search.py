@@ -11,9 +11,9 @@ weights:
 
 |Y| counts the end token too. At an example's maximal length only this token is allowed.
 The search ends when no open hypothesis can become one of the best ended ones. That is
-known because its log probability can only fall, and its penalty is at most that of the
-maximal length. Examples don't change one another's results. Among equal hypotheses the
-one that ended earlier wins, then the one of the better parent, then the one of the
+known because its log probability can only fall, and its penalty is at most the maximal
+length's penalty. Examples don't change one another's results. Among equal hypotheses
+the one that ended earlier wins, then the one of the better parent, then the one of the
 smaller token.
 
 Shapes: B examples, W hypotheses of each in the beam, N sequences returned, at most T

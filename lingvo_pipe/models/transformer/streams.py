@@ -39,7 +39,7 @@ TARGET = "target"
 
 
 def as_stream(batch: NestedMap, *optional: str) -> NestedMap:
-    """Returns a stream without hidden states, with the batch's `optional` names."""
+    """Returns a stream without hidden states. It has the batch's `optional` names."""
     names = ["ids", "segment_ids", "segment_pos", *(x for x in optional if x in batch)]
     return NestedMap({name: batch[name] for name in names})
 
