@@ -1,4 +1,4 @@
-"""Builders: methods that return params of layers, composed of one another.
+"""Builders: their methods return params of layers, and may call one another.
 
     class Builder(builder.Base):
         def Block(self, name, dim):
@@ -10,8 +10,8 @@
     b = Builder.Params().Instantiate()
     cells = [b.Block(f'block_{i}', 8) for i in range(4)]
 
-The methods have Lingvo's names and arguments. A function that is a lambda has no text,
-so a trainer's model needs functions that a module defines, or layers.
+The methods have Lingvo's names and arguments. A lambda has no text form, so a model for
+the trainer needs layers, or functions that a module defines.
 """
 
 import itertools
@@ -59,7 +59,7 @@ class Base:
     def _Rep(
         self, name: str, repeat: int, *subs: InstantiableParams
     ) -> InstantiableParams:
-        """Returns layers in sequence, several times, each with its own weights."""
+        """Returns layers in sequence, `repeat` times, each with weights of its own."""
         return self._Seq(
             name, *(self._Seq(f"iter_{i:03d}", *subs) for i in range(repeat))
         )
@@ -75,7 +75,7 @@ class Base:
         output_endpoints: Sequence[str],
         *signature_sub_param_list: tuple[str, InstantiableParams],
     ) -> InstantiableParams:
-        """Returns layers connected by names, as pairs (signature, params)."""
+        """Returns layers that names connect, given as pairs (signature, params)."""
         return GraphLayer.Params().Set(
             name=name,
             input_endpoints=list(input_endpoints),
@@ -84,13 +84,13 @@ class Base:
         )
 
     def _Save(self, name: str) -> InstantiableParams:
-        """Returns an identity whose outputs `_AddFetches` adds to the body's."""
+        """Returns an identity whose outputs `_AddFetches` can add to a body's."""
         return FetchLayer.Params().Set(name=name)
 
     def _AddFetches(
         self, name: str, body: InstantiableParams, fetches: Sequence[str]
     ) -> InstantiableParams:
-        """Returns the body, with the outputs of its `_Save`s after its own."""
+        """Returns the body. The outputs of its `_Save`s follow its own outputs."""
         return builder_layers.BranchLayer.Params().Set(
             name=name, body=body, fetches=list(fetches)
         )
@@ -110,7 +110,7 @@ class Base:
         fn_out: Callable | None = None,
         fn_flops: Callable | None = None,
     ) -> InstantiableParams:
-        """Returns the layer of a function. See the params of FnLayer."""
+        """Returns a layer that applies a function. See the params of FnLayer."""
         functions = {"fn": fn, "fn_out": fn_out, "fn_flops": fn_flops}
         return builder_layers.FnLayer.Params().Set(name=name, **functions)
 

@@ -25,7 +25,7 @@ _ABSENT = object()
 
 
 class NestedMap(dict):
-    """A dict with attributes for its keys: sorted identifiers, no methods' names."""
+    """A dict with attributes for its keys, which are sorted identifiers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class NestedMap(dict):
         return type(self)() if filtered is trees.DROPPED else filtered
 
     def IsCompatible(self, other: dict) -> bool:
-        """Returns whether the leaves of `other` have the keys of this map's."""
+        """Returns whether the leaves of `other` and of this map have the same keys."""
         return self.Keys() == [key for key, _ in trees.leaves(other, tuples=False)]
 
     def DeepCopy(self) -> NestedMap:
@@ -166,10 +166,10 @@ class NestedMap(dict):
         """Returns the value at `key`, such as `a.b[0].c`.
 
         Raises:
-            KeyError: A name on the way is missing.
-            IndexError: A list or tuple on the way is too short.
-            TypeError: A step leads into a leaf, or by name into a list.
-            ValueError: The key is malformed.
+            KeyError: if a name on the way is missing.
+            IndexError: if a list or tuple on the way is too short.
+            TypeError: if a step leads into a leaf, or by name into a list.
+            ValueError: if the key is malformed.
         """
         current: Any = self
         for step in _parse(key):
@@ -223,13 +223,13 @@ class NestedMap(dict):
         return sliced
 
     def Update(self, other: dict) -> NestedMap:
-        """Sets the leaves of `other` at their keys, see `Set`, and returns self."""
+        """Sets the leaves of `other` at their keys, like `Set`, and returns self."""
         for key, leaf in NestedMap.FromNestedDict(other).FlattenItems():
             self.Set(key, leaf)
         return self
 
     def Union(self, other: dict) -> NestedMap:
-        """Returns a copy Updated with `other`. Leaves are shared."""
+        """Returns a copy with the leaves of `other` set. Leaves are shared."""
         return self.DeepCopy().Update(other)
 
     # ---- Conversion.

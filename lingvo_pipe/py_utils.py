@@ -1,11 +1,11 @@
 """Functions that Lingvo's layers call most.
 
-Errors of other names say what to use instead. A rank or shape that differs while a
-layer is traced raises a ValueError then; other checks are TensorFlow's assertions,
-which XLA omits.
+The error for any other name says what to use instead. A rank or shape that is known to
+be wrong when a layer is traced raises a ValueError. Other checks are TensorFlow's
+assertions, which XLA omits.
 
-Shapes: B sequences, T positions, D features. In paddings, [B, T], 1 is a position after
-or before a sequence.
+Shapes: B sequences, T positions, D features. In paddings, [B, T], 1 is a position
+before or after a sequence.
 """
 
 from collections.abc import Sequence
@@ -109,7 +109,7 @@ def GetShape(
 
 
 def HasRank(tensor: Any, expected_rank: Any) -> tf.Tensor:
-    """Returns the tensor, of a rank that is checked."""
+    """Checks a tensor's rank, and returns the tensor."""
     tensor = tf.convert_to_tensor(tensor)
     rank = tensor.shape.rank
     if rank is None or not is_integer(expected_rank):
@@ -121,9 +121,9 @@ def HasRank(tensor: Any, expected_rank: Any) -> tf.Tensor:
 
 
 def HasShape(tensor: Any, expected_shape: Any, ndims: int | None = None) -> tf.Tensor:
-    """Returns the tensor, its `ndims` leading dimensions checked.
+    """Checks the `ndims` leading dimensions of a tensor, and returns the tensor.
 
-    -1 is any size.
+    -1 stands for any size.
     """
     tensor = tf.convert_to_tensor(tensor)
     check = assert_shape_match(GetShape(tensor, ndims), expected_shape)
@@ -144,9 +144,9 @@ def with_dependencies(dependencies: Sequence[Any], output_tensor: Any) -> tf.Ten
 
 
 def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
-    """Checks a shape, in which -1 is any size.
+    """Checks a shape against an expected one, in which -1 stands for any size.
 
-    Returns an operation for unknown sizes.
+    Returns an operation that checks sizes which are unknown when tracing, or None.
     """
     actual, expected = _dimensions(shape), _dimensions(expected_shape)
     if isinstance(actual, list) and isinstance(expected, list):
@@ -165,7 +165,7 @@ def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
 
 
 def CheckNumerics(values: Any, message: str = "") -> Any:
-    """Returns tensors, in lists and tuples or one, that are checked to be finite."""
+    """Checks that a tensor, or each in lists and tuples, is finite, and returns it."""
     check = tf.debugging.check_numerics
     return tf.nest.map_structure(
         lambda x: check(x, message) if x.dtype.is_floating else x, values
@@ -185,7 +185,8 @@ def ApplyPadding(
         padding: zeros and ones, such as `[B, T, 1]`, broadcast to `x`.
         x: such as `[B, T, D]`.
         padded: values where the padding is 1; if None, zeros.
-        use_select: False to multiply by the padding: not finite values of `x` stay so.
+        use_select: False to multiply by the padding. Then values of `x` that are not
+            finite stay so.
         ensure_shape: False if the padding may make the result larger than `x`.
     """
     padding = tf.cast(padding, tf.float32)
@@ -205,12 +206,12 @@ def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor
     """Returns [B]: the number of positions up to the last that is not padding."""
     is_item = 1 - tf.cast(HasRank(paddings, 2), dtype)
     positions = tf.range(1, tf.shape(paddings)[1] + 1)
-    # Of no positions, the maximum alone would be the smallest number.
+    # Without positions, the maximum would be the smallest number.
     return tf.maximum(tf.reduce_max(is_item * tf.cast(positions, dtype), 1), 0)
 
 
 def PaddingsFromLengths(lengths: tf.Tensor, maxlen: Any = None) -> tf.Tensor:
-    """Returns float32 [B, T] paddings after lengths, [B].
+    """Returns paddings, float32 [B, T], after sequences of `lengths`, [B].
 
     T is `maxlen` or the largest length.
     """

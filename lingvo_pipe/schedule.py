@@ -3,10 +3,10 @@
     p.train.learning_rate = 1.0
     p.train.lr_schedule = schedule.TransformerSchedule.Params().Set(warmup_steps=4000)
 
-A step's rate is learning_rate times the schedule's value, float32 `[]`. Your own
-derives from BaseSchedule and defines Value, a function of py_utils.GetGlobalStep(). In
-formulas x is the step, from 0, and intervals begin with their boundaries: Keras's
-PiecewiseConstantDecay changes one step later.
+A step's rate is learning_rate times the schedule's value, float32 `[]`. A schedule of
+your own derives from BaseSchedule and defines Value, a function of
+py_utils.GetGlobalStep(). In formulas x is the step, from 0. An interval includes the
+boundary at which it begins; Keras's PiecewiseConstantDecay changes one step later.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.checks import check_choice, check_counts, check_param
 
-# The schedules of one formula, by names of this module too.
+# The schedules of one formula, which also have names in this module.
 AnnealingSchedule = formulas.AnnealingSchedule
 BaseSchedule = formulas.BaseSchedule
 Constant = formulas.Constant
@@ -69,7 +69,7 @@ class PiecewiseSchedule(_Composite):
 
 
 class CycleSchedule(_Composite):
-    """schedules[i] for steps[i] steps, in turn and again. Each counts all steps."""
+    """schedules[i] for steps[i] steps, in turn, repeatedly. Each counts all steps."""
 
     _DEFAULTS = {"schedules": None, "steps": None}
 
@@ -92,11 +92,12 @@ class CombinedMinimumSchedule(_Composite):
 
 
 class LinearRampupExponentialDecayScaledByNumSplitSchedule(CombinedMinimumSchedule):
-    """A line to num_splits, a constant, an exponential down to min.
+    """A line to num_splits, a constant, an exponential down to min. Never above max.
 
-    Never above max. The line ends at warmup·num_splits; the exponential runs from
-    decay_start/num_splits to decay_end/num_splits. num_splits is the number of
-    replicas, not Lingvo's 0.
+    The line ends at step warmup·num_splits. The exponential runs from
+    decay_start/num_splits to decay_end/num_splits, but starts at least one step after
+    the line's end and takes at least one step. num_splits is the number of replicas. It
+    must be set; Lingvo's default is 0.
     """
 
     _DEFAULTS = {
@@ -134,7 +135,11 @@ class LinearRampupExponentialDecay(
 
 
 class LinearRampupPiecewiseConstantSchedule(CombinedMinimumSchedule):
-    """A line from 0 to lrs[0] at boundaries[0], then lrs[i]. Scaled by num_splits."""
+    """A line from 0 to lrs[0] at boundaries[0], then lrs[i]. Scaled by num_splits.
+
+    After the line, the value is the smaller of lrs[0] and lrs[i], from boundaries[i]
+    on. Rates are multiplied, and boundaries divided, by num_splits.
+    """
 
     _DEFAULTS = {"boundaries": [], "lrs": [], "num_splits": None}
 
@@ -181,14 +186,14 @@ class LinearRampupCosineSchedule(CombinedMinimumSchedule):
 
 
 class DevBasedSchedule(BaseSchedule):
-    """A factor that falls where evaluations stop improving.
+    """A factor that falls when evaluations stop improving.
 
         if improved by more than tolerance:   reference = step
         if step - reference >= window:        factor = max(factor·decay, min_factor)
                                               reference = step
 
-    after each evaluation that task.eval.interval_steps asks for, from the logged
-    metrics.
+    These rules apply after each evaluation that task.eval.interval_steps asks for. They
+    read the logged metrics.
     """
 
     _DEFAULTS = {"tolerance": 0.0, "window": 10_000, "decay": 0.5, "min_factor": 0.01}
@@ -220,7 +225,7 @@ class DevBasedSchedule(BaseSchedule):
         check_choice(name, sorted(names), "task.train.lr_schedule.metric")
 
     def FollowEvaluations(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Sets the value after all evaluations so far: metrics, with their `step`."""
+        """Sets the value after all evaluations so far: metrics and `step` of each."""
         p = self.params
         name = p.metric.removeprefix("-")
         sign = 1.0 if name == p.metric else -1.0

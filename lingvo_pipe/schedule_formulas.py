@@ -65,11 +65,15 @@ class Constant(BaseSchedule):
 
 
 class ConstantOne(Constant):
-    """The learning rate itself."""
+    """1 at every step: the learning rate itself."""
 
 
 class PolynomialSchedule(BaseSchedule):
-    """From y0 until x0 to y1 from x1 on: y0 + (y1 - y0)·((x - x0)/(x1 - x0))^power."""
+    """y0 + (y1 - y0)·((x - x0)/(x1 - x0))^power: y0 up to x0, and y1 from x1 on.
+
+    `start` is (x0, y0), and `limit` is (x1, y1). If `origin` is 'limit', the last
+    factor is 1 - (1 - (x - x0)/(x1 - x0))^power instead.
+    """
 
     _DEFAULTS = {"power": 1, "start": (0, 1.0), "limit": (1, 1.0), "origin": "start"}
 
@@ -107,7 +111,10 @@ class ExponentialSchedule(BaseSchedule):
 
 
 class ContinuousSchedule(BaseSchedule):
-    """initial_value·max(min, 2^-(x - start_step)/half_life_steps) after start_step."""
+    """initial_value·max(min, 0.5^((x - start_step)/half_life_steps)).
+
+    Before start_step, the value is initial_value.
+    """
 
     _DEFAULTS = {
         "initial_value": 1.0,
@@ -169,7 +176,7 @@ class SqrtDecay(BaseSchedule):
 class TransformerSchedule(BaseSchedule):
     """model_dim^-0.5·min(t·w^-1.5, t^-0.5), t = x + 1 (1706.03762, section 5.3).
 
-    w is warmup_steps·worker_replicas.
+    w is warmup_steps·worker_replicas. From decay_end on, the value is constant.
     """
 
     _DEFAULTS = {
@@ -199,13 +206,13 @@ class PiecewiseConstantSchedule(BaseSchedule):
 
 
 def _share(p: InstantiableParams, x: tf.Tensor) -> tf.Tensor:
-    """Returns the share of the way from x0 to x1, in [0, 1]."""
+    """Returns how far x is on the way from x0 to x1, as a share in [0, 1]."""
     x0, x1 = p.start[0], p.limit[0]
     return tf.clip_by_value((x - x0) / (x1 - x0), 0.0, 1.0)
 
 
 def piece(x: tf.Tensor, boundaries: Sequence[float], values: Sequence[Any]) -> Any:
-    """Returns the value of the interval of x, which begins with its boundary."""
+    """Returns the value of x's interval. An interval includes its first boundary."""
     ends = tf.constant(boundaries, tf.float32, [len(boundaries)])
     index = tf.reduce_sum(tf.cast(x >= ends, tf.int32))
     return tf.gather(tf.stack([tf.cast(x, tf.float32) for x in values]), index)

@@ -21,7 +21,7 @@ def run() -> None:
     """Runs the console script."""
     # `bazel run` starts programs elsewhere, and says where the user is.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    # Run as a file, Python would find our folders as top-level packages.
+    # If this is run as a file, Python would find our folders as top-level packages.
     here = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
     sys.path.append(os.getcwd())  # For the user's own models.

@@ -19,7 +19,9 @@ from lingvo_pipe.core.errors import UserValueError
 
 
 class Shape(tuple):
-    """Dimensions of a tensor, from 0, or None if unknown. Its slices are Shapes.
+    """The dimensions of a tensor: integers from 0, or None if unknown.
+
+    Slices of a Shape are Shapes.
 
     Attributes:
         dtype: the tensor's dtype, None if it is unknown.
@@ -71,7 +73,7 @@ class Shape(tuple):
 
 
 def as_shapes(value: Any) -> Any:
-    """Returns a value with a Shape for each shape or tensor, itself or in containers.
+    """Converts a shape or tensor, or all in nested containers, to Shapes.
 
     A Shape of a tensor, or of a tf.TensorSpec, has its dtype.
     """
@@ -89,9 +91,9 @@ def as_shapes(value: Any) -> Any:
 
 
 def as_specs(value: Any, default: tf.DType) -> Any:
-    """Returns a value with a tf.TensorSpec for each Shape, itself or in containers.
+    """Converts a Shape, or all in nested containers, to tf.TensorSpecs.
 
-    Shapes without a dtype have the default.
+    Shapes without a dtype get the default.
     """
     if isinstance(value, Shape):
         return tf.TensorSpec(value, value.dtype or default)
@@ -116,7 +118,7 @@ def _rebuilt(container: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def on_shapes(fprop_meta: Callable) -> Callable:
-    """Wraps a function FPropMeta: the shapes that it takes and returns are Shapes."""
+    """Wraps an FPropMeta so that all shapes that it takes and returns are Shapes."""
 
     @functools.wraps(fprop_meta)
     def wrapped(*args: Any, **named: Any) -> Any:

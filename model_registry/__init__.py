@@ -1,4 +1,4 @@
-"""Models by name: a class registers itself, a program finds it by its name.
+"""Models by name: a class registers itself, and programs find it by its name.
 
 @model_registry.RegisterSingleTaskModel
 class Digits: ...

@@ -50,7 +50,7 @@ class _Registration:
         return f"{self.module}.{self.cls.__qualname__}{file}"
 
     def replaces(self, old: _Registration) -> bool:
-        """Returns True if this is `old` from a reloaded module or a cell run again."""
+        """Returns True if `old` is this class before its module or cell was rerun."""
         same_name = str(self) == str(old)
         return same_name and (self.file is None or self.spec is not old.spec)
 
@@ -63,12 +63,12 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
 
     Class `Digits` of `params.image.digits` is `image.digits.Digits`. Class `Toy` of a
     user's module `my_models.toy` is `my_models.toy.Toy`, and `Toy` if the script is
-    run. The class has methods Task, Model and one for each data set, such as Train,
-    which return Params.
+    run. The class has the methods Task and Model, and one for each data set, such as
+    Train. All return Params.
 
     Raises:
-        TypeError: the class lacks Task or Model, or is not a class.
-        ValueError: another class has the name.
+        TypeError: if the class lacks Task or Model, or is not a class.
+        ValueError: if another class has the name.
     """
     if not isinstance(cls, type):
         raise errors.UserTypeError(
@@ -100,7 +100,7 @@ def GetClass(name: str) -> type:
     `family.file`.
 
     Raises:
-        LookupError: no class is registered as `name`. The error suggests names.
+        LookupError: if no class is registered as `name`. The error suggests names.
     """
     name = name.removeprefix("params.")
     if name not in _registered:
@@ -114,8 +114,8 @@ def GetName(model: Any) -> str:
     """Returns a model's name. A class that is not registered yet is registered.
 
     Raises:
-        TypeError: it is no name, and no class of a model.
-        ValueError: another class has the name.
+        TypeError: if `model` is neither a name nor a model's class.
+        ValueError: if another class has the name.
     """
     if isinstance(model, str):
         return model
@@ -129,7 +129,7 @@ def GetName(model: Any) -> str:
 
 
 def IsKnown(name: str) -> bool:
-    """Returns True if a model is registered, importing only modules of this library.
+    """Returns True if a model is registered. Imports only modules of this library.
 
     So a name from an untrusted file imports no other module.
     """
@@ -140,10 +140,10 @@ def IsKnown(name: str) -> bool:
 
 
 def GetParams(name: str, dataset: str) -> Any:
-    """Returns a model's Params, whose `input` is a data set's, such as "Train".
+    """Returns a model's Params with a data set, such as "Train", as their `input`.
 
     Raises:
-        LookupError: there is no such model, or it has no such data set.
+        LookupError: if there is no such model, or it has no such data set.
     """
     model = GetClass(name)()
     datasets = GetDatasets(type(model))
@@ -195,8 +195,8 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
     error. Without `on_error`, the error is raised.
 
     Raises:
-        ImportError: a package does not exist.
-        TypeError: `package_names` is a string.
+        ImportError: if a package does not exist.
+        TypeError: if `package_names` is a string.
     """
     if isinstance(package_names, str):
         raise errors.UserTypeError(
@@ -211,7 +211,7 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
                 path="package of models", expected=expected, got=name, hint=hint
             )
         below = getattr(module, "__path__", ())
-        # The walk imports packages too; what happens there has been reported.
+        # The walk imports packages again; errors in them have been reported.
         for info in pkgutil.walk_packages(below, f"{name}.", onerror=lambda name: None):
             if info.name.endswith(".__main__"):
                 continue
@@ -252,7 +252,7 @@ def _takes_none(cls: type, name: str) -> bool:
 
 
 def _not_found(name: str) -> errors.UserLookupError:
-    broken: list[str] = []  # It must not hide that a name is misspelt.
+    broken: list[str] = []  # Modules whose errors must not hide a misspelt name.
     ImportAll(lambda module, error: broken.append(f"{module}: {error!r}"))
     incomplete = f"Some could not be imported: {'; '.join(broken)}." * bool(broken)
     registered = ListModels()

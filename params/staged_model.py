@@ -1,4 +1,4 @@
-"""Base class of registered models, whose stages have even flops or are local blocks.
+"""Base class of registered models. Stages have even flops, or are local blocks.
 
 To run on another number of devices, choose new stages:
 
@@ -70,14 +70,14 @@ class StagedModel(SingleTaskModelParams):
         raise NotImplementedError(f"{type(self).__name__}._SetLearner")
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
-        """Returns `splits` of the pipeline, with NUM_STAGES stages."""
+        """Returns the pipeline's `splits`, for NUM_STAGES stages."""
         del cells
         return self.NUM_STAGES
 
     def _EvenStages(
         self, cells: list[InstantiableParams], *inputs: Any
     ) -> int | list[int]:
-        """Returns boundaries of even flops for specs of an example, or 1."""
+        """Returns boundaries of stages with even flops. `inputs` are of one example."""
         if self.NUM_STAGES == 1:
             return 1  # A list would contradict --devices=2.
         copies = [cell.Copy() for cell in cells]  # The caller may change the cells.
@@ -88,9 +88,9 @@ class StagedModel(SingleTaskModelParams):
 def _even_stages(
     cells: list[InstantiableParams], inputs: tuple[Any, ...], num_stages: int
 ) -> list[int]:
-    """Returns boundaries of even flops.
+    """Returns boundaries of stages of even flops.
 
-    Tracing takes seconds, and each data set of a model needs the boundaries.
+    They are cached, because tracing takes seconds and each data set needs them.
     """
     sizes = layer_sizes(cells, *inputs)
     flops = [size.flops for size in sizes]

@@ -1,1 +1,1 @@
-"""Shared by every package: errors, checks, paths and trees, near names, signals."""
+"""Modules that all packages share: errors, checks, paths, trees, names, signals."""

@@ -1,4 +1,4 @@
-"""Activities: a spinner, or in a file a few lines, about work that takes long."""
+"""Activities: a spinner on a terminal, or a few lines in a file, about long work."""
 
 import contextlib
 import contextvars
@@ -17,7 +17,11 @@ _PERIOD = 0.2  # Seconds between two frames of the spinner.
 def activity(
     name: str, stream: TextIO | None = None, file_delay: float = _FILE_DELAY
 ) -> Iterator[None]:
-    """Shows the name and `set_detail`'s text on standard error while the block runs."""
+    """Shows the name and `set_detail`'s text while the block runs.
+
+    They appear on `stream`, by default on standard error. If it is a file, nothing is
+    shown in the first `file_delay` seconds.
+    """
     shown = _Shown(name, sys.stderr if stream is None else stream, file_delay)
     thread = threading.Thread(target=shown.run, daemon=True)
     token = _CURRENT.set(shown)
@@ -37,7 +41,7 @@ def set_detail(detail: str) -> None:
 
 
 class _Shown:
-    """The thread's part of an activity, until `ended` is set."""
+    """The part of an activity that a thread runs until `ended` is set."""
 
     def __init__(self, name: str, stream: TextIO, file_delay: float) -> None:
         self._name, self._stream, self._file_delay = name, stream, file_delay
@@ -55,7 +59,7 @@ class _Shown:
     def _spin(self) -> None:
         if self.ended.wait(_TERMINAL_DELAY):
             return
-        import tqdm  # Late: --help of all commands takes milliseconds.
+        import tqdm  # Late, so that --help takes milliseconds.
 
         with tqdm.tqdm(file=self._stream, bar_format="{desc}", leave=False) as bar:
             for frame in itertools.cycle("|/-\\"):

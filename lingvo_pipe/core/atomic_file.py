@@ -12,7 +12,7 @@ def scratch_path(path: Path) -> Path:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replaces the file or link at `path` by `content`, text in UTF-8.
+    """Replaces the file or link at `path` by `content`. Text is written in UTF-8.
 
     A reader sees the old file or the new one, even if the machine goes down meanwhile.
     """

@@ -1,4 +1,4 @@
-"""Cache of a function's results by equal arguments, which need no hash. Pure."""
+"""A cache of a function's results by its arguments, compared without a hash. Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 import re
 
-# Text of an error in a Python function that TensorFlow called: it explains itself.
+# In errors of Python functions that TensorFlow called, which explain themselves.
 CALLED = "\nTraceback (most recent call last):\n"
 
 _WORKER = "Check that all workers run, and the network between them; then rerun."
@@ -107,7 +107,10 @@ _CAUSES = (
 
 
 def likely_cause(kind: str, message: str) -> str:
-    """Returns a tf.errors class's likely cause and a remedy in two lines, or ""."""
+    """Returns the likely cause of an error of TensorFlow, and a remedy, or "".
+
+    `kind` is the name of its class in tf.errors. The result has two lines.
+    """
     if CALLED not in message:
         for pattern, cause, remedy in _CAUSES:
             if re.search(pattern, f"{kind}: {message}"):

@@ -27,7 +27,7 @@ _DISK_REMEDIES = {
     errno.EROFS: "Mount the disk for writing",
 }
 
-# Innermost lines of their code that users see.
+# The most lines of their own code that users see: the innermost ones.
 _MAX_FRAMES = 4
 
 # Folders of code that is neither ours nor the user's.
@@ -54,8 +54,9 @@ _FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in (.*)$', re.M)
 def error_text(error: Exception) -> str:
     """Returns the text of an error, and below it the user's own code that led to it.
 
-    A UserError's text is complete; any other begins with its type. An error in a Python
-    function that TensorFlow called has the text that it would have without TensorFlow.
+    A UserError's text is its message. Any other error's text begins with its type. An
+    error in a Python function that TensorFlow called has the text that it would have
+    without TensorFlow.
     """
     line = user_message(error)
     if line is not None:
@@ -77,12 +78,12 @@ def error_text(error: Exception) -> str:
 
 
 def user_message(error: Exception) -> str | None:
-    """Returns the message of a UserError or of a full disk's error, else None."""
+    """Returns the message of a UserError or of a disk problem's error, else None."""
     return str(error) if isinstance(error, UserError) else disk_problem(error)
 
 
 def disk_problem(error: Exception) -> str | None:
-    """Returns a line about a file that an OSError or TensorFlow could not write."""
+    """Returns a line about a file that could not be written, or None otherwise."""
     for number, remedy in _DISK_REMEDIES.items():
         path = _path_in(error, number)
         if path is not None:
@@ -94,7 +95,7 @@ def disk_problem(error: Exception) -> str | None:
 
 
 def _path_in(error: Exception, number: int) -> str | None:
-    """Returns the file of an error of this number, or None for another error.
+    """Returns the file of an error with this errno, or None for another error.
 
     The file is "" if it is unknown.
     """
@@ -114,8 +115,8 @@ def plain_message(message: str) -> str:
 def frames_text(frames: Iterable[Any]) -> str:
     """Returns the user's stack frames, outermost first, as lines below a message.
 
-    Frames are Python's or TensorFlow's. If our code called the user's, callers are left
-    out.
+    Frames are Python's or TensorFlow's. If our code called the user's code, the frames
+    that called our code are left out.
     """
     flat = list(frames)
     first = next((i for i, x in enumerate(flat) if _is_in(x.filename, _OURS)), 0)

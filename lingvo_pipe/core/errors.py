@@ -1,4 +1,4 @@
-"""Errors that a user can fix. Each is of one of Python's kinds, too."""
+"""Errors that a user can fix. Each is also an error of one of Python's own types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_SHOWN = 200
 
 
 class Words(str):
-    """A description in the place of a value, which errors show without quotes."""
+    """A description in place of a value. Errors show it without quotes."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -24,8 +24,8 @@ class UserError(Exception):
     """An error that a user can fix: "PATH: expected EXPECTED, got GOT. HINT".
 
     Args:
-        message: sentences in the place of "PATH: expected EXPECTED, got GOT.", where
-            no value is wrong.
+        message: sentences in the place of "PATH: expected EXPECTED, got GOT.", for
+            errors that are not about a wrong value.
         path: what is wrong, such as the path of a param: "task.pipeline.splits".
         expected: what is allowed there, such as "at most 8 stages (one per cell)".
         got: what was given: the value itself, or Words about it.
@@ -34,8 +34,7 @@ class UserError(Exception):
 
     Attributes:
         problems: the errors that this one joins, if it joins several.
-
-    A program that ends with it has its `exit_code`.
+        exit_code: the exit code of a program that ends with this error.
     """
 
     exit_code = 1
@@ -62,7 +61,7 @@ class UserError(Exception):
         return str(self.args[0])
 
     def within(self, path: str) -> UserError:
-        """Returns this error about something inside of `path`, "PATH.<this path>"."""
+        """Returns this error with `path` put before its own: "PATH.<its path>"."""
         joined = f"{path}.{self.path}" if self.path else path
         if not self.expected:
             return type(self)(f"{path}.{self}", path=joined)
@@ -70,7 +69,7 @@ class UserError(Exception):
         return type(self)(path=joined, **fields)
 
     def _sentence(self) -> str:
-        """Returns what is wrong, by the fields."""
+        """Returns the sentence that the fields make."""
         subject = f"{self.path}: " if self.path else ""
         if self.got is _NOTHING:
             return f"{subject}expected {self.expected}."
@@ -85,7 +84,7 @@ class UserValueError(UserError, ValueError):
 
 
 class UserLayerError(UserValueError):
-    """A layer whose outputs, or whose FPropMeta, are not allowed."""
+    """A layer whose outputs or FPropMeta are not allowed."""
 
 
 class UserDamageError(UserValueError):

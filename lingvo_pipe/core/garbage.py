@@ -1,4 +1,4 @@
-"""Python's garbage collector while graphs are built."""
+"""Settings of Python's garbage collector while graphs are built."""
 
 import contextlib
 import gc
@@ -9,10 +9,10 @@ _THRESHOLDS = 50_000, 20, 50
 
 @contextlib.contextmanager
 def collected_seldom() -> Iterator[None]:
-    """Collects garbage seldom inside.
+    """Makes Python collect garbage seldom while the context is open.
 
-    TensorFlow's graphs are millions of objects: with Python's own thresholds, looking
-    through them for garbage takes a tenth of the time.
+    TensorFlow's graphs are millions of objects. With Python's own thresholds, searching
+    them for garbage takes a tenth of the time.
     """
     before = gc.get_threshold()
     gc.set_threshold(*_THRESHOLDS)

@@ -1,8 +1,8 @@
 """tf.custom_gradient for graphs that may end before the process does.
 
-tf.custom_gradient registers the gradient of each call in a graph for as long as the
-process lives, and with it the graph. Here one gradient is registered, which finds the
-call's own in an attribute of the graph:
+tf.custom_gradient registers a gradient for each call in a graph. The process keeps all
+of these, and with them their graphs. Here a single gradient is registered. It finds the
+gradient of a call in an attribute of the call's graph:
 
     results, args --IdentityN--> results
                        |
@@ -25,10 +25,10 @@ Function = Callable[..., tuple[Sequence[tf.Tensor], Gradient]]
 
 
 def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
-    """Returns the function of tensors, with the gradient that it returns.
+    """Returns a function of tensors that has the gradient that `function` returns.
 
-    The function reads no variables. It returns a list of tensors, and a function that
-    maps their gradients to gradients of the arguments, None for no gradient.
+    `function` reads no variables. It returns a list of tensors, and a function that
+    maps their gradients to the arguments' gradients. None stands for no gradient.
     """
 
     @functools.wraps(function)
@@ -51,7 +51,7 @@ def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
         if not hasattr(graph, _NAME):
             setattr(graph, _NAME, {})
         getattr(graph, _NAME)[outputs[0].op.name] = padded_gradient
-        # For tapes, which ignore the map.
+        # Tapes ignore the map and need this record.
         record.record_operation(function.__name__, outputs, tensors, padded_gradient)
         return outputs[: len(results)]
 
@@ -60,7 +60,7 @@ def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
 
 @tf.RegisterGradient(_NAME)
 def _gradient_of_call(op: tf.Operation | None, *gradients: tf.Tensor) -> Sequence[Any]:
-    if op is None:  # As TensorFlow asks for gradients to save.
+    if op is None:  # TensorFlow asks so for gradients to save.
         raise UserValueError(
             "A SavedModel cannot hold the gradients of a pipeline's graph.",
             hint="Save with tf.saved_model.SaveOptions(experimental_custom_gradients="

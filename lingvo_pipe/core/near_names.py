@@ -1,4 +1,4 @@
-"""Names in messages: known ones near an unknown one, the first of many."""
+"""Names in messages: known names near an unknown one, and the first of many names."""
 
 import difflib
 from collections.abc import Iterable, Sequence

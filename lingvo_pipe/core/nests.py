@@ -19,7 +19,7 @@ def map_present(function: Callable, structure: Any) -> Any:
 
 
 def pack_present(structure: Any, flat: Iterable[Any]) -> Any:
-    """Returns the structure with other leaves, in order: the inverse of `present`."""
+    """Returns the structure with `flat` in place of the leaves that are not None."""
     remaining = iter(flat)
     return map_present(lambda x: next(remaining), structure)
 
@@ -40,15 +40,15 @@ def one_or_all(values: Sequence[Any]) -> Any:
 
 
 def on_this_host(tensors: Any) -> Any:
-    """Copies nested tensors to this process, best as a part of a function.
+    """Copies nested tensors to this process. Call it as a part of a tf.function.
 
-    Each read of a worker's tensor by itself takes 2 KiB of the worker, which TensorFlow
-    frees only when the trainer ends; a copy within a function takes none.
+    Each read of a single tensor from a worker takes 2 KiB of the worker's memory, which
+    TensorFlow frees only when the trainer ends. A copy within a function takes none.
     """
     with tf.device("/CPU:0"):
         return map_present(tf.identity, tensors)
 
 
 def wide_dtype(dtype: tf.DType) -> tf.DType:
-    """Returns the dtype for sums of such numbers: float32, or float64 for float64."""
+    """Returns the dtype for sums of such numbers: float64 for float64, else float32."""
     return tf.float64 if dtype == tf.float64 else tf.float32

@@ -36,7 +36,7 @@ _STEP = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def parse_path(text: str) -> tuple[Step, ...]:
-    """Splits names joined by dots, with [index] or ['key'], into steps."""
+    """Splits a path, names joined by dots with [index] or ['key'], into steps."""
     steps: list[Step] = []
     end = 0
     while end < len(text) or not steps:

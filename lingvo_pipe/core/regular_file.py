@@ -31,9 +31,9 @@ _PUT_BACK = "Put back a copy, or use another --logdir."
 def damaged(
     path: Path, expected: str, got: object, hint: str = _PUT_BACK
 ) -> UserDamageError:
-    """Returns the error of a file whose content is not as expected.
+    """Returns the error for a file whose content is not as expected.
 
-    Of an error, the value that it is about is shown.
+    If `got` is an error, its message is shown, or the value that a UserError is about.
     """
     if isinstance(got, Exception):
         got = Words(got.got if isinstance(got, UserError) else got)
@@ -43,7 +43,7 @@ def damaged(
 
 
 def open_file(path: Path, mode: str) -> IO[Any]:
-    """Opens a file, in UTF-8 without `b`.
+    """Opens a regular file. Without `b` in its mode, its text is in UTF-8.
 
     Raises:
         ValueError: if it is a link, a pipe or a directory.
@@ -71,7 +71,8 @@ def read_text(path: Path, hint: str = _PUT_BACK) -> str | None:
 def read_json(path: Path, hint: str = _PUT_BACK) -> Any:
     """Returns the value in a JSON file, or None if it is missing.
 
-    See `read_text` for errors.
+    Raises:
+        ValueError: if the text is not UTF-8 or not JSON, or is null.
     """
     text = read_text(path, hint)
     if text is None:
@@ -98,7 +99,7 @@ def check_present(file: IO[Any], path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or a folder with all in it, if there is one."""
+    """Removes a file, or a folder with everything in it, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -106,7 +107,7 @@ def remove(path: Path) -> None:
 
 
 def check_local(name: str, path: str) -> None:
-    """Raises ValueError if the path given by `name` is a URL, such as gs://runs/a."""
+    """Raises ValueError if `path`, of the param `name`, is a URL like gs://runs/a."""
     if re.match(r"[A-Za-z][\w+.-]*:/", path):
         raise UserValueError(
             path=name,
@@ -119,10 +120,11 @@ def check_local(name: str, path: str) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Names the file at `path` in an OSError that names none, as failed writes do.
+    """Adds `path` to an OSError that names no file, such as one from a failed write.
 
     Raises:
-        ValueError: if something else is in its place, or it is not permitted.
+        ValueError: if something else is in the file's place, or access is not
+            permitted.
     """
     try:
         yield

@@ -16,9 +16,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class TerminationSignals:
     """A context manager that remembers termination signals instead of ending at once.
 
-    A second SIGINT acts as it would without this object, unless `on_signal`, which is
-    called with every signal, is given. A second SIGTERM changes nothing: schedulers may
-    send several. Outside the main thread nothing is changed.
+    If `on_signal` is given, it is called with every signal. If not, a second SIGINT
+    acts as it would without this object. A second SIGTERM changes nothing, because
+    schedulers may send several. Outside the main thread nothing is changed.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class FirstSignal:
 
 
 def _receive_signals() -> tuple[socket.socket, socket.socket, int]:
-    """Returns sockets to read numbers of signals from, and the earlier descriptor."""
+    """Returns sockets to read and write signals' numbers, and the old descriptor."""
     read, written = socket.socketpair()
     written.setblocking(False)
     before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
@@ -96,7 +96,8 @@ def _first_of(numbers: bytes) -> signal.Signals | None:
 def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
     """Calls `announce` with the first termination signal's name, on a thread, at once.
 
-    Earlier readers of signals still get them. Outside the main thread it does nothing.
+    An earlier reader of signals still gets them. Outside the main thread it does
+    nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -123,5 +124,5 @@ def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def exit_on_sigterm() -> None:
-    """Makes SIGTERM exit this process with code 143, even a container's first one."""
+    """Makes SIGTERM exit this process with code 143, even as a container's first."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -1,4 +1,4 @@
-"""Tables, rows of cells with the header first, as aligned text or Markdown. Pure."""
+"""Tables as aligned text or Markdown: rows of cells, the header first. Pure."""
 
 from collections.abc import Container, Sequence
 

@@ -21,7 +21,10 @@ _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"  # TensorFlow's default is 64 GiB.
 
 @contextlib.contextmanager
 def quiet_startup() -> Iterator[None]:
-    """Hides TensorFlow's reports on its start at levels from 2, but no errors."""
+    """Hides what TensorFlow logs when it starts, except errors.
+
+    It hides nothing if the user has set TF_CPP_MIN_LOG_LEVEL to 0 or 1.
+    """
     if sys.stderr is None or os.environ.get(_LEVEL) in ("0", "1"):
         yield
         return
@@ -46,7 +49,7 @@ def quiet_startup() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_tensorflow() -> Iterator[None]:
-    """Hides lines as `quiet_startup` does, and shows that TensorFlow is imported."""
+    """Shows that TensorFlow is being imported, and hides lines like `quiet_startup`."""
     # Unbuffered: closing it writes nothing, which would fail if its reader is gone.
     with (
         io.TextIOWrapper(io.FileIO(os.dup(2), "w"), write_through=True) as stream,
@@ -58,7 +61,7 @@ def importing_tensorflow() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _level(level: str) -> Iterator[None]:
-    """Sets TensorFlow's log level while it is read, unless the user has set it."""
+    """Sets TensorFlow's log level in this context, unless the user has set it."""
     if _LEVEL in os.environ:
         yield
         return
@@ -70,7 +73,10 @@ def _level(level: str) -> Iterator[None]:
 
 
 def _is_error(line: bytes) -> bool:
-    """Returns whether a line is an error, and no report that there is no GPU."""
+    """Returns whether a line is an error that matters.
+
+    The absence of a GPU matters only if NVIDIA's driver is loaded.
+    """
     if not _ERROR.match(line) or _HARMLESS.search(line):
         return False
     return may_have_gpu() or b"cuInit" not in line

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Returned by a function passed to `transform`, removes the leaf.
+# A leaf is removed if the function that `transform` calls for it returns this.
 DROPPED = object()
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -27,8 +27,8 @@ def leaves(node: Any, path: str = "", tuples: bool = True) -> Iterator[tuple[str
 def transform(node: Any, fn: Callable[[str, Any], Any], path: str = "") -> Any:
     """Returns the tree with `fn(path, leaf)` for each leaf.
 
-    Tuples are leaves. Leaves that become DROPPED are removed, and with them nodes
-    without other leaves.
+    Tuples are leaves. Leaves that become DROPPED are removed, and so are nodes that
+    have no other leaves.
     """
     children = _children(node, tuples=False)
     if children is None:
@@ -62,7 +62,7 @@ def same_structure(a: Any, b: Any) -> bool:
 
 
 def convert_dicts(node: Any, kind: type) -> Any:
-    """Returns a copy of a tree, leaves shared, with `kind` for every dict."""
+    """Returns a copy of a tree with `kind` for every dict. Leaves are shared."""
     children = _children(node)
     if children is None:
         return node

@@ -1,4 +1,4 @@
-"""Differences of two Params or texts: `>` lines are of the first, `<` of the second."""
+"""Differences of two Params or texts: `>` lines are in the first, `<` in the second."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -13,16 +13,17 @@ _CONTAINERS = (Fields, dict, list, tuple)
 
 
 def diff_params(a: Fields, b: Fields) -> str:
-    """Returns lines in Lingvo's form, "" if nothing differs.
+    """Returns the differences as lines in Lingvo's form, or "" if nothing differs.
 
-    A param makes the lines `> name: value` and `< name: value`, an item of a list `>
-    name[0]: value`. Lines of nested Params or dicts follow a line `? name:`.
+    A param has the lines `> name: value` and `< name: value`. An item of a list has the
+    lines `> name[0]: value` and `< name[0]: value`. The lines of nested Params or dicts
+    follow a line `? name:`.
     """
     return _diff(_by_name(a, b), " ")
 
 
 def diff_texts(a: str, b: str) -> str:
-    """Returns entries of two Params.ToText that differ: `> path : value` or `< ...`."""
+    """Returns the entries that differ in two texts, as `> path : value` or `< ...`."""
     a_entries, b_entries = entries_by_path(a), entries_by_path(b)
     return "".join(
         f"{mark} {entries[path]}\n"
@@ -54,7 +55,7 @@ def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
 
 
 def _by_name(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields the names in either Params or dict, sorted, and the values of both."""
+    """Yields each name in `a` or in `b`, sorted, with the values in both."""
     a_values, b_values = (
         dict(x.IterParams() if isinstance(x, Fields) else x) for x in (a, b)
     )

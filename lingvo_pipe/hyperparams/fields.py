@@ -12,7 +12,7 @@ from lingvo_pipe.core.errors import Words
 from lingvo_pipe.core.paths import Name, Step, format_path
 from lingvo_pipe.hyperparams.frozen_values import copy_value
 
-Steps = tuple[Any, ...]  # Each a Step; the owner of the last one determines its kind.
+Steps = tuple[Any, ...]  # Each is a Step; the owner of the last determines its kind.
 Undo = Callable[[], None]
 
 
@@ -51,7 +51,7 @@ class Fields:
     _fields: dict[str, Field]
     _frozen: bool
 
-    # Params and InstantiableParams. Texts create such objects; their module sets these.
+    # Params and InstantiableParams, set by their module. Reading texts creates them.
     _plain: ClassVar[type[Any]]
     _instantiable: ClassVar[type[Any]]
 
@@ -59,12 +59,12 @@ class Fields:
         self.__dict__.update(_fields={}, _frozen=False)
 
     def Define(self, name: str, default: Any, description: str) -> None:
-        """Defines a param with a default and its meaning, with its unit.
+        """Defines a param with a default. The description gives its meaning and unit.
 
         The name has lower-case letters, digits and underscores, a letter first.
 
         Raises:
-            AttributeError: if it is defined.
+            AttributeError: if the name is already defined.
             TypeError: if these Params are frozen, or the description is not a string.
             ValueError: if `name` is not valid.
         """
@@ -121,7 +121,7 @@ class Fields:
             )
 
     def _Lookup(self, steps: tuple[Step, ...]) -> Field:
-        """Returns the field of the last step.
+        """Returns the field that the last step names.
 
         The other steps are for the error's text.
         """
@@ -175,7 +175,8 @@ def assign(root: Fields, steps: Steps, new: Any) -> Undo:
 def change_all(change: Callable[[Any], Undo], items: Iterable[Any]) -> None:
     """Makes a change for each item, or none if there are problems.
 
-    Raises one error with all problems.
+    Raises:
+        UserError: if there are problems; one error about all of them.
     """
     problems: list[errors.UserError] = []
     with contextlib.ExitStack() as undo:
@@ -211,7 +212,11 @@ def delete(root: Fields, steps: Steps) -> Undo:
 
 
 def owner_of(root: Fields, steps: Steps) -> Fields:
-    """Returns the Params with the param at `steps`, which must not be an item."""
+    """Returns the Params that have the param at `steps`.
+
+    Raises:
+        ValueError: if `steps` end in an item.
+    """
     resolve(root, steps)
     owner = resolve(root, steps[:-1])
     if not isinstance(owner, Fields):

@@ -8,7 +8,7 @@ from typing import Any
 from lingvo_pipe.core.errors import UserValueError, Words
 
 QUOTED = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
-# Lingvo's strings span lines.
+# Lingvo's strings may span lines.
 RAW_QUOTED = re.compile(QUOTED.pattern.replace("\\n", ""), re.DOTALL)
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 # A word may contain a pair of parentheses: params(a, b).
@@ -32,7 +32,7 @@ def read_plain(text: str) -> Any:
 
 
 class Literal:
-    """A parser of a text that starts with a bracket. `read_word` reads other items."""
+    """A parser of texts that start with a bracket. `read_word` reads bare items."""
 
     def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
         self._text, self._read_word, self._at = text, read_word, 0

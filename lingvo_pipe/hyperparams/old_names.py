@@ -1,7 +1,7 @@
 """Names of earlier versions in texts of Params, and their current names.
 
-A class that moves and a param with another name are listed here, so that the texts in
-run directories can still be read.
+Classes that have moved and params that were renamed are listed here, so that the texts
+in run directories can still be read.
 """
 
 import re

@@ -41,7 +41,7 @@ class Params(Fields):
     """
 
     def Delete(self: Self, *names: str) -> Self:
-        """Removes params, named by paths, all or none, and returns self.
+        """Removes the params at the given paths, all or none, and returns self.
 
         Raises:
             AttributeError: if a name is unknown.
@@ -55,7 +55,7 @@ class Params(Fields):
     # ---- Values.
 
     def Set(self: Self, **values: Any) -> Self:
-        """Sets params, named by paths, all or none, and returns self.
+        """Sets the params at the given paths, all or none, and returns self.
 
         A path may lead through, and end in, an item: `p.Set(**{"cells[0].dim": 8})`.
 
@@ -117,11 +117,12 @@ class Params(Fields):
         """Walks through all values, depth first, in the order of definition.
 
         Args:
-            visit_fn: called with path and value of what has no children or is not
-                entered.
+            visit_fn: called with the path and value of everything that has no children
+                or is not entered.
             enter_fn: returns whether to enter a Params, list, tuple, dict or
                 dataclass; if None, all are entered.
-            exit_fn: called after everything in an entered value was visited.
+            exit_fn: called with the path and value of an entered value, after
+                everything in it was visited.
         """
         walk(self, visit_fn, enter_fn, exit_fn)
 
@@ -143,7 +144,7 @@ class Params(Fields):
         return text
 
     def ToTextWithTypes(self) -> str:
-        """Returns the text of ToText, an empty line, and a `path : type` for each."""
+        """Returns ToText's text, an empty line, and `path : type` for each entry."""
         text, types = self.ToText(include_types=True)
         return f"{text}\n" + "".join(f"{path} : {t}\n" for path, t in types.items())
 
@@ -161,11 +162,11 @@ class Params(Fields):
     ) -> Self:
         """Sets params from entries `path : value`, all or none, and returns self.
 
-        A value is read as the type that the param has or, where it is None, as the type
-        that it looks like; `path (str) : value` names another, and so do
-        `type_overrides` by path. Every param accepts `None`. Strings may be bare or
-        quoted. A newline, or `separator` outside of quotes, ends an entry; lines that
-        start with # are comments.
+        A value is read as the type of the param's present value. If that is None, it is
+        read as the type that it looks like. `path (str) : value` names another type,
+        and so does `type_overrides`, by path. Every param accepts `None`. Strings may
+        be bare or quoted. An entry ends at a newline, or at `separator` outside of
+        quotes. Lines that start with # are comments.
 
         Raises:
             AttributeError: if a name or item is unknown.
@@ -177,7 +178,7 @@ class Params(Fields):
         return self
 
     def TextDiff(self, other: Params) -> str:
-        """Returns lines `> name: value` of self and `< ...` of `other`, as Lingvo."""
+        """Returns differences: lines `> name: value` of self, `< ...` of `other`."""
         return diff_params(self, other)
 
     # ---- Python's protocols.
@@ -256,8 +257,11 @@ def CopyFieldsTo(
 ) -> Self:
     """Sets the params of `to_p` to deep copies of the values in `from_p`.
 
-    Returns `to_p`. Leaves out `cls`, names in `skip` and, with `ignore_unknown_keys`,
-    unknown ones; else they raise AttributeError, and nothing is copied.
+    Returns `to_p`. Leaves out `cls` and the names in `skip`. With
+    `ignore_unknown_keys`, also leaves out names that `to_p` does not have.
+
+    Raises:
+        AttributeError: if `to_p` does not have a name. Nothing is copied then.
     """
     skipped = {*_names(skip)}
     if ignore_unknown_keys:
@@ -269,7 +273,7 @@ def CopyFieldsTo(
 def CopyFieldsSubsetTo(
     from_p: Params, to_p: Self, fields_to_set: str | Collection[str]
 ) -> Self:
-    """Copies some params, but never `cls`.
+    """Copies the params `fields_to_set`, but never `cls`, and returns `to_p`.
 
     Raises:
         AttributeError: if either lacks a name.

@@ -16,7 +16,7 @@ _MAX_SHOWN = 50  # Characters of a value.
 
 
 def about_path(params: Fields, path: str) -> str:
-    """Returns a sentence about a path, or up to three similar ones, or ""."""
+    """Returns a sentence about the param at a path, or about similar paths, or ""."""
     with contextlib.suppress(AttributeError, ValueError):
         return f"{path} has {_about(params, path)}."
     near = [f"{x} ({_about(params, x)})" for x in _near_paths(params, path)]
@@ -44,7 +44,7 @@ def _short(value: Any) -> str:
 
 
 def _near_paths(params: Fields, path: str) -> list[str]:
-    """Returns paths that end in the same name, longest common end first, and others."""
+    """Returns up to three near paths. Paths that end in the same name come first."""
     paths = list(_paths(params, "", path))
     last_name = re.split(r"\W", path)[-1]
     same = [x for x in paths if re.split(r"\W", x)[-1] == last_name]

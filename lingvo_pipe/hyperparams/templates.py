@@ -21,7 +21,7 @@ _DOTTED = re.compile(r"\w+(\.\w+)*")
 
 
 def template_text(params: Any) -> str:
-    """Returns the class, and the names unless the class defines the same."""
+    """Returns the class, and the names unless the class defines the same names."""
     if type(params) is Fields._plain:
         return f"params({', '.join(params.GetKeys())})"
     if type(params) is not Fields._instantiable:

@@ -1,4 +1,4 @@
-"""One line of a text: `path : value`, or `path (type) : value`."""
+"""Entries of a text: `path : value`, or `path (type) : value`."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Entry:
 
 
 def parse_entry(text: str) -> Entry:
-    """Returns the entry with this text, current names replacing earlier ones."""
+    """Parses an entry. Names of earlier versions are replaced by current ones."""
     head = _HEAD.match(text)
     if not head:
         raise UserValueError(expected="an entry `path : value`", got=text)
@@ -40,7 +40,7 @@ def parse_entry(text: str) -> Entry:
 
 
 def entries_by_path(text: str) -> dict[str, Entry]:
-    """Returns the entries, one per line.
+    """Returns the entries of a text by path.
 
     Raises:
         ValueError: if a line is not an entry.
@@ -50,7 +50,7 @@ def entries_by_path(text: str) -> dict[str, Entry]:
 
 
 def split_entries(text: str, separator: str) -> Iterator[str]:
-    """Yields entries' texts, up to `separator` or newline but in quotes or brackets."""
+    """Yields each entry's text. In quotes or brackets, no separator ends an entry."""
     ends = ";\n" if ";" in separator else "\n"
     between = re.compile(rf"(?:[\s{ends}]|#[^\n]*)+")
     until_end = re.compile(rf"[^{ends}]*")

@@ -1,6 +1,6 @@
-"""Params to text, and text to Params: fresh ones of the same class, for any settings.
+"""Texts of Params, and Params from texts. A text fits new Params of the same class.
 
-Nested Params that fresh ones may lack are written as a template first, and a value that
+Nested Params that new Params may lack are written as a template first. A value that
 would be read as another type is written with its type.
 """
 
@@ -39,7 +39,7 @@ _PATH = re.compile(r"[^\s:=(]*")
 
 
 def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
-    """Yields (entry, name of its value's type), names sorted. See Params.ToText."""
+    """Yields (entry, name of its value's type), sorted by name. See Params.ToText."""
     knows_class = isinstance(params, Fields._instantiable)
     fresh = templates.fresh_params(params.cls) if knows_class else None
     return _params_entries("", params, fresh)
@@ -48,7 +48,7 @@ def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
 def _params_entries(
     prefix: str, params: Fields, fresh: Fields | None
 ) -> Iterator[tuple[Entry, str]]:
-    """Yields the entries of `params`. `fresh` is the reader's Params there."""
+    """Yields the entries of `params`. `fresh` are the reader's Params there."""
     for name, value in sorted_params(params):
         if prefix and name == "cls" and isinstance(params, Fields._instantiable):
             continue  # The template states it.

@@ -49,8 +49,8 @@ def kind_of(value: Any) -> str:
 def write_value(value: Any, like: Any = None) -> str:
     """Returns the text of a value.
 
-    Nested Params are written as templates. A dataclass or named tuple needs a value of
-    its class, `like`, on the reader's side.
+    Nested Params are written as templates. A dataclass or named tuple has a text only
+    if `like`, the value that the reader has, is of the same class.
 
     Raises:
         ValueError: if the value has no text form.
@@ -100,7 +100,7 @@ def shown_value(value: Any) -> str:
 
 
 def read_value(text: str, like: Any = None, kind: str = "") -> Any:
-    """Reads a value of the type `kind` or, without it, of `like` or of any type.
+    """Reads a value of the type `kind`, or else of `like`'s type, or else of any type.
 
     The texts `None` and `NoneType` are always None.
 

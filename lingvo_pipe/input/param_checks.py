@@ -30,12 +30,12 @@ def or_none(rule: Rule) -> Rule:
 
 
 def integer_from(minimum: int) -> Rule:
-    """Returns a rule for integers."""
+    """Returns a rule for integers of at least `minimum`."""
     return lambda x: is_count(x, minimum), f"an integer of at least {minimum}"
 
 
 def number_between(minimum: float, maximum: float = math.inf) -> Rule:
-    """Returns a rule for numbers, bounds included."""
+    """Returns a rule for numbers from `minimum` to `maximum`, both included."""
     expected = f"a number from {minimum} to {maximum}"
     if math.isinf(maximum):
         expected = f"a number of at least {minimum}"

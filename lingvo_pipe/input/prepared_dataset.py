@@ -52,8 +52,9 @@ _NO_FOLDER = (
 def find_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the tfds builder of a data set, which need not be prepared.
 
-    The name is of TensorFlow Datasets, such as `cifar10:3.0.2`, embedded, or prepared
-    in the folder `data_dir`, by default TFDS_DATA_DIR or ~/tensorflow_datasets.
+    The data set may be in TensorFlow Datasets, such as `cifar10:3.0.2`, be embedded, or
+    be prepared in the folder `data_dir`, whose default is TFDS_DATA_DIR or
+    ~/tensorflow_datasets.
 
     Raises:
         ValueError: if no such data set is known, or its folder names code to be
@@ -109,10 +110,13 @@ _lookup_lock = threading.RLock()
 def _imported_classes_only() -> Iterator[None]:
     """Lets TensorFlow Datasets restore features of imported classes alone.
 
-    It imports the modules of the classes that features.json and dataset_info.json name,
-    wherever Python finds them, so a folder from elsewhere could name code of its own.
-    The guard is where it looks up each class, whichever file has named it, in all
-    threads. ValueError is raised before another module is imported.
+    TensorFlow Datasets imports the modules of the classes that features.json and
+    dataset_info.json name, wherever Python finds them. So a folder from elsewhere could
+    name code of its own. The guard is in the function that looks up each class, for all
+    files and all threads.
+
+    Raises:
+        ValueError: before a module that is not yet imported would be imported.
     """
     with _lookup_lock:
         look_up = FeatureConnector.cls_from_name
@@ -137,8 +141,10 @@ def _imported_classes_only() -> Iterator[None]:
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the builder of a data set on disk, after preparing it if it is embedded.
 
-    See `find_builder`; ValueError, with the command to prepare it, if it is not
-    prepared.
+    See `find_builder`.
+
+    Raises:
+        ValueError: if the data set is not prepared. The error has the command for that.
     """
     try:
         builder = find_builder(name, data_dir)
@@ -164,10 +170,10 @@ def prepared_builder(name: str, data_dir: str | None = None) -> Any:
 def prepare(builder: Any, manual_dir: str | None = None) -> None:
     """Prepares a data set on disk, with downloads, unless it is prepared already.
 
-    Several processes may do so at once: one works, the others wait. What a killed
-    process left is repeated. `manual_dir` holds manually downloaded files, by default
-    downloads/manual in the folder of data sets. The builder, from `find_builder`, may
-    raise any error.
+    Several processes may call this at once: one prepares, and the others wait. What a
+    killed process left unfinished is repeated. `manual_dir` holds manually downloaded
+    files, and is by default downloads/manual in the folder of data sets. `builder`
+    comes from `find_builder`, and may raise any error.
     """
     with _lock(builder):
         if _is_prepared(builder):  # Perhaps by another process since it was found.
@@ -183,7 +189,7 @@ def prepare(builder: Any, manual_dir: str | None = None) -> None:
 
 
 def open_records(builder: Any, split: str) -> Any:
-    """Returns the stored records of one split, as bytes, like `open_split`."""
+    """Returns the stored records of one split, as bytes. See `open_split`."""
     raw = tfds.decode.DeserializeMethod.RAW_BYTES
     return open_split(builder, split, deserialize_method=raw)
 
@@ -191,7 +197,7 @@ def open_records(builder: Any, split: str) -> Any:
 def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
     """Returns the examples of a split such as `train[:90%]`, with random access.
 
-    `options` are for `as_data_source`.
+    `options` are arguments of tfds's `as_data_source`.
 
     Raises:
         ValueError: if the split is unknown or empty, or the format has no random
@@ -228,7 +234,10 @@ def is_in_catalog(builder: Any) -> bool:
 
 
 def _configuration_problem(name: str) -> str:
-    """Returns the problem of a name's configuration, which tfds does not report."""
+    """Returns what is wrong with the configuration in a name, or "".
+
+    TensorFlow Datasets does not report it.
+    """
     dataset, *parts = re.split("[/:]", name)
     try:
         configurations = list(tfds.builder_cls(dataset).builder_configs)
@@ -256,7 +265,7 @@ def _is_prepared(builder: Any) -> bool:
 
 @contextlib.contextmanager
 def _lock(builder: Any) -> Iterator[None]:
-    """Holds the data set's lock, which the system releases if its owner dies."""
+    """Holds the data set's lock. The system releases it if the process dies."""
     builder.data_path.parent.mkdir(parents=True, exist_ok=True)
     path = builder.data_path.parent / ".prepare.lock"
     with regular_file.open_file(path, "ab") as lock:

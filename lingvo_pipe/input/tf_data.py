@@ -20,13 +20,13 @@ def map_plainly(
 
 
 def make_batches(dataset: tf.data.Dataset, make: Callable) -> tf.data.Dataset:
-    """Makes a batch of each element, several in parallel and in order, ahead of use."""
+    """Makes a batch from each element, in order, several in parallel before use."""
     batches = map_plainly(dataset, make, deterministic=True)
     return with_own_threads(batches.prefetch(BATCHES_AHEAD))
 
 
 def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Lets a dataset use all cores, and none of the threads that a step runs on."""
+    """Gives a dataset a thread for each core, apart from the threads of a step."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = 0  # A thread for each core.
     # With more threads, sums in an operation would depend on the number of cores.
@@ -35,7 +35,7 @@ def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def call_numpy(function: Callable, argument: tf.Tensor, specs: Any) -> Any:
-    """Calls a pure function of an array in a graph.
+    """Calls a pure function of a NumPy array on a tensor of a graph.
 
     `specs` are the TensorSpecs of its results.
     """

@@ -56,7 +56,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Cuts the heads, and adds up their parts of the outputs."""
+        """Returns the class of slices of the heads. Their outputs add up."""
         return _AttentionSlice
 
     def CheckParams(self) -> None:
@@ -71,9 +71,9 @@ class MultiHeadAttentionLayer(CompositeLayer):
     ) -> tf.Tensor:
         """Maps inputs `[B, T, D]` to `[B, T, D]`.
 
-        The memory is `[B, S, D]`; if None, the inputs. The mask is boolean, broadcast
-        to `[B, N, T, S]`: True where a query sees a key. A query that sees no key
-        weighs all keys equally. If None, every query sees every key.
+        The memory is `[B, S, D]`. If None, it is the inputs. The mask is boolean,
+        broadcast to `[B, N, T, S]`, and True where a query sees a key. If None, every
+        query sees every key. A query that sees no key weighs all keys equally.
         """
         memory = inputs if memory is None else memory
         return self.Attend(theta, inputs, self.KeysValues(theta, memory), mask)
@@ -106,7 +106,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
         return self.output.FProp(theta.output, joined)
 
     def InitStates(self, batch_size: int, max_length: int) -> NestedMap:
-        """Returns zero keys and values, `[B, N, S, H]` each, S being `max_length`."""
+        """Returns zero keys and values, `[B, N, S, H]` each, with S = `max_length`."""
         p = self.params
         shape = [batch_size, p.num_heads, max_length, p.dim_per_head]
         zeros = tf.zeros(shape, self.fprop_dtype)
@@ -121,10 +121,13 @@ class MultiHeadAttentionLayer(CompositeLayer):
     ) -> tuple[tf.Tensor, NestedMap]:
         """Runs one step of causal self-attention, given the states of earlier steps.
 
-        Maps inputs `[B, 1, D]` and the states of `InitStates` or of the previous step
-        to `[B, 1, D]`, and the states with this step's key and value. Raises
-        tf.errors.InvalidArgumentError if the time step, [] int32, from 0, exceeds the
-        states' length.
+        Maps inputs `[B, 1, D]` and states to outputs `[B, 1, D]` and new states, which
+        include this step's key and value. The states come from `InitStates` or the
+        previous step.
+
+        Raises:
+            tf.errors.InvalidArgumentError: if `time_step`, [] int32, counted from 0, is
+                not below the states' length.
         """
         max_length = states.key.shape[2]
         message = f"{self._path}: expected fewer steps than max_length."
@@ -160,7 +163,7 @@ class _AttentionSlice(HiddenSlice, MultiHeadAttentionLayer):
 
 
 def dim_size(x: tf.Tensor, dim: int) -> int | tf.Tensor:
-    """Returns the size of a dimension, as a number if it is known when tracing."""
+    """Returns the size of a dimension: an integer if it is static, else a tensor."""
     return tf.shape(x)[dim] if x.shape[dim] is None else x.shape[dim]
 
 
@@ -178,7 +181,7 @@ def not_later(num_tokens: int) -> tf.Tensor:
 def _masked_softmax(logits: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     """Returns the keys' weights `[B, N, T, S]`, in float32 or wider.
 
-    Masked keys have weight 0.
+    Masked keys have weight 0, unless all keys of a query are masked.
     """
     wide = wide_dtype(logits.dtype)
     logits = tf.cast(logits, wide)

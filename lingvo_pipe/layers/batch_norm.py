@@ -2,7 +2,8 @@
 
 Training normalizes by the micro-batch's own moments. The moving averages, which
 evaluation uses, move once per step by the moments of the whole mini-batch (GPipe,
-section 2). The moments leave FProp as sums, so recomputation changes nothing.
+section 2). FProp reports the moments as sums and changes no state, so recomputation is
+harmless.
 
 Shapes: C channels; inputs are `[..., C]`, averaged over all other dimensions.
 """
@@ -25,17 +26,17 @@ Moments = tuple[tf.Tensor, tf.Tensor]  # mean, variance
 
 
 def averaging_rate(decay: float, num_steps: Any) -> tf.Tensor:
-    """Returns the rate at which a moving average takes in the newest value, [] float64.
+    """Returns the rate, [] float64, at which a moving average takes in a new value.
 
         average ← average + rate(n) · (value - average)
         rate(n) = max(1 - decay, 9 / (10 + n)) = 1 - min(decay, (1 + n) / (10 + n))
 
-    The old average's weight is `decay` in the long run, and smaller at first, so that
-    a short run does not depend on initial values. TensorFlow 1's moving averages with
+    n, [] integer, is the number of trained steps, the newest included. The old
+    average's weight is `decay` in the long run, and smaller at first, so that a short
+    run does not depend on initial values. TensorFlow 1's moving averages with
     num_updates, Lingvo's and AmoebaNet's (tf/tpu, amoeba_net) have the same rate. Batch
-    norm's moments must be averages over the same steps as averaged weights: a variance
-    of other weights would scale later outputs wrongly. The number of trained steps n,
-    [] integer, includes the newest.
+    norm's moments and a run's averaged weights must be averages over the same steps: a
+    variance that belongs to other weights would scale later outputs wrongly.
     """
     early = 9.0 / (10.0 + tf.cast(num_steps, tf.float64))
     return tf.maximum(tf.constant(1.0 - decay, tf.float64), early)
@@ -149,7 +150,7 @@ def _composed(
 def _fused(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Runs `_composed` as one operation, in float32 for any dtype of inputs."""
+    """Computes `_composed` in one operation. Moments and weights are float32 in it."""
     image = inputs
     if inputs.shape.rank != 4:
         image = tf.reshape(inputs, [-1, 1, 1, inputs.shape[-1]])

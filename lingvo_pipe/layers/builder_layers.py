@@ -1,7 +1,7 @@
 """Layers that compose others or apply a function.
 
-`builder` makes most of them. Inputs and outputs are one or several tensors: several
-outputs are a tuple.
+`builder` makes most of them. Their inputs and outputs are one tensor or several.
+Several outputs form a tuple.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class FnLayer(BaseLayer):
-    """A function of the inputs."""
+    """A layer that applies a function to its inputs."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -71,7 +71,7 @@ class FnLayer(BaseLayer):
 
 
 class ParallelLayer(BaseLayer):
-    """Layers that all take the inputs and whose outputs are merged."""
+    """Layers that all take the same inputs. Their outputs are merged."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -116,7 +116,7 @@ class ParallelLayer(BaseLayer):
 
 
 class ArgIndexLayer(BaseLayer):
-    """Some of the inputs."""
+    """A layer that returns some of its inputs, chosen by their indices."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

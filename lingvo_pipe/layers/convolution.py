@@ -27,10 +27,10 @@ _PADDINGS = ("SAME", "VALID")
 def _max_pool(
     images: tf.Tensor, window: list[int], stride: list[int], padding: str
 ) -> tf.Tensor:
-    """Pools, in training with a gradient that pools again and stashes no output.
+    """Takes the maximum of each window. In training the gradient pools again.
 
-    On CPUs the gradient is eight times faster beside its pooling in one function: then
-    it gets the maxima's positions from oneDNN.
+    So no output is stashed. On CPUs the gradient is eight times faster if it is in one
+    function with its pooling, because oneDNN then provides the maxima's positions.
     """
     context = forward_context.current_context()
     if context.do_eval:
@@ -48,7 +48,7 @@ def _max_pool(
 
         return [tf.nn.max_pool2d(x, window, stride, padding)], gradient
 
-    # Outside of pipelines, a SavedModel may hold TensorFlow's form.
+    # Outside of pipelines: TensorFlow's form, which a SavedModel can hold.
     in_pipeline = context.num_rows is not None
     (pooled,) = (custom_gradient if in_pipeline else tf.custom_gradient)(pool)(images)
     return pooled
@@ -58,10 +58,10 @@ _POOLS = {"AVG": tf.nn.avg_pool2d, "MAX": _max_pool}
 
 
 def out_size(size: int, window: int, stride: int, padding: str) -> int:
-    """Returns the number of positions of a window along `size`.
+    """Returns the number of positions of a window along an axis of length `size`.
 
     Raises:
-        ValueError: if the window exceeds the size.
+        ValueError: if a VALID window exceeds the size.
     """
     positions = -(-(size if padding == "SAME" else size - window + 1) // stride)
     if positions < 1:
@@ -83,7 +83,7 @@ def _define_window(p: InstantiableParams, filter_shape: str) -> None:
 
 
 class _ConvolutionLayer(BaseLayer):
-    """Base of convolutions: a weight, a bias, and the operation of a subclass."""
+    """Base of convolutions: a weight, a bias, and an operation of the subclass."""
 
     _FILTER_SHAPE: str
     # Number of the weight's first dimensions that a sum runs over.
@@ -137,7 +137,7 @@ class Conv2DLayer(_ConvolutionLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Cuts the filters: joins their outputs."""
+        """Returns the class of slices of the filters. Their outputs are joined."""
         return _Conv2DSlice
 
     def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
@@ -154,7 +154,7 @@ class Conv2DLayer(_ConvolutionLayer):
 class DepthwiseConv2DLayer(_ConvolutionLayer):
     """A convolution per channel: `[B, H, W, I]` -> `[B, H', W', I·M]`.
 
-    TensorFlow has depthwise convolutions with equal strides in both directions only.
+    The strides must be equal in both directions, as TensorFlow requires.
     """
 
     _FILTER_SHAPE = "Height and width of the window, I, M."
@@ -162,7 +162,7 @@ class DepthwiseConv2DLayer(_ConvolutionLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Cuts the input channels: joins their outputs."""
+        """Returns the class of slices of the input channels, with joined outputs."""
         return _DepthwiseConv2DSlice
 
     def _check_params(self) -> None:
@@ -185,7 +185,7 @@ class DepthwiseConv2DLayer(_ConvolutionLayer):
 
 
 class SeparableConv2DLayer(CompositeLayer):
-    """A depthwise, then a 1x1 convolution: `[B, H, W, I]` -> `[B, H', W', O]`."""
+    """A depthwise and then a 1x1 convolution: `[B, H, W, I]` -> `[B, H', W', O]`."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -196,7 +196,7 @@ class SeparableConv2DLayer(CompositeLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Cuts the input channels: adds up their parts of the outputs."""
+        """Returns the class of slices of the input channels. Their outputs add up."""
         return _SeparableConv2DSlice
 
     @classmethod
@@ -248,7 +248,7 @@ class _SeparableConv2DSlice(SliceLayer, SeparableConv2DLayer):
 
 
 class PoolingLayer(BaseLayer):
-    """Maximum or mean of a window. The mean leaves out padding."""
+    """The maximum or the mean of each window. A mean leaves out padding."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -1,6 +1,6 @@
 """Dense layers: fully connected, activation only, and a Transformer's feed-forward.
 
-Shapes: B examples, I input channels, O output channels; of the feed-forward layer D
+Shapes: B examples, I input channels, O output channels. The feed-forward layer has D
 channels and F hidden channels.
 """
 
@@ -43,7 +43,7 @@ def GetFn(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 class ActivationLayer(BaseLayer):
-    """An activation of each element of an input of any shape."""
+    """An activation, applied to each element of inputs of any shape."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -82,7 +82,7 @@ class FCLayer(BaseLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Cuts the larger dimension of w."""
+        """Returns the class of slices along the larger dimension of w."""
         return _FCOutputSlice if p.output_dim >= p.input_dim else _FCInputSlice
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
@@ -94,7 +94,7 @@ class FCLayer(BaseLayer):
 
 
 class FeedForwardLayer(CompositeLayer):
-    """activation(x·w1 + b1)·w2 + b2 of `[B, ..., D]`, with dropout between.
+    """activation(x·w1 + b1)·w2 + b2 of x `[B, ..., D]`, with dropout before w2.
 
     See Vaswani et al., 1706.03762, section 3.3.
     """
@@ -111,7 +111,10 @@ class FeedForwardLayer(CompositeLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Cuts the hidden channels: adds up activation(x·w1_j + b1_j)·w2_j."""
+        """Returns the class of slices of the hidden channels.
+
+        Their outputs add up: activation(x·w1_j + b1_j)·w2_j of slice j.
+        """
         return _FeedForwardSlice
 
     @classmethod

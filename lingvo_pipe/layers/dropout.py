@@ -14,12 +14,11 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class DropoutLayer(BaseLayer):
-    """Dropout: keeps each element with probability `keep_prob`, scaled by its inverse.
+    """Dropout: keeps each element with probability `keep_prob`, divided by `keep_prob`.
 
-    The mask is a function of seed, layer, step and example: it does not depend on the
-    split of the mini-batch or on the layer's device. In evaluation the layer is the
-    identity. A layer that runs twice in a forward pass drops the same elements twice:
-    create one layer per call.
+    The mask is a function of seed, layer, step and example. It does not depend on the
+    split of the mini-batch or on the layer's device. A layer that runs twice in a
+    forward pass draws two masks. In evaluation the layer is the identity.
     """
 
     @classmethod
@@ -44,7 +43,7 @@ class DropoutLayer(BaseLayer):
         return tf.where(kept, inputs / p.keep_prob, tf.zeros([], inputs.dtype))
 
     def Kept(self, shape: tf.TensorShape) -> tf.Tensor:
-        """Draws which elements of inputs of this shape are kept."""
+        """Draws a boolean for each element of inputs of this shape: True if kept."""
         p, context = self.params, forward_context.current_context()
         return context.uniform(self._path, p.random_seed, shape, below=p.keep_prob)
 
@@ -52,8 +51,8 @@ class DropoutLayer(BaseLayer):
 class DropPathLayer(BaseLayer):
     """Drop-path: keeps an example as a whole, scaled up, or sets it to 0.
 
-    The probability grows with depth and with training (ScheduledDropPath, Zoph et al.,
-    1707.07012, section 3):
+    The probability to drop an example grows with depth and with training
+    (ScheduledDropPath, Zoph et al., 1707.07012, section 3):
 
         dropped = depth · progress · (1 - keep_prob)
         progress = min(1, step / num_steps)
@@ -82,11 +81,11 @@ class DropPathLayer(BaseLayer):
     def FProp(
         self, theta: NestedMap, inputs: tf.Tensor, depth: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Maps `[B, ...]` to `[B, ...]`.
+        """Maps `[B, ...]` to `[B, ...]`. The shape must be static.
 
-        The shape must be static. The depth, [], is the position in the model, in (0,
-        1]; if None, 1, the last. It is a tensor, not a param, so that layers at all
-        depths share a trace.
+        The depth, [], is the position in the model, in (0, 1]. None means 1, the last
+        position. It is a tensor and no param, so that layers at all depths share a
+        trace.
         """
         p = self.params
         inputs = tf.cast(inputs, self.fprop_dtype)

@@ -20,10 +20,10 @@ _MAX_WAVELENGTH = 10_000.0  # in units of 2π
 
 
 class TokenEmbeddingLayer(BaseLayer):
-    """Rows of the table `w` `[V, D]`, of initial variance 1/D, times √D.
+    """Maps a token to its row of the table `w` `[V, D]`, multiplied by √D.
 
-    The table can then be tied to a softmax's weight, which needs the smaller numbers
-    (Vaswani et al., 1706.03762, section 3.4).
+    The table itself has the small initial variance 1/D that a softmax's weight needs,
+    so the two can be tied (Vaswani et al., 1706.03762, section 3.4).
     """
 
     @classmethod
@@ -53,7 +53,7 @@ class TokenEmbeddingLayer(BaseLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Cuts the vocabulary: each slice has the rows of its own tokens."""
+        """Returns the class of slices of the vocabulary, each with its tokens' rows."""
         return _TokenEmbeddingSlice
 
 
@@ -62,7 +62,7 @@ class _TokenEmbeddingSlice(SliceLayer, TokenEmbeddingLayer):
     AXES: ClassVar = {"w": 0}
 
     def Own(self, theta: NestedMap, ids: tf.Tensor) -> tf.Tensor:
-        """Returns rows of the slice's tokens, and 0 for others."""
+        """Returns the rows of the slice's tokens, and zeros for other tokens."""
         p = self.params
         ids = tf.convert_to_tensor(ids) - p.begin
         # Ids outside of the vocabulary fail as in the whole layer.
@@ -73,7 +73,7 @@ class _TokenEmbeddingSlice(SliceLayer, TokenEmbeddingLayer):
 
 
 def table_weight(num_tokens: int, dim: int) -> Params:
-    """Returns WeightParams of a table `[V, D]`, the same for all that may be tied."""
+    """Returns WeightParams of a table `[V, D]`. All weights that can be tied use it."""
     return WeightParams([num_tokens, dim], WeightInit.Gaussian(dim**-0.5))
 
 
@@ -82,11 +82,12 @@ def sinusoidal_positions(
 ) -> tf.Tensor:
     """Embeds positions by waves (Vaswani et al., 1706.03762, section 3.5).
 
-    Channel 2i is sin(position / 10000^(2i/D)), channel 2i+1 its cosine.
+    Maps positions `[B, ...]` to `[B, ..., D]`. Channel 2i is sin(position /
+    10000^(2i/D)), and channel 2i+1 the cosine. Positions count from 0 in each sentence,
+    also if an example is packed. Narrow dtypes are rounded at the end.
 
-    Maps positions in the sentence, from 0, `[B, ...]` to `[B, ..., D]`; in a packed
-    example each sentence has its own. Narrow dtypes are rounded at the end. An odd D
-    raises ValueError.
+    Raises:
+        ValueError: if D is odd.
     """
     if dim % 2:
         raise UserValueError(

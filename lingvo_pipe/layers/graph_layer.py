@@ -43,7 +43,7 @@ class GraphLayer(BaseLayer):
         """Maps the inputs to the output, or a tuple of several outputs.
 
         Raises:
-            ValueError: if a name has no value yet, or two.
+            ValueError: if a name has no value yet, or would get a second one.
         """
         p, path, values = self.params, self._path, _NamedValues()
         hint = "Pass one for each."
@@ -77,7 +77,7 @@ class _NamedValues:
             self._values.Set(name, value)
 
     def filled(self, item: Any, path: str) -> Any:
-        """Returns a nested structure of names with the values in their place."""
+        """Returns a nested structure of names with each name replaced by its value."""
         if isinstance(item, (list, tuple)):
             return [self.filled(x, path) for x in item]
         if isinstance(item, NestedMap):
@@ -105,7 +105,7 @@ def _parts(signature: str) -> tuple[list[Any], list[str]]:
 
 
 def _items(tokens: list[str], end: str) -> Any:
-    """Consumes values separated by commas up to `end`: a list, or a NestedMap."""
+    """Consumes items, separated by commas, up to `end`. Returns a list or NestedMap."""
     items: dict[Any, Any] = {}
     while tokens[0] != end:
         key: Any = len(items)
@@ -121,7 +121,7 @@ def _items(tokens: list[str], end: str) -> Any:
 
 
 def _item(tokens: list[str]) -> Any:
-    """Consumes a name, a list or a NestedMap."""
+    """Consumes and returns a name, a list or a NestedMap."""
     token = tokens.pop(0)
     if token in ("[", "("):
         return _items(tokens, "]" if token == "[" else ")")

@@ -24,9 +24,9 @@ from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 class KerasLayer(keras.layers.Layer):
     """A Keras layer that runs a layer's FProp with weights that belong to Keras.
 
-    The initial weights are copies of the layer's variables. A layer without
-    accumulators over the mini-batch, which batch norm has, can be trained; any layer
-    can be used.
+    The initial weights are copies of the layer's variables. Keras can train only layers
+    without accumulators over the mini-batch, so it cannot train batch norm. It can run
+    any layer in evaluation.
 
     Args:
         layer: the layer, such as `task.pipeline` of a task.

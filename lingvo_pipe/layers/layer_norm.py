@@ -14,7 +14,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class LayerNormLayer(BaseLayer):
-    """gamma·(x - mean) / √(variance + epsilon) + beta, by each vector's own moments."""
+    """gamma·(x - mean) / √(variance + epsilon) + beta, for moments of each vector."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -49,9 +49,9 @@ class ResidualLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the body.
+        """Returns the slices of the body.
 
-        The first slice has the norm before it, the last one the sum.
+        A norm before the body is in the first slice. The sum is in the last one.
         """
         bodies = slices_of(p.body, part_slices(num_slices, "body"))
         tpl = CopyFieldsTo(p, _ResidualSlice.Params()).Set(name="")
@@ -71,7 +71,7 @@ class ResidualLayer(CompositeLayer):
         inputs: tf.Tensor,
         function: Callable[[tf.Tensor], tf.Tensor],
     ) -> tf.Tensor:
-        """Computes like FProp, with a function in place of the body's FProp."""
+        """Computes like FProp, with `function` in place of the body's FProp."""
         inputs = tf.cast(inputs, self.fprop_dtype)
         if self.params.norm_first:
             change = function(self.norm.FProp(theta.norm, inputs))
@@ -81,7 +81,7 @@ class ResidualLayer(CompositeLayer):
 
 
 class _ResidualSlice(ResidualLayer):
-    """A slice of the body. Passes on the residual layer's inputs with its results."""
+    """A slice of the body. It also passes on the inputs of the residual layer."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

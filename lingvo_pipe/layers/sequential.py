@@ -30,7 +30,7 @@ _collections: contextvars.ContextVar[tuple[list, ...]] = contextvars.ContextVar(
 def outputs_in_sequence(
     layers: Sequence[BaseLayer], thetas: Sequence[NestedMap], args: Sequence[Any]
 ) -> Iterator[Any]:
-    """Yields the inputs, then the outputs of each layer, the inputs of the next."""
+    """Yields the inputs, then each layer's outputs, which the next layer takes."""
     outputs = one_or_all(args)
     yield outputs
     for layer, theta in zip(layers, thetas, strict=True):
@@ -39,7 +39,7 @@ def outputs_in_sequence(
 
 
 class _InSequence(BaseLayer):
-    """Base of lists of layers, children of these names, that run in order."""
+    """Base of layers whose children, lists of layers called `_lists`, run in order."""
 
     _lists: tuple[str, ...]
 
@@ -54,8 +54,9 @@ class _InSequence(BaseLayer):
 class SequentialLayer(_InSequence):
     """Layers in sequence.
 
-    A tuple of outputs becomes several inputs. The children are `sub`; with `repeat`
-    above 1 they are `rep`, SequentialLayers of `sub`.
+    A tuple of outputs becomes several inputs of the next layer. The children are `sub`.
+    If `repeat` is above 1, they are instead `rep`: SequentialLayers, each with its own
+    `sub`.
     """
 
     @classmethod
@@ -76,7 +77,7 @@ class SequentialLayer(_InSequence):
 
     @classmethod
     def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        """Returns the layers of `sub` that can be sliced, none if repeated."""
+        """Returns the layers of `sub` that can be sliced, or none if it is repeated."""
         subs = p.sub if p.repeat == 1 else []
         return {f"sub[{i}]": x for i, x in enumerate(subs) if num_units(x) > 1}
 
@@ -104,8 +105,8 @@ class SequentialLayer(_InSequence):
 class SeqLayer(_InSequence):
     """The cells of a PipeliningLayer in sequence, on one device.
 
-    With equal names the variables have equal paths: the one layer can train the weights
-    and the other use them.
+    If it has the PipeliningLayer's name, its variables have the same paths. So it can
+    use weights that the PipeliningLayer trained, and the reverse.
     """
 
     _lists = ("before", "cells")
@@ -124,7 +125,7 @@ class SeqLayer(_InSequence):
 
 
 class FetchLayer(BaseLayer):
-    """An identity that gives a position in a sequence a name."""
+    """An identity whose name marks a position in a sequence."""
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         _save(self._path.rpartition("/")[2], args)
@@ -133,7 +134,7 @@ class FetchLayer(BaseLayer):
 
 @contextlib.contextmanager
 def saved_outputs() -> Iterator[list[tuple[str, tuple]]]:
-    """Collects names and outputs of the FetchLayers that run in it."""
+    """Collects the names and outputs of the FetchLayers that run in this context."""
     saved: list[tuple[str, tuple]] = []
     token = _collections.set((*_collections.get(), saved))
     try:
@@ -193,7 +194,7 @@ def sub_names(p: InstantiableParams) -> list[str]:
 
 
 def check_activations(p: InstantiableParams, path: str) -> None:
-    """Raises ValueError, naming all problems, unless the activations add up."""
+    """Raises ValueError, with all problems, unless the counts of activations add up."""
     num_outputs, names = p.num_act_inputs + len(p.act_fetch_layers), sub_names(p)
     wrong = []  # Triples of param, expected, got.
     if p.num_act_inputs < 0:

@@ -1,4 +1,4 @@
-"""Mixins that make a layer's class the class of its slices. See `core.slicing`."""
+"""Mixins that turn a layer's class into the class of its slices. See `core.slicing`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -13,10 +13,11 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class SliceLayer:
-    """Mixin of a layer's slices: the layer with a range of its units.
+    """Mixin of a layer's slices. A slice is the layer with a range of its units.
 
-    Passes on `(x, partial, *args)` for inputs `x, *args`. `Own` is the slice's own
-    result, and `Merge` adds it to the slices' before.
+    For inputs `x, *args` of the layer, a slice passes on `(x, partial, *args)`, where
+    `partial` is the result of the slices so far. `Own` computes the slice's own result,
+    and `Merge` adds it to the previous slices' result.
     """
 
     UNITS: ClassVar[str]  # The param that counts the units.
@@ -34,7 +35,7 @@ class SliceLayer:
 
     @classmethod
     def IsLast(cls, p: InstantiableParams) -> bool:
-        """Returns whether params are of the last slice."""
+        """Returns whether these are the params of the last slice."""
         return p.begin + p.Get(cls.UNITS) == p.whole
 
     @classmethod
@@ -47,7 +48,7 @@ class SliceLayer:
 
     @classmethod
     def UnitSize(cls, p: InstantiableParams, path: str) -> int:
-        """Returns the number of the rows or columns of the weight for each unit."""
+        """Returns how many rows or columns of the weight at `path` each unit has."""
         return 1
 
     def PieceOf(self, path: str) -> Piece | None:
@@ -68,7 +69,7 @@ class SliceLayer:
         return super().FProp(theta, *args)  # type: ignore[misc]
 
     def Merge(self, partial: Any, own: Any) -> Any:
-        """Returns the result of the slices so far: by default a sum."""
+        """Returns the result of the slices so far. By default it is a sum."""
         return partial + own
 
     def Finish(self, result: Any) -> Any:
@@ -85,7 +86,7 @@ class SliceLayer:
 
 
 def as_equal_slices(p: InstantiableParams) -> InstantiableParams:
-    """Returns a layer's params with one `begin` for all slices between two others.
+    """Returns a layer's params with one `begin` for all but the first and last slice.
 
     A slice costs the same wherever it begins, so slices of equal sizes are traced once.
     """
@@ -103,7 +104,7 @@ def as_equal_slices(p: InstantiableParams) -> InstantiableParams:
 
 
 class HiddenSlice(SliceLayer):
-    """Mixin of slices whose units are hidden: dropout, then a product with them."""
+    """Mixin of slices whose units are hidden: dropout and then a product take them."""
 
     # The part whose bias only the last slice has, and the axis of units in dropout.
     PRODUCT: ClassVar[str]
@@ -119,7 +120,7 @@ class HiddenSlice(SliceLayer):
 
 
 class JoinedSlice(SliceLayer):
-    """Mixin of slices whose results are the channels of the layer's outputs."""
+    """Mixin of slices whose results are channels of the layer's outputs, joined."""
 
     def Merge(self, partial: Any, own: Any) -> Any:
         return tf.concat([partial, own], -1)

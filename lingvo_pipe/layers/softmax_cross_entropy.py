@@ -43,7 +43,7 @@ def softmax_cross_entropy(
         labels: `[B]` integers in [0, C), even where the weight is 0. Other labels are
             an error on the CPU and make the loss NaN on accelerators.
         weights: `[B]`, 0 for examples that do not count.
-        label_smoothing: fraction of the target, spread evenly over all classes.
+        label_smoothing: fraction of the target that is spread evenly over all classes.
 
     Returns:
         NestedMap with `loss` and `accuracy`, each a pair (mean, total weight) of
@@ -57,7 +57,7 @@ def softmax_cross_entropy(
 
 
 def weighted_means(weights: tf.Tensor, **values: tf.Tensor) -> NestedMap:
-    """Returns pairs (mean, total weight) by name. The mean over no weight is 0."""
+    """Returns pairs (mean, total weight) by name. If the total is 0, so is the mean."""
     total = tf.reduce_sum(weights)
     return NestedMap(
         {

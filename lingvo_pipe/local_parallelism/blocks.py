@@ -1,6 +1,6 @@
 r"""Schemes of local parallelism: blocks of layers, each trained by its own loss.
 
-For four layers, `|` where no gradient goes back, `L` where a loss is computed:
+The schemes for four layers (`|`: no gradient goes back, `L`: a loss is computed):
 
     backpropagation  1 - 2 - 3 - 4 L
     chunked, 2       1 - 2 L | 3 - 4 L
@@ -27,20 +27,21 @@ class Block(NamedTuple):
     """Consecutive layers, counted from 0, that one loss trains."""
 
     begin: int
-    end: int  # one past the last layer whose outputs the next block receives
+    end: int  # one past the last layer; the next block receives its outputs
     ahead: int = 0  # number of further layers to run before the loss
 
 
 def make_blocks(
     scheme: str, num_layers: int, chunks: int | Sequence[int] | None = None
 ) -> list[Block]:
-    """Returns the blocks of a model, the last of which has the model's own loss.
+    """Returns the blocks of a model. The last block has the model's own loss.
 
-    `chunks`, for 'chunked' only, are a number of blocks of nearly equal size, or the
-    number of layers up to each block's end.
+    `chunks` is for the scheme 'chunked' only: a number of blocks of nearly equal size,
+    or for each block the number of layers up to its end.
 
     Raises:
-        ValueError: the model cannot be divided so, or `chunks` contradicts the scheme.
+        ValueError: if the model cannot be divided like this, or `chunks` contradicts
+            the scheme.
     """
     check_choice(scheme, SCHEMES, "scheme")
     if (chunks is None) == (scheme == "chunked"):

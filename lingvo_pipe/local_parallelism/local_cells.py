@@ -7,7 +7,7 @@ r"""Params of a pipeline whose blocks are each trained by their own loss.
                [ c0  local_0  c1  c2 ]
                         `-> [ c1'  head ] -> loss     c1' has the weights of c1
 
-Cells and variables keep their names, so it is used as the plain model, without heads.
+Cells and variables keep their names, so the weights fit the plain model, without heads.
 """
 
 import bisect
@@ -30,22 +30,23 @@ def local_pipeline(
 ) -> InstantiableParams:
     """Returns params of a pipeline with local losses after all blocks but the last.
 
-    The added LocalLossLayers, local_0 and so on, are in the stage of the cell before,
-    and in `recompute` if it lists that cell. A number of stages counts the model's own
-    cells, and `auto` balances the heads' cost too. `before_tpl` is trained with the
-    first block.
+    The added LocalLossLayers are called local_0 and so on. Each is in the stage of the
+    cell before it, and in `recompute` if this lists that cell. Numbers in `splits`
+    count only the model's own cells. If `splits` is `auto`, the heads' cost is balanced
+    too. `before_tpl` is trained with the first block.
 
     An overlapping block runs copies of the cells ahead, with random numbers of their
-    own. The copy shares the cell's trained weights, created under the cell's name, so
-    their gradient is the sum of both blocks'. Untrained variables, such as moving
-    averages, are not shared. A cell's auxiliary loss is added in both blocks.
+    own. A copy shares its cell's trained weights, which are created under the cell's
+    name. So their gradient is the sum of both blocks' gradients. Untrained variables,
+    such as moving averages, are not shared. A cell's auxiliary loss is added in both
+    blocks.
 
-    A head, from `make_head(number of cells before it)`, maps their outputs to the last
-    cell's.
+    `make_head(number of cells before the head)` returns params of a head, which maps
+    the outputs of those cells to the last cell's outputs.
 
     Raises:
-        ValueError: the pipeline has local losses already, its splits are not possible,
-            or `cell_costs` lists numbers.
+        ValueError: if the pipeline has local losses already, its splits are not
+            possible, or `cell_costs` lists numbers.
     """
     p = pipeline.Copy()
     _check(p)

@@ -98,10 +98,13 @@ class AmoebaNetModel(StagedModel):
         )
 
     def _AuxiliaryHead(self) -> InstantiableParams:
-        """Returns params of the auxiliary head, whose sizes the network determines."""
+        """Returns params of the auxiliary head. The network sets its sizes."""
         return AuxiliaryHeadLayer.Params()
 
 
 def all_but_softmax(model: str) -> dict[str, Any]:
-    """Returns rules for all weights but the softmax layers, of a run named later."""
+    """Returns rules that load all weights but the softmax layers from another run.
+
+    The run is named later, by init_from_checkpoint_override.
+    """
     return {f"a run of {model}": ([("(.*)", "%s")], [_SOFTMAXES])}

@@ -57,7 +57,7 @@ class AmoebaNetImageNet(AmoebaNetModel):
         train.Set(
             learning_rate=0.015 * self.BATCH_SIZE / 32,
             lr_schedule=ScheduleParams("Floor", fraction=1e-4, schedule=warm),
-            # tf/tpu uses 1.0 with this rate; the paper 0.1, with a rate of 0.001.
+            # tf/tpu's epsilon for this rate. The paper has 0.1 for a rate of 0.001.
             optimizer=OptimizerParams(
                 "RMSpropFromOnes", rho=0.9, momentum=0.9, epsilon=1.0
             ),
@@ -98,7 +98,7 @@ class AmoebaNetC_18_228(AmoebaNetImageNet):
 
 
 class AmoebaNetD(AmoebaNetImageNet):
-    """A model of GPipe's tables 1 and 2, without drop-path as in public defaults."""
+    """A model of GPipe's tables 1 and 2, without drop-path, as by public defaults."""
 
     GENOTYPE = "D"
     KEEP_PATH = 1.0

@@ -1,8 +1,8 @@
 r"""AmoebaNet-B of 557 million parameters, from ImageNet to other data sets.
 
 After Y. Huang et al., "GPipe" (1811.06965v5), section 4 and table 4. Images are resized
-to 480 x 480, flipped and cropped. The softmax layer is new, and all other layers start
-with the weights of a run on ImageNet:
+to 480 x 480, flipped and partly painted over (cutout). The softmax layer is new, and
+all other layers start with the weights of a run on ImageNet:
 
     trainer --model=image.transfer.Cifar10 --data_dir=/data --logdir=/runs/cifar10 \
         --model_params_override='task.train.init_from_checkpoint_override : /runs/b557m'

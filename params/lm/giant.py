@@ -1,7 +1,7 @@
 r"""Transformer-L of GPipe's table 1 (1811.06965): as many layers as fit in memory.
 
-`L1663` has 1,663 layers, 83.9 billion parameters, on 128 accelerators of 16 GB. Provide
-your own text in `--data_dir`, with blank lines between documents:
+`L1663` has 1,663 layers and 83.9 billion parameters, on 128 accelerators of 16 GB.
+Provide your own text in `--data_dir`, with blank lines between documents:
 
     giant.vocab            32,000 tokens, by lingvo_pipe vocab
     train.txt, test.txt    training text, test text
@@ -18,7 +18,8 @@ from params.transformer_model import inverse_square_root
 class GiantTransformer(LanguageModel):
     """A language model trained on 32 rows of 1,024 tokens a step, each a micro-batch.
 
-    The learning rate is not published. RMSProp, with 12 bytes a parameter, is.
+    The learning rate is not published. The optimizer is: RMSProp, with 12 bytes for
+    each parameter.
     """
 
     TRAIN_FILES = ("train.txt",)

@@ -36,7 +36,7 @@ class CldrTransformer(TranslationModel):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTiny(CldrTransformer):
-    """Translation from eight languages, the model to start with."""
+    """Translation from eight languages. This is the model to start with."""
 
     DATASET = "cldr_sentences/8_to_en"
     VOCAB_FILE = shipped.shipped_file(shipped.EIGHT_VOCABULARY)

@@ -21,14 +21,14 @@ _FIRST_YEAR = 1900
 _NUM_YEARS = 200
 _FIRST_DAY = datetime.date(_FIRST_YEAR, 1, 1).toordinal()
 _NUM_DAYS = datetime.date(_FIRST_YEAR + _NUM_YEARS, 1, 1).toordinal() - _FIRST_DAY
-# Longest intervals in days, each for a third of the intervals.
+# The longest interval in days. Each holds for a third of the intervals.
 _INTERVALS = (10, 60, 400)
 
 
 def _renderer(
     formats: str, name: str, moment: Callable[..., Any] = datetime.date
 ) -> Callable[[Language, Any], str]:
-    """Returns a function that writes values, dates or times, by CLDR's patterns."""
+    """Returns a function that writes dates, or times, by one of CLDR's patterns."""
 
     def render(language: Language, value: Any) -> str:
         pattern = getattr(language.locale, formats)[name]
@@ -44,7 +44,7 @@ _render_time = _renderer("time_formats", "short", datetime.time)
 def _render_interval(
     language: Language, skeleton: str, field: str, start: Any, end: Any
 ) -> str:
-    """Writes an interval. `field` is the largest in which start and end differ."""
+    """Writes an interval. `field` is the largest in which its start and end differ."""
     first, second = _interval_patterns(language.locale, skeleton, field)
     return first.apply(start, language.locale) + second.apply(end, language.locale)
 
@@ -135,7 +135,7 @@ def _draw_hours(draws: Draws, language: Language) -> Value:
 
 def _render_hours(language: Language, value: Any) -> str:
     start, end = datetime.time(*value[:2]), datetime.time(*value[2:])
-    # The format, not the pattern, whose words may contain an h.
+    # Looks at the format, because the pattern has words, which may contain an h.
     has_halves = "%(h" in language.locale.time_formats["short"].format
     hour = "h" if has_halves else "H"
     if has_halves and (start.hour < 12) != (end.hour < 12):

@@ -84,7 +84,7 @@ _UNSEEN = "\u061c\u200b\u200e\u200f"
 
 
 class Language:
-    """A locale of Babel, such as `de`: the codes of what it names, and its digits."""
+    """A locale of Babel, such as `de`, with its digits and the codes that it names."""
 
     def __init__(self, code: str) -> None:
         self.locale = Locale.parse(code)
@@ -102,7 +102,7 @@ class Language:
         self._replaced = digits | dict.fromkeys(map(ord, _UNSEEN))
 
     def plain(self, text: str) -> str:
-        """Returns Babel's text with the language's digits and plain visible spaces."""
+        """Returns Babel's text in the language's digits, without unseen characters."""
         return " ".join(text.translate(self._replaced).split())
 
 
@@ -144,7 +144,7 @@ def _currencies() -> tuple[str, ...]:
 
 
 def _unit_widths(patterns: Mapping[str, Mapping]) -> dict[str, str]:
-    """Returns units' widths, short without a long one, but no international symbols."""
+    """Returns units' widths, `long` or else `short`. Omits units with only a symbol."""
     root = localedata.load("root")["unit_patterns"]
     widths = {}
     for unit in UNITS:

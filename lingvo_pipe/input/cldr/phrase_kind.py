@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from lingvo_pipe.input.cldr.language import Language
 
-# A phrase's meaning in no language: numbers, and codes of units or names.
+# A phrase's meaning, in no language: numbers, and codes of units or names.
 Value = tuple[int | str, ...]
 # The name of a value's kind, followed by the value.
 Content = tuple[int | str, ...]
@@ -20,8 +20,8 @@ Content = tuple[int | str, ...]
 class Kind:
     """A kind of phrase, such as dates or prices.
 
-    Equal names are styles of one kind. `draw` draws a value that the language and
-    English have words for; `render` writes it.
+    Kinds with equal names are styles of one kind. `draw` draws a value for which both
+    the language and English have words. `render` writes the value.
     """
 
     name: str
@@ -29,11 +29,11 @@ class Kind:
     draw: Callable[[Draws, Language], Value]
     render: Callable[[Language, Value], str]
     is_name: bool = False  # True if a value is a single name, one of a few hundred
-    # Names and sizes of the other kinds' values in a value, if any.
+    # The names of the other kinds whose values are in a value, and these values' sizes.
     parts: tuple[tuple[str, int], ...] = ()
 
     def contents(self, value: Value) -> list[Content]:
-        """Returns the contents of a value: itself, or the values in it."""
+        """Returns a value's contents: the value itself, or the values in it."""
         items = iter(value)
         parts = self.parts or ((self.name, len(value)),)
         return [(name, *itertools.islice(items, size)) for name, size in parts]
@@ -42,13 +42,13 @@ class Kind:
 _T = TypeVar("_T")
 
 _DIGEST_BITS = 512
-# Remaining range of a digest below which another is taken: a draw below n prefers some
-# numbers by at most n / 2**64.
+# A draw below n takes another digest if the remaining range is less than n times this.
+# So it prefers some numbers by at most n / 2**64.
 _MIN_RANGE = 2**64
 
 
 class Draws:
-    """A sequence of random integers from a key, equal on every machine and Python."""
+    """Random integers from a key, in the same sequence on every machine and Python."""
 
     def __init__(self, *key: int | str) -> None:
         self._key = repr(key)

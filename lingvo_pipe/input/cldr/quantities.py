@@ -28,7 +28,7 @@ _DURATIONS = (
 
 
 def _draw_number(draws: Draws, language: Language) -> Value:
-    """Draws tenths: a number of any length, with a decimal in one of three cases."""
+    """Draws a number of any length, in tenths. One of three may have a decimal."""
     number = 1 + draws.below(10 ** (1 + draws.below(_MAX_DIGITS)))
     return (10 * number + _draw_tenth(draws),)
 

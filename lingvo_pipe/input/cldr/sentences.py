@@ -1,12 +1,13 @@
 """Sentences: lists of phrases, drawn as values and written in any language.
 
 **The split.** Test sentences share no content with training sentences. A hash of each
-phrase's value (a date, a quantity, a price), the same for all languages and seeds,
-assigns it to training or to testing (one in 16), and all values of a sentence have its
-split. So a test sentence's date occurs in no training sentence, in whatever phrase.
+phrase's value (a date, a quantity, a price) assigns it to training or, for one in 16,
+to testing. The hash is the same for all languages and seeds. All values of a sentence
+are of the sentence's split. So a test sentence's date occurs in no training sentence,
+in whatever phrase.
 
-Names of territories, languages and scripts are in both splits, since nobody can
-translate an unseen one. If a sentence has only names, their set has one split.
+Names of territories, languages and scripts are in both splits, because nobody can
+translate an unseen one. If a sentence has only names, their set is in one split.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from lingvo_pipe.input.cldr.quantities import QUANTITY_KINDS
 
 
 def _single(name: str, weight: int, field: str) -> Kind:
-    """Returns a kind of single names: a field of `Language` and of Babel's locale."""
+    """Returns a kind of single names, from a field of `Language` and Babel's locale."""
 
     def draw(draws: Draws, language: Language) -> Value:
         return (draws.one_of(getattr(language, field)),)
@@ -98,8 +99,8 @@ class Sentence(NamedTuple):
 def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sentence:
     """Returns a sentence that a language and English have words for.
 
-    It is a function of the arguments and of Babel's version. `index` is from 0, without
-    limit.
+    The sentence is a function of the arguments and of Babel's version. `index` counts
+    from 0, without limit.
 
     Raises:
         ValueError: if the language is not in LANGUAGES, or the split not in SPLITS.

@@ -19,5 +19,5 @@ TEXTS = {"train": "english.train.txt", "test": "english.test.txt"}
 
 
 def shipped_file(name: str) -> str:
-    """Returns the path of one of the files."""
+    """Returns the path of the file `name`, one of the above."""
     return str(resources.files("lingvo_pipe.input.cldr") / "data" / name)

@@ -1,7 +1,7 @@
 """The embedded data set `cldr_sentences`: translations to and from English.
 
 Importing this module registers it, for `tfds.load("cldr_sentences/8_to_en")`. The
-sentences are made from Babel's data, so they may differ under another version of it.
+sentences are made from Babel's data, so they may differ under another version of Babel.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 
 
 class EmbeddedBuilder(tfds.core.GeneratorBasedBuilder):
-    """The builder of a data set without download, prepared silently on first use."""
+    """Base of builders that download nothing and prepare data silently on first use."""
 
     def download_and_prepare(self, **kwargs: Any) -> None:
         with (
@@ -18,7 +18,7 @@ class EmbeddedBuilder(tfds.core.GeneratorBasedBuilder):
             super().download_and_prepare(**kwargs)
 
     def _embedded_info(self, features: dict, **others: Any) -> tfds.core.DatasetInfo:
-        """Returns the info of a data set whose first two features are supervised."""
+        """Returns a data set's info. The first two features are input and target."""
         return tfds.core.DatasetInfo(
             builder=self,
             features=tfds.features.FeaturesDict(features),

@@ -1,4 +1,7 @@
-"""The embedded data set `optdigits`: 1,797 real handwritten digits, registered here."""
+"""The embedded data set `optdigits`: 1,797 real handwritten digits.
+
+Importing this module registers it.
+"""
 
 import gzip
 from collections.abc import Iterator
@@ -31,7 +34,7 @@ _CITATION = """\
 
 
 class OptDigits(EmbeddedBuilder):
-    """The builder of `optdigits`: `image` uint8 [8, 8, 1] to 16, `label` 0 to 9."""
+    """The builder of `optdigits`: `image` uint8 [8, 8, 1], 0 to 16, `label` 0 to 9."""
 
     name = "optdigits"
     VERSION = tfds.core.Version("1.0.0")

@@ -1,4 +1,4 @@
-"""A report about a folder of images, all read and decoded, and the unreadable files.
+"""A report about a folder of images, which are all read and decoded to find problems.
 
 class  test  train
 cat       2      8

@@ -29,11 +29,11 @@ class ImageFolder:
         self._root = os.path.expanduser(root)
 
     def has_folder(self, name: str) -> bool:
-        """Returns whether the root, for "", or a folder in it exists."""
+        """Returns whether a folder in the root, or for "" the root itself, exists."""
         return tf.io.gfile.isdir(os.path.join(self._root, name))
 
     def folders(self) -> list[str]:
-        """Returns the names of the folders in the root, which need not exist."""
+        """Returns the names of the folders in the root, or [] if there is no root."""
         return [
             name
             for name in (_list(self._root) if self.has_folder("") else ())

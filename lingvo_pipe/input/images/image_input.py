@@ -115,8 +115,8 @@ class ImageClassificationInput:
     def ReplaceDataset(cls, p: InstantiableParams, name: str) -> None:
         """Sets another data set.
 
-        Its images come out in the shape of the present one's. Sets `image_size` and
-        `channels` to that shape if unset, and `pixel_max` to None.
+        Its images will have the shape of the present data set's images. For this, sets
+        `image_size` and `channels` if they are unset. Sets `pixel_max` to None.
         """
         if name == p.dataset:
             return
@@ -223,15 +223,15 @@ class ImageClassificationInput:
         )
 
     def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns an image of no data set as evaluations read it: float32 [H, W, C].
+        """Returns an image from outside the data set as evaluations read it.
 
-        It is an image file's content, string [], or pixels from 0 to `pixel_max` in the
-        data set's shape.
+        The image is an image file's content, string [], or pixels from 0 to `pixel_max`
+        in the data set's shape. The result is float32 [H, W, C].
 
         Raises:
-            ValueError: if the shape is another.
-            tf.errors.InvalidArgumentError: if that is found later, a pixel is out of
-                range, or the content is no image.
+            ValueError: if the shape is not the data set's.
+            tf.errors.InvalidArgumentError: if a wrong shape is found only at run time,
+                a pixel is out of range, or the content is no image.
         """
         chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
         shape, pixel_max = self._dataset.format.shape, self._pixel_max
@@ -254,7 +254,7 @@ class ImageClassificationInput:
     def _transformed(
         self, pixels: tf.Tensor, chain: transform_chain.TransformChain, seed: tf.Tensor
     ) -> tf.Tensor:
-        """Returns pixels [H', W', C] behind an initial crop as float32 [H, W, C]."""
+        """Maps pixels [H', W', C] after an initial crop to float32 [H, W, C]."""
         image = tf.cast(pixels, tf.float32) / self._pixel_max
         image = chain.apply_after_window(image, seed)
         return tf.ensure_shape(image, chain.output_shape)

@@ -74,7 +74,7 @@ def read_examples(
     make_example: Callable[[Draw, Any], Any],
     num_parallel_calls: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns `make_example(draw, record)` of the draws in order, made in parallel."""
+    """Returns `make_example(draw, record)` of each draw, in order, made in parallel."""
     parallel = num_parallel_calls or tf.data.AUTOTUNE
     records = map_plainly(
         draws, lambda draw: (draw, source.Fetch(draw.index)), parallel

@@ -1,9 +1,10 @@
 """Batch plans: the sentences of each row, and positions from which training resumes.
 
-A round of sentences is cut into windows, each packed by itself. So a row is a function
-of the order and of the sentences' lengths alone, and resuming repacks one window at
-most. Rows are filled in turn, always with the longest source that still fits; among
-those, with the target that keeps the remaining room in proportion:
+A round of sentences is cut into windows, each packed by itself. So a row depends only
+on the order and on the sentences' lengths, and resuming repacks at most one window.
+Rows are filled in turn. The next sentence is always one with the longest source that
+still fits. Among those, it is the one whose target keeps the remaining room in
+proportion:
 
     source  aaaaaaabbbbccc.    S = 15
     target  aaaaabbbbbccc      T = 13
@@ -40,7 +41,7 @@ class BatchPlan(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The number of a batch, and its first row in a window of a round."""
+    """The number of a batch, and where its first row is: round, window and row."""
 
     step: int = 0
     round: int = 0
@@ -62,7 +63,10 @@ class BatchPlanner:
     def training(
         self, order: MixtureOrder, start_step: int, position: Position
     ) -> Iterator[tuple[Position, BatchPlan]]:
-        """Yields endless batches and positions from `start_step`, by an earlier one."""
+        """Yields endless batches from `start_step` on, each with its position.
+
+        `position` is the position of the first batch, or of an earlier one.
+        """
         rows = self._positioned_rows(order, position)
         first = (start_step - position.step) * self.batch_size
         rows = itertools.islice(rows, first, None)
@@ -115,7 +119,7 @@ class PlanPositions:
         self._positions: dict[int, Position] = {}
 
     def add(self, position: Position) -> None:
-        """Records the position of the next batch, planned before it is read."""
+        """Records the position of a batch, which is planned before it is read."""
         self._positions[position.step] = position
 
     def text_before(self, step: int) -> str:
@@ -159,10 +163,10 @@ def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
 
 
 def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
-    """Returns the rows, lists of ascending sentence numbers, sorted by the first.
+    """Packs sentences into rows: lists of ascending numbers, sorted by the first.
 
-    `lengths`, int [N, 2], are source and target tokens of sentences, `capacity` is (S,
-    T).
+    `lengths`, int [N, 2], are the numbers of source and target tokens of the sentences.
+    `capacity` is (S, T).
 
     Raises:
         ValueError: if a length is not from 1 to the capacity.
@@ -187,7 +191,7 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
 class _Unpacked:
     """Sentences not yet in a row.
 
-    Bit n of `present` is set if a source has n tokens.
+    Bit n of `present` is set if a sentence's source has n tokens.
     """
 
     def __init__(self, lengths: np.ndarray, longest: int) -> None:
@@ -202,7 +206,7 @@ class _Unpacked:
         )
 
     def take(self, source: int, target: int) -> int | None:
-        """Removes and returns a sentence that fits, or returns None without one."""
+        """Removes and returns a sentence that fits, or returns None if none does."""
         fitting = self.present & ((2 << source) - 1)
         while fitting:
             length = fitting.bit_length() - 1

@@ -1,4 +1,7 @@
-"""Batches of running text, B rows of T tokens of n documents, for language models."""
+"""Batches of running text for language models.
+
+Shapes: B rows of T tokens, from n documents.
+"""
 
 import functools
 
@@ -28,13 +31,14 @@ class LanguageModelInput(TextInput):
     - labels: int32 [B, T], one token ahead of the `ids`;
     - weights: float32 [B, T], 1 for a token and 0 for padding.
 
-    Labels are each document's tokens and the end token; `ids` begin with the begin
-    token. Documents in a row are segments 1, 2, ...; no segment attends to another. A
-    document longer than the rest of its row continues in another row.
+    The labels of a document are its tokens and the end token. Its `ids` are the begin
+    token and its tokens. Documents in a row are segments 1, 2, ..., and no segment
+    attends to another. A document longer than the rest of its row continues in another
+    row. Batches depend only on the params, the data and the step.
 
-    Batches depend only on the params, the data and the step. Raises ValueError if a
-    param is unset or out of range, or later, if the data or the vocabulary cannot be
-    used.
+    Raises:
+        ValueError: if a param is unset or out of range, or later, if the data or the
+            vocabulary cannot be used.
     """
 
     SIZES = ("batch_size", "length", "vocab_size")

@@ -1,4 +1,7 @@
-"""Sentences, K of N, tokenized before the first batch, and which of them fit rows."""
+"""Tokenized sentences, measured before the first batch: which of them fit rows.
+
+Shapes: K sentences of N.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ _CHUNK_SIZE = 1024
 class RowLimit(NamedTuple):
     """The room that a row has for one sentence."""
 
-    param: str  # with the rows' length
+    param: str  # name of the param with the rows' length
     length: int  # tokens in a row
     added: int  # tokens added to each sentence, such as the end token
 
@@ -56,9 +59,9 @@ class MeasuredPairs:
     def fitting(
         self, source: RowLimit, target: RowLimit | None, allow_others: bool
     ) -> np.ndarray:
-        """Returns the sentences that fit, ascending, and logs the others by pair.
+        """Returns the sentences that fit, by ascending number. Logs the others by pair.
 
-        Without a limit, targets may be empty or of any length.
+        If `target` is None, targets may be empty or of any length.
 
         Raises:
             ValueError: if others exist but are not allowed, or a pair has none that

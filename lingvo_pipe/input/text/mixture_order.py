@@ -1,8 +1,9 @@
-"""The order of training sentences of several language pairs, from seed and position.
+"""The order of several language pairs' training sentences, by seed and position.
 
-Training reads an endless stream in rounds, each as many sentences as the data. The
-temperature sets the share of each pair, since pairs differ in size by a factor of up to
-100,000. Each pair reads epochs of its own, and resumes where the last round ended:
+Training reads an endless stream in rounds, each of as many sentences as the data have.
+The temperature sets each pair's share, because pairs differ in size by a factor of up
+to 100,000. Each pair has an endless stream of its own epochs. A round continues it
+where the last round ended:
 
     pairs        de-en fr-en de-en de-en fr-en ...
     of de-en       0           1     2         ...   of its stream of epochs
@@ -32,7 +33,10 @@ class MixtureOrder:
     shuffle: bool  # if True, each pair shuffles its epochs
 
     def sentences(self, number: int) -> np.ndarray:
-        """Returns the sentences of a round, from 0, in order: int64 [sum of all D]."""
+        """Returns the sentences of round `number`, in order: int64 [sum of all D].
+
+        Rounds count from 0.
+        """
         names = sorted(self.members)
         sizes = [len(self.members[name]) for name in names]
         starts, stops = (
@@ -53,7 +57,7 @@ class MixtureOrder:
 
     def _stream(self, name: str, start: int, stop: int) -> np.ndarray:
         members = self.members[name]
-        # By name, so that pairs of equal size differ in order.
+        # Seeded by name, so that pairs of equal size differ in order.
         seed = named_seed(self.seed, f"sentences of {name}") if self.shuffle else None
         return members[stream_indices(seed, start, stop, len(members))]
 
@@ -61,9 +65,9 @@ class MixtureOrder:
 def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarray:
     """Returns the probability of each pair, float64: p ~ (D / sum of all D)^(1/T).
 
-    From Arivazhagan et al. (1907.05019), who chose T = 5; GPipe (1811.06965, section 5)
-    states no T. T = 1 samples sentences uniformly, infinity pairs. Sizes D are
-    at least 1.
+    From Arivazhagan et al. (1907.05019), who chose T = 5. GPipe (1811.06965, section 5)
+    states no T. T = 1 samples sentences uniformly, and an infinite T samples pairs
+    uniformly. Sizes D must be at least 1.
 
     Raises:
         ValueError: unless T is at least 1.
@@ -75,11 +79,12 @@ def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarr
 def quotas(
     sizes: Sequence[int], temperature: float, num_sentences: int, blocks: int
 ) -> list[int]:
-    """Returns how many sentences of each pair the first blocks of a stream hold.
+    """Returns each pair's number of sentences in the first `blocks` blocks of a stream.
 
-    They hold each pair's share by `sampling_probabilities`, to within one sentence.
-    With T = 1 and blocks as large as the data, each block holds each sentence once.
-    `num_sentences` is at least the sum of sizes, so that no pair's count shrinks.
+    A block has `num_sentences` sentences. Each pair has its share by
+    `sampling_probabilities`, to within one sentence. With T = 1 and blocks as large as
+    the data, each block has each sentence once. `num_sentences` must be at least the
+    sum of `sizes`, so that one more block never lowers a pair's number.
     """
     weights = _weights(sizes, temperature)
     total, below, before, counts = sum(weights), Fraction(0), 0, []

@@ -1,4 +1,4 @@
-"""The protocol of data sets: from params to a source of K of N translated sentences."""
+"""The protocol of data sets of translated sentences: K of N sentences."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -65,7 +65,7 @@ class ParallelFiles(_TextFiles):
     def Open(self, data_dir: str | None) -> "FilePairs":
         """Opens the files.
 
-        See `PairDataset`. Both have equally many lines, none blank.
+        See `PairDataset`. Both must have the same number of lines, and no blank line.
         """
         source, target = (
             LineFile(data_path(self._params.Get(name), data_dir)) for name in self.FILES
@@ -109,7 +109,7 @@ class TsvFile(_TextFiles):
         return p
 
     def Open(self, data_dir: str | None) -> "FilePairs":
-        """Opens the file. See `PairDataset`. Each line has two sentences."""
+        """Opens the file. See `PairDataset`. Each line must have two sentences."""
         lines = LineFile(data_path(self._params.file, data_dir))
         for number in range(len(lines)):
             columns = lines[number].split(_TAB)

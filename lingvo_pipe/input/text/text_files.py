@@ -1,7 +1,8 @@
-r"""Text files: their paths, their lines and their documents, K of N. Pure.
+r"""Text files: their paths, their lines and their documents. Pure.
 
 Files stay on disk; memory holds 16 bytes per line. Only \n and \r\n end a line, so two
-parallel files stay aligned even if sentences contain other separators.
+parallel files stay aligned even if sentences contain other separators. Shapes: K of N
+lines or documents.
 """
 
 import mmap
@@ -17,7 +18,7 @@ from lingvo_pipe.core.near_names import did_you_mean
 def data_path(
     name: str, data_dir: str | None, path: str = "file of text", hint: str = ""
 ) -> str:
-    """Returns a file's path, for relative names in `data_dir`.
+    """Returns a file's path. A relative name is relative to `data_dir`.
 
     Raises:
         ValueError: if there is no such file.
@@ -70,16 +71,16 @@ class LineFile:
         return self.between(line, line + 1)
 
     def between(self, first: int, after: int) -> bytes:
-        """Returns the text of lines `first` to `after` (excluded), at least one."""
+        """Returns the text of the lines from `first` to `after - 1`, at least one."""
         text = self._bytes[self._starts[first] : self._ends[after - 1]]
         return text.removesuffix(b"\r")
 
     def num_bytes(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Returns the byte sizes of texts of `between`: int64 [K]."""
+        """Returns the sizes in bytes of the texts that `between` returns: int64 [K]."""
         return self._ends[after - 1] - self._starts[first]
 
     def is_blank(self) -> np.ndarray:
-        """Returns for each line whether it has only ASCII spaces: bool [N]."""
+        """Returns whether a line has only ASCII spaces or control codes: bool [N]."""
         byte_values = np.frombuffer(self._bytes, np.uint8)
         # A line includes its newline, so every line has a byte.
         return np.maximum.reduceat(byte_values, self._starts) <= _SPACE
@@ -123,9 +124,11 @@ _MAX_BYTES = 1 << 20
 class Documents:
     """The documents of several files, in the order of the files.
 
-    With `lines`, each line that is not blank is a document; with `blank_lines`, blank
-    lines separate documents. Raises ValueError without any, or for one beyond a
-    megabyte.
+    If `separated_by` is `lines`, each line that is not blank is a document. If it is
+    `blank_lines`, blank lines separate documents.
+
+    Raises:
+        ValueError: if there is no document, or one beyond a megabyte.
     """
 
     def __init__(self, files: Sequence[LineFile], separated_by: str) -> None:
@@ -148,7 +151,7 @@ class Documents:
         return len(self._file_of)
 
     def fetch(self, numbers: np.ndarray) -> list[bytes]:
-        """Returns the texts of documents from 0 to N - 1: [K] of UTF-8 bytes."""
+        """Returns the texts of documents by number, from 0: [K] of UTF-8 bytes."""
         chosen = zip(self._file_of[numbers], self._bounds[numbers], strict=True)
         return [self._files[index].between(*bounds) for index, bounds in chosen]
 

@@ -9,7 +9,7 @@ from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
 
 
 class TextInput:
-    """The base of inputs of tokenized texts. Subclasses define `data_dir`."""
+    """The base of inputs of tokenized texts. Subclasses define the param `data_dir`."""
 
     SIZES: ClassVar[tuple[str, ...]]  # params that must be positive integers
 
@@ -32,6 +32,6 @@ class TextInput:
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary, opened."""
+        """The vocabulary, opened at first use."""
         p = self.params
         return open_vocabulary(p.vocab_file, p.data_dir, p.vocab_size)

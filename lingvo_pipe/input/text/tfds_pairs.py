@@ -94,7 +94,7 @@ class _Records:
         return len(self._stored)
 
     def texts(self, numbers: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Returns the texts of some examples by name, [names, K] of bytes."""
+        """Returns the texts called `names` of some examples: [names, K] of bytes."""
         rows = []
         for stored in self._stored.__getitems__(numbers.tolist()):
             features = tf.train.Example.FromString(stored).features.feature
@@ -103,7 +103,7 @@ class _Records:
 
 
 class _Translations:
-    """A `PairSource` with each example in one pair of languages."""
+    """A `PairSource` of all examples, in one pair of languages."""
 
     def __init__(self, records: _Records, pair: tuple[str, str]) -> None:
         self._records, self._pair = records, pair
@@ -118,7 +118,7 @@ class _Translations:
 
 
 class _Rows:
-    """A `PairSource` with the examples of some pairs."""
+    """A `PairSource` of the examples of some language pairs."""
 
     def __init__(self, records: _Records, pairs: _Pairs | None) -> None:
         self._records = records

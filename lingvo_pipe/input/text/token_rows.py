@@ -29,11 +29,11 @@ def source_rows(
     length: int,
     vocabulary: MarkIds,
 ) -> NestedMap:
-    """Returns the source stream of tokens, int32 [n, (tokens)].
+    """Returns the source stream: `ids`, `segment_ids`, `segment_pos`, int32 [B, T].
 
-    See `streams` of the models. `ids`, `segment_ids` and `segment_pos` are int32 [B,
-    T]. `languages`, int32 [n], are the first tokens, unless None. `row_sizes`, int32
-    [B], are the sentences in each row.
+    See `streams` of the models. `tokens` are int32 [n, (tokens)]. `languages`, int32
+    [n], are put before each sentence's tokens, unless None. `row_sizes`, int32 [B], are
+    the numbers of sentences in the rows.
     """
     parts = [tokens, column(tokens, vocabulary.eos_id)]
     if languages is not None:
@@ -48,8 +48,8 @@ def target_rows(
 ) -> NestedMap:
     """Returns the target stream, whose `labels` are one token ahead of its `ids`.
 
-    Both are int32 [B, T]; `weights`, float32 [B, T], are 1 for a token and 0 for
-    padding.
+    Labels and ids are int32 [B, T]. `weights`, float32 [B, T], are 1 for a token and 0
+    for padding.
     """
     read = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
     labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
@@ -77,7 +77,7 @@ def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
 def cut_rows(
     values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
 ) -> tf.Tensor:
-    """Returns values [N] as padded rows, int32 [B, T]. The bounds are int64 [B]."""
+    """Cuts values [N] into padded rows, int32 [B, T], at bounds that are int64 [B]."""
     columns = tf.range(length, dtype=tf.int64)
     is_there = columns < sizes[:, tf.newaxis]
     positions = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)
@@ -85,7 +85,7 @@ def cut_rows(
 
 
 class _Rows:
-    """The positions of sentences of some lengths, int64 [n], in rows."""
+    """The rows that sentences of the given lengths, int64 [n], fill."""
 
     def __init__(self, lengths: tf.Tensor, row_sizes: tf.Tensor, length: int) -> None:
         num_rows = row_sizes.shape[0] or tf.size(row_sizes)
@@ -109,5 +109,5 @@ class _Rows:
         )
 
     def dense(self, values: tf.Tensor, padding: int) -> tf.Tensor:
-        """Returns one value for each token: int32 [B, T]."""
+        """Puts values of tokens, [N], into rows: int32 [B, T]."""
         return cut_rows(values, self._starts, self._sizes, self._length, padding)

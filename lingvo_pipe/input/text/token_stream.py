@@ -3,9 +3,9 @@
     documents   a a a a a b b c c c c c ...
     rows        0 . . . 1 . . . 2 . . . ...     of T = 4 tokens
 
-An epoch has all documents in its own order, cut into rows that are shuffled as well;
-its last row may be shorter. A row's position determines its tokens, so resuming is
-free.
+An epoch has all documents in an order of its own. They are cut into rows, which are
+shuffled too. One row of an epoch may be shorter. A row's position determines its
+tokens, so resuming is free.
 
 Shapes: N documents, R rows in an epoch, n documents in a batch of B rows of T tokens.
 """
@@ -29,7 +29,7 @@ class BatchSpans(NamedTuple):
 class TokenStream:
     """An endless stream of rows of T tokens from N documents.
 
-    Without a seed, they are in order.
+    If `seed` is None, documents and rows are in order.
     """
 
     def __init__(self, lengths: np.ndarray, row_length: int, seed: int | None) -> None:
@@ -56,7 +56,7 @@ class TokenStream:
         return BatchSpans(np.concatenate(documents), starts, sizes)
 
     def _row(self, epoch: int, row: int) -> tuple[np.ndarray, int, int]:
-        """Returns a row's documents, the number of tokens to skip, and its size."""
+        """Returns a row's documents, the tokens in them to skip, and its size."""
         order, ends = self._epoch(epoch)
         start = row * self._row_length
         stop = min(start + self._row_length, self._num_tokens)
@@ -66,7 +66,7 @@ class TokenStream:
         return chosen, start - begins, stop - start
 
     def _order_and_stops(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the order of the documents, and their ends in it: [N] each."""
+        """Returns an epoch's documents in order, and where they end in it: [N] each."""
         if self._seed is None:
             order = np.arange(len(self._lengths))
         else:

@@ -1,4 +1,7 @@
-"""Batches of B rows of translations: S source, T target tokens, many languages."""
+"""Batches of translations between many languages.
+
+Shapes: B rows, S source tokens, T target tokens, K sentences.
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -42,12 +45,13 @@ class TranslationInput(TextInput):
       and `weights`, float32 [B, T], 1 for a token and 0 for padding.
 
     The sentences of a row are segments 1, 2, ...; 0 is padding. A source is the
-    language token (with `language_tokens`), the sentence and the end token; labels are
+    language token (with `language_tokens`), the sentence and the end token. Labels are
     the translation and the end token. No sentence is ever split or truncated.
 
     Training mixes the language pairs by `temperature`. Batches depend only on the
     params, the data and the step. Raises ValueError if a param is unset or out of
-    range, or later, when data are first read, if they or the vocabulary cannot be used.
+    range. Raises it later, when data are first read, if the data or the vocabulary
+    cannot be used.
     """
 
     SIZES = ("batch_size", "source_length", "target_length", "vocab_size")
@@ -111,7 +115,10 @@ class TranslationInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns endless batches. `place`, from `Place`, saves packing again."""
+        """Returns endless batches.
+
+        If `place`, from `Place`, is given, most earlier sentences are not packed again.
+        """
         check_counts(start_step=start_step, minimum=0)
         p, measured, fitting = self.params, self._measured, self._fitting
         members = {
@@ -142,7 +149,8 @@ class TranslationInput(TextInput):
     def DecodeBatches(self) -> tf.data.Dataset:
         """Returns one pass over all sources to translate, one per row, longest first.
 
-        A batch takes as long as its longest translation. It is a NestedMap of
+        They are sorted because a batch takes as long as its longest translation. A
+        batch is a NestedMap of
 
         - source: as in other batches;
         - source_text, target_text: string [B], the sentence and its translation;
@@ -156,7 +164,10 @@ class TranslationInput(TextInput):
         return self._batches(lambda: planner.one_pass(sources), self._decode_batch)
 
     def TargetLanguages(self) -> list[str]:
-        """Returns the languages that the data, or the vocabulary, names, sorted."""
+        """Returns the target languages, sorted.
+
+        The data sets name them, or else the vocabulary does.
+        """
         p = self.params
         named = [x.target_language for x in p.data if "target_language" in x]
         if len(named) < len(p.data):
@@ -164,7 +175,7 @@ class TranslationInput(TextInput):
         return sorted(set(named))
 
     def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns tokens per sentence, int64 [K].
+        """Returns the number of tokens of each sentence, int64 [K].
 
         Raises:
             ValueError: if a sentence is too long.
@@ -183,10 +194,10 @@ class TranslationInput(TextInput):
         return num_tokens.numpy()
 
     def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
-        """Returns the `source` of sentences, string [B], one in each row.
+        """Returns a batch with the `source` of sentences, string [B], one in each row.
 
-        Its `weight`, float32 [B], is 0 for a sentence without words. `language`, string
-        [], is one of `TargetLanguages`.
+        The batch's `weight`, float32 [B], is 0 for a sentence without tokens.
+        `language`, string [], is one of `TargetLanguages`.
         """
         tokens, (limit, _) = self.vocabulary.Tokenize(sentences), self._limits()
         tf.debugging.assert_less_equal(

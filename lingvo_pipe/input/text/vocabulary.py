@@ -1,7 +1,8 @@
 """The vocabulary: its training, and conversion of texts to tokens and back.
 
 A vocabulary is a SentencePiece file (Kudo and Richardson, 1808.06226). `<2de>` is the
-language token of German; it precedes a source (Johnson et al., 1611.04558).
+language token of German; it precedes a source that is translated into German (Johnson
+et al., 1611.04558).
 
 Shapes: K texts, V tokens in the vocabulary, B rows of T tokens.
 """
@@ -63,10 +64,13 @@ def open_vocabulary(
 
 
 class Vocabulary(tf.Module):
-    """A vocabulary of V tokens, its `size`, which a SavedModel can hold.
+    """A vocabulary, which a SavedModel can hold.
 
-    Its `fingerprint` is 16 digits of the file's checksum. Raises ValueError if the file
-    is no vocabulary, or has no padding, unknown, begin or end token.
+    Its `size` is V. Its `fingerprint` is 16 digits of the file's checksum.
+
+    Raises:
+        ValueError: if the file is no vocabulary, or has no padding, unknown, begin or
+            end token.
     """
 
     def __init__(self, path: str) -> None:
@@ -123,7 +127,7 @@ class Vocabulary(tf.Module):
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
     def LanguageId(self, language: tf.Tensor) -> tf.Tensor:
-        """Returns a language's token: string [] to int32 [].
+        """Maps a language, string [], to its token, int32 [].
 
         An unknown language fails an assertion of TensorFlow.
         """
@@ -133,11 +137,11 @@ class Vocabulary(tf.Module):
         return token
 
     def Tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Maps texts [K] in UTF-8 to tokens, int32 [K, (tokens)], without marks."""
+        """Maps texts [K] in UTF-8 to int32 [K, (tokens)], without begin and end."""
         return self._tokenizer.tokenize(texts)
 
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns texts, string [B], of rows int32 [B, T] up to their end tokens."""
+        """Maps rows, int32 [B, T], to texts, string [B], up to each row's end token."""
         is_end = tf.cast(tf.equal(ids, self.eos_id), tf.int32)
         before_end = tf.equal(tf.cumsum(is_end, axis=1), 0)
         return self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end))
@@ -152,12 +156,17 @@ def train_vocabulary(
     normalization: str = "nmt_nfkc",
     split_digits: bool = False,
 ) -> bytes:
-    """Returns the content of a vocabulary file.
+    """Returns the content of a vocabulary file. Equal arguments give equal bytes.
 
-    Equal texts give equal bytes. `texts` have up to a megabyte each, `vocab_size`
-    counts language tokens and `PAD_ID` to `EOS_ID`, `model_type` is `unigram` or `bpe`,
-    `character_coverage` is the share of characters that have a token, `normalization`
-    is SentencePiece's rule or `identity`.
+    Args:
+        texts: texts of up to a megabyte each.
+        vocab_size: number of tokens, including language tokens and `PAD_ID` to
+            `EOS_ID`.
+        languages: languages that get a token.
+        model_type: `unigram` or `bpe`.
+        character_coverage: share of all characters that have a token.
+        normalization: a rule of SentencePiece, or `identity`.
+        split_digits: whether each digit is a token.
 
     Raises:
         ValueError: if the texts do not allow such a vocabulary.

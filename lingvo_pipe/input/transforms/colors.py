@@ -103,7 +103,7 @@ class ColorDistortion(_RgbTransform):
 def _change(
     middle: float, strength: float, function: Callable, seed: tf.Tensor
 ) -> Callable:
-    """Returns `function` with a random number within `strength` of `middle`."""
+    """Returns `function` with a random number, `middle` ± `strength`, as argument."""
     if not strength:
         return lambda image: image
     number = tf.random.stateless_uniform(
@@ -121,9 +121,10 @@ _RGB_OF_Y_CB_CR = [
 
 
 class ChromaShift(_RgbTransform):
-    """Random numbers added to luma and to each chroma of all pixels, clipped to 0 to 1.
+    """A random shift of luma and of each chroma, the same for all pixels of an image.
 
-    This is the default of AmoebaNet's published program. Images have 3 channels.
+    Values are clipped to 0 to 1. This is the default of AmoebaNet's published program.
+    Images have 3 channels.
     """
 
     PARAMS: ClassVar = {

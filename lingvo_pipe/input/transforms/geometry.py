@@ -13,13 +13,13 @@ from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransf
 
 
 class CropTransform(ImageTransform):
-    """A crop to a window by size alone.
+    """A crop to a window that depends on the image's size and not on its pixels.
 
     If it comes first, only the window is decoded.
     """
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns the window to keep, int32 [4], of images of a shape, int32 [3]."""
+        """Returns the window to keep, int32 [4], for an image's shape, int32 [3]."""
         raise NotImplementedError(f"{type(self).__name__}.Window")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
@@ -36,7 +36,7 @@ def keep_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 class CentralCrop(CropTransform):
-    """A crop to the middle, the same share of both sides, by default Inception's."""
+    """A crop to the middle that keeps the same share of height and width."""
 
     PARAMS: ClassVar = {
         "fraction": (0.875, "Share of the height, and of the width, to keep.")
@@ -164,7 +164,7 @@ class RandomFlip(ImageTransform):
 
 
 class Cutout(ImageTransform):
-    """A square painted over, with any pixel of the image as its center.
+    """A square that is painted over. Its center is a random pixel of the image.
 
     From T. DeVries and G. W. Taylor, "Improved Regularization of Convolutional Neural
     Networks with Cutout" (2017): size 16 for CIFAR-10, 8 for CIFAR-100.

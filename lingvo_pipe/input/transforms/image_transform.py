@@ -35,7 +35,7 @@ class ImageTransform:
         check_params(params, self.RULES)
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        """Returns transformed images' (H, W, C), H and W None if they differ."""
+        """Returns the (H, W, C) of transformed images, None for H and W that differ."""
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -44,5 +44,5 @@ class ImageTransform:
 
 
 def nth_seed(seed: tf.Tensor, index: int) -> tf.Tensor:
-    """Returns a seed of its own for each index."""
+    """Returns the seed with number `index` of those that are derived from `seed`."""
     return tf.random.fold_in(seed, tf.constant(index, tf.int64))

@@ -20,7 +20,7 @@ Recipe = dict[str, list[InstantiableParams]]
 
 
 def imagenet(size: int) -> Recipe:
-    """Returns Inception's preprocessing, as in AmoebaNet's program, to size squared."""
+    """Returns Inception's preprocessing, as in AmoebaNet's program, to size x size."""
     resize = Resize.Params().Set(height=size, width=size)
     return _recipe(
         [RandomAreaCrop.Params(), resize, RandomFlip.Params(), ChromaShift.Params()],
@@ -29,7 +29,7 @@ def imagenet(size: int) -> Recipe:
 
 
 def cifar(cutout_size: int = 16) -> Recipe:
-    """Returns CIFAR's usual shift, flip and cutout, of 8 pixels for CIFAR-100."""
+    """Returns CIFAR's usual shift, flip and cutout. CIFAR-100 uses cutout_size=8."""
     cutout = Cutout.Params().Set(size=cutout_size)
     return _recipe([PadAndCrop.Params(), RandomFlip.Params(), cutout], [])
 

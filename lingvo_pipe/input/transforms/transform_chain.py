@@ -18,12 +18,15 @@ ChooseWindow = Callable[[tf.Tensor], tf.Tensor]
 
 
 class TransformChain:
-    """Transforms, from their params, each with its own random numbers.
+    """Transforms in order, made from their params, each with its own random numbers.
 
-    An initial crop is separate, because it can be done while decoding. Images have
-    `shape` (H, W, C), transformed ones `output_shape`; H and W are None if they differ.
-    `conversion` names what `fitting_chain` added. Raises ValueError if a template is
-    invalid or a transform does not support its images.
+    An initial crop is separate, because it can be done while decoding. `shape` is (H,
+    W, C) of the images, and `output_shape` is (H, W, C) of the transformed ones. H and
+    W are None if images differ. `conversion` names what `fitting_chain` added.
+
+    Raises:
+        ValueError: if a template is invalid, or a transform does not support its
+            images.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class TransformChain:
         return lambda shape: first.Window(shape, nth_seed(seed, 0))
 
     def apply_after_window(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Applies the transforms that follow an initial crop to float32 [H, W, C]."""
+        """Applies all transforms but an initial crop to an image, float32 [H, W, C]."""
         for index, transform in enumerate(self._transforms):
             if index or not isinstance(transform, CropTransform):
                 image = transform.Apply(image, nth_seed(seed, index))
@@ -69,7 +72,7 @@ def fitting_chain(
     size: tuple[int, int] | None,
     channels: int | None,
 ) -> TransformChain:
-    """Returns a chain that first converts to `channels` and, if needed, `size`."""
+    """Returns a chain that first converts to `size` and `channels`, where needed."""
     first, words = [], []
     if channels not in (None, shape[2]):
         first.append(Channels.Params().Set(channels=channels))

@@ -1,7 +1,7 @@
-"""The sums of a training step, for `PostTrainingStepUpdate`, and Lingvo's Accumulator.
+"""The sums of a training step for `PostTrainingStepUpdate`, and Lingvo's Accumulator.
 
 A layer's `PostTrainingStepUpdate` takes the sums as an argument. Or, as in Lingvo, it
-takes none and reads them from its accumulators. Its signature decides.
+takes none and reads the sums from its accumulators. The method's signature decides.
 """
 
 import contextvars
@@ -22,9 +22,9 @@ _sums: contextvars.ContextVar[Mapping[str, tf.Tensor] | None] = contextvars.Cont
 class Accumulator:
     """A sum over a step's micro-batches, in Lingvo's form.
 
-    See `RegisterAccumulator`. Subclasses define `DefaultValue`, with which every step
-    begins. What FProp sets beyond it is added over the micro-batches, so for example no
-    maximum is possible.
+    See `RegisterAccumulator`. Subclasses define `DefaultValue`, the value at the start
+    of every step. What FProp sets is added over the micro-batches, less this default.
+    So for example no maximum is possible.
     """
 
     _layer: Any = None
@@ -35,16 +35,16 @@ class Accumulator:
         raise NotImplementedError(f"{type(self).__name__}.DefaultValue")
 
     def GetValue(self) -> tf.Tensor:
-        """Returns the initial value, in PostTrainingStepUpdate with the step's sum."""
+        """Returns the initial value, plus the step's sum in PostTrainingStepUpdate."""
         sums = _sums.get()
         if sums is None:
             return self.DefaultValue()
         return self.DefaultValue() + sums[f"{self._layer._path}/{self._name}"]
 
     def SetValue(self, value: tf.Tensor) -> None:
-        """Adds `value`, less the initial value, to the step's sum.
+        """Adds `value - DefaultValue()` to the step's sum.
 
-        An FProp may call it once.
+        A call of FProp may set it once.
         """
         self._layer.Accumulate(self._name, value - self.DefaultValue())
 
@@ -65,7 +65,7 @@ class Accumulator:
 
 
 def with_step_sums(update: Callable) -> Callable:
-    """Wraps PostTrainingStepUpdate: the sums default to the surrounding update's."""
+    """Wraps PostTrainingStepUpdate: without sums, it takes the surrounding update's."""
     takes_sums = len(inspect.signature(update).parameters) > 1
 
     @functools.wraps(update)

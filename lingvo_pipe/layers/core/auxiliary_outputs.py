@@ -27,11 +27,11 @@ class AuxiliaryOutputs:
     def RegisterAccumulator(
         self, name: str, shape: Sequence[int] | Accumulator, dtype: Any = None
     ) -> None:
-        """Declares a sum, float32 unless a dtype is given, over a step's micro-batches.
+        """Declares a sum over a step's micro-batches. It is float32 if `dtype` is None.
 
         `FProp` passes each micro-batch's value to `Accumulate`, and
-        `PostTrainingStepUpdate` receives the sums. With an `Accumulator` instead of a
-        shape and dtype, both use `self.accumulators.<name>`, as in Lingvo.
+        `PostTrainingStepUpdate` receives the sums. If an `Accumulator` is given instead
+        of a shape and dtype, both methods use `self.accumulators.<name>`, as in Lingvo.
         """
         self._check_new(name)
         if isinstance(shape, Accumulator):
@@ -54,17 +54,17 @@ class AuxiliaryOutputs:
 
     @property
     def accumulators(self) -> NestedMap:
-        """Accumulators, or their specs, in the structure of `vars`."""
+        """Accumulators' specs, or Lingvo's Accumulators, in the structure of `vars`."""
         return self._tree(lambda x: {**x._accumulators, **x._accumulator_objects})
 
     def AccumulatedTree(self, sums: Mapping[str, tf.Tensor]) -> NestedMap:
-        """Returns sums by accumulator path in the structure of `accumulators`."""
+        """Returns `sums`, keyed by path, in the structure of `accumulators`."""
         return self._tree(lambda x: {k: sums[f"{x.path}/{k}"] for k in x._accumulators})
 
     def Accumulate(self, name: str, value: tf.Tensor) -> None:
         """Adds this forward pass's value to the accumulator `name`.
 
-        Padding rows, see `ForwardContext.row_weights`, must not contribute.
+        Padding rows must not contribute; see `ForwardContext.row_weights`.
 
         Raises:
             ValueError: if the accumulator is not registered, or has another shape.
@@ -91,10 +91,11 @@ class AuxiliaryOutputs:
     def AddLoss(self, name: str, values: tf.Tensor) -> None:
         """Adds an auxiliary loss: its mean over the mini-batch's examples is trained.
 
-        It is reported as a metric `name`, apart from the task's own loss. Layers may
-        share a name; their losses add up. The weight of the task's own loss must then
-        depend only on the targets. `ComputeGradients` trains with the loss; a gradient
-        tape around FProp does not see it, and raises an error.
+        The loss is reported as a metric `name`, apart from the task's own loss. Layers
+        may share a name; their losses add up. With an auxiliary loss, the weight of the
+        task's own loss must depend only on the targets. `ComputeGradients` trains with
+        the loss. A tape's gradient of a pipeline's FProp would lack the loss, so it
+        raises an error.
 
         Raises:
             ValueError: if the values are not `[b]`, one for each row of the inputs.

@@ -74,8 +74,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def __init__(self, params: InstantiableParams):
         """Initializes the layer.
 
-        Raises ValueError if `params.name` is empty or not a valid name, or a dtype is
-        not a floating-point dtype.
+        Raises:
+            ValueError: if the name is not valid, or a dtype is not floating-point.
         """
         name = params.name
         construction.check_layer_name(name, self, self._parent)
@@ -92,16 +92,16 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         self._functions: dict[str, Callable] = {}
 
     def _CreateLayerVariables(self) -> None:
-        """Creates variables after `__init__`, of this class and all derived ones."""
+        """Creates variables, after `__init__` of this class and subclasses has run."""
 
     @staticmethod
     def CopyBaseParams(
         from_params: InstantiableParams, to_params: InstantiableParams
     ) -> InstantiableParams:
-        """Sets the params that `to_params` inherits, and returns `to_params`.
+        """Copies inherited params to `to_params`, and returns `to_params`.
 
-        These are params that are None, such as random_seed. A layer that sets a dtype
-        itself also computes in it, regardless of the parent's fprop_dtype.
+        A param that is None, such as random_seed, is inherited. A layer that sets only
+        `dtype` also computes in it, whatever the parent's fprop_dtype is.
         """
         inherited = ["random_seed", "params_init", "skip_lp_regularization"]
         if to_params.dtype is None:
@@ -139,9 +139,9 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return self._params.fprop_dtype
 
     def CreateChild(self, name: str, params: InstantiableParams) -> None:
-        """Creates a layer as `self.<name>`, named `name` if it has no name.
+        """Creates a layer as `self.<name>`, named `name` if its params have no name.
 
-        Raises ValueError outside of `__init__`, or if the name is taken.
+        Raises ValueError if the layer is already constructed, or the name is taken.
         """
         self._check_new(name)
         taken = self._names_of_children()
@@ -155,11 +155,11 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     ) -> None:
         """Creates a nest of layers as `self.<name>`, like `CreateChild`.
 
-        The nest is of lists and dicts, at any depth. Layers without a name are named
-        `<name>_<index or key>`, nested ones such as `<name>_0_1`. `devices` has the
-        device of each item of a list; if None, all are created on the current device.
-        Raises errors like `CreateChild`, and ValueError if a list has another number of
-        `devices`.
+        The nest has lists and dicts, at any depth. A layer without a name is named
+        `<name>_<index or key>`, and in an inner nest for example `<name>_0_1`.
+        `devices` has a device for each item of a list. If None, the current device has
+        all layers. Raises errors like `CreateChild`, and ValueError if `devices` do not
+        fit the list.
         """
         self._check_new(name)
         construction.check_devices(devices, params, f"{self.path}/{name}")
@@ -176,8 +176,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     ) -> None:
         """Creates a variable as `self.vars.<name>` on the current device.
 
-        The name is an identifier that no other part has, `params` are `WeightParams`,
-        which may also exclude it from training, and `aggregation` is tf.Variable's.
+        The name is an identifier that no other part has. `params`, from `WeightParams`,
+        may exclude the variable from training, too. `aggregation` is tf.Variable's.
         """
         options = {"trainable": trainable, "aggregation": aggregation}
         piece = self.PieceOf(name)
@@ -187,7 +187,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
             self._unregularized.add(name)
 
     def AddVariable(self, name: str, create: Callable[[str], tf.Variable]) -> None:
-        """Makes `self.vars.<name>` the variable that `create` returns for its path."""
+        """Adds `self.vars.<name>`. `create` makes it for its path unless it is tied."""
         self._check_new(name)
         variable, is_tied = created_or_tied(f"{self.path}/{name}", create)
         self._variables[name], self._tied[name] = variable, is_tied
@@ -222,12 +222,12 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
     @property
     def trained(self) -> NestedMap:
-        """Booleans like `vars`: which of them are trained."""
+        """Booleans in the structure of `vars`: True for variables that are trained."""
         return self._tree(lambda layer: layer._trained)
 
     @property
     def theta(self) -> NestedMap:
-        """The variables' values like `vars`, trained ones in `fprop_dtype`."""
+        """The variables' values in the structure of `vars`, cast like `CastTheta`."""
         return self.CastTheta(self.vars)
 
     @property
@@ -237,7 +237,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return self._variables
 
     def CastTheta(self, values: NestedMap) -> NestedMap:
-        """Returns theta: values in the structure of `vars`, in their layers' dtypes."""
+        """Casts trained values, in the structure of `vars`, to their `fprop_dtype`."""
         cast = NestedMap()
         for name, variable in self._variables.items():
             to_tensor = self._cast if variable.trainable else tf.convert_to_tensor
@@ -249,7 +249,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def GetDescendant(self, path: str) -> BaseLayer:
         """Returns the layer at a path such as `encoder.layers[1].attention`.
 
-        Raises KeyError if there is none; names the choices where the path ends.
+        Raises KeyError if there is none. The error lists the names that could follow.
         """
         return find_descendant(self, path)
 
@@ -262,7 +262,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def VariablePaths(self) -> dict[str, tf.Variable]:
         """Returns all variables of this layer by path, in order of creation.
 
-        A variable at several paths is listed once, at its own path or else the first.
+        A tied variable is listed once: at its owner's path, or else at its first path.
         """
         return variables_by_path(
             (f"{layer.path}/{name}", variable, layer._tied[name])
@@ -289,8 +289,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         """Returns NestedMap(flops, out_shapes) of a traced forward pass in training.
 
         Shapes are tf.TensorSpecs or tuples of integers. A tuple stands for
-        floating-point numbers or, if the layer refuses them, int32. As in Lingvo, a
-        class may define FPropMeta to give other flops.
+        floating-point numbers or, if the layer raises an error for them, int32. As in
+        Lingvo, a class may define FPropMeta to give other flops.
 
         Raises:
             ValueError: if the layer does not take the inputs.
@@ -300,11 +300,11 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return traced_meta(p, *shapes)
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
-        """Updates state after a training step, by default the children's.
+        """Updates state after a training step. By default updates the children's state.
 
-        The step's sums are in the structure of `accumulators`. The surrounding
-        ForwardContext holds the step's number, if it is known. A subclass may leave out
-        the argument, and read the sums from `Accumulator`s.
+        `accumulated` has the step's sums in the structure of `accumulators`. The
+        surrounding ForwardContext holds the step's number, if it is known. A subclass
+        may leave out the argument and read the sums from its `Accumulator`s.
         """
         for name, child in self._children.items():
             map_layers(
@@ -333,7 +333,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return tree
 
     def _CastToFPropDtype(self, value: Any) -> Any:
-        """Returns a structure of tensors or None, floating ones in `fprop_dtype`."""
+        """Casts the floating-point tensors in a structure to `fprop_dtype`."""
         return map_present(self._cast, value)
 
     def _names_of_children(self) -> set[str]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError, Words
 
-# Numbers in a weight that a device may hold, and in one of a model that is inspected.
+# The most numbers in a weight on a device, and in a weight that is only declared.
 _MAX_HELD, _MAX_DECLARED = 2**34, 2**56
 
 
@@ -22,7 +22,7 @@ def check_param(
 ) -> None:
     """Raises ValueError unless a layer's param satisfies a predicate.
 
-    `expected` is the valid values, in words, and `hint` the remedy, as sentences.
+    `expected` describes the valid values. `hint` says, in sentences, what to do.
     """
     value = layer.params.Get(name)
     if not predicate(value):
@@ -47,7 +47,7 @@ def check_keep_prob(layer: Any) -> None:
 
 
 def check_choice(value: Any, choices: Sequence[str], path: str) -> None:
-    """Raises ValueError unless `value`, of the param at `path`, is in `choices`."""
+    """Raises ValueError unless `value`, the param at `path`, is in `choices`."""
     if value not in choices:
         expected = f"one of {', '.join(map(repr, choices))}"
         raise UserValueError(path=path, expected=expected, got=value, names=choices)
@@ -56,8 +56,9 @@ def check_choice(value: Any, choices: Sequence[str], path: str) -> None:
 def check_shape(shape: Sequence[Any], path: str) -> None:
     """Raises ValueError unless a weight may have this shape.
 
-    Every dimension must be an integer of at least 1. TensorFlow would wait ten seconds
-    for memory that no device has. In a graph, which holds no values, more is allowed.
+    Every dimension must be an integer of at least 1. The number of elements is limited,
+    because TensorFlow waits ten seconds for memory that no device has. In a graph,
+    which holds no values, the limit is higher.
     """
     maximum = _MAX_HELD if tf.executing_eagerly() else _MAX_DECLARED
     if not all(map(is_count, shape)) or math.prod(shape) > maximum:
@@ -70,7 +71,7 @@ def check_shape(shape: Sequence[Any], path: str) -> None:
 
 
 def check_channels(inputs: tf.Tensor, num_channels: int, path: str) -> None:
-    """Raises ValueError unless `inputs` of the layer at `path` are `[..., channels]`.
+    """Raises ValueError unless the layer at `path` has inputs `[..., num_channels]`.
 
     TensorFlow does not detect every such mistake.
     """

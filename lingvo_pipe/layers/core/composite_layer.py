@@ -8,17 +8,17 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class CompositeLayer(BaseLayer):
-    """Base of layers whose children are their parts, which by default run in order.
+    """Base of layers whose children are parts. By default the parts run in order.
 
-    Subclasses define `Params` and `Parts`, and `FProp` if the parts are not simply a
-    sequence.
+    Subclasses define `Params` and `Parts`. They define `FProp` if the parts are not
+    simply a sequence.
     """
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         self.CheckParams()
         parts = self.Parts(self.params)
-        # A subclass may create further children, which FProp leaves to it.
+        # A subclass may create further children. Only its own FProp can run them.
         self._part_names = tuple(parts)
         for name, part in parts.items():
             self.CreateChild(name, part)
@@ -29,7 +29,7 @@ class CompositeLayer(BaseLayer):
         raise NotImplementedError(f"{cls.__name__}.Parts")
 
     def CheckParams(self) -> None:
-        """Raises ValueError for params that the parts do not check."""
+        """Raises ValueError if a param is wrong that the parts do not check."""
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Maps the first part's inputs `[B, ...]` to the last part's outputs."""

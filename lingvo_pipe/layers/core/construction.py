@@ -1,11 +1,12 @@
 """Construction of a layer: parent, name, inherited params, and the final checks.
 
 `make_child` announces the parent. The metaclass assigns it to the child before the
-child's `__init__` runs. Afterwards it calls `_CreateLayerVariables`, freezes the params
-and closes the layer, so that no subclass needs a call at the end of its own `__init__`.
+child's `__init__` runs. After `__init__` the metaclass calls `_CreateLayerVariables`,
+freezes the params and closes the layer, so that no subclass needs a call at the end of
+its own `__init__`.
 
-A layer's name is part of its variables' paths and of a TensorFlow name scope; a part's
-name is a key of `vars`, `theta` and `children`.
+A layer's name is part of its variables' paths and of a TensorFlow name scope. The name
+of a part, such as a child or a variable, is a key of a NestedMap such as `theta`.
 """
 
 import contextlib
@@ -49,7 +50,7 @@ class LayerType(type):
     }
 
     def __new__(mcs, name: str, bases: tuple, namespace: dict, **kwargs: Any) -> Any:
-        """Creates a layer class whose FProp names operations for the layer."""
+        """Creates a layer class with a wrapped FProp, FPropMeta and step update."""
         if "FProp" in namespace:
             namespace["FProp"] = _in_name_scope(namespace["FProp"])
         meta = namespace.get("FPropMeta")
@@ -61,7 +62,7 @@ class LayerType(type):
         return super().__new__(mcs, name, bases, namespace, **kwargs)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Creates a layer: parent first, then `__init__`, then the checks."""
+        """Creates a layer: sets its parent, runs `__init__`, then checks the layer."""
         layer: Any = cls.__new__(cls)  # type: ignore[arg-type, call-arg]
         layer._parent = getattr(_announced, "parent", None)
         _announced.parent = None
@@ -88,9 +89,9 @@ def _in_name_scope(fprop: Callable) -> Callable:
 def make_child(
     parent: Any, name: str, params: InstantiableParams, taken: set[str]
 ) -> Any:
-    """Creates a layer below `parent`, called `name` if it has no name of its own.
+    """Creates a layer below `parent`. If its params have no name, it is called `name`.
 
-    `taken` are the names of its siblings, to which its own is added.
+    `taken` holds the names of its siblings. The layer's name is added to it.
     """
     if not isinstance(params, InstantiableParams):
         raise UserValueError(
@@ -116,7 +117,7 @@ def make_children(
     taken: set[str],
     devices: Sequence[str] | None = None,
 ) -> Any:
-    """Creates a nest of layers in NestedMaps and lists. See `make_child`."""
+    """Creates layers from a nest of dicts and lists of params. See `make_child`."""
     if not isinstance(params, (list, tuple, Mapping)):
         return make_child(parent, name, params, taken)
     is_map, children = isinstance(params, Mapping), {}
@@ -129,10 +130,11 @@ def make_children(
 
 
 def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParams:
-    """Returns a copy with inherited values.
+    """Returns a copy of `params` with inherited values and defaults.
 
     Raises:
-        ValueError: if a dtype is not a floating-point dtype.
+        ValueError: if a dtype is not a floating-point dtype, or the seed not an
+            integer.
     """
     p = params.Copy()
     if parent is not None:
@@ -161,7 +163,7 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
 
 
 def check_layer_name(name: Any, layer: Any, parent: Any) -> None:
-    """Raises ValueError unless `layer`, below `parent`, may be called `name`."""
+    """Raises ValueError unless `name`, of `layer` below `parent`, is a valid name."""
     if isinstance(name, str) and _LAYER_NAME.fullmatch(name):
         return
     below = f" below {parent.path!r}" if parent is not None else ""
@@ -183,7 +185,7 @@ def check_key(name: Any, layer: Any) -> None:
 
 
 def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
-    """Raises ValueError unless `layer` can now get a part whose name is not taken."""
+    """Raises ValueError unless `layer` is under construction and `name` is new."""
     if not layer._under_construction:
         raise UserValueError(
             path=f"{layer.path}/{name}",
@@ -211,7 +213,7 @@ def unknown_attribute(layer: Any, name: str) -> UserAttributeError:
 
 
 def check_devices(devices: Any, params: Any, path: str) -> None:
-    """Raises ValueError unless `devices` is None or has one for each item of a list."""
+    """Raises ValueError unless `devices` is None or fits `params`, a list."""
     if devices is not None and (
         not isinstance(params, (list, tuple)) or len(devices) != len(params)
     ):
@@ -224,7 +226,10 @@ def check_devices(devices: Any, params: Any, path: str) -> None:
 
 
 def _check_finished(layer: Any) -> None:
-    """Raises ValueError if an attribute hides a child or holds a stray layer."""
+    """Raises ValueError if the name has changed or an attribute is wrong.
+
+    An attribute must neither hide a child nor hold a layer that is not a child.
+    """
     name = layer._path.rpartition("/")[2]
     if layer._params.name != name:
         expected = f"the name {name!r} until the layer is complete"

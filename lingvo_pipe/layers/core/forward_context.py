@@ -1,8 +1,8 @@
 """ForwardContext: inputs of a forward pass besides theta and the layer's inputs.
 
-Some layers need training or evaluation, the step and the examples (for random streams),
-and storage for auxiliary outputs: sums (batch norm's moments), auxiliary losses and
-metrics. The caller of a forward pass opens a context around it:
+Some layers depend on training or evaluation, or, for random streams, on the step and
+the examples. Some need storage for auxiliary outputs: sums (batch norm's moments),
+auxiliary losses and metrics. The caller of a forward pass opens a context around it:
 
     with ForwardContext(step=step, first_example=0) as context:
         y = layer.FProp(layer.theta, x)
@@ -11,8 +11,8 @@ metrics. The caller of a forward pass opens a context around it:
 Without a context a layer runs in training mode, and layers that need the step and the
 examples raise an error.
 
-Shapes: b rows in the inputs: the examples, and after them the padding rows, if any,
-which contribute to nothing.
+Shapes: b rows in the inputs. The examples come first. Padding rows may follow them, and
+contribute to nothing.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ class ForwardContext:
         num_examples: [] int32, number of rows that are examples; if None, all rows.
         batch_dim: dimension of the rows in the inputs.
         num_rows: b; if None, any number.
-        root_path: path of the layer that runs, if `root_hash` replaces it.
-        root_hash: [] uint64, hash of the layer's path in the model; a tensor, so that
-            identical layers can share a trace.
-        compute_loss: function of a `LocalLossLayer`'s outputs; returns the task's
-            metrics, pairs (sum, weight), one called `loss`. None if no loss is trained.
+        root_path: path of the layer that this context runs. Keys are relative to it.
+        root_hash: [] uint64, hash of this layer's path in the model. It is a tensor, so
+            that identical layers can share a trace. If None, `root_path` is hashed.
+        compute_loss: function from the outputs of a `LocalLossLayer`'s head to the
+            task's metrics: pairs (sum, weight), one called `loss`. None if no loss is
+            trained.
         accumulated: values by the accumulators' paths.
         losses: sums of auxiliary losses by name.
         local_losses: sums of the losses of `LocalLossLayer`s.
@@ -89,7 +90,7 @@ class ForwardContext:
 
     @property
     def metrics(self) -> dict[str, Pair]:
-        """Pairs (sum, weight) by name, of the reported pairs (mean, weight)."""
+        """All metrics as pairs (sum, weight) by name."""
         pairs_by_name = dict(self.local_metrics)
         for name, pairs in self.metric_pairs.items():
             sums = [(mean * weight, weight) for mean, weight in pairs]
@@ -128,10 +129,12 @@ class ForwardContext:
         self.accumulated[key] = tf.stop_gradient(value)
 
     def row_weights(self, x: tf.Tensor) -> tf.Tensor | None:
-        """Returns 1 for examples and 0 for padding rows, or None if there are none.
+        """Returns 1 for examples and 0 for padding rows, or None without padding rows.
 
-        To multiply with `x`, they are `[1, .. b .., 1]` in `x`'s dtype and rank. If
-        `x` has another number of rows than the inputs, ValueError is raised.
+        To multiply with `x`, the weights are `[1, .. b .., 1]` in `x`'s dtype and rank.
+
+        Raises:
+            ValueError: if `x` has another number of rows than the inputs.
         """
         if self.num_examples is None:
             return None
@@ -150,7 +153,7 @@ class ForwardContext:
         return rows
 
     def add_loss(self, name: str, values: tf.Tensor) -> None:
-        """Records a loss per example, `[b]`. Losses of one name add up."""
+        """Records a loss for each row, `[b]`. Losses of one name add up."""
         # A sum of many examples in 16 bits would be far off.
         values = tf.cast(values, wide_dtype(values.dtype))
         weights = self.row_weights(values)
@@ -171,7 +174,7 @@ class ForwardContext:
     def add_local_loss(self, name: str, sums: Mapping[str, Pair]) -> None:
         """Records the result of `compute_loss`, which trains a block of layers.
 
-        Its metrics' names begin with `name`.
+        The names of its metrics are recorded with the prefix `name`.
         """
         self.local_losses.append(sums["loss"][0])
         for key, (total, weight) in sums.items():
@@ -182,11 +185,11 @@ class ForwardContext:
     ) -> tf.Tensor:
         """Draws uniform [0, 1) numbers for the layer of this path and seed.
 
-        If `below` is given, in (0, 1], returns whether they are below it.
+        If `below`, in (0, 1], is given, returns booleans: whether each number is below
+        it. A layer that draws again in the same forward pass gets other numbers.
 
-        A layer that draws again in the same forward pass gets other numbers. The static
-        shape has the rows in dimension `batch_dim`, or, if that is the first, several
-        consecutive rows per example, as in `[B·T, D]`.
+        The shape is static, and has the rows in dimension `batch_dim`. If that is the
+        first dimension, an example may have several consecutive rows, as in `[B·T, D]`.
 
         Raises:
             ValueError: if the context lacks the step or the first example, the shape is
@@ -247,7 +250,7 @@ class ForwardContext:
 
 
 def row_dim(rank: int, batch_dim: int) -> int:
-    """Returns the dimension of rows: `batch_dim`, at most the last dimension."""
+    """Returns the rows' dimension: `batch_dim`, or the last one if that is lower."""
     return min(batch_dim, rank - 1)
 
 

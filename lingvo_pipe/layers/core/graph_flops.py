@@ -1,11 +1,11 @@
 """Flops of the operations of a graph.
 
 A multiply-add of a product or convolution counts as two flops. An operation that only
-moves, names or converts numbers takes none, nor does one of integers, such as a draw of
-random bits. Any other takes one flop for each element of its largest input or output,
-and a few take more.
+moves, names or converts numbers takes none. An operation on integers, such as a draw of
+random bits, takes none either. `_PER_OUTPUT` has operations with counts of their own.
+Any other takes one flop for each element of its largest input or output.
 
-The body of a loop counts as often as it runs, if its largest number of iterations is
+The body of a loop counts once for each iteration if the largest number of iterations is
 static, and otherwise once. Any other function that an operation calls counts once.
 """
 
@@ -22,7 +22,7 @@ _NO_FLOPS: Mapping[tf.Operation, int] = {}
 def graph_flops(
     operations: Iterable[tf.Operation], known: Mapping[tf.Operation, int] = _NO_FLOPS
 ) -> int:
-    """Returns the flops of operations, of those in `known` the flops given there."""
+    """Returns the flops of operations, with the given flops for those in `known`."""
     return sum(known[op] if op in known else _flops(op, known) for op in operations)
 
 
@@ -109,8 +109,8 @@ def _iterations(op: tf.Operation) -> int:
 
 
 def _static_value(x: tf.Tensor) -> np.ndarray | None:
-    """Returns a tensor's value, also if it is the maximum of one, None if unknown."""
-    if x.op.type == "Max":  # Of the sequences' lengths, in loops of Keras.
+    """Returns a tensor's static value, or None. Resolves a maximum over a tensor."""
+    if x.op.type == "Max":  # Keras's loops take it of the sequences' lengths.
         value = _static_value(x.op.inputs[0])
         return None if value is None else np.max(value)
     return None if (value := tf.get_static_value(x)) is None else np.asarray(value)
@@ -135,7 +135,7 @@ def _called_operations(op: tf.Operation) -> Iterator[list[tf.Operation]]:
 
 
 def _summed(op: tf.Operation) -> int:
-    """Returns the number of products that an einsum sums for an output."""
+    """Returns the number of products that an einsum sums for an output element."""
     input_labels, output_labels = op.get_attr("equation").decode().split("->")
     sizes: dict[str, int] = {}
     for labels, x in zip(input_labels.split(","), op.inputs, strict=True):
@@ -152,7 +152,7 @@ def _rows(op: tf.Operation, attribute: str) -> int:
 
 
 def _window(kernel: tf.Tensor, num_dims: int) -> int:
-    """Returns the number of products that a convolution sums for an output."""
+    """Returns the number of products that a convolution sums for an output element."""
     return math.prod(kernel.shape[:num_dims])
 
 

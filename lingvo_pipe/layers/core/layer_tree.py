@@ -13,7 +13,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 def map_layers(function: Callable, layers: Any, *values: Any) -> Any:
-    """Maps a function over a child's layers, and over values in its structure."""
+    """Maps a function over a child's layers and the values at the same places."""
     if not isinstance(layers, (list, NestedMap)):
         return function(layers, *values)
     is_map = isinstance(layers, NestedMap)
@@ -30,7 +30,7 @@ def accumulator_paths(layer: Any) -> Iterator[str]:
 
 
 def unregularized_paths(layer: Any) -> set[str]:
-    """Returns paths of variables without regularization, declared at any of them."""
+    """Returns the paths of variables that some layer excludes from regularization."""
     skipped = {
         v.ref()
         for x in layer.Descendants()
@@ -45,7 +45,7 @@ def variables_by_path(
 ) -> dict[str, tf.Variable]:
     """Returns each variable once: at its own path, or else at its first path.
 
-    Entries are path, variable, and True if the variable belongs to another path.
+    An entry is a path, a variable, and True if the variable belongs to another path.
     """
     listed = list(entries)
     paths: dict[Any, str] = {}

@@ -37,10 +37,10 @@ from lingvo_pipe.layers.core.own_flops import TRACE_ERRORS, OwnFlops, reason
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import as_shapes, as_specs
 
-# The number of choices of inputs to be integers, of which all are tried for 4 inputs.
+# The most tries with some inputs as integers: all 16 for 4 inputs of unknown dtype.
 _MAX_CHOICES = 16
 _Size = TypeVar("_Size")
-# Classes of layers with loops of unknown length, which a warning has named.
+# Layer classes that a warning about loops of unknown length has already named.
 _warned: set[type] = set()
 
 
@@ -121,7 +121,7 @@ def layer_sizes(
 
 
 def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
-    """Returns FPropMeta of a layer whose class does not define it."""
+    """Returns FPropMeta's result for a layer whose class does not define it."""
 
     def measure(specs: Any) -> LayerSize:
         with _naming(f"{p.cls.__name__} {p.name!r}", specs):
@@ -139,7 +139,7 @@ class _Rows(NamedTuple):
 
 
 def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
-    """Returns the rows of the first input, as a pipeline counts them."""
+    """Returns the dimension and number of the rows, from the first input."""
     if batch_dim is None:
         batch_dim = current_context().batch_dim
     first = next(
@@ -153,7 +153,7 @@ def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
 def _with_dtypes(
     measure: Callable[[Any], _Size], shapes: Sequence[Any], p: InstantiableParams
 ) -> _Size:
-    """Measures with floating-point inputs or, where layers refuse them, integers."""
+    """Calls `measure` with floating-point inputs, or integers where those fail."""
     default = p.fprop_dtype or p.dtype or tf.float32
     inputs = tuple(map(as_shapes, shapes))
     floats, integers = (as_specs(inputs, dtype) for dtype in (default, tf.int32))
@@ -193,7 +193,7 @@ def _ask_for_dtypes(error: UserValueError) -> NoReturn:
 
 @contextlib.contextmanager
 def _naming(path: str, specs: Any) -> Iterator[None]:
-    """Makes errors of a layer name it and its inputs."""
+    """Adds a layer's path and its inputs to the errors that it raises."""
     try:
         yield
     except UserLayerError as error:
@@ -222,7 +222,7 @@ def _measured(
     rows: _Rows,
     uses_own_meta: bool = True,
 ) -> LayerSize:
-    """Traces a layer. Its own FPropMeta counts only if `uses_own_meta`."""
+    """Traces a layer. Counts the flops of its own FPropMeta if `uses_own_meta`."""
     with _declared(p) as layer, _training_context(rows):
         own_flops = OwnFlops(layer, uses_own_meta)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
@@ -279,7 +279,7 @@ class _DeclaredVariable:
 
 @contextlib.contextmanager
 def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
-    """Yields the layer in a scratch graph, its variables declared only."""
+    """Yields the layer in a scratch graph. Its variables are only declared."""
 
     def declare(next_creator: Any, **kwargs: Any) -> Any:
         return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])

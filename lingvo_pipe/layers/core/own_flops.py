@@ -1,4 +1,4 @@
-"""Flops of layers whose classes give them by FPropMeta, instead of traced ones."""
+"""Flops that layers' classes give by FPropMeta, in place of traced flops."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _POSITIONAL = (
 class OwnFlops:
     """Flops of the layers of a tree whose classes define FPropMeta.
 
-    It replaces their FProp by one that counts them. These flops include the flops of
-    the layers below, which it leaves alone.
+    The object replaces such a layer's FProp by one that also counts these flops. They
+    include the flops of the layers below, so the FProps of those are not replaced.
 
     Args:
         layer: the root of the tree.
         with_root: whether the root's own FPropMeta counts.
 
     Attributes:
-        flops: flops of a run by its first operation, and 0 for its other operations.
+        flops: by operation: a run's flops at its first operation, and 0 at its others.
         other_flops: flops of runs without operations.
     """
 
@@ -72,20 +72,20 @@ class OwnFlops:
 
 
 def reason(error: Exception) -> str:
-    """Returns what an error says, with its type unless it is a user's error."""
+    """Returns an error's message, after its type unless it is a user's error."""
     is_sentence = isinstance(error, UserError)
     return str(error) if is_sentence else f"{type(error).__name__}: {error}"
 
 
 def _has_own_meta(layer: Any) -> bool:
-    """Returns whether a layer's FPropMeta does more than to trace the layer."""
+    """Returns whether a layer's FPropMeta does more than trace the layer."""
     default: Any = BaseLayer.FPropMeta
     is_default = getattr(layer.FPropMeta, "__func__", None) is default.__func__
     return not is_default and not getattr(layer, "only_traces_meta", False)
 
 
 def _meta(layer: Any, arguments: inspect.BoundArguments) -> Any:
-    """Calls a layer's FPropMeta with the inputs of FProp that it takes.
+    """Calls a layer's FPropMeta with those inputs of FProp that its signature takes.
 
     Raises:
         UserLayerError: if FPropMeta raises an error.
@@ -116,7 +116,8 @@ def _checked_flops(layer: Any, meta: Any, outputs: Any) -> int:
     """Returns the flops of a layer's FPropMeta.
 
     Raises:
-        UserLayerError: if it has other shapes than the outputs, or no number of flops.
+        UserLayerError: if its shapes are not the outputs' shapes, or its flops no
+            number.
     """
     tensors = map_present(tf.convert_to_tensor, as_args(outputs))
     shapes = tuple(map(as_shapes, tensors))

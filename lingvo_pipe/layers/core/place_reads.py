@@ -7,11 +7,11 @@ the properties of `BaseLayer` that reveal the path (`path`, `parent`, `vars`,
     reads = PlaceReads()
     with reads.recording(layer):
         layer.FProp(theta, x)
-    reads.paths, reads.names      # numbers of the layers that were read
+    reads.paths, reads.names      # numbers of these layers
 
 The project's own layers need their path in FProp only for errors, for names of sums and
-for random streams, which take the hash of the path as an argument. They use
-`_path`, which records nothing.
+for random streams. A trace takes the hash of the path for random streams as an
+argument. So these layers use `_path`, which records nothing.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class PlaceReads:
-    """The layers whose path or name was read, by number, in order of `Descendants`."""
+    """The layers whose path or name was read, as numbers in order of `Descendants`."""
 
     def __init__(self) -> None:
         self.paths: set[int] = set()
@@ -30,7 +30,7 @@ class PlaceReads:
 
     @contextlib.contextmanager
     def recording(self, layer: Any) -> Iterator[None]:
-        """Records the reads of this thread, of `layer` and the layers below it."""
+        """Records this thread's reads of `layer` and of the layers below it."""
         self._numbers = {id(x): i for i, x in enumerate(layer.Descendants())}
         token = _open.set(self)
         try:
@@ -45,7 +45,7 @@ _open: contextvars.ContextVar[PlaceReads | None] = contextvars.ContextVar(
 
 
 def note_path(layer: Any, of_name: bool = False) -> None:
-    """Records a read of a layer's path, or only `of_name`, or of what reveals it."""
+    """Records a read of a layer's path or, if `of_name`, a read of only its name."""
     reads = _open.get()
     if reads is not None and id(layer) in reads._numbers:
         numbers = reads.names if of_name else reads.paths

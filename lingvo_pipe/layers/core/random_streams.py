@@ -6,11 +6,11 @@ A layer's numbers are a pure function of (seed, layer path, step, example):
             counter = step << 64 | example * blocks + block )
                                    ^ 4 numbers per block, `blocks` per example
 
-The caller, `ForwardContext.uniform`, makes the key; where a layer draws several times
-in a forward pass, the draw's number follows the path. So a micro-batch draws exactly
-its rows of the whole mini-batch's numbers: masks do not depend on the number of stages
-or micro-batches, nor on recomputation. All quantities are integers; none passes through
-a float.
+The caller, `ForwardContext.uniform`, makes the key. If a layer draws several times in a
+forward pass, the draw's number is appended to the path. A micro-batch draws exactly its
+rows of the whole mini-batch's numbers. So masks do not depend on the number of stages
+or micro-batches, nor on recomputation. All quantities are integers, and none is ever
+converted to a float.
 
 The path hash is a polynomial, hash(a/b/c) = ((h·P + a)·P + b)·P + c modulo 2^64, so
 that the hash of a prefix may be a tensor while the rest is known when tracing.
@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
 
-# In a name, this and what follows are not part of the path whose numbers are drawn.
+# Starts a slice's number in a name. The hash of a path leaves out both.
 SLICE_MARK = ">"
 
 _PRIME = 0x9E3779B97F4A7C15  # odd, so that multiplication is a bijection
@@ -58,7 +58,7 @@ def extend_hash(prefix: tf.Tensor, path: str) -> tf.Tensor:
 
 
 def seed_pair(seed: int, path: str) -> tuple[int, int]:
-    """Returns two non-negative int63 numbers, to seed a stateless initial value."""
+    """Returns the seed of a stateless initial value: two integers in [0, 2^63)."""
     return seed & (_MASK >> 1), path_hash(path) & (_MASK >> 1)
 
 
@@ -71,11 +71,11 @@ def uniform_rows(
 ) -> tf.Tensor:
     """Draws uniform [0, 1) float32 numbers of a static shape `[B, ...]`.
 
-    If `below` is given, in (0, 1], returns whether they are below it in float32. That
-    compares the bits, which takes half the time.
+    If `below`, in (0, 1], is given, returns booleans: whether each number is below the
+    float32 `below`. For this the bits are compared, which takes half the time.
 
-    Row i depends on the key, [] uint64, the step, [] int64, and `first_example + i`,
-    [] int64, the example's position in the mini-batch.
+    Row i depends on `key`, [] uint64, on `step`, [] int64, and on the example's
+    position in the mini-batch, `first_example + i`, [] int64.
     """
     num_rows, row_shape = shape[0], list(shape[1:])
     row_size = math.prod(row_shape)
@@ -95,7 +95,7 @@ def uniform_rows(
 def _fractions(bits: tf.Tensor) -> tf.Tensor:
     """Converts 32 random bits to numbers in [0, 1): multiples of 2^-24.
 
-    XLA converts bits to floats differently from TensorFlow's own operations.
+    TensorFlow's own operations for this give other numbers under XLA.
     """
     high = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
     return tf.cast(tf.cast(high, tf.int32), tf.float32) * 2.0**-24

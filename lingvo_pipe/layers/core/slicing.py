@@ -2,14 +2,15 @@
 
     x -> [ ff>0 ] -- x, sum --> [ ff>1 ] -- x, sum --> [ ff>2 ] -> y
 
-GPipe (1811.06965, section 2.1) names the way: "splitting a single matrix-multiplication
-into smaller ones and spreading them sequentially across multiple layers". Each slice
-has a piece of the layer's units (hidden channels, heads, tokens of the vocabulary, ...)
-and of its weights, and passes on the layer's inputs and the partial result.
+GPipe (1811.06965, section 2.1) proposes "splitting a single matrix-multiplication into
+smaller ones and spreading them sequentially across multiple layers". Each slice has a
+piece of the layer's units (hidden channels, heads, tokens of the vocabulary, ...) and
+of its weights, and passes on the layer's inputs and the partial result.
 
-Slice j of the cell `name` is called `name>j`, and is the layer otherwise: the layers
-below have the same names. A path without `>j` is the whole layer's. Initial values and
-random numbers depend on this path, and checkpoints hold whole weights by it.
+Slice j of the cell `name` is called `name>j`. The layers below it have the same names
+as in the whole layer, so a path without `>j` is a path in the whole layer. Initial
+values and random numbers depend on the path without `>j`. Checkpoints hold whole
+weights under this path.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ def whole_path(path: str) -> str:
 
 
 class Sliceable:
-    """The base of layers: by default they are not cut into slices."""
+    """Base of layers that may be cut into slices. By default a layer cannot be cut."""
 
     _params: InstantiableParams
     _parent: Any
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer] | None:
-        """Returns the class of the slices of a layer that is cut by its units."""
+        """Returns the class of the layer's slices, or None if it isn't cut by units."""
         return None
 
     @classmethod
@@ -70,10 +71,10 @@ class Sliceable:
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Returns params of the cells that are the layer if they run in order.
+        """Returns params of cells that, run in order, compute what the layer does.
 
-        Their names are empty. Each takes the outputs of the one before as its inputs.
-        The number is at most `num_units`.
+        The cells have no names. Each takes the outputs of the previous cell as its
+        inputs. The number of slices must be at most `num_units`.
         """
         slice_class = cls.SliceClass(p)
         if slice_class is None or not isinstance(num_slices, int):
@@ -95,7 +96,7 @@ class Sliceable:
         return min(map(num_units, cls.SliceableParts(p).values()), default=1)
 
     def PieceOf(self, path: str) -> Piece | None:
-        """Returns the piece that a weight below this layer is, None for a whole."""
+        """Returns the Piece that the weight at `path` is, or None if it is whole."""
         if self._parent is None:
             return None
         return self._parent.PieceOf(f"{self._params.name}/{path}")
@@ -107,17 +108,17 @@ def num_units(p: InstantiableParams) -> int:
 
 
 def unit_edges(num_units: int, num_slices: int) -> list[int]:
-    """Returns the first unit of each slice, and the number of units."""
+    """Returns the first unit of each slice, followed by the number of units."""
     return [num_units * j // num_slices for j in range(num_slices + 1)]
 
 
 def part_slices(num_slices: NumSlices, name: str) -> NumSlices:
-    """Returns the slices of a part, 1 for none, given the layer's."""
+    """Returns the number of slices of a layer's part, 1 if it is not cut."""
     return num_slices if isinstance(num_slices, int) else num_slices.get(name, 1)
 
 
 def slices_of(p: InstantiableParams, num_slices: NumSlices) -> list[InstantiableParams]:
-    """Returns a layer's slices, or only the layer."""
+    """Returns a layer's slices, or only the layer if `num_slices` is 1."""
     return [p.Copy()] if num_slices == 1 else p.cls.Slices(p, num_slices)
 
 
@@ -132,7 +133,7 @@ def pieces_by_path(layer: Any) -> dict[str, Piece]:
 
 
 def cut_whole(value: tf.Tensor, piece: Piece, size: int) -> tf.Tensor:
-    """Returns a piece of `size` of a whole tensor."""
+    """Cuts a piece out of a whole tensor. Along the piece's axis it has size `size`."""
     axis = piece.axis % value.shape.rank
     begin = [piece.begin if i == axis else 0 for i in range(value.shape.rank)]
     sizes = [size if i == axis else -1 for i in range(value.shape.rank)]
@@ -140,7 +141,7 @@ def cut_whole(value: tf.Tensor, piece: Piece, size: int) -> tf.Tensor:
 
 
 def whole_shape(shape: Sequence[int], piece: Piece) -> list[int]:
-    """Returns the shape of the whole tensor, given a piece's."""
+    """Returns the shape of a whole tensor, given the shape of a piece of it."""
     sizes = list(shape)
     sizes[piece.axis] = piece.whole
     return sizes

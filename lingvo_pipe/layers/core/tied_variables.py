@@ -4,7 +4,8 @@ with tying({"softmax/w": "emb/w"}, "model"):
     ...                                     # creates emb and softmax
 model.softmax.vars.w is model.emb.vars.w    # and is called model/emb/w
 
-If softmax comes first, the variable is created on its device, under the same name.
+If softmax is created first, the variable lies on its device, and is still called
+model/emb/w.
 """
 
 import contextlib
@@ -21,13 +22,14 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
-    """Ties variables that are created inside to variables of other paths.
+    """Ties variables that are created in this context to variables at other paths.
 
-    Ties map a tied variable's path to its owner's, both below the layer at `root`.
+    `ties` maps a tied variable's path to its owner's path. Both are relative to the
+    layer at `root`.
 
     Raises:
-        ValueError: if a variable was not created, an owner is tied itself, or the two
-            differ in shape, dtype or trainability.
+        ValueError: if a variable was not created, an owner is tied itself, or a tied
+            variable and its owner differ in shape, dtype or trainability.
     """
     outer = getattr(_local, "ties", None)
     _local.ties = _Ties(ties, root)
@@ -41,7 +43,7 @@ def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
 def created_or_tied(
     path: str, create: Callable[[str], tf.Variable]
 ) -> tuple[tf.Variable, bool]:
-    """Returns the variable at a path, and True if it belongs to another path."""
+    """Returns the variable at a path, and whether it belongs to another path."""
     ties: _Ties | None = getattr(_local, "ties", None)
     return (create(path), False) if ties is None else ties.variable(path, create)
 

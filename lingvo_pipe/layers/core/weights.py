@@ -47,7 +47,7 @@ _UNIFORM_FACTORS: dict[str, _Factor] = {
     "kaiming_uniform_fanin_relu": lambda s, i, o, d: s * (6.0 / i) ** 0.5,
     "kaiming_uniform_fanin_leakyrelu": lambda s, i, o, d: (6 / (1 + s**2) / i) ** 0.5,
 }
-# By method.
+# The draw and its factor, by method.
 _DRAWS: dict[str, tuple[Callable, _Factor]] = {
     "constant": (lambda shape, seed: tf.ones(shape), _FACTORS[""]),
     "uniform_positive": (_UNIFORM, _FACTORS[""]),
@@ -83,11 +83,11 @@ class WeightInit:
         TruncatedGaussian            Gaussian, redrawn beyond two standard deviations
         Uniform                      uniform in [-scale, scale)
         UniformPositive              uniform in [0, scale)
-        <any>SqrtDim, SqrtFanIn ...  of scale / √n: n is the first dimension, fan_in,
-                                     fan_out or the mean of both
+        <any>SqrtDim, SqrtFanIn ...  scale / √n instead of scale; n is the first
+                                     dimension, fan_in, fan_out or the mean of both
         Xavier                       uniform in ±scale·√(6 / (fan_in + fan_out))
                                      (Glorot and Bengio 2010)
-        XavierWithFixupParams        Xavier of scale·depth^(-1 / (2·layers))
+        XavierWithFixupParams        Xavier with scale·depth^(-1 / (2·layers))
                                      (Fixup: Zhang et al. 2019)
         GeoMeanXavier                uniform in ±scale·√(3 / √(fan_in·fan_out))
         UniformUnitScaling           uniform in ±scale·√(3 / fan_in)
@@ -151,9 +151,12 @@ def initial_value(
     seed: tuple[int, int],
     unit_fans: tuple[int, int] | None = None,
 ) -> tf.Tensor:
-    """Draws a variable's initial value on the host, in float32, cast to `dtype`.
+    """Draws a variable's initial value on the host in float32, and casts it to `dtype`.
 
-    A seed of the rule, `init`, comes first. An unknown rule raises ValueError.
+    If the rule `init` has a seed, that replaces `seed`.
+
+    Raises:
+        ValueError: if the rule is unknown.
     """
     check_choice(init.method, sorted(_DRAWS), "WeightInit's method")
     draw, factor = _DRAWS[init.method]
@@ -216,9 +219,11 @@ def create_variable(
 ) -> tf.Variable:
     """Creates the variable that `WeightParams` declared, on the current device.
 
-    `options` are tf.Variable's; it is trainable if both allow that. A piece's initial
-    value is cut from the whole weight's. A declaration, shape or initializer that is
-    not valid raises ValueError.
+    `options` are arguments of tf.Variable. The variable is trainable if both `options`
+    and `weight` allow it. A piece's initial value is cut from the whole weight's.
+
+    Raises:
+        ValueError: if the declaration, the shape or the initializer is not valid.
     """
     _check(weight, "shape", path, "WeightParams", "Write WeightParams(shape=[...]).")
     rule = weight.init if weight.init is not None else layer_params.params_init

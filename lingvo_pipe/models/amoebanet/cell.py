@@ -1,7 +1,7 @@
-"""One cell of AmoebaNet, by its genotype: images `[B, H, W, C]`, F filters.
+"""A cell of AmoebaNet, made from its genotype: images `[B, H, W, C]`, F filters.
 
-Drop-path grows with a cell's depth. The network counts the cells as it runs, since with
-a param a pipeline could not share one trace among them.
+Drop-path's probability grows with a cell's depth. The network counts the cells as it
+runs. If the depth were a param, a pipeline could not share one trace among cells.
 """
 
 import itertools
@@ -25,7 +25,7 @@ _SIDES = ("left", "right")
 
 
 class AmoebaCell(CompositeLayer):
-    """(last output, one before, number of cells, ...) -> the same after this cell."""
+    """A map of (last output, one before it, number of cells, ...) to the next ones."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -81,7 +81,7 @@ class AmoebaCell(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the cell between its operations, into consecutive groups of them."""
+        """Cuts the cell into consecutive groups of its operations."""
         if not isinstance(num_slices, int):  # No part is cut within.
             return super().Slices(p, num_slices)
         tpl = CopyFieldsTo(p, _CellSlice.Params()).Set(name="")
@@ -94,11 +94,14 @@ class AmoebaCell(CompositeLayer):
             check_param(self, "num_cells", lambda x: x and x > 0, expected)
 
     def FProp(self, theta: NestedMap, *inputs: Any) -> tuple:
-        """Returns the output `[B, H'', W'', C'']`, `last`, the count, and all others.
+        """Maps (last output, output before it, number of cells, ...) to the next ones.
 
-        Takes the last output `[B, H, W, C]`; the one before it, `[B, H', W', C']` or
-        None; the cells so far, `[B]` equal integers, None if nothing drops; and others
-        to pass on. Slices pass on the states that later ones need instead.
+        The last output is `[B, H, W, C]`, and the one before it `[B, H', W', C']` or
+        None. The number of cells so far is `[B]` equal integers, or None if nothing
+        drops. Further inputs are passed on. Returns this cell's output `[B, H'', W'',
+        C'']`, then what was the last output, the new number and the further inputs. A
+        slice that does not end the cell instead passes on the values that later slices
+        need.
         """
         values, num_before, passed_on = _entering(self.params, inputs)
         num = None if num_before is None else num_before + 1
@@ -115,7 +118,7 @@ class AmoebaCell(CompositeLayer):
         return tf.concat(outputs, -1), values["last"], num, *passed_on
 
     def _depth(self, num: tf.Tensor | None) -> tf.Tensor:
-        """Returns the cell's number over the number of all cells, [] float64."""
+        """Returns the cell's number divided by the number of all cells, [] float64."""
         if num is None:
             expected = "the number of cells so far as third input, for drop-path"
             hint = "Set counts_cells of the stem."
@@ -124,7 +127,7 @@ class AmoebaCell(CompositeLayer):
 
 
 class _CellSlice(AmoebaCell):
-    """Some of a cell's operations, in order."""
+    """A consecutive group of a cell's operations."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -149,9 +152,10 @@ class _CellSlice(AmoebaCell):
 
 
 class _Flow(NamedTuple):
-    """Each operation's name and source, in order, and what the output consists of.
+    """A cell's operations, in order, with their sources, and the values of its output.
 
-    A source is `last`, `before`, or an operation: `right_i` names the sum of a pair.
+    A source is `last`, `before` or an operation's name. `right_i` names the sum of a
+    pair.
     """
 
     sources: dict[str, str]
@@ -184,7 +188,7 @@ def _flow(p: InstantiableParams) -> _Flow:
 def _entering(
     p: InstantiableParams, inputs: Sequence[Any]
 ) -> tuple[dict[str, Any], Any, Sequence[Any]]:
-    """Returns a layer's values by name, the number of cells, and what is passed on."""
+    """Splits inputs into a layer's values by name, the number of cells, and others."""
     names = _flow(p).live(p.cls.Range(p)[0])
     values = dict(zip(names, inputs, strict=False))
     if values.get("before", 0) is None:
@@ -197,8 +201,8 @@ def _run_cell(
 ) -> list | None:
     """Runs a layer's operations by `run(name, x)` and `add`, on values or shapes.
 
-    Returns what the output consists of, or, if others follow, None; then `values` are
-    what they need.
+    Returns the values that the output consists of. If further operations follow, it
+    returns None, and leaves in `values` what they need.
     """
     flow, (begin, end) = _flow(p), p.cls.Range(p)
     for name, source in list(flow.sources.items())[begin:end]:
@@ -246,7 +250,7 @@ def _fit(p: InstantiableParams) -> InstantiableParams | None:
 
 
 def _matched(p: InstantiableParams, state: int) -> InstantiableParams | None:
-    """Returns params of the layer that matches a state for concatenation, or None."""
+    """Returns params of the layer that fits a state for concatenation, or None."""
     width = _widths(p)[state]
     if p.reduction and state < 2:
         return _halve(p, width, "NONE")

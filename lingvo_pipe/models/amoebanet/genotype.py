@@ -5,9 +5,9 @@ it, then five that each sum two operations on earlier states:
 
     state i  =  left_op(state a) + right_op(state b)
 
-The states in `concat`, along channels, are its output. All follow the public
-implementation (tensorflow/tpu, models/official/amoeba_net), which agrees with the
-published sizes; figures in early versions of the paper are wrong.
+The output is the states in `concat`, concatenated along channels. All cells follow the
+public implementation (tensorflow/tpu, models/official/amoeba_net), which agrees with
+the published sizes. Figures in early versions of the paper are wrong.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Edge(NamedTuple):
 
 
 class CellGenotype(NamedTuple):
-    """A cell: the edges into each of states 2, 3, ..., and the output's states."""
+    """A cell: the edges into each of the states 2, 3, ..., and the output's states."""
 
     pairs: tuple[tuple[Edge, Edge], ...]
     concat: tuple[int, ...]

@@ -5,8 +5,8 @@ r"""AmoebaNet's macro-structure: a list of layers for a PipeliningLayer.
         [after cell 2L/3 - 1 an auxiliary head]
     head
 
-Each layer outputs its own result, the previous layer's and, for drop-path, the number
-of cells so far. Up to an auxiliary head, label and weight are passed on.
+Each layer outputs its own result, the previous layer's result and, for drop-path, the
+number of cells so far. Up to an auxiliary head, label and weight are passed on too.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from lingvo_pipe.models.amoebanet.cell import AmoebaCell, num_out
 from lingvo_pipe.models.amoebanet.stem_and_head import HeadLayer, StemLayer
 
 _IMAGENET_STEM_FILTERS = 32
-# A factorized reduction halves the filters; the first stem cell has F / 4.
+# A factorized reduction halves F; large images have a stem cell of F / 4 filters.
 _MIN_FILTERS = {False: 8, True: 2}
 
 
@@ -36,12 +36,13 @@ def amoebanet(
     auxiliary_tpl: InstantiableParams | None = None,
     image_shape: Sequence[int] | None = None,
 ) -> list[InstantiableParams]:
-    """Returns params of the layers.
+    """Returns params of AmoebaNet's layers.
 
     Args:
         genotype: letter of the genotype.
         num_cells: L, the number of normal cells; a multiple of 3.
-        num_filters: F of the first normal cell; F / 4 and F / 2 are rounded down.
+        num_filters: F of the first normal cell. The reduction cells before it have F /
+            4 and F / 2, rounded down.
         num_classes: number of logits.
         num_image_channels: channels of the input.
         small_images: True for CIFAR's size: the stem keeps it and has 3·F filters, and

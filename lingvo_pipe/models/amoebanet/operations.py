@@ -1,4 +1,4 @@
-"""AmoebaNet's operations, F filters: ReLU, convolution without bias, normalization."""
+"""AmoebaNet's operations with F filters: ReLU, convolution without bias, batch norm."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class Channels(NamedTuple):
 
 
 def operation(name: str, channels: Channels, stride: int = 1) -> InstantiableParams:
-    """Returns params of a named operation: `[B, H/stride, W/stride, F]`."""
+    """Returns params of an operation by name. Outputs `[B, H/stride, W/stride, F]`."""
     if name not in _OPERATIONS:
         expected = f"one of {sorted(_OPERATIONS)}"
         raise UserValueError(
@@ -41,7 +41,7 @@ def operation(name: str, channels: Channels, stride: int = 1) -> InstantiablePar
 
 
 def conv_bn(channels: Channels) -> InstantiableParams:
-    """Returns 1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
+    """Returns a 1x1 convolution and batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
     return SequentialLayer.Params().Set(sub=_conv_and_norm(channels))
 
 
@@ -70,7 +70,7 @@ def _none(channels: Channels, stride: int) -> Layers:
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
-    """Returns 1x1 down, the middle's (window, stride), 1x1 up, if F is at least 4."""
+    """Returns `middle` between 1x1 convolutions, or alone if F is below 4."""
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:
         return _chain(channels, middle)
@@ -80,7 +80,7 @@ def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
 
 
 def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
-    """Returns ReLU, convolution and norm for each (window, stride) in sequence."""
+    """Returns a ReLU, a convolution and a norm for each (window, stride), in order."""
     layers: Layers = []
     for window, stride in windows:
         layers += [ActivationLayer.Params(), *_conv_and_norm(channels, window, stride)]
@@ -89,9 +89,9 @@ def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
 
 
 def _separable(window: int) -> Callable[[Channels, int], Layers]:
-    """Returns a function for two separable convolutions.
+    """Returns a function that makes two separable convolutions.
 
-    Only the first has the stride.
+    Only the first convolution has the stride.
     """
 
     def make(channels: Channels, stride: int) -> Layers:
@@ -141,7 +141,7 @@ _OPERATIONS: dict[str, Callable[[Channels, int], Layers]] = {
 
 
 class FactorizedReductionLayer(CompositeLayer):
-    """A map to half of the size: half of the filters see even pixels, the rest odd."""
+    """A map to half the size: half of the filters see even pixels, the others odd."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -19,7 +19,8 @@ _AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 class StemLayer(CompositeLayer):
     """3x3 convolution and batch norm: image -> (features, None, 0 or None), others.
 
-    None replaces the previous output, and 0 is the number of cells so far.
+    None replaces the previous output. Then follows the number of cells so far: 0, or
+    None if cells are not counted. Other inputs are passed on.
     """
 
     @classmethod
@@ -43,7 +44,7 @@ class StemLayer(CompositeLayer):
         return {"conv": conv, "norm": p.norm_tpl.Copy().Set(dim=p.num_filters)}
 
     def FProp(self, theta: NestedMap, image: tf.Tensor, *passed_on: Any) -> tuple:
-        """Maps `[B, H, W, C]` to `[B, H', W', C']`, None, `[B]` zeros or None."""
+        """Maps `[B, H, W, C]` to `[B, H', W', C']`, None, and `[B]` zeros or None."""
         features = self.conv.FProp(theta.conv, image)
         num_cells = None
         if self.params.counts_cells:
@@ -53,7 +54,7 @@ class StemLayer(CompositeLayer):
 
 
 class HeadLayer(CompositeLayer):
-    """ReLU, mean over the image, dropout, fully connected: -> logits."""
+    """ReLU, mean over the image, dropout and a fully connected layer, to logits."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -80,8 +81,8 @@ class HeadLayer(CompositeLayer):
 class AuxiliaryHeadLayer(CompositeLayer):
     """A classifier of a cell's output, whose loss also trains the earlier cells.
 
-    ReLU, pool, 1x1 convolution, batch norm, ReLU, a convolution with the whole image as
-    its window, batch norm, ReLU, fully connected: -> logits.
+    It consists of ReLU, pooling, 1x1 convolution, batch norm, ReLU, a convolution whose
+    window is the whole image, batch norm, ReLU and a fully connected layer.
     """
 
     @classmethod

@@ -2,17 +2,19 @@
 
 Each step extends the W hypotheses of each example by every token and keeps the W best.
 Ended ones leave the beam (Sutskever et al., 1409.3215, section 3.2), and the next step
-fills it again. Open hypotheses have equal lengths and are compared by probability,
-ended ones by the score with GNMT's length penalty (Wu et al., 1609.08144, section 7,
-equation 14), without its coverage penalty, which needs attention's weights:
+fills it again. Open hypotheses have equal lengths and are compared by probability.
+Ended ones are compared by GNMT's score with a length penalty (Wu et al., 1609.08144,
+section 7, equation 14). It has no coverage penalty, which would need attention's
+weights:
 
     score(Y) = log P(Y) / lp(|Y|)        lp(n) = ((5 + n) / (5 + 1))^α
 
-|Y| counts the end token, the only one allowed at an example's maximal length. The
-search ends when no open hypothesis can enter the best ended ones: its log probability
-can only fall, and the penalty is at most the maximal length's. Examples don't change
-one another's results. Among equal hypotheses the earlier one wins, then the one of the
-better parent, then of the smaller token.
+|Y| counts the end token too. At an example's maximal length only this token is allowed.
+The search ends when no open hypothesis can become one of the best ended ones. That is
+known because its log probability can only fall, and its penalty is at most the maximal
+length's penalty. Examples don't change one another's results. Among equal hypotheses
+the one that ended earlier wins, then the one of the better parent, then the one of the
+smaller token.
 
 Shapes: B examples, W hypotheses of each in the beam, N sequences returned, at most T
 tokens, V tokens in the vocabulary.
@@ -47,7 +49,7 @@ class Hypotheses(NamedTuple):
 class _Beam(NamedTuple):
     """Open hypotheses: `[B, W, T]`, `[B, W]` and `[B, W]`.
 
-    An empty one has the score -inf.
+    An empty hypothesis has the log probability -inf.
     """
 
     ids: tf.Tensor
@@ -69,17 +71,19 @@ def beam_search(
     length_penalty: float = 0.0,
     dtype: tf.DType = tf.float32,
 ) -> Hypotheses:
-    """Searches in one loop of the graph, all examples side by side.
+    """Searches for all examples at once, in one loop of the graph.
 
     States stay on the devices of the initial states and of the step's results.
 
     Args:
         step: the model: maps the tokens at a step to the log probabilities, at most 0,
             of the next tokens. Row b·W + w is hypothesis w of example b.
-        choose_rows: returns the states of other rows; rows stay within their example.
-        states: tensors for the first step, static in shape but for their rows.
+        choose_rows: returns the states of the given rows. A row is replaced only by a
+            row of the same example.
+        states: tensors for the first step, of static shape except for the number of
+            rows.
         first_ids: `[B]` int32: the first token to read, not part of a hypothesis.
-        max_lengths: `[B]` int32, from 1 to T: maximal tokens with the end token.
+        max_lengths: `[B]` int32, from 1 to T: most tokens, including the end token.
         max_length: T.
         eos_id: the end token.
         width: W.
@@ -126,7 +130,7 @@ def beam_search(
 
     batch_size = dim_size(first_ids, 0)
     in_beam, returned = [batch_size, width], [batch_size, num_hypotheses]
-    # One hypothesis per example, empty and certain.
+    # Each example starts with one hypothesis: empty, of probability 1.
     logs = tf.math.log(tf.one_hot(0, width, dtype=dtype))
     beam = _Beam(
         ids=tf.zeros([*in_beam, max_length], tf.int32),
@@ -163,7 +167,7 @@ def length_penalties(alpha: float, max_length: int) -> np.ndarray:
 def _only_allowed(
     log_probs: tf.Tensor, must_end: tf.Tensor, eos_id: int, width: int
 ) -> tf.Tensor:
-    """Maps `[B·W, V]` to `[B, W, V]`. If `must_end`, only the end token is allowed."""
+    """Maps `[B·W, V]` to `[B, W, V]`. If `must_end`, only the end token is possible."""
     num_tokens = log_probs.shape[-1]
     log_probs = tf.reshape(log_probs, [-1, width, num_tokens])
     is_not_end = tf.not_equal(tf.range(num_tokens), eos_id)
@@ -174,7 +178,7 @@ def _only_allowed(
 def _best_extensions(
     beam: _Beam, log_probs: tf.Tensor, t: tf.Tensor
 ) -> tuple[tf.Tensor, _Beam]:
-    """Extends a beam by `[B, W, V]`.
+    """Extends a beam by one token, with log probabilities `[B, W, V]`.
 
     Returns the W best hypotheses and their parents `[B, W]`.
     """
@@ -189,7 +193,7 @@ def _best_extensions(
 
 
 def _best_of(old: Hypotheses, new: Hypotheses) -> Hypotheses:
-    """Returns the N best of both.
+    """Returns the N best of the old and the new hypotheses.
 
     Among equal ones, old ones come first, then lower indices.
     """

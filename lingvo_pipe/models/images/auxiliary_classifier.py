@@ -16,10 +16,10 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class AuxiliaryClassifierLayer(BaseLayer):
-    """(outputs ..., label, weight) -> outputs, and in training a loss of the first.
+    """A map (outputs ..., label, weight) -> outputs. It adds a loss in training.
 
-    It is the mean of the examples' weighted cross entropies. In evaluation the layer
-    needs no label or weight.
+    The loss is the mean of the examples' weighted cross entropies, for the first
+    output. In evaluation the layer needs no label or weight.
     """
 
     @classmethod

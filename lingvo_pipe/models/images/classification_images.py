@@ -26,7 +26,8 @@ class ClassificationImages:
     """EvalImages of a classification: the first images, and a confusion matrix.
 
     Examples of weight 0, and inputs other than images, are left out. A large matrix has
-    the most confused classes. Names are in the order of the labels; others are numbers.
+    the most confused classes. Names are in the order of the labels. Labels without a
+    name are shown as numbers.
     """
 
     def __init__(self, class_names: Sequence[str] = ()):

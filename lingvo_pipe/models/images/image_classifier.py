@@ -47,7 +47,7 @@ class ImageClassifier(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a fully connected head, for images after ReLU and their mean."""
+        """Returns a fully connected head. For images, ReLU and a mean come first."""
         first, *extra_outputs = as_args(passed_on)
         rank = first.shape.rank if isinstance(first, tf.TensorSpec) else None
         if rank == 4:

@@ -1,4 +1,4 @@
-"""KerasTask: a Keras model as a task, so that the trainer trains it.
+"""KerasTask: a Keras model as a task, so that the trainer can train it.
 
     def Task(self):
         task = KerasTask.ParamsOf(digits_cnn, width=16)
@@ -39,10 +39,10 @@ _Values = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 class KerasTask(BaseTask):
     """A task whose pipeline is a Keras model, from `ParamsOf`.
 
-    The loss is the weighted mean of a Keras loss's values; padding, masks and an
-    ignored class count as 0. Regularizers and losses that layers add are added to it. A
-    model of several outputs, or with another loss, needs a subclass with LossTargets
-    and ComputeLoss.
+    The loss is the weighted mean of a Keras loss's values. Padding, masked values and
+    an ignored class have weight 0. Regularizers and losses that layers add are added to
+    the loss. A model with several outputs, or with another loss, needs a subclass that
+    defines LossTargets and ComputeLoss.
     """
 
     @classmethod
@@ -92,7 +92,7 @@ class KerasTask(BaseTask):
 
         Args:
             model: function of a module that returns a Sequential or functional model.
-            **arguments: its arguments, which have a text form.
+            **arguments: arguments of `model`. Each must have a text form.
 
         Raises:
             ValueError: if the model cannot be cut.
@@ -130,7 +130,7 @@ class KerasTask(BaseTask):
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Raises ValueError if an image's channels, or the classes, do not fit."""
+        """Raises ValueError if the images' channels or classes do not fit the model."""
         first = _first_cell(p)
         if first is None:
             return  # The constructor refuses it.
@@ -169,7 +169,7 @@ class KerasTask(BaseTask):
         return dict(zip(graph_of(self._model).output_names, values, strict=True))
 
     def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
-        """Returns `loss` and the metrics, weighted means."""
+        """Returns weighted means: `loss` and the metrics."""
         outputs = self.Outputs(predictions)
         if "loss" not in self._values or not tf.is_tensor(outputs):
             raise UserValueError(
@@ -187,9 +187,9 @@ class KerasTask(BaseTask):
             y = y[..., None]
         metrics = NestedMap()
         for name, function in self._values.items():
-            raw = function(y, outputs)  # With a mask if it ignores a class.
+            raw = function(y, outputs)  # Has a mask if it ignores a class.
             values = tf.cast(raw, outputs.dtype)
-            # Of the targets alone, because the engine may need their sum beforehand.
+            # Depend on targets alone: the engine may need their sum before the outputs.
             weights = targets.weights
             weights = tf.ones(tf.shape(y)[:1]) if weights is None else weights
             weights = _repeated(weights, values)
@@ -229,7 +229,7 @@ def _named(module: Any, name: Any, path: str) -> Any:
         choices |= {key: x for key, x in vars(module).items() if inspect.isclass(x)}
     else:
         choices |= {"accuracy": _accuracy, "acc": _accuracy}
-    with contextlib.suppress(ValueError):  # If it is no abbreviation, such as mse.
+    with contextlib.suppress(ValueError):  # Raised unless it abbreviates, such as mse.
         choices.setdefault(name, keras.losses.get(str(name)))
     if name not in choices:
         expected = f"a name of {module.__name__}, one of {sorted(choices)}"
@@ -238,7 +238,7 @@ def _named(module: Any, name: Any, path: str) -> Any:
 
 
 def _accuracy(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Returns the accuracy that Keras takes for targets and outputs of such shapes."""
+    """Returns the accuracy that Keras uses for targets and outputs of these shapes."""
     if outputs.shape[-1] == 1:
         return keras.metrics.binary_accuracy(y, outputs)
     if y.shape.rank < outputs.shape.rank or y.shape[-1] == 1:
@@ -247,6 +247,6 @@ def _accuracy(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 
 def _repeated(x: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Returns weights of examples, or of their targets, repeated for each value."""
+    """Repeats weights of examples, or of their targets, for each value."""
     x, sizes = tf.cast(x, values.dtype), values.shape[x.shape.rank :]
     return x[(..., *[None] * len(sizes))] * tf.ones(sizes, values.dtype)

@@ -4,8 +4,8 @@ The encoder runs once. Then one loop of the graph runs the decoder token by toke
 all hypotheses; a layer's states of past tokens stay on its device. The search runs on
 the device of the logits. Stages work one after the other.
 
-Shapes: B examples, S source tokens, W hypotheses in the beam, N returned, at most T
-tokens, V tokens in the vocabulary.
+Shapes: B examples, S source tokens, W hypotheses in the beam, N hypotheses returned, at
+most T tokens, V tokens in the vocabulary.
 """
 
 import math
@@ -47,8 +47,8 @@ def beam_decode(
 ) -> Hypotheses:
     """Returns the N best translations of each source, without the first tokens.
 
-    The source is a stream `[B, S]`, static in S, one sentence a row; `first_ids` are
-    `[B]` int32.
+    The source is a stream `[B, S]` with static S and one sentence in each row.
+    `first_ids` are `[B]` int32.
 
     Raises:
         ValueError: if a param is out of its range.

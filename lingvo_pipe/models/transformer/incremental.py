@@ -6,8 +6,8 @@
     logits, states = extend_step(cells, ids, states, time_step)          each step
     states = choose_rows(cells, states, rows)           of the surviving hypotheses
 
-States are tensors of static shape on their layer's device, with a row for each
-hypothesis of the target, and for each example of the source.
+States are tensors of static shape on their layer's device. States of the target have a
+row for each hypothesis, and states of the source a row for each example.
 
 Shapes: B rows of the target, S source tokens, V tokens in the vocabulary.
 """
@@ -30,7 +30,7 @@ _KINDS = (StreamEmbeddingLayer, TransformerLayer, LogitsLayer)
 
 
 class PlacedCell(NamedTuple):
-    """A layer, its weights, and its device."""
+    """A layer with its weights and its device."""
 
     layer: BaseLayer
     theta: NestedMap  # in the dtypes of the layer's computation
@@ -49,7 +49,7 @@ def placed_cells(
     """Returns the layers of a pipeline, including the prologue.
 
     Each is on its stage's device or, without `on_stages`, where TensorFlow puts it.
-    Weights of other stages are copied there once.
+    Weights that lie elsewhere are copied there once.
 
     Raises:
         ValueError: if a layer can't run token by token, or a device can't run loops.
@@ -88,7 +88,7 @@ def _placed(layer: BaseLayer, theta: NestedMap, device: str | None) -> PlacedCel
 
 
 def run_source(cells: Sequence[PlacedCell], source: NestedMap) -> NestedMap:
-    """Returns the state after the encoder of a source `[., S]`, a row per example."""
+    """Runs the encoder on a source, one example in each row, and returns its state."""
     state = NestedMap(source=source)
     for cell in cells:
         if cell.layer.params.stream == SOURCE:
@@ -100,10 +100,11 @@ def run_source(cells: Sequence[PlacedCell], source: NestedMap) -> NestedMap:
 def init_states(
     cells: Sequence[PlacedCell], state: NestedMap, batch_size: int, max_length: int
 ) -> list[NestedMap]:
-    """Returns the initial states for at most `max_length` times `extend_step`.
+    """Returns the initial states for at most `max_length` calls of `extend_step`.
 
-    The state is from `run_source`; empty for a language model. B is a multiple of its
-    number of examples: consecutive rows belong to one.
+    `state` comes from `run_source`, and is empty for a language model. B, the batch
+    size, is a multiple of the source's number of examples. Equally many consecutive
+    rows belong to each example.
     """
     states = [NestedMap() for _ in cells]
     for i, cell in enumerate(cells):
@@ -121,7 +122,7 @@ def extend_step(
     states: Sequence[NestedMap],
     time_step: tf.Tensor,
 ) -> tuple[tf.Tensor, list[NestedMap]]:
-    """Returns next logits `[B, V]` and states after `ids` `[B]` at `time_step`, []."""
+    """Returns next logits `[B, V]` and states, after `ids` `[B]` at `time_step`, []."""
     ids = ids[:, tf.newaxis]
     ones = tf.ones_like(ids)
     target = NestedMap(ids=ids, segment_ids=ones, segment_pos=ones * time_step)
@@ -141,7 +142,7 @@ def extend_step(
 def choose_rows(
     cells: Sequence[PlacedCell], states: Sequence[NestedMap], rows: tf.Tensor
 ) -> list[NestedMap]:
-    """Returns the states of other `rows` `[B]`, each of the same example."""
+    """Returns the states of `rows` `[B]`. Row i becomes a row of the same example."""
     chosen = list(states)
     for i, cell in enumerate(cells):
         if cell.has_states:

@@ -1,4 +1,7 @@
-"""Language modeling: B examples of T tokens, of V, each from the tokens before it."""
+"""Language modeling: each token is predicted from the tokens before it.
+
+Shapes: B examples, T tokens, V tokens in the vocabulary.
+"""
 
 from typing import Any
 
@@ -13,11 +16,11 @@ from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class LanguageModelTask(BaseTask):
-    """A task that trains a pipeline from a text to its next tokens.
+    """A task that trains a pipeline to predict the next tokens of a text.
 
-    Batches have `ids`, `segment_ids` and `segment_pos`, see `streams`, `[B, T]`. The
-    `ids` are the inputs, one token behind the `labels` `[B, T]`; `weights` `[B, T]` are
-    0 for padding.
+    Fields of a batch are `[B, T]`: `ids`, `segment_ids` and `segment_pos` (see
+    `streams`), `labels` and `weights`. The `ids` are the inputs, one token behind the
+    `labels`. The `weights` are 0 for padding.
     """
 
     @classmethod
@@ -41,5 +44,5 @@ class LanguageModelTask(BaseTask):
         return {"logits": predictions}
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
-        """Returns `loss`, the equal `log_pplx`, and `accuracy`, per token."""
+        """Returns `loss`, `log_pplx` (the same) and `accuracy`, as means per token."""
         return token_metrics(predictions, targets.labels, targets.weights)

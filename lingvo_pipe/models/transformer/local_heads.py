@@ -4,7 +4,7 @@
     encoder                   norm of the source -> target's embedding -> decoder layer
                               -> logits
 
-A head starts with a norm, since with norms first only the last layer of a stack ends
+A head starts with a norm, because in a stack with norms first only the last layer ends
 with one.
 
 Shapes: B examples, T target tokens, V tokens in the vocabulary, D channels.
@@ -39,11 +39,11 @@ def reads_source(cell: InstantiableParams) -> bool:
 def logits_head(
     cells: Sequence[InstantiableParams], state: NestedMap, logits: tf.TensorSpec
 ) -> InstantiableParams:
-    """Returns params: state with hidden states of the target -> logits `[B, T, V]`.
+    """Returns params of a head: hidden states of the target -> logits `[B, T, V]`.
 
-    If the last of the model's cells is a LogitsLayer, the head's is like it, with its
-    own table. The state and logits are specs: of the outputs of the last cell before
-    the head, and of the model's outputs.
+    If the model's last cell is a LogitsLayer, the head's LogitsLayer has the same
+    params but its own table. `state` has specs of the outputs of the last cell before
+    the head. `logits` is the spec of the model's outputs.
     """
     dim = state.target.hidden.shape[-1]
     sub = [_norm(TARGET, dim), _logits(cells, dim, logits.shape[-1])]
@@ -53,11 +53,12 @@ def logits_head(
 def decoder_head(
     cells: Sequence[InstantiableParams], state: NestedMap, logits: tf.TensorSpec
 ) -> InstantiableParams:
-    """Returns params: state with hidden states of the source -> logits `[B, T, V]`.
+    """Returns params of a head: hidden states of the source -> logits `[B, T, V]`.
 
-    The head's decoder layer is like the model's first, but its feed-forward part is as
-    narrow as the hidden states. An embedding of the target precedes it, unless the
-    state has hidden states of the target. One of the cells `reads_source`.
+    The head's decoder layer is like the model's first decoder layer, but its
+    feed-forward part is as narrow as the hidden states. An embedding of the target
+    precedes it, unless the state has hidden states of the target. At least one cell
+    must satisfy `reads_source`. See `logits_head` for `state` and `logits`.
     """
     dim, num_tokens = state.source.hidden.shape[-1], logits.shape[-1]
     layer = next(filter(reads_source, cells)).Copy()

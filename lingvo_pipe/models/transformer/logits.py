@@ -25,7 +25,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class LogitsLayer(BaseLayer):
-    """State -> logits `[B, T, V]` of a stream, in float32 or wider.
+    """A map from a state to a stream's logits `[B, T, V]`, in float32 or wider.
 
     Its weight `w` `[V, D]` is like an embedding's table, and may be tied to one.
     """
@@ -81,11 +81,12 @@ class LogitsLayer(BaseLayer):
 
 
 class _LogitsSlice(SliceLayer, LogitsLayer):
-    """Logits of some tokens.
+    """A slice with the logits of some tokens.
 
-    Passes on sums over the vocabulary, never all logits. A NestedMap of `[B, T]` each:
-    the maximum and the sum of exponentials below it, the label's logit, the sum, and
-    the token of the maximum; from the last slice on what `token_metrics` needs.
+    It passes on sums over the vocabulary, never all logits. They are a NestedMap of
+    `[B, T]` each: the maximum, the sum of exponentials of logit - maximum, the label's
+    logit, the sum of logits, and the token of the maximum. The last slice returns what
+    `token_metrics` needs.
     """
 
     UNITS = "num_tokens"
@@ -137,10 +138,10 @@ def token_metrics(
 ) -> NestedMap:
     """Returns weighted means over all tokens, in float32 or wider.
 
-    Like `softmax_cross_entropy` for logits `[B, T, V]`, labels and weights `[B, T]`:
-    pairs (mean, total weight) `loss`, with smoothed labels; `log_pplx`, the cross
-    entropy without smoothing, in nats; and `accuracy`. Instead of logits it takes the
-    outputs of a LogitsLayer in slices.
+    `logits` are `[B, T, V]`, or the outputs of a LogitsLayer in slices. Labels and
+    weights are `[B, T]`. As in `softmax_cross_entropy`, the means are pairs (mean,
+    total weight). They are `loss`, with smoothed labels, `log_pplx`, the cross entropy
+    without smoothing, in nats, and `accuracy`.
     """
     if isinstance(logits, NestedMap):
         of_label, mean, best = logits.label, logits.mean, logits.best

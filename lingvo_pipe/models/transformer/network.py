@@ -6,8 +6,8 @@
 The target's embedding follows the encoder, so that nothing of the target passes through
 the encoder.
 
-Norms come first in each part, and one more ends the encoder and the decoder. The last
-norm has no scale and no bias: the matrices after it can do the same.
+Norms come first in each part. One more norm ends the encoder and the decoder. It has no
+scale and no bias, because the matrices after it can do the same.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,7 @@ def translation_model(
     """Returns T(L, H, A) of GPipe (1811.06965, section 5), an encoder and a decoder.
 
     Args:
-        num_layers: L, layers of the encoder and of the decoder each, at least 1, or
-            else ValueError is raised.
+        num_layers: L, layers of the encoder and of the decoder each.
         hidden_dim: H, channels of the feed-forward parts.
         num_heads: A, heads of `attention_tpl.dim_per_head` channels each, 64 by
             default, for any model_dim.
@@ -71,9 +70,9 @@ def language_model(
 ) -> list[InstantiableParams]:
     """Returns Transformer-L of GPipe (1811.06965, table 1), only a decoder.
 
-    See `translation_model` for the arguments and errors. Without a `layer_tpl` the
-    layers have their defaults, with biases and weights of the norms; without a
-    `logits_tpl` the logits have a bias.
+    See `translation_model` for the arguments and errors. If `layer_tpl` is None, the
+    layers have their default params, with biases and with norms that have weights. If
+    `logits_tpl` is None, the logits have a bias.
     """
     layer_tpl = layer_tpl or TransformerLayer.Params()
     layer = _sized(layer_tpl, num_layers, hidden_dim, num_heads)
@@ -87,7 +86,7 @@ def language_model(
 
 
 def plain_layer() -> InstantiableParams:
-    """Returns a TransformerLayer without biases, with as many weights as in GPipe."""
+    """Returns a TransformerLayer without biases, with as many weights as GPipe's."""
     p = TransformerLayer.Params()
     p.attention_tpl.has_bias = p.feed_forward_tpl.has_bias = False
     p.norm_tpl = streams.plain_norm()

@@ -12,8 +12,8 @@
     labels       the next tokens, [B, T], if known: for logits in slices
     hidden       [B, S, D] or [B, T, D], from the stream's embedding on
 
-A layer changes one stream and passes on the rest, which costs no message. A language
-model has only a target.
+A layer changes one stream and passes on the rest. Passing it on costs no message. A
+language model has only a target.
 
 Shapes: B examples, S source tokens, T tokens of the target or of the layer's stream, V
 tokens in the vocabulary, D channels.
@@ -39,7 +39,7 @@ TARGET = "target"
 
 
 def as_stream(batch: NestedMap, *optional: str) -> NestedMap:
-    """Returns a stream without hidden states, with the optional names of the batch."""
+    """Returns a stream without hidden states. It has the batch's `optional` names."""
     names = ["ids", "segment_ids", "segment_pos", *(x for x in optional if x in batch)]
     return NestedMap({name: batch[name] for name in names})
 
@@ -65,7 +65,7 @@ def plain_norm(dim: int = 0) -> InstantiableParams:
 
 
 class StreamEmbeddingLayer(CompositeLayer):
-    """dropout(embedding of the tokens + positions)."""
+    """The sum of the tokens' embeddings and of their positions, with dropout."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -95,7 +95,7 @@ class StreamEmbeddingLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the embedding. The last slice has the positions and the dropout."""
+        """Returns slices of the embedding. The last one adds positions and dropout."""
         embedding = cls.SliceableParts(p)["embedding"]
         tables = slices_of(embedding, part_slices(num_slices, "embedding"))
         tpl = CopyFieldsTo(p, _StreamEmbeddingSlice.Params()).Set(name="")

@@ -4,8 +4,8 @@
 
 each with a residual connection and layer norm around it.
 
-Shapes: B examples, T tokens of the stream, S of the memory, D channels, N heads of H
-channels.
+Shapes: B examples, T tokens of the stream, S tokens of the memory, D channels, N heads
+of H channels.
 """
 
 import tensorflow as tf
@@ -84,7 +84,7 @@ class TransformerLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the parts. A part that is not cut becomes one cell."""
+        """Returns slices of the parts. A part that is not cut becomes one cell."""
         tpl = CopyFieldsTo(p, TransformerSlice.Params(), ignore_unknown_keys=True)
         slices = []
         for name, part in cls.SliceableParts(p).items():
@@ -112,10 +112,11 @@ class TransformerLayer(CompositeLayer):
     def InitStates(
         self, theta: NestedMap, state: NestedMap, batch_size: int, max_length: int
     ) -> NestedMap:
-        """Returns `own`, keys and values of `max_length` steps, in B rows.
+        """Returns `own`: keys and values of `max_length` steps, in B rows.
 
-        With a memory also `memory`: keys, values and segment_ids, a row for each of
-        `state`, which has the memory's hidden states.
+        If the layer has a memory, it also returns `memory`: keys, values and
+        segment_ids of the memory. These have as many rows as `state`, which holds the
+        memory's hidden states.
         """
         p = self.params
         attention = self.self_attention.body
@@ -135,12 +136,13 @@ class TransformerLayer(CompositeLayer):
         states: NestedMap,
         time_step: tf.Tensor,
     ) -> tuple[NestedMap, NestedMap]:
-        """Runs FProp for one token of each example, without padding.
+        """Runs FProp for one token of each row, without padding.
 
-        The state has only this stream, hidden states `[B, 1, D]`. The states
-        are of `InitStates` or of the previous step; their memory may have fewer
-        rows than B, each for equally many consecutive rows of the stream. The time
-        step is [] int32, from 0. Returns FProp's state, and states for the next step.
+        `state` has only this stream, with hidden states `[B, 1, D]`. `states` come from
+        `InitStates` or from the previous step. Their memory may have fewer than B rows.
+        Then each of its rows serves equally many consecutive rows of the stream. The
+        time step is [] int32, from 0. Returns FProp's state, and the states for the
+        next step.
         """
         p = self.params
         stream, extended = state[p.stream], NestedMap(states)

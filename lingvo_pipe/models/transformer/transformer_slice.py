@@ -2,10 +2,10 @@
 
     state, x, ... -> [ a slice of one part ] -> state, x, ...
 
-The state passes through unchanged until the last slice, and costs no message. Each
-slice makes its masks itself.
+Until the last slice, the state passes through unchanged, and so costs no message. Each
+slice computes its own masks.
 
-Shapes: B examples, T tokens of the stream, S of the memory, D channels.
+Shapes: B examples, T tokens of the stream, S tokens of the memory, D channels.
 """
 
 from typing import Any

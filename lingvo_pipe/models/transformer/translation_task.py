@@ -1,4 +1,7 @@
-"""Translation of B examples: T target from S source tokens, of V in the vocabulary."""
+"""Translation of a source into a target.
+
+Shapes: B examples, S source tokens, T target tokens, V tokens in the vocabulary.
+"""
 
 from typing import Any
 
@@ -17,11 +20,11 @@ from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class TranslationTask(BaseTask):
-    """A task that trains a pipeline from source and target to the target's next tokens.
+    """A task that trains a pipeline to predict the target's next tokens.
 
-    Batches have `source` and `target`, each with `ids`, `segment_ids` and
-    `segment_pos`, see `streams`, `[B, S]` and `[B, T]`. The target's `ids` are the
-    decoder's inputs, one token behind its `labels` `[B, T]`; `weights` `[B, T]` are 0
+    Batches have `source` `[B, S]` and `target` `[B, T]`, each with `ids`, `segment_ids`
+    and `segment_pos` (see `streams`). The target also has `labels` and `weights`. Its
+    `ids` are the decoder's inputs, one token behind the `labels`. The `weights` are 0
     for padding.
     """
 
@@ -41,7 +44,7 @@ class TranslationTask(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a language model's head once the source is read, else a decoder."""
+        """Returns a logits head if the cells before read the source, else a decoder."""
         cells = p.pipeline.cell_tpl
         if any(local_heads.reads_source(cell) for cell in cells[:num_cells]):
             return local_heads.logits_head(cells, passed_on, predictions)
@@ -63,7 +66,7 @@ class TranslationTask(BaseTask):
         return {"logits": predictions}
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
-        """Returns `loss`, `log_pplx`, `accuracy`, with smoothed labels in training."""
+        """Returns `loss`, `log_pplx` and `accuracy`. Training smooths the labels."""
         smoothing = 0.0 if self.do_eval else self.params.label_smoothing
         return token_metrics(predictions, targets.labels, targets.weights, smoothing)
 
