@@ -24,7 +24,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class _StoppingError(Exception):
-    """Ends an evaluation because the run is stopping."""
+    """Error that ends an evaluation because the run is stopping."""
 
 
 def evaluate_run(

@@ -173,8 +173,8 @@ class Learner:
 def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
     """Returns a list for each learner: the scalars whose names all learners have.
 
-    All lists have the same order. The scalars are the number of steps and values derived
-    from this number. The learners have the same optimizer.
+    All lists have the same order. The scalars are the number of steps and values
+    derived from this number. The learners have the same optimizer.
     """
     scalars = [
         {
