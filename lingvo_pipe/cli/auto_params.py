@@ -32,7 +32,8 @@ class AutoParams:
     """Params that are `auto`, resolved once the devices are known.
 
     If the directory from `open_run` has a run, that run is resumed with its number of
-    micro-batches, on which bytes depend. Schedule and recomputation are chosen again.
+    micro-batches, because another number can change the results' bytes. The schedule
+    and the recomputation are chosen again.
     """
 
     def __init__(
@@ -50,10 +51,7 @@ class AutoParams:
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
-        """Resolves `model`'s params by `resolve_auto`.
-
-        Returns a line about them, or "".
-        """
+        """Resolves params by `resolve_auto`. Returns a line about them, or ""."""
         if not self._names:
             return ""
         line, self.planned = resolve_auto(

@@ -23,7 +23,7 @@ _WATCH_FLAGS = ("worker_timeout_seconds", "wait_for_workers_seconds")
 
 
 def resolve_membership() -> Membership:
-    """Returns this process's role, given the flags, and sets --job and --task to it.
+    """Returns the role that flags give this process. Sets --job and --task to it.
 
     Raises:
         ValueError: if a flag does not fit this process's role.

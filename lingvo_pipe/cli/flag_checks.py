@@ -47,7 +47,7 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
 
 
 def _refuse(flag: str, foreign: Iterable[str], reason: str = "") -> None:
-    """Raises ValueError if a flag is given that `flag` does not allow."""
+    """Raises ValueError if a flag in `foreign` is given, since `flag` forbids it."""
     if wrong := [f"--{name}" for name in foreign if FLAGS[name].present]:
         raise UserValueError(
             path=f"{flag}={FLAGS[flag.strip('-')].value}",

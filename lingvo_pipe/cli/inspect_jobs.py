@@ -19,10 +19,7 @@ from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
 
 def list_models(imports: Sequence[str]) -> list[str]:
-    """Returns the names of all models.
-
-    Prints the modules that cannot be imported.
-    """
+    """Returns the names of all models. Prints the modules that cannot be imported."""
 
     def report(name: str, error: Exception) -> None:
         print(f"warning: {name} does not import: {error_text(error)}", file=sys.stderr)

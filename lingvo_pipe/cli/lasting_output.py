@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 
 class _LastingFile(io.FileIO):
-    """A file whose descriptor can be written to even after its reader is gone."""
+    """A file that continues as the next of `others` when its reader is gone."""
 
     def __init__(self, descriptor: int, others: list[int]) -> None:
         super().__init__(descriptor, "w", closefd=False)

@@ -29,7 +29,7 @@ tf.config.list_physical_devices("GPU")
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A registered model, and the user's changes of its params, None for no change."""
+    """A registered model, and the user's changes of its params, if not None."""
 
     name: str
     imports: Sequence[str] = ()  # Packages to import first, which register models.

@@ -42,10 +42,7 @@ def train_model(
     allowed_changes: Sequence[str] = (),
     allow_foreign: bool = False,
 ) -> None:
-    """Trains a model to its last step, and evaluates it. Resumes an existing run.
-
-    See `train`.
-    """
+    """Trains and evaluates a model, or resumes its run. See `train`."""
     with naming_override(request.override):
         inputs, run = _build(
             request, logdir, profile_step, allowed_changes, allow_foreign
@@ -61,7 +58,7 @@ def _build(
     allowed_changes: Sequence[str],
     allow_foreign: bool,
 ) -> tuple[tuple[Any, Any], Callable[..., dict[str, float]]]:
-    """Returns both inputs, and `train` with all arguments except `building`."""
+    """Returns the two inputs, and `train` with all arguments except `building`."""
     model, test_model = request.params("Train"), request.params("Test")
     check_batch(model)
     path = os.path.expanduser(logdir)

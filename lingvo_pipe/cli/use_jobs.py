@@ -143,7 +143,7 @@ def _prepare(
     log_to: TextIO | None = None,
     with_slices: bool = False,
 ) -> tuple[BaseTask, Any, RunDirectory, Iterator[int], Callable[[str], None]]:
-    """Returns task, input, the run's directory, `weights_in_turn`, and a log.
+    """Returns the task, input, run directory, iterator `weights_in_turn`, and log.
 
     The task's layers are not sliced, unless `with_slices`.
     """

@@ -48,10 +48,7 @@ class ProcessStart:
         return cls(command, os.getcwd(), dict(os.environ), _death_signal())
 
     def again(self, **changes: str) -> NoReturn:
-        """Starts this process again, with changes of its environment variables.
-
-        It may be called from any thread.
-        """
+        """Restarts this process with `changes` of its environment, from any thread."""
         # TensorFlow's port and connections must not stay open, since workers would
         # still see this trainer.
         for name in os.listdir("/dev/fd"):
@@ -67,8 +64,8 @@ class ProcessStart:
 class Restarts:
     """The number of a process's restarts in a row without progress.
 
-    Environment variables pass it on to the restarted process. They also pass the number
-    by which workers knew the earlier process. `progress` returns a text that changes
+    Environment variables pass this number to the restarted process, and the number by
+    which workers knew the earlier process. `progress` returns a text that changes
     whenever progress is safe on disk.
     """
 
@@ -90,7 +87,7 @@ class Restarts:
         return int(number) if number.isdecimal() else None
 
     def again(self, client: int | None) -> NoReturn:
-        """Restarts this process, which workers know by the number `client`, if any."""
+        """Restarts this process. Workers know it by the number `client`, if any."""
         changes = {
             _RESTARTS_VARIABLE: f"{self.in_a_row + 1} {self._progress()}",
             _CLIENT_VARIABLE: "" if client is None else str(client),

@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 
 class WorkerQuestions:
-    """Questions to workers' servers. Each waits for answers for at most `seconds`."""
+    """Questions to workers' servers. A question waits at most `seconds` for answers."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
@@ -67,14 +67,14 @@ class WorkerQuestions:
         return [call.code() == grpc.StatusCode.ABORTED for call in sent]
 
     def cut_off(self, tasks: Sequence[int], seconds: float) -> list[int]:
-        """Returns the workers among `tasks` that do not reach all others."""
+        """Returns the tasks whose workers do not reach all other workers."""
         calls = self._calls[_LIST_DEVICES]
         sent = {task: calls[task].future(b"", timeout=seconds) for task in tasks}
         late = grpc.StatusCode.DEADLINE_EXCEEDED
         return [task for task, answer in sent.items() if answer.code() == late]
 
     def forget(self, client: int, seconds: float) -> None:
-        """Frees a lost client's objects in all workers. A silent one does it later."""
+        """Frees a lost client's objects in all workers. Silent ones free them later."""
         for call in self._send(_CLOSE_CONTEXT, seconds, client):
             call.code()  # Waits for the answer.
 
@@ -110,7 +110,10 @@ class LostWorkers:
         self._turns = itertools.cycle(range(len(self._names)))
 
     def absent(self) -> list[str]:
-        """Returns workers that don't answer soon or, if all do, don't reach another."""
+        """Returns the workers that do not answer soon.
+
+        If all answer, returns those that do not reach another worker.
+        """
         seconds = min(self._timeout, _ANSWER_SECONDS)
         answers = self._questions.ask(seconds)
         self._known = [answer.identity for answer in answers]
@@ -136,7 +139,7 @@ class LostWorkers:
         return lost
 
     def lost_after_failure(self) -> list[str]:
-        """Returns the same as `lost`, even if a worker was killed only just now."""
+        """Returns a sentence for each lost worker, even if it was killed just now."""
         if lost := self.lost():
             return lost
         self._sleep(_HANG_UP_SECONDS)
@@ -147,7 +150,7 @@ class LostWorkers:
         self._questions.forget(client, _ANSWER_SECONDS)
 
     def _cut_off(self, tasks: Sequence[int], seconds: float) -> list[str]:
-        """Returns the workers among `tasks` that do not reach all others."""
+        """Returns a text about each worker in `tasks` that does not reach another."""
         if len(self._names) == 1:
             return []
         return [
@@ -163,7 +166,10 @@ class LostWorkers:
         return "has restarted" if answer.identity != identity else ""
 
     def _forgetful(self) -> list[str]:
-        """Finds workers that forgot this process because it was stopped for a while."""
+        """Returns a text for each worker, "" if it still knows this process.
+
+        A worker forgets a process that was stopped for a while.
+        """
         client = self.client()
         if client is None:
             return [""] * len(self._names)

@@ -195,8 +195,8 @@ def _failed_connection(error: BaseException) -> str:
 def set_keep_alive(seconds: int) -> bool:
     """Sets for how long workers keep a silent client's objects.
 
-    It holds from the next connection on. The default is 10 minutes. Returns False if
-    TensorFlow has no such setting.
+    The setting holds from the next connection on. Its default is 10 minutes. Returns
+    False if TensorFlow has no such setting.
     """
     if not hasattr(context, _KEEP_ALIVE):
         return False

@@ -30,7 +30,7 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
     ) -> None:
         """Waits for the previous checkpoint, then starts to write this one.
 
-        It raises the error of writing the previous one, if any.
+        It raises the error if writing the previous checkpoint failed.
         """
         self.wait()
         values = self._checkpointer.snapshot()

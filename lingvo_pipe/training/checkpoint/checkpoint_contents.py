@@ -66,7 +66,7 @@ def mismatches(
         variables: variables to be restored, by path.
         stored: contents of the checkpoint, as from `stored_variables`.
         near: names in the checkpoint that may be meant instead of a missing one.
-        sources: name in the checkpoint for each path. If None, it is the path.
+        sources: name in the checkpoint for each path. If None, the path itself.
     """
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     names = sources or {path: path for path in here}
@@ -119,7 +119,7 @@ def differences(
 
 
 def _distance(first: np.ndarray, second: np.ndarray) -> str:
-    """Returns how far two arrays differ, or "" if their bytes are equal."""
+    """Returns a text on how far two arrays differ, or "" if their bytes are equal."""
     first, second = np.asarray(first), np.asarray(second)
     if first.tobytes() == second.tobytes():
         return ""

@@ -40,7 +40,7 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def _steps_of_state(directory: Path) -> list[int]:
-    """Returns the steps in TensorFlow's state file, which the last save wrote."""
+    """Returns the steps that the file `checkpoint` names, or [] if it is unreadable."""
     text = None
     with contextlib.suppress(OSError, ValueError):  # Checkpoints do not need the file.
         text = read_text(directory / "checkpoint")
@@ -89,7 +89,7 @@ def read_newest(
 ) -> ReadCheckpoint | None:
     """Reads a directory's newest checkpoint that is not damaged, if any.
 
-    `log` gets a line about each damaged one. `hint` is for the error.
+    `log` gets a line about each damaged checkpoint. `hint` is for the error.
 
     Raises:
         ValueError: if all checkpoints are damaged, or gone although some were saved.

@@ -93,7 +93,7 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
 def _read_all(
     path: Path,
 ) -> Iterator[tuple[Path, tf.train.CheckpointReader | None, str]]:
-    """Yields prefix, reader (None if damaged) and problem of each checkpoint."""
+    """Yields (prefix, reader, ""), or (prefix, None, problem) if damaged."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
 
     for prefix in files.prefixes_at(path, "PATH"):

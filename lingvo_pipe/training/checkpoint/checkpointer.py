@@ -83,7 +83,7 @@ class Checkpointer:
             step: number of steps.
             values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: called once the checkpoint exists, before others are deleted.
+            when_written: called when the checkpoint exists, before old ones go.
 
         Raises:
             ValueError: if a later step is already saved.
@@ -165,7 +165,7 @@ class Checkpointer:
         write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
 
     def _delete_remains(self) -> None:
-        """Deletes damaged checkpoints, and incomplete ones of killed processes."""
+        """Deletes damaged checkpoints, and incomplete ones left by killed processes."""
         remove(self._scratch)
         for step in self._unreadable:
             self._delete(step)
@@ -176,7 +176,7 @@ class Checkpointer:
                 remove(path)
 
     def _values_elsewhere(self) -> dict[str, tf.Tensor]:
-        """Returns the values of variables on workers. It runs as one tf.function."""
+        """Returns the values of the variables on workers. Runs as one tf.function."""
         return on_this_host({k: v.value() for k, v in self._elsewhere.items()})
 
     def _delete(self, step: int) -> None:

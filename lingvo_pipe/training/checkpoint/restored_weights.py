@@ -53,7 +53,7 @@ def assign_weights(
 ) -> list[str]:
     """Assigns variables from a checkpoint, and returns the names of the values used.
 
-    `names` has the checkpoint's name for each path. If `use_averages`, a variable gets
+    `names` maps paths to names in the checkpoint. If `use_averages`, a variable gets
     the value of its moving average, if the checkpoint has one.
     """
     used = []

@@ -68,12 +68,12 @@ class JoinedVariable:
 
 
 def whole_variables(layer: Any) -> dict[str, Any]:
-    """Joins pieces of a layer's variables. Returns all, by paths without slices."""
+    """Returns a layer's variables by paths without slices. Pieces are joined."""
     return join_pieces(layer, layer.VariablePaths())
 
 
 def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
-    """Joins pieces and returns all variables by names without slices.
+    """Returns all variables by names without slices. Pieces are joined.
 
     `named` has variables of `layer`, their slots and their averages.
 
@@ -107,7 +107,7 @@ def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
 
 
 def problems_with_pieces(p: Params) -> list[UserValueError]:
-    """Returns errors about params that would update pieces unlike a whole weight."""
+    """Returns errors about params that update pieces unlike the whole weight."""
     problems = []
     if p.optimizer.name not in _ELEMENTWISE:
         problems.append(
@@ -131,19 +131,18 @@ def problems_with_pieces(p: Params) -> list[UserValueError]:
 
 
 def check_elementwise(p: Params, layer: Any) -> None:
-    """Raises ValueError if `p` would update a layer's pieces unlike whole weights."""
+    """Raises ValueError if `p` updates pieces of a weight unlike the whole weight."""
     if pieces_by_path(layer):
         hint = "Or set task.pipeline.slices to None: slices train pieces of weights."
         raise_problems(problems_with_pieces(p), hint)
 
 
 def _slot_prefix(path: str) -> str:
-    """Returns the beginning of the names of a variable's optimizer slots."""
     return f"{LEARNER_NAME}/{path.replace('/', '_')}_"
 
 
 def _piece_of(name: str, pieces: Mapping[str, Piece]) -> Piece | None:
-    """Returns which piece a variable, average or slot is, or None if it is whole."""
+    """Returns the piece that a variable, average or slot holds, or None if whole."""
     if name in pieces or whole_path(name) == name:
         return pieces.get(name)
     prefixes = [k for k in pieces if k.endswith("_") and name.startswith(k)]

@@ -62,7 +62,7 @@ def decode(
 ) -> None:
     """Translates a data set, and writes translations and scores.
 
-    It uses the checkpoints that `steps` restores, one after another.
+    `steps` restores one checkpoint after another. All are used.
 
     Raises:
         ValueError: if the task, the checkpoint or the vocabulary is unusable, or there

@@ -24,7 +24,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class _StoppingError(Exception):
-    """Ends an evaluation because the run is stopping."""
+    """Error that ends an evaluation because the run is stopping."""
 
 
 def evaluate_run(
@@ -156,7 +156,7 @@ class RunEvaluations:
             )
 
     def best_writer(self) -> Callable[[], None]:
-        """Returns a writer of the best evaluation, to be called once it is saved."""
+        """Returns a function for later that writes the best evaluation so far."""
         path, text = self.directory.best_path, self.best.text()
         return lambda: write_best(path, text)
 

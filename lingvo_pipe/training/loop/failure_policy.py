@@ -75,7 +75,7 @@ class FailurePolicy:
             )
 
     def skip_batches(self, start: int, spike: LossSpikeError) -> None:
-        """Skips the batches after step `start`, the restored checkpoint's.
+        """Skips the batches since the restored checkpoint, whose step is `start`.
 
         Raises:
             FloatingPointError: if the run has rolled back too often.
@@ -94,7 +94,7 @@ class FailurePolicy:
         self._log(f"Rolled back to step {start}: {spike}. Skipping the batches since.")
 
     def input_problem(self, group: list[NestedMap], step: int) -> ValueError | None:
-        """Returns an error if no batches follow a step, or their weights are bad."""
+        """Returns an error if `group` is empty or has bad weights, else None."""
         try:
             for batch in group:
                 check_weights(batch, may_be_infinite=True)

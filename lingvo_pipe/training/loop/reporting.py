@@ -49,7 +49,7 @@ class StepReports:
             self.metrics_log.write_histograms(step, "train", variables)
 
     def utilization(self) -> float | None:
-        """Returns the devices' mean busy fraction in the last call, or None."""
+        """Returns the devices' mean busy fraction in the last call, None if unknown."""
         replicas, times = self.step.task.pipeline.replicas, self.step.Times()
         devices = [device for replica in replicas for device in replica]
         return stage_utilization(devices, times) if times else None

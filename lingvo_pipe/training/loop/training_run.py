@@ -55,7 +55,7 @@ from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_check
 
 @dataclass(frozen=True)
 class _Segment:
-    """Objects used between a start, resume or roll-back and the next roll-back."""
+    """Objects that a run uses until it rolls back or ends."""
 
     metrics_log: MetricsLog
     saver: AsyncSaver
@@ -67,7 +67,7 @@ class _Segment:
 
 
 class TrainingRun:
-    """A training run. Its creation restores its state, but writes nothing."""
+    """A training run. Its constructor restores the run's state, and writes nothing."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class TrainingRun:
         return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
 
     def _max_group(self, step: int) -> int:
-        """Returns the number of steps after `step` until something else is due."""
+        """Returns how many steps the next call may have until a save or the like."""
         p = self._task.params
         intervals = (
             p.train.save_interval_steps,
@@ -303,7 +303,7 @@ class TrainingRun:
         )
 
     def _save(self, step: int, segment: _Segment) -> None:
-        """Starts to write a checkpoint, after all metrics up to it are on disk."""
+        """Writes all metrics so far to the disk, then starts to write a checkpoint."""
         self._activity = f"the checkpoint of step {step}"
         self._directory.check_present()
         segment.part.last_step = step

@@ -22,8 +22,8 @@ def global_norm(
 ) -> tf.Tensor:
     """Returns the norm of all gradients together, float64 `[]`, on the CPU.
 
-    It is finite if and only if each gradient's sum of squares is finite in float32, or
-    in the gradient's dtype if that is wider.
+    The norm is finite if and only if each gradient's sum of squares is finite in
+    float32, or in the gradient's dtype if that is wider.
 
     `gradients` has one gradient per variable, on the variable's device, in the model's
     order.
@@ -36,9 +36,10 @@ def global_norm(
 def square_sums(
     gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
 ) -> list[tf.Tensor]:
-    """Returns each gradient's sum of squares, float64 `[]`, on its device.
+    """Returns each gradient's sum of squares, float64 `[]`, on its variable's device.
 
-    One call computes all sums of a device. Identical devices share its function.
+    One call computes all sums of a device. In a graph, calls with equal shapes and
+    dtypes share a function.
     """
     sum_by_index: dict[int, tf.Tensor] = {}
     shared = SharedUpdates()
@@ -90,7 +91,7 @@ def on_devices(
     gradients: Sequence[tf.Tensor],
     variables: Sequence[tf.Variable],
 ) -> list[tf.Tensor]:
-    """Returns the function's result for each gradient, on its variable's device."""
+    """Returns `function` of each gradient, computed on the variable's device."""
     results = []
     for gradient, variable in zip(gradients, variables, strict=True):
         with tf.device(variable.device):

@@ -130,7 +130,7 @@ def _classes(module: ModuleType, base: type) -> dict[str, type]:
 def _make(
     classes: Mapping[str, type], p: Any, fixed_arguments: dict[str, Any], path: str
 ) -> Any:
-    """Makes the object that params name, and any schedule among its arguments."""
+    """Makes the optimizer or schedule that `p` names, and a schedule inside it."""
     if not isinstance(p, Params):
         kind = "Optimizer" if path.endswith("optimizer") else "Schedule"
         raise UserValueError(path=path, expected=f"{kind}Params(name, ...)", got=p)

@@ -140,7 +140,7 @@ class Learner:
         return [layer for layer in layers if isinstance(layer, DevBasedSchedule)]
 
     def Apply(self, gradients: Mapping[str, tf.Tensor]) -> None:
-        """Updates the variables. `gradients`, by path, may include other variables'."""
+        """Updates the variables. Ignores gradients whose paths are not theirs."""
         decayed = add_l2_gradients(gradients, self._variables, self._l2_weights)
         ordered = [decayed[path] for path in self._variables]
         self._optimizer.apply(self._clipped(ordered))
@@ -171,10 +171,10 @@ class Learner:
 
 
 def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
-    """Returns, for each learner, the scalars that all learners have, in the same order.
+    """Returns a list for each learner: the scalars whose names all learners have.
 
-    These are the number of steps and values derived from it. The learners have the same
-    optimizer.
+    All lists have the same order. The scalars are the number of steps and values
+    derived from this number. The learners have the same optimizer.
     """
     scalars = [
         {

@@ -37,7 +37,7 @@ def optional(rule: Rule) -> Rule:
 
 
 def check_params(p: Params, path: str, rules: Mapping[str, Rule]) -> None:
-    """Checks the params of the group at `path` that have rules.
+    """Checks each param named in `rules`. The group `p` of params is at `path`.
 
     Raises:
         ValueError: if any value is wrong. The error names all wrong values.

@@ -48,7 +48,7 @@ class LinearWarmup(_LearningRateSchedule):
     """initial_learning_rate·step / warmup_steps, followed by another schedule.
 
     The rate rises from 0 to initial_learning_rate in warmup_steps steps. The other
-    schedule counts all steps, including these.
+    schedule also counts the steps of the warm-up.
     """
 
     warmup_steps: float

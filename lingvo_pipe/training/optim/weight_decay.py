@@ -63,7 +63,7 @@ def l2_weights(
 ) -> dict[str, float]:
     """Returns λ of each trained variable that has weight decay, by path.
 
-    Paths in `without` have none, because their layers declare so.
+    `without` has the paths of variables whose layers declare that they do not decay.
 
     Raises:
         ValueError: if the weight or a scale is not a number of at least 0, an
@@ -88,7 +88,7 @@ def add_l2_gradients(
     variables: Mapping[str, tf.Variable],
     weights: Mapping[str, float],
 ) -> dict[str, tf.Tensor]:
-    """Adds weight decay to gradients by path, each on its variable's device."""
+    """Returns gradients plus weight decay, by path, on the variables' devices."""
     added = dict(gradients)
     for path, weight in weights.items():
         variable = variables[path]

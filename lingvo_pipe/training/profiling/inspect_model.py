@@ -114,7 +114,7 @@ def _balance(stages: Sequence[float]) -> float:
 
 
 def _predicted(task: BaseTask, batch: Any) -> tuple[PredictedBubble | None, str]:
-    """Returns the cells' work, or None if unknown, and a line about the bubble."""
+    """Returns the predicted flops and bubble, or None, and a line about the bubble."""
     p = task.pipeline.params
     try:
         predicted = predict_bubble(task, batch)

@@ -25,9 +25,10 @@ class MemoryWatch:
         self._before: dict[str, int] = {}
 
     def peaks(self) -> list[MemoryPeak]:
-        """Returns for each memory its peak growth since the last call plus variables.
+        """Returns a peak for each memory that this process's devices use.
 
-        The first call returns an empty list.
+        A peak is the largest growth since the last call, plus the variables' bytes. The
+        first call returns an empty list.
         """
         peaks = []
         for name, indices in self._local.items():
@@ -41,7 +42,7 @@ class MemoryWatch:
 
 
 def _local_devices(devices: Sequence[str]) -> dict[str, list[int]]:
-    """Returns the positions of this process's devices by the memory that they use."""
+    """Returns indices in `devices` by memory, such as `CPU:0`, in this process only."""
     indices_by_name: dict[str, list[int]] = {}
     for i, full in enumerate(devices):
         name = device_name(full)

@@ -91,7 +91,7 @@ def predict_from_spec(task: BaseTask, batch_spec: NestedMap) -> PredictedBubble 
 def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
     """Returns a line that proposes more even stages, or "" if they are even enough.
 
-    It is also "" if params leave the stages to the planner, or have a memory limit.
+    The line is also "" if the planner chooses the stages, or a memory limit is set.
     """
     p, flops = task.pipeline.params, predicted.cell_flops
     num_stages, total = task.pipeline.num_stages, sum(flops)
@@ -124,7 +124,7 @@ def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
 
 
 def _bubble_fraction(shard: Timeline, spec: PipelineSpec, prologue: float) -> float:
-    """Returns a step's bubble, given one batch shard and the prologue's flops."""
+    """Returns a step's idle fraction. Times in `shard` and `prologue` are in flops."""
     num_columns = len(shard.columns)
     num_devices = num_columns * len(spec.layout.replicas)
     idle = spec.layout.num_batch_shards * sum(

@@ -69,12 +69,12 @@ def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Tim
 
 
 def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
-    """Predicts a schedule's timeline from the costs of `steps`, at least one."""
+    """Predicts a schedule's timeline from the costs of one or more measured steps."""
     return simulate(schedule, median_costs(list(map(fitted_costs, steps))))
 
 
 class MemoryPeak(NamedTuple):
-    """The largest memory use at any time, including tensors that outlast a step."""
+    """Peak memory use in bytes, including tensors that outlast a step."""
 
     devices: Sequence[int]  # Devices that share the memory, numbered over all replicas.
     num_bytes: int
@@ -82,7 +82,7 @@ class MemoryPeak(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PlannedStep:
-    """The plan of a step, or of one batch shard, with each device's peak in bytes."""
+    """The planned timeline of a step or batch shard, and each device's peak bytes."""
 
     timeline: Timeline
     bytes_by_device: Sequence[int]
@@ -119,7 +119,7 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """The steps of one call, `step` being the last, predicted and measured."""
+    """The steps of one call, predicted and measured. `step` is the last of them."""
 
     step: int
     predicted: Timeline

@@ -81,7 +81,6 @@ class StepProfiler:
     def _peaks(
         self, trained: TrainStep | SeveralSteps
     ) -> list[step_profile.MemoryPeak]:
-        """Returns memory peaks since the last call, or none without a planned step."""
         if self.planned is None:
             return []
         if self._watch is None:

@@ -107,7 +107,7 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
-    """Returns the bytes of each checkpoint by step, without any just deleted."""
+    """Returns each checkpoint's bytes by step, without checkpoints just deleted."""
     path = directory.checkpoints_path
     stats_by_step = {
         step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)
@@ -116,7 +116,10 @@ def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
 
 
 def last_images(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """Returns step and PNG of each name's last image before an incomplete event."""
+    """Returns the step and the PNG of the last image of each name.
+
+    A file is read up to its first incomplete event.
+    """
     images = {}
     # File names begin with the time of creation.
     for path in sorted(directory.glob("events.out.tfevents.*")):
@@ -156,7 +159,7 @@ def best_metric(directory: RunDirectory) -> str | None:
 
 
 def _png(path: Path, value: Any) -> bytes:
-    """Returns the PNG of an image event: its width, its height and the file."""
+    """Returns the PNG in an image event, which has a width, a height and a PNG."""
     try:
         _, _, png = tf.make_ndarray(value.tensor)
         if not isinstance(png, bytes):

@@ -53,7 +53,7 @@ BEST_RULES = {
 
 
 class BestEvaluation:
-    """The best evaluation by one metric. `step` is its step, or None without one."""
+    """The best evaluation by one metric. `step` is None if there is no evaluation."""
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._metric = p.best_metric or ""
@@ -98,7 +98,7 @@ class BestEvaluation:
             )
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
-        """Adds an evaluation, if it is later, and returns whether it is the best."""
+        """Adds an evaluation of a later step. Returns whether it is the best so far."""
         if not self._name or step <= self._last_step:
             return False
         self._last_step = step

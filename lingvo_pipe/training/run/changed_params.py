@@ -86,7 +86,7 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
     """Checks that weights are used in the model that they were trained in.
 
     Another model may have the same variables, and give wrong results. The params of
-    training and its data may differ, and so may params as in `check_changes`.
+    training and its data may differ, and the params that `check_changes` accepts.
 
     Raises:
         ValueError: if any other params differ.
@@ -140,7 +140,7 @@ def _is_below(path: str, parents: Iterable[str]) -> bool:
 
 
 def _names(changed: Sequence[str]) -> list[str]:
-    """Returns the paths to allow, or their groups if there are many."""
+    """Returns the changed paths, or the groups that hold them if there are many."""
     if len(changed) <= _MAX_NAMED:
         return list(changed)
     parents = (

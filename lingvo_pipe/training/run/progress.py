@@ -94,7 +94,7 @@ class Progress(AbstractContextManager["Progress"]):
         )
 
     def _is_line_due(self, now: float) -> bool:
-        """Returns whether a file gets a line. An extra line at the end is not noted."""
+        """Returns whether a file gets a line now. The last step always gets one."""
         is_last = self._step >= self._num_steps
         gap = (now - self._start[1]) * _LINE_GAP
         if self._num_lines >= _NUM_FIRST_LINES and now - self._line_time < gap:

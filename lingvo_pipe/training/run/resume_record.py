@@ -2,8 +2,8 @@
 
     checkpoints/record.json   {"num_lines": 12, "sha256": "...", "skipped_batches": []}
 
-A run's next steps depend on its metrics and skipped batches. So it does not resume if
-anything that these had at the newest checkpoint is lost or changed. Runs of old
+A run's next steps depend on its metrics and skipped batches. So a run does not resume
+if any of these that the newest checkpoint recorded is lost or changed. Runs of old
 versions have no record.
 """
 
@@ -37,7 +37,7 @@ class ResumeRecord:
             self._write(file.read())
 
     def rewind(self, step: int) -> None:
-        """Cuts the record to metrics up to `step`. Later ones are to be dropped."""
+        """Drops metrics after `step` from the record. The run replaces them."""
         self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
         record = self._read()
         if record is None:
@@ -65,7 +65,7 @@ class ResumeRecord:
         self._skipped.check_recorded(recorded, step, self._hint)
 
     def _write(self, more: bytes) -> None:
-        """Adds `more` metrics to the record, without reading the earlier ones again."""
+        """Adds `more` metrics to the file, without reading the earlier ones again."""
         self._digest.update(more)
         self._num_bytes += len(more)
         self._num_lines += more.count(b"\n")

@@ -168,7 +168,7 @@ class RunDirectory:
                 raise regular_file.damaged(folder, "a folder", Words("a file"))
 
     def _check_writable(self) -> None:
-        """Tries to write in the directory, or in the parent if it is still missing."""
+        """Raises ValueError unless the directory or its nearest parent is writable."""
         existing = self.path
         while not os.path.lexists(existing):
             existing = existing.parent
@@ -228,7 +228,7 @@ def check_params_present(logdir: Path) -> None:
 
 
 def _check_own(path: Path) -> None:
-    """Checks that all files below are this user's or root's, and none is a link."""
+    """Raises ValueError unless this user or root owns all files, and none is a link."""
     entries = [path, Path(os.path.realpath(path))]
     for folder, folders, files in os.walk(path):
         entries += [Path(folder, name) for name in (*folders, *files)]

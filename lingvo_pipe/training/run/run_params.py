@@ -46,7 +46,7 @@ def _apply(model: Params, changes: list[Entry]) -> None:
 
 
 def _is_plain(entry: Entry) -> bool:
-    """Returns whether reading an entry imports nothing."""
+    """Returns whether an entry can be read without importing a module."""
     if entry.kind in _SYMBOLS:
         return False
     read_word = functools.partial(_read_word, is_in_dict=entry.text.startswith("{"))
@@ -62,9 +62,9 @@ def _is_plain(entry: Entry) -> bool:
 
 
 def _read_word(text: str, is_in_dict: bool) -> str:
-    """Returns the content of a word.
+    """Returns the text of a word, without quotes.
 
-    In a dict even a quoted text may name a module: it may be the class of a record.
+    In a dict even a quoted text may name a module: the text may be a record's class.
 
     Raises:
         ValueError: if the word may name a module.

@@ -33,7 +33,7 @@ class RunPart:
 
     @contextlib.contextmanager
     def timing(self, num_steps: int, batch_size: int) -> Iterator[None]:
-        """Measures a call that trains, except the first, which also builds."""
+        """Measures a call that trains. The first is left out, since it also builds."""
         begin = time.monotonic()
         yield
         if self._is_built:

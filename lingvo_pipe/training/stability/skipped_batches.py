@@ -37,8 +37,8 @@ class SkippedBatches:
     ) -> None:
         """Raises ValueError unless the entries are as at the checkpoint of `step`.
 
-        `recorded` has the checkpoint's entries. Later roll-backs to it may have added
-        more.
+        `recorded` has the checkpoint's entries. Later roll-backs to this checkpoint may
+        have added more.
         """
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]

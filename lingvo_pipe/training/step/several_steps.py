@@ -60,7 +60,7 @@ class SeveralSteps(TrainState):
     def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
         """Trains on batches of one shape in order, and yields each batch's metrics.
 
-        They are the metrics of `TrainStep`. All steps run before the first ones are
+        The metrics are as in `TrainStep`. All steps run before the first metrics are
         yielded.
 
         Raises:
@@ -93,7 +93,7 @@ class SeveralSteps(TrainState):
         return self._steps.schedule(self._num_steps)
 
     def _concrete(self, batch_spec: NestedMap) -> Any:
-        """Returns the concrete function for any number of batches of a spec."""
+        """Returns the concrete function for any number of batches with this spec."""
         batches = tf.nest.map_structure(
             lambda x: tf.TensorSpec([None, *x.shape], x.dtype), batch_spec
         )
@@ -156,7 +156,6 @@ class SeveralSteps(TrainState):
 
 
 def _check_stages_are_independent(task: BaseTask) -> None:
-    """Raises ValueError unless each stage can update its weights by itself."""
     p = task.params.train
     rules = {
         "clip_gradient_norm_to_value": "0, since it needs the gradients of all stages; "

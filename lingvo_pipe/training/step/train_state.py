@@ -35,7 +35,7 @@ class TrainState:
         task: task that is trained.
         trained: variables that learners update, by path.
         learners: learners by stage, one for each stage that has variables to train, or
-            a single one for all stages under 0.
+            a single learner of all stages, under 0.
         averages: moving averages of the weights, or None.
         global_step: number of steps trained.
     """
@@ -94,7 +94,7 @@ class TrainState:
     def not_finite_error(
         self, n: int, loss: float, batch: NestedMap
     ) -> FloatingPointError:
-        """Returns the error about step global_step + n + 1, which is not finite."""
+        """Returns the error that step global_step + n + 1 is not finite."""
         problem = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
         layer = ""
         try:
@@ -128,7 +128,7 @@ class TrainState:
 def _learners_by_stage(
     task: BaseTask, trained: dict[str, tf.Variable]
 ) -> dict[int, Learner]:
-    """Creates a learner for each stage with variables to train, on its device."""
+    """Creates a learner on the device of each stage that has variables to train."""
     pipeline, p, learners = task.pipeline, task.params.train, {}
     undecayed = unregularized_paths(task)
     stages = by_stage(pipeline.cells, pipeline.boundaries)

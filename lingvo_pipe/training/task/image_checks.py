@@ -23,7 +23,7 @@ _BAD_LABEL = re.compile(
 
 
 class Size(NamedTuple):
-    """A size of the model, and the path that declares it."""
+    """A size in a model, and the path of the param that declares the size."""
 
     path: str
     value: int
@@ -61,7 +61,7 @@ def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
 def declared_size(
     pipeline: InstantiableParams, index: int, names: Sequence[str]
 ) -> Size | None:
-    """Returns the size that one of the params `names` of a layer declares, if any.
+    """Returns the size that a layer's first param among `names` declares, or None.
 
     `index` is 0 for the first layer and -1 for the last.
     """

@@ -95,7 +95,7 @@ def _sized(
 
 
 def _num_channels(specs: Any) -> int:
-    """Returns the channels of the first output, or 0 if it has none."""
+    """Returns the size of the first output's last dimension, or 0 if unknown."""
     first = specs[0] if isinstance(specs, Sequence) else specs
     if isinstance(first, Mapping) or first is None or not first.shape.rank:
         return 0

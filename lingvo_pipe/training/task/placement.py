@@ -30,7 +30,7 @@ def place_stages(
 
     The flag is a number of devices or their full names. If it is None, the devices are
     those in the params, or as many as stages and replicas need. If `splits` is a
-    number, it is set to the number of stages for the flag. With several replicas
+    number, it becomes the number of stages that the flag gives. With several replicas,
     `num_batch_shards` is set too.
 
     Raises:
@@ -78,7 +78,7 @@ def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
 def _set_splits(
     pipeline: InstantiableParams, flag: int | Sequence[str], num_stages: int | None
 ) -> str:
-    """Sets `splits` to the number of stages for --devices, and returns a note."""
+    """Sets `splits` as --devices asks. Returns a line about a change, or ""."""
     splits, num_replicas = pipeline.splits, pipeline.num_replicas
     number = flag if isinstance(flag, int) else len(flag)
     if number % num_replicas:

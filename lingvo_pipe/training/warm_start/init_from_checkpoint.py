@@ -81,8 +81,6 @@ def init_from_checkpoint(
 
 @dataclass
 class _Source:
-    """A checkpoint, and the rules for its variables."""
-
     rules: InitRules
     prefix: str  # The checkpoint's path without `.index`.
     reader: tf.train.CheckpointReader
