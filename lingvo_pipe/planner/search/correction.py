@@ -43,7 +43,7 @@ class InStep(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """Factors for the time of cells alone, the contention, and the allocator's loss."""
+    """Factors of cells' times, and contention and allocator's loss in real steps."""
 
     forward: float = 1.0
     backward: float = 1.0
@@ -64,7 +64,7 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the medians of real steps. Their rest excludes `update` seconds."""
+    """Returns the medians of real steps. `rest` does not contain `update` seconds."""
     stages = median_costs(list(map(fitted_costs, timelines))).stages
     pairs = zip(step_seconds, timelines, strict=True)
     outside = median(total - timeline.step_seconds for total, timeline in pairs)
