@@ -137,7 +137,7 @@ class KerasCell(BaseLayer):
     def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
         """Returns the losses of the regularizers.
 
-        Returns [] if the cell shares the model's variables. The model adds them later.
+        Returns [] for shared variables. PipelinedModel adds their losses.
         """
         return [
             v.variable.regularizer(values[id(v.variable)])

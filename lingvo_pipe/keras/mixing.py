@@ -167,7 +167,7 @@ def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool
 
 
 def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
-    """Returns False if each value of the loss depends on one example alone."""
+    """Returns False if each value of the loss surely depends on one example alone."""
     y_true, y_pred = examples
     altered = y_true.copy(), y_pred.copy()
     for x in altered:

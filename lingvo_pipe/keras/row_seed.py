@@ -175,7 +175,7 @@ def _rows_of(
     made: tf.DType,
     **options: Any,
 ) -> tf.Tensor:
-    """Draws a random array. If the array has rows, draws only the micro-batch's."""
+    """Draws a random array. If it has rows, draws only the rows of the micro-batch."""
     shape = tf.convert_to_tensor(shape, tf.int32)
     static = tf.fill(shape, 0).shape  # The sizes that TensorFlow can infer.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed.pair)

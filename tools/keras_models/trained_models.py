@@ -65,7 +65,7 @@ def train(name: str, data: Example) -> Result:
 
 
 def _trained(data: Example, params: dict[str, Any]) -> tuple[Any, float, float]:
-    """Returns (variables, CPU seconds of the first step, seconds of a later step)."""
+    """Returns (variables, CPU seconds of the first step, and of a later step)."""
     keras.utils.set_random_seed(1)
     model = data.make_model()
     start = _cpu_seconds()

@@ -110,8 +110,8 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
 
     A device slows down in proportion to the number of other busy devices. The larger
     the slowdown, the less work is done in a second of busy time. The result is the
-    slowdown at which this work is 1 / `slower` of the work without contention. It is at
-    most the number of devices, as if they took turns.
+    slowdown at which this work is 1 / `slower` of the work without contention. At most,
+    the result is the number of devices, as if the devices took turns.
     """
 
     def work(most: float) -> float:

@@ -87,7 +87,7 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
 
 
 def _count_cells(models: Models, resources: Resources, constraints: Constraints) -> int:
-    """Returns the number of cells. Traces only a size that the search needs too."""
+    """Returns the number of cells. Asks only for costs that the search needs too."""
     rows = max(resources.batch_size // (constraints.num_micro_batches or 1), 1)
     return models(rows)[0].num_cells
 
