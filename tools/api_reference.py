@@ -34,7 +34,7 @@ def write_api_reference(folder: Path) -> None:
 
 
 def _without_dead_links(page: str) -> str:
-    """Returns a page with text in place of links to members that pdoc omits."""
+    """Replaces links to members that pdoc omits by the links' text."""
     anchors = set(re.findall(r'id="([^"]*)"', page))
 
     def live(link: re.Match[str]) -> str:

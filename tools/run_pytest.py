@@ -32,7 +32,7 @@ def _options(environment: Mapping[str, str]) -> list[str]:
 
 
 def _with_filter(arguments: list[str], requested: str | None) -> list[str]:
-    """Returns arguments that select tests by their own `-k` and by Bazel's filter."""
+    """Returns the arguments with one `-k`, which joins theirs and Bazel's filter."""
     is_selecting = [x.startswith("-k=") for x in arguments]
     expressions = [x[3:] for x in itertools.compress(arguments, is_selecting)]
     expressions += [requested] if requested else []
@@ -51,7 +51,6 @@ class Shard:
 
     @pytest.hookimpl(trylast=True)  # After -m and -k have deselected tests.
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        """Selects the shard's tests."""
         shards = shards_of([item.location[0] for item in items], self._number)
         is_selected = [shard == self._index for shard in shards]
         self.is_empty = bool(items) and not any(is_selected)
@@ -67,7 +66,7 @@ class Shard:
 def shards_of(files: list[str], number: int) -> list[int]:
     """Returns each test's shard, from 0.
 
-    The tests of a file stay together, unless it has more than `_MAX_TOGETHER`.
+    The tests of a file stay together, unless the file has more than `_MAX_TOGETHER`.
     """
     seen: Counter[str] = Counter()
     turns: dict[tuple[str, int], int] = {}
@@ -100,7 +99,7 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
 
 
 def _end(code: int) -> None:
-    """Ends the process as Python does, but without a second to clear TensorFlow."""
+    """Ends the process as Python does, but spends no second on clearing TensorFlow."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -27,12 +27,12 @@ class GraphTensor:
 
     @property
     def has_rows(self) -> bool:
-        """True if the first dimension is the examples."""
+        """True if the first dimension counts examples."""
         return self.row_axis == 0
 
     @property
     def row_axis(self) -> int | None:
-        """The index of the examples' dimension: the first one of unknown size."""
+        """The index of the dimension of examples: the first one of unknown size."""
         shape = list(self.spec.shape)
         return shape.index(None) if None in shape else None
 
@@ -48,17 +48,17 @@ class KerasCall:
 
     @property
     def taken(self) -> list[GraphTensor]:
-        """The tensors among its arguments."""
+        """The tensors among the call's arguments."""
         return tensors_in((self.args, self.kwargs))
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """The variables of its layer, with random seeds."""
+        """The variables of the layer, random seeds included."""
         return list(getattr(self.operation, "variables", ()))
 
     @property
     def has_kernel(self) -> bool:
-        """True if its layer has a trained weight of two or more dimensions."""
+        """True if the layer has a weight of two or more dimensions."""
         return any(len(v.shape) > 1 for v in getattr(self.operation, "weights", ()))
 
     def arguments(self, value_of: Callable[[GraphTensor], Any]) -> Any:
@@ -99,7 +99,7 @@ def _collect(
     numbers: Iterator[int],
     calls: list[KerasCall],
 ) -> list[GraphTensor]:
-    """Adds a model's calls for these inputs to `calls`, and returns its outputs."""
+    """Appends a model's calls to `calls`, and returns the model's outputs."""
     graph = graph_of(model)
     tensors = dict(zip(map(id, graph.inputs), inputs, strict=True))
     for node in nodes_in_order(graph):

@@ -29,7 +29,7 @@ _HINT = "Make them by self.add_weight, and make layers attributes of layers."
 
 
 class KerasCell(BaseLayer):
-    """A cell that runs calls of Keras layers on the model's variables or on its own."""
+    """A cell that runs calls of Keras layers, with their variables or with copies."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -135,9 +135,9 @@ class KerasCell(BaseLayer):
                     variable.assign(tf.cast(state, variable.dtype))
 
     def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
-        """Returns the regularizers' losses.
+        """Returns the losses of the regularizers.
 
-        If the cell shares the model's variables, the model adds the losses later.
+        Returns [] for shared variables. PipelinedModel adds their losses.
         """
         return [
             v.variable.regularizer(values[id(v.variable)])
@@ -213,7 +213,7 @@ def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Ten
 
 
 def _masks(call: KerasCall, values: Mapping[GraphTensor, Any]) -> list[tf.Tensor]:
-    """Returns a call's argument `mask` or, if there is none, its inputs' masks."""
+    """Returns the call's argument `mask` or, without one, the masks of the inputs."""
     mask_argument = call.kwargs.get("mask")
     if isinstance(mask_argument, GraphTensor):
         return [values[mask_argument]]
@@ -228,7 +228,7 @@ def _calls_of(p: InstantiableParams) -> CellCalls:
 
 
 def _check_unset(p: InstantiableParams) -> None:
-    """Raises ValueError if params, set here or inherited, ask for what Keras sets."""
+    """Raises ValueError if a param sets a dtype or an initializer. Keras sets both."""
     default = resolve_params(BaseLayer.Params().Set(name="default"), None)
     for name in ("dtype", "fprop_dtype", "params_init"):
         if p.Get(name) != default.Get(name):
@@ -265,7 +265,7 @@ def _made(
 
 
 def _padded(parts: Sequence[Any], x: GraphTensor, context: ForwardContext) -> Any:
-    """Returns the parts of a triple, padded to the rows of the micro-batch."""
+    """Pads a triple with zeros to the micro-batch's rows, if `x` has rows."""
     if not (x.has_rows and context.may_have_padding_rows):
         return parts
     num_rows = context.num_rows or 0  # A pipeline's context knows it.

@@ -69,7 +69,7 @@ def mean_and_weight(
 
 
 def divisors_of(compiled: Any, *data: Any) -> list[tf.Tensor | None]:
-    """Returns each loss's divisor over a mini-batch, [], as `_divisor` does.
+    """Returns each loss's divisor over a mini-batch: [] or None, see `_divisor`.
 
     `data` are targets, outputs and sample weights, `[B, ...]` each.
     """
@@ -93,7 +93,7 @@ def _reduction(loss: Any) -> str:
 def _share_of(
     loss: Any, share: tf.Tensor, total: tf.Tensor | None
 ) -> Callable[..., tf.Tensor]:
-    """Returns a loss whose values over micro-batches add up to the mini-batch's."""
+    """Returns `loss`, scaled so that micro-batches add up to the mini-batch's loss."""
 
     def value(*loss_args: Any) -> tf.Tensor:
         loss_value = loss(*loss_args)
@@ -109,7 +109,7 @@ def _share_of(
 def _divisor(
     loss: Any, y_true: Any, y_pred: Any, sample_weight: Any
 ) -> tf.Tensor | None:
-    """Returns the number D by which a loss's sum is divided, [] float32.
+    """Returns the number D by which the sum of a loss is divided, [] float32.
 
     Returns None if D is the number of all elements, or if the loss is a plain sum.
     """

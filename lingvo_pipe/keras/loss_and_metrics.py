@@ -84,7 +84,7 @@ class LossAndMetrics:
         num_examples: int,
         num_micro_batches: int,
     ) -> list[tf.Tensor | None] | None:
-        """Returns Keras's divisor of each of several losses, repeated as `[B]`.
+        """Returns each loss's divisor over the mini-batch, repeated as `[B]`.
 
         A divisor is None if all elements of its loss count the same. Returns None if no
         loss needs a divisor, or if there is only one loss or micro-batch.
@@ -198,7 +198,10 @@ class LossAndMetrics:
         divisors: Any,
         whole: WholeLoss | None,
     ) -> NestedMap:
-        """Returns a micro-batch's loss, and what it adds to the states of metrics."""
+        """Returns a micro-batch's loss, and what it adds to the metrics' states.
+
+        If the states are not sums over examples, returns the outputs for the metrics.
+        """
         outputs, context = packed_outputs(self._graph, triples), current_context()
         # Rows are not counted in the outputs: the engine needs the weight before them.
         rows = context.num_examples
@@ -243,7 +246,7 @@ class LossAndMetrics:
 
 
 def _check_weights(model: keras.Model, graph: Any) -> None:
-    """Raises ValueError if the graph of a loss reads weights that are trained."""
+    """Raises ValueError if a loss reads weights that are trained."""
     paths = {id(v.value.handle): v.path for v in model.trainable_variables}
     if weights := [paths[id(x)] for x, _ in graph.captures if id(x) in paths]:
         raise UserValueError(
@@ -255,7 +258,7 @@ def _check_weights(model: keras.Model, graph: Any) -> None:
 
 
 def _adds_up(metric: keras.Metric) -> bool:
-    """Returns True if a metric's state is surely a sum over the examples."""
+    """Returns True for Keras's metrics whose state is a sum over the examples."""
     if not type(metric).__module__.startswith("keras."):
         return False
     if any(base.__name__ in _NO_SUMS for base in type(metric).__mro__):
@@ -265,7 +268,7 @@ def _adds_up(metric: keras.Metric) -> bool:
 
 
 def _is_by_example(function: Callable, options: Mapping[str, Any]) -> bool:
-    """Returns True if a function is Keras's and returns a value for each example."""
+    """Returns True for Keras's functions that return a value for each example."""
     module = inspect.getmodule(function)
     if module is None or not module.__name__.startswith("keras."):
         return False

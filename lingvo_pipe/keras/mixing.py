@@ -102,7 +102,7 @@ def _may_mix(call: KerasCall) -> bool:
 
 
 def mixing_losses(compiled: Any, *given: Any) -> list[str]:
-    """Returns the names of losses that mix examples, for KerasTensors like `given`."""
+    """Returns the names of losses that mix examples, by specs of their arguments."""
     specs: list[list[keras.KerasTensor]] = []
 
     def note(*args: Any) -> tf.Tensor:
@@ -167,7 +167,7 @@ def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool
 
 
 def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
-    """Returns False if each value of a loss surely depends on its own row alone."""
+    """Returns False if each value of the loss surely depends on one example alone."""
     y_true, y_pred = examples
     altered = y_true.copy(), y_pred.copy()
     for x in altered:
@@ -193,7 +193,7 @@ def _is_mean(
 
 
 def _example(x: GraphTensor, random: np.random.Generator) -> np.ndarray:
-    """Returns random floats, or zeros and ones, in a tensor's shape and dtype."""
+    """Returns a random array for `x`: normal floats, or integers 0 and 1."""
     shape = [_FEW if size is None else size for size in x.spec.shape]
     if x.row_axis is not None:
         shape[x.row_axis] = _NUM_ROWS

@@ -73,7 +73,7 @@ class ModelCells:
 
     @property
     def variables(self) -> list[CellVariable]:
-        """The variables of all cells. Each cell adds its own entry for a shared one."""
+        """The variables of all cells. A shared variable has an entry for each cell."""
         return [v for cell in self.cells.values() for v in cell.variables]
 
     def move_seeds(self) -> None:
@@ -153,13 +153,13 @@ def cut(model: ModelCalls) -> list[CellRange]:
 
 
 def _sums(counts: Iterable[collections.Counter[int]]) -> list[collections.Counter[int]]:
-    """Returns the sum of the counts before each item, and at the end the sum of all."""
+    """Returns the sums of the first 0, 1, 2, ... counts, and of all counts."""
     initial: collections.Counter[int] = collections.Counter()
     return list(itertools.accumulate(counts, operator.add, initial=initial))
 
 
 def cell_name(calls: Sequence[KerasCall], taken: Collection[str]) -> str:
-    """Returns a name for a cell of these calls that is not taken yet."""
+    """Returns a cell's name, which is not in `taken`, from the name of a layer."""
     with_kernel = [call for call in calls if call.has_kernel]
     name = (with_kernel or calls)[0].operation.name
     name = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "cell"
@@ -167,7 +167,7 @@ def cell_name(calls: Sequence[KerasCall], taken: Collection[str]) -> str:
 
 
 def _named_variables(calls: Sequence[KerasCall]) -> dict[str, keras.Variable]:
-    """Returns the variables of a cell's calls by their names in the cell."""
+    """Returns the variables of a cell, each once, by unique names."""
     named: dict[str, keras.Variable] = {}
     ids = set()
     for call in calls:
@@ -179,7 +179,7 @@ def _named_variables(calls: Sequence[KerasCall]) -> dict[str, keras.Variable]:
 
 
 def _key(path: str, layer: str) -> str:
-    """Returns a variable's path below its layer, as a key of a NestedMap."""
+    """Returns a NestedMap's key from the part of `path` after the layer's name."""
     parts = path.split("/")
     below = parts[parts.index(layer) + 1 :] if layer in parts else parts[-1:]
     key = "_".join(re.sub(r"_\d+$", "", part) for part in below)
@@ -196,6 +196,6 @@ def _new(name: str, taken: Collection[str], separator: str) -> str:
 
 
 def trainable_flags(model: keras.Model) -> list[bool]:
-    """Returns for each layer and for each variable of a model if it is trainable."""
+    """Returns the `trainable` flags of a model's layers, then of its variables."""
     # A trainable batch normalization may have no trainable variable.
     return [x.trainable for x in (*flat_layers(model), *model.variables)]

@@ -237,13 +237,13 @@ class PipelinedModel(keras.Model):
         self._place()
 
     def _cut_if_new(self) -> None:
-        """Makes new cells if the variables of layers have changed, as by LoRA."""
+        """Makes new cells if the model has other variables now, as LoRA makes them."""
         in_cells = {id(v.variable) for v in self._cells.variables}
         if in_cells != set(map(id, self.model.variables)):
             self._cut(model_cells(self.model))
 
     def _place(self) -> None:
-        """Makes pipelines of the cells, and so moves variables to their devices."""
+        """Makes the pipelines. This moves variables to the devices of their stages."""
         variables = [v.variable for v in self._cells.variables]
         before = Storage(variables)
         self._pipes.make(self._cells)
@@ -252,7 +252,7 @@ class PipelinedModel(keras.Model):
             forget_functions(self.model)
 
     def _place_again(self) -> None:
-        """Moves back the variables that another PipelinedModel has moved."""
+        """Moves the variables back if another PipelinedModel has moved them."""
         if self._storage.has_moved:
             warn_of_turns(self.name)
             self._place()
@@ -260,7 +260,7 @@ class PipelinedModel(keras.Model):
                 place_slots(self.optimizer, self.model.variables)
 
     def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
-        """Returns a function that takes a step on the next element of an iterator."""
+        """Returns a function that runs `step` on the next element of an iterator."""
 
         def run(iterator: Iterator[Any]) -> Any:
             data = tree.map_structure(

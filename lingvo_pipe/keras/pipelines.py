@@ -215,7 +215,7 @@ def num_examples_of(inputs: Sequence[Any]) -> int:
     """Returns the number of examples in flat inputs, `[B, ...]` each or None.
 
     Raises:
-        ValueError: if the inputs differ in it, or it is unknown.
+        ValueError: if the inputs differ in the number, or it is unknown.
     """
     sizes = {x.shape[0] for x in inputs if x is not None}
     if len(sizes) != 1 or None in sizes:

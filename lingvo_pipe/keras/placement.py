@@ -23,14 +23,13 @@ _MOVED = [0, 7919]
 
 
 class _DeferredScope(keras.StatelessScope):
-    """A scope that keeps assigned values as the initial values of variables."""
+    """A scope that records the values assigned to variables, in `assigned` by id."""
 
     def __init__(self) -> None:
         super().__init__(initialize_variables=False)
         self.assigned: dict[int, tuple[keras.Variable, Any]] = {}
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Notes that a value is assigned to a variable."""
         variable, value = update
         # A tensor that is made from a NumPy array keeps the array in memory as well.
         value = tf.identity(value)
@@ -126,7 +125,7 @@ class Storage:
 
     @property
     def has_moved(self) -> bool:
-        """True if a variable is stored elsewhere now."""
+        """True if another tf.Variable stores one of the variables now."""
         return any(private_names.stored_variable(v) is not x for v, x in self._stored)
 
 
@@ -193,5 +192,5 @@ def _zeros(variable: keras.Variable) -> tf.Tensor:
 
 
 def _is_scratch_graph() -> bool:
-    """Returns True in a graph that is never run. Its variables take no memory."""
+    """Returns True if the current graph is never run. Its variables take no memory."""
     return not tf.executing_eagerly() and not tf.inside_function()

@@ -82,7 +82,7 @@ def global_seed() -> keras.Variable:
 def place_variable(variable: keras.Variable, value: Any) -> None:
     """Makes a tf.Variable the storage of a Keras variable.
 
-    It gets the id of the old storage, by which optimizers know the variable.
+    The tf.Variable gets the id of the old storage. Optimizers know the variable by it.
     """
     if variable._value is not None:
         value._unique_id = variable._value._unique_id

@@ -83,7 +83,6 @@ class RowSeed(tf.experimental.ExtensionType):
 
     @property
     def dtype(self) -> tf.DType:
-        """The dtype of a seed."""
         return tf.int32
 
 
@@ -96,12 +95,10 @@ class SeedState(tf.experimental.ExtensionType):
 
     @property
     def dtype(self) -> tf.DType:
-        """The state's dtype."""
         return self.state.dtype
 
     @property
     def shape(self) -> tf.TensorShape:
-        """The state's shape."""
         return self.state.shape
 
     def __mul__(self, one: Any) -> RowSeed:
@@ -178,7 +175,7 @@ def _rows_of(
     made: tf.DType,
     **options: Any,
 ) -> tf.Tensor:
-    """Draws the micro-batch's rows of an array, or a whole array that has no rows."""
+    """Draws a random array. If it has rows, draws only the rows of the micro-batch."""
     shape = tf.convert_to_tensor(shape, tf.int32)
     static = tf.fill(shape, 0).shape  # The sizes that TensorFlow can infer.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed.pair)

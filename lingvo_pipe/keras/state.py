@@ -63,7 +63,7 @@ class CellScope(keras.StatelessScope):
         first_row: Any = None,
         num_rows: int = UNKNOWN,
     ):
-        """Takes values by the variables' ids, and the seeds' rows as in `RowSeed`."""
+        """Takes values by the ids of variables. For the rows see `RowSeed`."""
         super().__init__(collect_losses=True)
         self.writes: collections.Counter[int] = collections.Counter()
         self._rows = first_row, num_rows

@@ -209,7 +209,7 @@ def _arguments(compile_args: Any) -> Mapping[str, Any]:
 def _in_order(names: Iterable[str]) -> list[str]:
     """Returns names in an order in which `dense_1000_loss` follows `dense_999_loss`.
 
-    Keras sorts names as texts, but each new model has other numbers in its names.
+    Keras sorts names as texts, but the numbers in names differ from model to model.
     """
 
     def key(name: str) -> list[int | str]:

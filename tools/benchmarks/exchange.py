@@ -26,7 +26,6 @@ class Request:
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """Inverts `to_json`."""
         fields = json.loads(text)
         fields["configuration"] = Configuration.from_dict(fields["configuration"])
         return cls(**(fields | {"cores": tuple(fields["cores"])}))
@@ -75,7 +74,7 @@ def merge(reports: Sequence[Report]) -> Report:
 
 
 class Turns:
-    """A worker's end of the exchange. A process has only one."""
+    """A worker's side of the exchange. A process has only one `Turns`."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)

@@ -17,7 +17,7 @@ def check_turns(num_turns: int, num_steps: int, save_interval: int) -> None:
     """Checks that steps with and without a save would be measured.
 
     Raises:
-        ValueError: if too few steps are measured for that.
+        ValueError: if too few steps are measured.
     """
     kinds = {saves for *_, saves in _measured(num_turns, num_steps, save_interval)}
     if kinds != {True, False}:
@@ -33,9 +33,9 @@ def check_turns(num_turns: int, num_steps: int, save_interval: int) -> None:
 def _measured(
     num_turns: int, num_steps: int, save_interval: int
 ) -> Iterator[tuple[int, int, bool]]:
-    """Yields turn and index of the steps that count.
+    """Yields (turn, index, whether a save is near) for each step that counts.
 
-    The third value is True if the step is before or during a save.
+    A save is near the step before the save, and the step during it.
     """
     for turn in range(1, num_turns - 1):
         for i in range(_NUM_WARM, num_steps):
@@ -84,7 +84,7 @@ class InterleavedSteps:
         )
 
     def _stall(self, interval: int) -> float:
-        """Returns the extra seconds of the two steps before and during a save."""
+        """Returns the extra seconds of the steps before and during a save, in total."""
         times: dict[bool, list[float]] = {True: [], False: []}
         turns = self._trainer_times
         for turn, i, saves in _measured(len(turns), self._num_steps, interval):

@@ -77,7 +77,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 
 def measure(name: str, num_devices: int) -> None:
-    """Writes a step's seconds and the number of cells, once and for each line read."""
+    """Prints a step's seconds and the number of cells, once and for each input line."""
     cores = sorted(os.sched_getaffinity(0))[: max(1, num_devices)]
     os.sched_setaffinity(0, cores)
     import keras
@@ -110,7 +110,7 @@ def measure(name: str, num_devices: int) -> None:
 
 
 def _batch_timer() -> Any:
-    """Returns a callback that adds up the time in batches, in its `seconds`.
+    """Returns a callback whose `seconds` add up the time of batches.
 
     The time of `fit` itself is no measure: at its end it waits up to 5 s for a sleeping
     thread of tf.data, with any model.

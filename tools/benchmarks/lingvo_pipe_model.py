@@ -33,7 +33,6 @@ class TransformerLayer(BaseLayer):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the layer's params."""
         p = super().Params()
         p.Define("workload", None, "The model that the layer is part of.")
         return p
@@ -163,7 +162,7 @@ def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
 def _descend(
     layers: Sequence[BaseLayer], gradients: Sequence[Any], *unused: Any
 ) -> list[tf.Tensor]:
-    """Takes a step of SGD, and returns no metrics."""
+    """Takes a step of SGD. Returns [], for no metrics."""
     variables = tf.nest.flatten([layer.vars for layer in layers])
     flat = tf.nest.flatten(list(gradients))
     for device, indices in by_device(variables).items():
@@ -178,7 +177,7 @@ def _descend(
     tf.function, autograph=False, experimental_attributes={"_noinline": True}
 )
 def _descend_device(handles: list[tf.Tensor], gradients: list[tf.Tensor]) -> None:
-    """Updates the variables of a device, in a node of its own."""
+    """Updates a device's variables. Each call is one node of the graph."""
     rate = tf.constant(LEARNING_RATE)
     for handle, gradient in zip(handles, gradients, strict=True):
         tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=rate, delta=gradient)

@@ -113,7 +113,7 @@ def main(argv: Sequence[str]) -> None:
 def _limitations(
     groups: Sequence[Sequence[Configuration]], torch_python: str | None
 ) -> dict[Configuration, str]:
-    """Returns the reasons why some configurations cannot run."""
+    """Returns the configurations that cannot run, with the reasons."""
     limitations = {c: c.limitation for group in groups for c in group if c.limitation}
     torch = [c for group in groups for c in group if c.system == "torch"]
     if not torch_python:
@@ -152,13 +152,13 @@ def _is_selected(configuration: Configuration) -> bool:
 def _chosen(
     groups: Sequence[Sequence[Configuration]], choose: Callable[[Configuration], bool]
 ) -> list[list[Configuration]]:
-    """Returns the chosen configurations of each group, without empty groups."""
+    """Returns the groups of chosen configurations. Leaves out empty groups."""
     chosen = [[c for c in group if choose(c)] for group in groups]
     return [group for group in chosen if group]
 
 
 def _torch_python() -> str | None:
-    """Returns the Python that runs PyTorch, if there is one."""
+    """Returns the command of a Python that has PyTorch, or None."""
     python = FLAGS.torch_python
     if not python:
         return sys.executable if can_run(sys.executable, IMPORTS_TORCH) else None

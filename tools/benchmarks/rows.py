@@ -118,7 +118,7 @@ def _step_seconds(report: Report) -> float:
 def _best_peer(
     rounds: Sequence[Round], configuration: Configuration, system: str
 ) -> Configuration | None:
-    """Returns a system's fastest peer of a configuration of lingvo_pipe, by medians."""
+    """Returns the peer in `system` with the lowest median step time, or None."""
     return min(
         (
             peer
@@ -134,7 +134,7 @@ def _best_peer(
 def _step_ratio(
     rounds: Sequence[Round], numerator: Configuration, denominator: Configuration | None
 ) -> Spread | None:
-    """Returns the ratio of step times within rounds.
+    """Returns the ratio of two configurations' step times, over rounds.
 
     Returns None if both are the same configuration, or one was not measured.
     """
@@ -153,7 +153,7 @@ def _spread(values: Iterable[float]) -> Spread | None:
 
 
 def _speedup_bound(configuration: Configuration) -> float:
-    """Returns GPipe's K·M / (M + K - 1), or K if no device waits for a gradient."""
+    """Returns GPipe's bound K·M / (M + K - 1), or K if each device has its own loss."""
     num_devices, number = configuration.num_devices, configuration.num_micro_batches
     bubble = 0 if configuration.num_blocks == num_devices else num_devices - 1
     return num_devices * number / (number + bubble)
@@ -219,7 +219,7 @@ def format_best_peers(rows: Sequence[Row]) -> str:
 
 
 def format_predictions(rows: Sequence[Row]) -> str:
-    """Returns a table of the rows with predicted steps, or "" without any."""
+    """Returns a table of the rows with predicted steps, or "" if there are none."""
     errors = ((row, row.prediction_error) for row in rows)
     return _table(
         _model_cells(row)
@@ -230,7 +230,7 @@ def format_predictions(rows: Sequence[Row]) -> str:
 
 
 def format_traffic(rows: Sequence[Row]) -> str:
-    """Returns a table of the rows with stages on workers, or "" without any."""
+    """Returns a table of the rows with stages on workers, or "" if there are none."""
     return _table(
         _model_cells(row)
         | {
@@ -246,7 +246,7 @@ def format_traffic(rows: Sequence[Row]) -> str:
 
 
 def _table(cells: Iterable[dict[str, str]]) -> str:
-    """Returns a table of rows of cells by heading, or "" without any."""
+    """Returns a table of rows, which map headings to cells, or "" without rows."""
     lines = list(cells)
     rows = (list(line.values()) for line in lines)
     return "\n".join(markdown_table([list(lines[0]), *rows])) if lines else ""

@@ -37,7 +37,7 @@ class OtherPrograms:
         return max(0.0, self._other_seconds / self._seconds) if self._seconds else 0.0
 
     def _others_so_far(self) -> float:
-        """Returns the cores' busy seconds without this process's and its helpers'."""
+        """Returns the core seconds that other programs have used so far."""
         with open("/proc/stat", encoding="ascii") as file:
             rows = [line.split() for line in file]
         ticks = sum(int(row[i]) for row in rows if row[0] in self._names for i in _BUSY)

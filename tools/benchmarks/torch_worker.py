@@ -156,9 +156,9 @@ def main() -> None:
 
 
 def _train_step(configuration: Configuration, rank: int) -> Callable[[], float | None]:
-    """Returns a step that ends on all devices at once.
+    """Returns a function that runs a training step. All devices end a step together.
 
-    It returns the loss on the device of the last stage, and None elsewhere.
+    The function returns the loss on the device of the last stage, and None elsewhere.
     """
     num_stages, cpu = configuration.num_stages, torch.device("cpu")
     indices = configuration.stages_on(rank)
@@ -197,7 +197,7 @@ def _train_step(configuration: Configuration, rank: int) -> Callable[[], float |
 
 
 def _peak_bytes(configuration: Configuration, rank: int) -> int:
-    """Returns the peak bytes of a new pipeline's steps. The meter slows them down."""
+    """Returns the peak bytes of a new pipeline's steps. Metering slows them down."""
     with LiveBytes() as live:
         step = _train_step(configuration, rank)
         for _ in range(2):

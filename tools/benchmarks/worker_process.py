@@ -87,7 +87,7 @@ def _started(request: Request, torch_python: str | None) -> Iterator[ProcessGrou
 def _stage_workers(request: Request) -> Iterator[dict[str, int]]:
     """Runs a worker for each device, and yields the workers' process ids by address.
 
-    Yields no ids if the configuration has no workers.
+    Yields {} if the configuration has no workers.
     """
     configuration, cores = request.configuration, request.cores
     if configuration.placement != "workers":
@@ -111,7 +111,7 @@ def _command(python: str, worker: str, *args: object) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Returns an environment without GPUs, and with each Python's own packages."""
+    """Returns environment variables without PYTHONPATH. They hide GPUs."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     # All processes of a pipeline are on this machine.
     return inherited | {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo"}

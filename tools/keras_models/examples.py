@@ -40,7 +40,7 @@ def example(name: str) -> Example:
 
 
 def _application(name: str) -> Example:
-    """Returns an example of a model, with the smallest images that it takes."""
+    """Returns an example of a model, with the smallest images that the model takes."""
 
     def make(size: int) -> keras.Model:
         application = getattr(keras.applications, name)
@@ -95,7 +95,7 @@ def _hub_model(name: str) -> Example:
 
 
 def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-    """Returns the values of an input by its name: ids, a mask or numbers."""
+    """Returns values that suit an input's name, such as ones for a mask."""
     sizes = [B, *(_T if n is None else n for n in shape[1:])]
     if "mask" in name:
         return np.ones(sizes, "int32")
@@ -107,7 +107,7 @@ def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray
 
 
 def _task(task: str, options: dict[str, Any], family: str, /, **params: Any) -> _Make:
-    """Returns a function that makes a family's backbone with the head of a task."""
+    """Returns a function that makes a family's backbone, and a task's model with it."""
 
     def make(hub: Any) -> tuple[Any, keras.Model]:
         backbone = getattr(hub, f"{family}Backbone")(**params)
@@ -133,7 +133,7 @@ _image_classifier = partial(
 
 
 def _translator(family: str, **params: Any) -> _Make:
-    """Returns a function that makes encoder, decoder and a layer of logits."""
+    """Returns a function that makes a backbone, and a model from inputs to logits."""
 
     def make(hub: Any) -> tuple[Any, keras.Model]:
         backbone = getattr(hub, f"{family}Backbone")(

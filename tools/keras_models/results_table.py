@@ -87,7 +87,7 @@ def sections(results: list[Result]) -> str:
 
 
 def _row(result: Result, outcome: str) -> str:
-    """Returns a row. Factors are left out for layouts that were not trained."""
+    """Returns a row of outcomes and slowdowns. Untrained layouts have no slowdown."""
     outcomes = ["same", "warned"] if result.outcome == "warned" else [outcome] * 2
     factors = [
         f"{seconds[layout] / seconds['plain']:.1f}" if layout in seconds else ""

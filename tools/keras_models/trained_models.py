@@ -65,7 +65,7 @@ def train(name: str, data: Example) -> Result:
 
 
 def _trained(data: Example, params: dict[str, Any]) -> tuple[Any, float, float]:
-    """Returns trained variables, and CPU seconds of the first and of later steps."""
+    """Returns (variables, CPU seconds of the first step, and of a later step)."""
     keras.utils.set_random_seed(1)
     model = data.make_model()
     start = _cpu_seconds()
@@ -94,7 +94,7 @@ def _cpu_seconds() -> float:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """Yields the warnings that are logged within."""
+    """Yields a list that collects the warnings logged in this context."""
     lines: list[str] = []
 
     class Collector(Handler):

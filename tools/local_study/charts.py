@@ -110,7 +110,7 @@ def _pareto(averages: Sequence[study_rows.Average]) -> Figure:
 def _similarity(local: Sequence[study_rows.Average]) -> Figure:
     """Draws cosines by layer, in a row for each batch size.
 
-    The earlier the moment, the lighter the line.
+    Earlier steps have lighter lines.
     """
     sizes, schemes = _batch_sizes(local), list(dict.fromkeys(x.scheme for x in local))
     figure, panels = _panels(len(sizes), len(schemes), sharey=True)
@@ -134,7 +134,7 @@ def _similarity(local: Sequence[study_rows.Average]) -> Figure:
 
 
 def _curve(average: study_rows.Average, metric: str) -> study_rows.Curve:
-    """Returns a metric's curve after training began. Accuracies become errors."""
+    """Returns a metric's curve without the first record. Accuracies become errors."""
     curve = average.trained_curve(metric)
     return [(step, 1.0 - x) for step, x in curve] if metric == "accuracy" else curve
 
@@ -161,7 +161,7 @@ def _label(panel: Axes, title: str, x: str, y: str) -> None:
 
 
 def _scale(panel: Axes) -> None:
-    """Sets a logarithmic scale with labels between powers of ten."""
+    """Makes the y axis logarithmic, with labels between powers of ten."""
     panel.set_yscale("log")
     low, high = panel.get_ylim()
     shown = (1, 2, 5) if high > _DECADE * low else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)

@@ -52,7 +52,10 @@ def _boundaries(
     cells: Sequence[BaseLayer],
     passed_on: Sequence[Sequence[tf.Tensor]],
 ) -> list[Boundary]:
-    """Returns the boundaries. Blocks send each other no gradients of activations."""
+    """Returns the boundaries between blocks, or between cells if there is one block.
+
+    Blocks send each other no gradients of activations.
+    """
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)
     boundaries = []
@@ -76,7 +79,7 @@ def _boundaries(
 
 
 def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
-    """Returns cells' flops for an example. The first cell's contain the prologue's."""
+    """Returns cells' flops for an example. The prologue counts in the first cell."""
     pipeline = task.pipeline
     before, cells = pipeline_sizes(pipeline.params, *map_present(spec_of, inputs))
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]

@@ -9,7 +9,7 @@ from tools.local_study.study_rows import Average, Curve
 
 
 class Reached(NamedTuple):
-    """The steps in which batches of one size reach a loss, with their cost and time."""
+    """The number of steps in which a batch size reaches a loss, with cost and time."""
 
     batch_size: int
     num_steps: int  # The more frequent the records are, the more exact.

@@ -59,7 +59,7 @@ def _metric_lines(averages: Sequence[study_rows.Average]) -> Iterator[tuple[str,
 
 
 def _step(average: study_rows.Average) -> tuple[float, float]:
-    """Returns mean cost and time of a step. The pipeline's filling is part of them."""
+    """Returns total cost and sequential time, divided by the number of steps."""
     steps = average.row.num_steps
     point = average.row.point(steps)
     return point.cost / steps, point.time / steps

@@ -21,16 +21,13 @@ class StudiedModel:
 
     @property
     def num_steps(self) -> int:
-        """Number of steps of each training."""
         max_steps = self.request.max_steps
         return self._model().task.train.max_steps if max_steps is None else max_steps
 
     def train_input(self, key: RowKey) -> Any:
-        """Returns the input to train on."""
         return self._model().input.Set(batch_size=key.batch_size).Instantiate()
 
     def test_input(self) -> Any:
-        """Returns the input to test on."""
         return self.request.params("Test").input.Instantiate()
 
     def blocks(self, key: RowKey) -> list[Block]:
@@ -83,7 +80,7 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
 
 
 def _stretch(schedule: Params, factor: float) -> None:
-    """Scales the arguments that are in steps: `boundaries`, and names in `_steps`."""
+    """Scales a schedule's `boundaries`, and all arguments named `*_steps`."""
     if isinstance(schedule, InstantiableParams):
         raise UserValueError(
             path="task.train.lr_schedule",

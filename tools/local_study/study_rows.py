@@ -13,7 +13,7 @@ Curve = Sequence[tuple[int, float]]
 
 @dataclasses.dataclass(frozen=True)
 class RowKey:
-    """The scheme of blocks, examples in a mini-batch, and seed of a training."""
+    """A training's scheme of blocks, batch size and seed."""
 
     scheme: str
     batch_size: int
@@ -74,7 +74,6 @@ class Row:
 
     @property
     def num_steps(self) -> int:
-        """Number of steps trained."""
         return self.records[-1].step
 
     def point(self, num_steps: int) -> costs.Point:
@@ -98,7 +97,7 @@ class Row:
 
 
 class Average(NamedTuple):
-    """The rows of one scheme and batch size, one for each seed, and means over them."""
+    """The rows of all seeds, for one scheme and batch size, with means over seeds."""
 
     scheme: str
     batch_size: int
@@ -117,7 +116,7 @@ class Average(NamedTuple):
         return self.test_curve(metric)[1:]
 
     def train_curve(self) -> Curve:
-        """Returns training losses, means over seeds and the steps up to each record."""
+        """Returns training losses: means over seeds and over steps between records."""
         records = zip(*(row.records for row in self.rows), strict=True)
         means = (
             (seeds[0].step, _mean(record.train_loss for record in seeds))

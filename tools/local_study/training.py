@@ -106,8 +106,8 @@ def _gradient_similarity(
 ) -> Callable[[int, NestedMap], Similarity]:
     """Returns a function that compares gradients by blocks and by backpropagation.
 
-    Both have the same weights, batch and random numbers. A cosine is over all weights
-    of a layer. Weights that two layers share count with the first layer.
+    Both tasks have the same weights, batch and random numbers. A cosine is over all
+    weights of a layer. Weights that two layers share count with the first layer.
     """
     functions = [_gradient_function(task) for task in (local, plain)]
 

@@ -163,7 +163,7 @@ def _way(
     models: MeasuredModels,
     device: DeviceModel,
 ) -> RealStep:
-    """Builds a step that trains batches of `num_rows` rows in a candidate's way."""
+    """Builds a real step that runs a candidate on batches of `num_rows` rows."""
     size = num_rows // candidate.num_micro_batches
     planned = evaluate(candidate, *models(size), device)
     assert isinstance(planned, Evaluation)  # The machine has enough memory.
@@ -179,7 +179,7 @@ def _predicted(
     step_correction: Correction,
     device: DeviceModel,
 ) -> tuple[float, int]:
-    """Returns the predicted seconds, and the peak bytes of all devices' one memory."""
+    """Returns a step's predicted seconds, and the peak bytes of all devices."""
     device = dataclasses.replace(device, contention=step_correction.contention)
     costs, alone = models(way.num_rows)
     costs = dataclasses.replace(costs, allocator_loss=step_correction.allocator_loss)
@@ -205,7 +205,7 @@ def _correction(
 def _run_in_turns(steps: Iterable[RealStep | None]) -> None:
     """Runs steps in turns until each step has run often enough.
 
-    Before, it runs each step several times in a row, to measure the step's memory.
+    First, runs each step several times in a row, to measure the step's memory.
     """
     real_steps = [step for step in steps if step is not None]
     for step in real_steps:
@@ -224,7 +224,7 @@ def _fitting_rows(
 ) -> int:
     """Returns a number of rows that train in about a second, in equal micro-batches.
 
-    If `num_rows` is not None, only checks and returns it.
+    If `num_rows` is not None, checks and returns this number.
     """
     costs_of = costs_by_rows(tracer)
     second = (1 + BACKWARD_PER_FORWARD) * sum(costs_of(1).flops) / _SPEED  # Of a row.

@@ -84,7 +84,7 @@ def _names(prefixes: Sequence[str]) -> list[str]:
 def _few_of_each(
     names: Sequence[str], num_rounds: int
 ) -> Iterator[tuple[str, Figures | str]]:
-    """Yields names with figures, or with the reason why a model is left out."""
+    """Yields (name, figures), or (name, the reason why the model is left out)."""
     for name in names:
         try:
             yield name, _in_own_process(name, num_rounds)
@@ -114,7 +114,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _rows(name: str, figures: Figures) -> Iterator[str]:
-    """Yields a model's lines of the table."""
+    """Yields a line of the table for each candidate."""
     for candidate, pair, error in zip(
         figures.candidates, figures.medians, figures.errors, strict=True
     ):
@@ -128,7 +128,7 @@ def _rows(name: str, figures: Figures) -> Iterator[str]:
 
 
 def _summary(figures_by_model: Mapping[str, Figures]) -> Iterator[str]:
-    """Yields the errors over all models, and which ways the planner would choose."""
+    """Yields lines about errors over all models, and about each model's chosen way."""
     if not figures_by_model:
         return
     models = figures_by_model.values()

@@ -26,12 +26,10 @@ class Size(NamedTuple):
 
     @property
     def total_gib(self) -> float:
-        """GiB on all devices."""
         return self.model_gib + self.activation_gib
 
     @property
     def model(self) -> PaperModel:
-        """The model of this size."""
         return paper_model(self.num_layers, self.num_filters)
 
     @property
@@ -132,7 +130,7 @@ def largest_filters_table() -> Iterator[str]:
 
 
 def _largest(size: Size, field: str, step: int, fits: Callable[[Size], bool]) -> int:
-    """Returns the largest value of a field that fits. Starts from the size's value."""
+    """Returns the largest value of a field with which `size` fits. Moves by `step`."""
     value = getattr(size, field)
     while not fits(size._replace(**{field: value})):
         value -= step

@@ -35,7 +35,6 @@ class PaperModel:
         self._batch_size = data.batch_size
 
     def costs(self, num_micro_batches: int) -> ModelCosts:
-        """Returns the costs for a micro-batch."""
         return self._costs(self._batch_size // num_micro_batches)
 
     def evenly(

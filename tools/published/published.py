@@ -52,7 +52,6 @@ class Throughput(NamedTuple):
 
     @property
     def model(self) -> PaperModel:
-        """The model."""
         return paper_model(self.num_layers, self.num_filters)
 
 

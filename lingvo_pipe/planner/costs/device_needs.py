@@ -48,11 +48,11 @@ class OwnerShares:
         ]
 
     def largest(self, start: int, end: int) -> int:
-        """Returns a replica's most bytes. They do not decrease as the end grows."""
+        """Returns the most bytes of a replica. A later end does not lower them."""
         return max(self.by_replica(start, end))
 
     def lower_bound(self, start: int, end: int) -> int:
-        """Returns an even share's bytes. They do not increase as the start grows."""
+        """Returns the bytes of an even share. A later start does not raise them."""
         return -(-sum(self.by_replica(start, end)) // self._num_replicas)
 
 
@@ -103,7 +103,7 @@ class DeviceNeeds:
         return self.model.memory if is_alone else self.model.replicated_memory
 
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
-        """Returns for each device the bytes of the replica that needs most there."""
+        """Returns each device's bytes, in the replica that needs the most there."""
         needed = self._memory.of_devices(self.schedule, self._ends(boundaries))
         stages: list[list[tuple[int, int]]] = [[] for _ in needed]
         device_of_stage = self.schedule.device_of_stage()
@@ -129,7 +129,7 @@ class DeviceNeeds:
     def share(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of `for_stage` if the device's stages all ran at once.
 
-        It is a bound: if it exceeds a limit for no stage, no device exceeds the limit.
+        If no stage's share exceeds a limit, no device exceeds the limit.
         """
         stage_bytes = self._needs(stage, start, self._stop(end))
         stage_bytes += self._slots.largest(start, end)
@@ -180,7 +180,7 @@ class DeviceNeeds:
         return list(map(self._stop, boundaries))
 
     def _stop(self, end: int) -> int:
-        """Returns the end of a stage's calls. The loss is the call after all cells."""
+        """Returns the end of a stage's calls. The last stage has the loss as well."""
         return end + (end == self.model.num_cells)
 
 
@@ -211,7 +211,7 @@ class OversizedCandidate:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """A sort key: roughly the size. Candidates with too large weights come last."""
+        """A sort key, roughly by size. Candidates with too large weights come last."""
         weights = self.needs.weights_share()
         if weights > self.limit:
             return True, weights
@@ -219,7 +219,7 @@ class OversizedCandidate:
 
     @functools.cached_property
     def needed_bytes(self) -> int:
-        """The bytes of its largest device with the best stages, or a lower bound."""
+        """The bytes of the largest device with the best stages, or a lower bound."""
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)
         boundaries = smallest_stages(

@@ -79,7 +79,7 @@ def update_seconds(
 def _hosts_of(
     k: int, num_replicas: int, device: DeviceModel, placement: Placement | None
 ) -> list[int]:
-    """Returns the hosts of the replicas' k-th devices."""
+    """Returns for each replica the number of the host of device k."""
     if device.hosts is None or placement is None:
         return [0] * num_replicas
     return [device.hosts.host(row[k]) for row in placement]

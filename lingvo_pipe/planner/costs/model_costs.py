@@ -56,7 +56,10 @@ class ModelCosts:
 
     @functools.cached_property
     def replicated_memory(self) -> StageMemory:
-        """The same in one of several replicas. Shared weights count for each call."""
+        """Like `memory`, but for one of several replicas.
+
+        A shared weight counts once for each call that uses it.
+        """
         return StageMemory(
             self.calls,
             self.value_bytes,
@@ -76,7 +79,7 @@ Models = Callable[[int], tuple[ModelCosts, Sequence[CellSeconds]]]
 
 
 def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
-    """Returns the costs for any number of rows, from the costs for two.
+    """Returns the costs for `num_rows`, from the costs for two other numbers of rows.
 
     The size of a tensor is constant or proportional to the rows, so costs are linear at
     each moment of a pass. Their maximum is not, as it may move to another moment.

@@ -218,7 +218,7 @@ def _distinct_cells(
 def _micro_batch_specs(
     task: Any, batch_spec: NestedMap, num_rows: int
 ) -> tuple[Any, Any]:
-    """Returns specs of the first cell's inputs and of the loss's targets."""
+    """Returns specs of the first cell's inputs, and specs of the loss's targets."""
     batch = tf.nest.map_structure(
         lambda spec: tf.compat.v1.placeholder(spec.dtype, [num_rows, *spec.shape[1:]]),
         batch_spec,
@@ -228,14 +228,14 @@ def _micro_batch_specs(
 
 
 class _TrainedWeights(NamedTuple):
-    """The trained weights that a cell owns, and the bytes of their optimizer state."""
+    """The number of a cell's trained parameters, and the bytes of their slots."""
 
     num_parameters: int
     slot_bytes: int
 
 
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
-    """Returns each cell's trained weights, without weights tied to another cell's."""
+    """Returns each cell's trained weights. Tied weights count in their first cell."""
     p, trained, weights = task.params.train, task.TrainedVariables(), []
     left = dict(trained)
     for cell in task.pipeline.cells:

@@ -128,12 +128,12 @@ def _read_numbers(path: Path) -> dict[str, int]:
 
 
 def _read_text(path: Path) -> str:
-    """Returns the text of a file, or "" if there is none."""
+    """Returns the text of a file, or "" if there is no such file."""
     return path.read_text().strip() if path.is_file() else ""
 
 
 def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
-    """Returns the seconds of an operation's overhead and of a message of these rows."""
+    """Returns the seconds of an operation's overhead and of a message of `num_rows`."""
     used = devices[:2]
     layer = PipeliningLayer.Params().Set(
         name="calibration",
@@ -165,7 +165,7 @@ def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
 def _measured_link(devices: Sequence[str], small: float) -> Link:
     """Returns the link between the first two devices. A single device sends nothing.
 
-    `small` is the time of a small message. As a fit to noisy times it may be below 0.
+    `small` is the fitted time of a small message. Noise may make it negative.
     """
     if len(devices) == 1:
         return Link(float("inf"), 0.0)
@@ -179,7 +179,7 @@ def _loss(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:
 
 
 def _update_bandwidth(device: str) -> float:
-    """Returns the bytes per second that an update reads and writes."""
+    """Returns the memory bandwidth of an update of weights, in bytes per second."""
     with tf.device(device):
         variable = tf.Variable(tf.zeros([_UPDATED // tf.float32.size]))
         change = tf.ones_like(variable)
@@ -192,7 +192,7 @@ def _update_bandwidth(device: str) -> float:
 
 
 def _median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
-    """Returns the median of the seconds until a result is on the host."""
+    """Returns the median seconds of a call of `run`, with its result on the host."""
     seconds = []
     for _ in range(num_runs):
         start = time.perf_counter()

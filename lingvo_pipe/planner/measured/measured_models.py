@@ -70,7 +70,6 @@ class MeasuredModels:
         )
 
     def trace(self, num_rows: int) -> TracedModel:
-        """Returns the model for micro-batches of b rows."""
         if num_rows not in self._traced:
             self._traced[num_rows] = self._tracer.trace(num_rows, counts_flops=False)
         return self._traced[num_rows]
@@ -82,7 +81,7 @@ class MeasuredModels:
         return max(memory.minimum(*call) for call in calls) <= self._limit
 
     def measure(self, num_rows: int) -> bool:
-        """Times cells for micro-batches of b rows. Returns False if it did so before.
+        """Times cells for micro-batches of b rows. Returns False if timed before.
 
         Raises:
             tf.errors.OpError: if a cell does not run, such as for lack of memory.
@@ -96,7 +95,7 @@ class MeasuredModels:
         return True
 
     def measure_or_rule_out(self, num_rows: int) -> bool:
-        """Measures a size, or rules it out. Returns True if either is new."""
+        """Measures a size or rules it out. Returns False if that was done before."""
         if num_rows >= self._min_oversized:
             return False
         if not self.cells_fit(num_rows):
@@ -203,7 +202,7 @@ def plan_measured(
 
 
 def _neighbors(sizes: Iterable[int], num_rows: int) -> Sequence[int]:
-    """Returns the two sizes around a number of rows, or else the two nearest to it."""
+    """Returns the sizes below and above `num_rows`, or else the two nearest ones."""
     in_order = sorted(sizes)
     index = bisect.bisect(in_order[1:-1], num_rows)
     return in_order[index : index + 2]

@@ -129,7 +129,7 @@ class RealStep:
         return taken
 
     def _loss(self, model: ModelCosts) -> float | None:
-        """Returns the allocators' loss, or None if a device's memory is not known."""
+        """Returns the measured `allocator_loss`, or None if memory is not known."""
         planned, number = self.planned, self.planned.candidate.num_devices
         if sum(map(len, self._memories)) < number:
             return None

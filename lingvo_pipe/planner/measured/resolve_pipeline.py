@@ -95,18 +95,13 @@ def _task_class(
     """
 
     class SampledTask(BaseTask):
-        """A pipeline and its loss."""
-
         def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
-            """Returns the given inputs."""
             return _unpacked(input_batch)[0]
 
         def LossTargets(self, input_batch: NestedMap) -> Any:
-            """Returns the given targets."""
             return _unpacked(input_batch)[1]
 
         def ComputeLoss(self, predictions: Any, targets: Any) -> NestedMap:
-            """Returns the given loss."""
             return loss_fn(predictions, targets)
 
     def _unpacked(batch: NestedMap) -> Any:
@@ -136,7 +131,7 @@ def _rows_first(x: Any, batch_dim: int) -> tf.TensorSpec:
 
 
 def _rows_back(x: tf.Tensor, batch_dim: int) -> tf.Tensor:
-    """Inverts `_rows_first`."""
+    """Moves the rows from the first dimension to `batch_dim`."""
     order = list(range(1, x.shape.rank))
     order.insert(row_dim(x.shape.rank, batch_dim), 0)
     return tf.transpose(x, order)

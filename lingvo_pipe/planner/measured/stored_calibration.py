@@ -68,7 +68,10 @@ def _path() -> Path:
 
 
 def _key(devices: Sequence[str]) -> str:
-    """Returns a text with all that figures depend on, such as the first two devices."""
+    """Returns the key under which the figures of these devices are stored.
+
+    It names the machine, the first two devices, device kinds, cores and versions.
+    """
     names = [device_name(device) for device in devices[:2]]
     kinds = {
         str(tf.config.experimental.get_device_details(device).get("device_name"))
@@ -82,7 +85,7 @@ def _key(devices: Sequence[str]) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Returns the file's figures by key, or {} if it is missing or damaged."""
+    """Returns all stored figures by key, or {} if the file is missing or damaged."""
     try:
         stored = read_json(path)
     except _UNUSABLE:
@@ -91,7 +94,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _figures(stored: Any, has_link: bool) -> Figures | None:
-    """Returns stored figures, or None if no devices can have such figures."""
+    """Returns stored figures, or None if one is missing, unknown or out of range."""
     limits = _LIMITS if has_link else {**_LIMITS, **_ALONE}
     if not isinstance(stored, Mapping) or set(stored) != set(limits):
         return None
@@ -103,7 +106,7 @@ def _figures(stored: Any, has_link: bool) -> Figures | None:
 
 
 def _write(path: Path, stored: Mapping[str, Any]) -> None:
-    """Writes the file if it can. Otherwise, the next run measures again."""
+    """Writes the file if possible. Otherwise, the next run measures again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(stored, indent=1, sort_keys=True))

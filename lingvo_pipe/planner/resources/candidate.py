@@ -121,7 +121,7 @@ def candidates(
 
 
 def _can_run(candidate: Candidate, num_cells: int) -> bool:
-    """Returns whether the schedule has enough cells, devices and micro-batches."""
+    """Returns whether a candidate's numbers and `num_cells` suit the schedule."""
     num_devices, schedule = candidate.num_devices, candidate.schedule
     per_replica, remainder = divmod(candidate.num_micro_batches, candidate.num_replicas)
     return (
@@ -136,7 +136,7 @@ def _can_run(candidate: Candidate, num_cells: int) -> bool:
 def _device_grids(
     num_devices: int, num_cells: int, fixed: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Yields numbers of replicas and of devices per replica."""
+    """Yields (number of replicas, number of devices in each replica) to try."""
     numbers = set(range(1, num_devices + 1))
     fully_cut = {num_cells // v for v in range(1, _MAX_STAGES_PER_DEVICE + 1)}
     if num_devices > _MAX_EXHAUSTIVE_DEVICES:

@@ -33,7 +33,10 @@ class Contention(NamedTuple):
         return 1 + self._fraction(num_busy) * (self.slowdown - 1)
 
     def rest_seconds(self, num_devices: int) -> float:
-        """Returns the seconds outside operations, for a step on this many devices."""
+        """Returns the seconds of a step that are not in operations.
+
+        The step runs on this many devices. The predicted update is left out.
+        """
         more = self.rest_on_all - self.rest_on_one
         return self.rest_on_one + self._fraction(num_devices) * more
 

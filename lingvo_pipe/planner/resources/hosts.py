@@ -110,9 +110,9 @@ def _transposed(groups: Placement) -> Placement:
 
 
 def _aligned(number: int, size: int, hosts: Hosts) -> list[int]:
-    """Returns the first device of each group, with each group on the fewest hosts.
+    """Returns the first device of each of `number` groups of `size` devices.
 
-    Returns [] if there are too few hosts.
+    Each group is on as few hosts as possible. Returns [] if there are too few hosts.
     """
     per_host = hosts.devices_per_host
     if per_group := per_host // size:

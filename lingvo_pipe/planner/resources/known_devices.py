@@ -150,7 +150,7 @@ def parse_devices(
 
 
 def _kind(name: str, path: str) -> DeviceModel | None:
-    """Returns the device that a name, its sizes or a file gives, or None."""
+    """Returns the device for a name, for sizes or for a file. Else returns None."""
     if sizes := _SIZED.fullmatch(name):
         return _sized_device(name, path, *map(float, sizes.groups()))
     if name.endswith(".json"):

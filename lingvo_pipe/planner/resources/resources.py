@@ -124,7 +124,6 @@ class Constraints:
         return self.names.get("memory_limit", "task.pipeline.memory_limit")
 
     def without(self, name: str) -> Constraints:
-        """Returns the constraints without one of them."""
         nothing: dict[str, Any] = {name: None}
         return dataclasses.replace(self, **nothing)
 
@@ -141,7 +140,7 @@ class Constraints:
         return all(getattr(candidate, name) == x for name, x in self.given.items())
 
     def _choice(self, name: str, all_candidates: Sequence[Candidate]) -> str:
-        """Returns an attribute's values that all other constraints allow, as text."""
+        """Returns as text an attribute's values that all other constraints allow."""
         other_constraints = self.without(name)
         attribute = "recompute" if name == _OWN else name
         allowed = filter(other_constraints._allows, all_candidates)

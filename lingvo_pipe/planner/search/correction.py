@@ -43,7 +43,7 @@ class InStep(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """Factors for the time of cells alone, the contention, and the allocator's loss."""
+    """Factors of cells' times, and contention and allocator's loss in real steps."""
 
     forward: float = 1.0
     backward: float = 1.0
@@ -64,7 +64,7 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the medians of real steps. Their rest excludes `update` seconds."""
+    """Returns the medians of real steps. `rest` does not contain `update` seconds."""
     stages = median_costs(list(map(fitted_costs, timelines))).stages
     pairs = zip(step_seconds, timelines, strict=True)
     outside = median(total - timeline.step_seconds for total, timeline in pairs)
@@ -110,8 +110,8 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
 
     A device slows down in proportion to the number of other busy devices. The larger
     the slowdown, the less work is done in a second of busy time. The result is the
-    slowdown at which this work is 1 / `slower` of the work without contention. It is at
-    most the number of devices, as if they took turns.
+    slowdown at which this work is 1 / `slower` of the work without contention. At most,
+    the result is the number of devices, as if the devices took turns.
     """
 
     def work(most: float) -> float:

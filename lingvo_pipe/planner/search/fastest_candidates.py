@@ -106,7 +106,7 @@ def _bound_by_distance(
     """Returns the bound from the distance of stages to the ends of the pipeline.
 
     Let x be the seconds of one micro-batch in all stages before a stage. In a step of T
-    seconds, that stage has at most (T - distance·x) / repeats for one micro-batch. So
+    seconds, the stage has at most (T - distance·x) / repeats for one micro-batch. So
     for K stages T = distance · (one micro-batch's seconds in all stages)
     / (1 - (1 - distance / repeats)^K).
     """

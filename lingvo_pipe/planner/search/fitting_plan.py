@@ -35,7 +35,7 @@ _NUM_DEVICES = "num_devices"
 
 
 class NothingFits(UserValueError):
-    """The error that all ways to run a model need more memory than devices have."""
+    """Error: every way to run a model needs more memory than the devices have."""
 
 
 def plan(
@@ -87,7 +87,7 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
 
 
 def _count_cells(models: Models, resources: Resources, constraints: Constraints) -> int:
-    """Returns the number of cells, for a number of rows that the search traces, too."""
+    """Returns the number of cells. Asks only for costs that the search needs too."""
     rows = max(resources.batch_size // (constraints.num_micro_batches or 1), 1)
     return models(rows)[0].num_cells
 
@@ -131,7 +131,7 @@ class _Setting:
             return False
 
     def _oversized_cell(self) -> str:
-        """Returns a sentence about the largest cell if no device can hold it, or ""."""
+        """Returns "", or a sentence on the largest cell if no device can hold it."""
         rows = self.resources.batch_size
         costs, _ = self.models(rows // (self.constraints.num_micro_batches or rows))
         needed, cell = max((x, -i) for i, x in enumerate(min_bytes_by_cell(costs)))
@@ -141,7 +141,7 @@ class _Setting:
         return f"More devices do not help: cell {-cell} alone needs at least {text}."
 
     def _more_devices(self) -> str:
-        """Finds the fewest devices that suffice, by doubling and then by bisection."""
+        """Returns a text that names the fewest devices that suffice, or ""."""
         but, constraints = "", self.constraints
         if _NUM_DEVICES in constraints.given:  # With it, no more could be used.
             but = f" without {constraints.text(_NUM_DEVICES)}"
@@ -191,7 +191,7 @@ class _Setting:
             yield f"without {self.constraints.text(name)}", changed
 
     def _with(self, **changes: Any) -> _Setting:
-        """Returns the setting with other resources."""
+        """Returns the setting with these changes of the resources."""
         resources = dataclasses.replace(self.resources, **changes)
         return dataclasses.replace(self, resources=resources)
 

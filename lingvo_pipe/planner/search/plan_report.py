@@ -118,7 +118,7 @@ def needed_text(oversized: OversizedCandidate) -> str:
 
 
 def _rows(fastest: Sequence[Evaluation], batch_size: int) -> list[list[str]]:
-    """Returns the table's rows. Variants with the same numbers share a row."""
+    """Returns the table's rows. Variants with equal numbers share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for variant in fastest:
         row = [

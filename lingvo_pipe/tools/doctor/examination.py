@@ -162,7 +162,7 @@ def prepared_devices(
 
 
 def _divided_gpu(number: int) -> list[str]:
-    """Returns logical devices of the only GPU, set up as `initialize_devices` does."""
+    """Divides the only GPU into `number` logical devices, and returns their names."""
     (gpu,) = tf.config.list_physical_devices("GPU")
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(number)

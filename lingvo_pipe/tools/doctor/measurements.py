@@ -103,7 +103,7 @@ def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
 
 
 def _optimize_graphs(is_on: bool) -> None:
-    """Switches the graph optimizer on for plain TensorFlow, and off for pipelines."""
+    """Switches the graph optimizer. Only plain TensorFlow runs with it."""
     if is_on:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     else:
@@ -111,7 +111,7 @@ def _optimize_graphs(is_on: bool) -> None:
 
 
 def _model(name: DeviceName) -> str:
-    """Returns the model of a device, as far as this process knows it."""
+    """Returns the model of a GPU or of the CPU, or "of worker N"."""
     if name.worker is not None:
         return f"of worker {name.worker}"
     if name.kind == "GPU":

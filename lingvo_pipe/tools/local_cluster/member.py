@@ -109,7 +109,7 @@ class Worker(Member):
         self._started = self._clock()
 
     def is_hung(self) -> bool:
-        """Returns True if the worker no longer answers, or has never answered."""
+        """Returns True if the worker stopped answering, or takes too long to start."""
         if self._is_up:
             return self._is_silent
         return self._clock() - self._started > max(_START_SECONDS, self._timeout)

@@ -56,7 +56,7 @@ class Supervisor:
                     member.end()
 
     def _look(self) -> int | None:
-        """Acts on the processes' current state.
+        """Kills hung processes, and restarts processes that have ended.
 
         Returns the exit code if all processes are to end, else None.
         """

@@ -93,7 +93,7 @@ class Plan:
         return (self._price or 0) * self._resources.num_devices / _HOUR
 
     def _prices(self) -> str:
-        """Returns lines with the costs of the fastest way, or "" without a price."""
+        """Returns lines with the fastest way's costs, or "" if there is no price."""
         if self._price is None:
             return ""
         speed = self.rows[0]["examples_per_second"]

@@ -93,7 +93,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _image_path(text: str) -> Path:
-    """Returns an image's path. Under Bazel, it is relative to the caller's folder."""
+    """Returns a checked path. Under Bazel, `text` is relative to the user's folder."""
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     path = Path(folder, os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:

@@ -145,7 +145,6 @@ class PlannedModel:
 
     @property
     def max_steps(self) -> int | None:
-        """Number of steps of a run."""
         return self._task.train.max_steps
 
     @property
@@ -174,7 +173,6 @@ class PlannedModel:
         return [f"task.pipeline.{name} : {value}" for name, value in values.items()]
 
     def resources(self, devices: Devices) -> Resources:
-        """Returns the resources of a plan."""
         limit = self._task.pipeline.memory_limit
         return Resources(
             devices.device,

@@ -114,7 +114,7 @@ def UNKNOWN(*args: Any, **kwargs: Any) -> None:
 
 
 def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
-    """Returns the value at `root.a.b` or UNKNOWN, and what to use instead or ""."""
+    """Returns (value at `root.a.b`, ""), or (UNKNOWN, what to use instead if known)."""
     path = ".".join(names)
     if root is tf and _STATEFUL.match(path):
         return UNKNOWN, RANDOM

@@ -79,8 +79,9 @@ class _Check(ast.NodeVisitor):
 
     Attributes:
         findings: findings so far.
-        names: values of imported names. Each class of the file has a stand-in: a class
-            with the same bases and members, but with UNKNOWN as the members' values.
+        names: values of imported names, and stand-ins of the file's layers and
+            builders. A stand-in is a class with the same known bases and members, but
+            its members are UNKNOWN.
         is_lingvos: True if the file imports Lingvo.
         cls: the stand-in of the layer or builder that the walk is in, or None.
         method: name of the method that the walk is in.
@@ -96,7 +97,7 @@ class _Check(ast.NodeVisitor):
         self.tensors: set[str] = set()
 
     def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Notes the values of an import's names, and the import's new form."""
+        """Records an import's names with their values, and the import's new form."""
         module = getattr(node, "module", None) or ""
         for alias in node.names:
             name, local = alias.name, alias.asname or alias.name
@@ -195,7 +196,7 @@ class _Check(ast.NodeVisitor):
                 self._find(node, ".".join(names), text)
 
     def _root(self, names: list[str]) -> tuple[Any, list[str]]:
-        """Returns the value that a dotted name begins with, and the names after it."""
+        """Splits a dotted name into an imported value, or UNKNOWN, and the rest."""
         for i in range(len(names), 0, -1):
             if ".".join(names[:i]) in self.names:
                 return self.names[".".join(names[:i])], names[i:]
@@ -276,7 +277,7 @@ class _Check(ast.NodeVisitor):
     visit_Lambda = _visit_scope
 
     def _check_override(self, node: ast.FunctionDef) -> None:
-        """Checks that a method is called, and with all the arguments it needs."""
+        """Checks that something here calls a method, with the arguments it needs."""
         for cls, names in UNCALLED.items():
             if issubclass(self.cls, cls) and node.name in names:
                 self._find(node, node.name, _UNCALLED)
@@ -301,7 +302,7 @@ class _Check(ast.NodeVisitor):
     def _check_own(
         self, node: ast.Attribute, name: str, of: str, classes: Iterable[type]
     ) -> None:
-        """Checks that `classes` define `self.name` or `super().name` in a layer."""
+        """Checks that `classes` define the name, and that FProp does not set it."""
         members = {x for cls in classes for x in dir(cls)}
         if isinstance(node.ctx, ast.Store):
             if self.method == "FProp":
@@ -333,6 +334,6 @@ def _defined(node: ast.ClassDef) -> set[str]:
 
 
 def _dotted(node: ast.AST) -> list[str]:
-    """Returns the parts of `a.b.c`, or [] if it is something else."""
+    """Returns the names of `a.b.c`, or [] for any other expression."""
     text = ast.unparse(node)
     return text.split(".") if _DOTTED.fullmatch(text) else []
