@@ -81,7 +81,7 @@ class ResidualLayer(CompositeLayer):
 
 
 class _ResidualSlice(ResidualLayer):
-    """A slice of the body. It also passes on the inputs of the residual layer."""
+    """The layer with one slice of its body. It also passes on the layer's inputs."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
