@@ -142,7 +142,7 @@ def extend_step(
 def choose_rows(
     cells: Sequence[PlacedCell], states: Sequence[NestedMap], rows: tf.Tensor
 ) -> list[NestedMap]:
-    """Returns the states of `rows` `[B]`. Row i becomes a row of the same example."""
+    """Returns the states with row `rows[i]`, of the same example, in place of row i."""
     chosen = list(states)
     for i, cell in enumerate(cells):
         if cell.has_states:
