@@ -69,7 +69,6 @@ class UserError(Exception):
         return type(self)(path=joined, **fields)
 
     def _sentence(self) -> str:
-        """Returns the sentence that the fields make."""
         subject = f"{self.path}: " if self.path else ""
         if self.got is _NOTHING:
             return f"{subject}expected {self.expected}."
