@@ -185,8 +185,8 @@ def ApplyPadding(
         padding: zeros and ones, such as `[B, T, 1]`, broadcast to `x`.
         x: such as `[B, T, D]`.
         padded: values where the padding is 1; if None, zeros.
-        use_select: False to multiply by the padding. Then values of `x` that are not
-            finite stay so.
+        use_select: False to multiply `x` by 1 - padding. Values of `x` that are not
+            finite then remain not finite.
         ensure_shape: False if the padding may make the result larger than `x`.
     """
     padding = tf.cast(padding, tf.float32)

@@ -61,7 +61,7 @@ class UserError(Exception):
         return str(self.args[0])
 
     def within(self, path: str) -> UserError:
-        """Returns this error with `path` put before its own: "PATH.<its path>"."""
+        """Returns this error with its path below `path`: "PATH.<its path>"."""
         joined = f"{path}.{self.path}" if self.path else path
         if not self.expected:
             return type(self)(f"{path}.{self}", path=joined)

@@ -21,7 +21,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class ResidualLayer(CompositeLayer):
-    """The sum of its inputs and the outputs of another layer."""
+    """The sum of the inputs and of another layer's outputs."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

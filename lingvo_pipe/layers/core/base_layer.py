@@ -237,7 +237,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return self._variables
 
     def CastTheta(self, values: NestedMap) -> NestedMap:
-        """Casts trained values, in the structure of `vars`, to their `fprop_dtype`."""
+        """Casts trained values, nested like `vars`, to their layers' `fprop_dtype`."""
         cast = NestedMap()
         for name, variable in self._variables.items():
             to_tensor = self._cast if variable.trainable else tf.convert_to_tensor

@@ -48,8 +48,8 @@ def placed_cells(
 ) -> list[PlacedCell]:
     """Returns the layers of a pipeline, including the prologue.
 
-    Each is on its stage's device or, without `on_stages`, where TensorFlow puts it.
-    Weights that lie elsewhere are copied there once.
+    Each layer is on its stage's device or, without `on_stages`, where TensorFlow puts
+    it. Weights that lie elsewhere are copied there once.
 
     Raises:
         ValueError: if a layer can't run token by token, or a device can't run loops.
