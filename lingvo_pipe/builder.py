@@ -90,7 +90,7 @@ class Base:
     def _AddFetches(
         self, name: str, body: InstantiableParams, fetches: Sequence[str]
     ) -> InstantiableParams:
-        """Returns the body. The outputs of its `_Save`s follow its own outputs."""
+        """Returns a layer: the body's outputs, then the outputs of `_Save`s within."""
         return builder_layers.BranchLayer.Params().Set(
             name=name, body=body, fetches=list(fetches)
         )
@@ -100,7 +100,7 @@ class Base:
     # ---- Functions of the inputs.
 
     def _Arg(self, name: str, index: int) -> InstantiableParams:
-        """Returns the layer that returns one of its inputs."""
+        """Returns a layer that outputs the input number `index`."""
         return builder_layers.ArgIndexLayer.Params().Set(name=name, idx=[index])
 
     def _Fn(
@@ -148,7 +148,7 @@ class Base:
         )
 
     def _MLP(self, name: str, dims: Sequence[int]) -> InstantiableParams:
-        """Returns `_FC`s in sequence, from each of the dims to the next."""
+        """Returns `_FC`s in sequence, from each dimension in `dims` to the next."""
         pairs = enumerate(itertools.pairwise(dims))
         return self._Seq(name, *(self._FC(f"l{n:03d}", i, o) for n, (i, o) in pairs))
 

@@ -121,7 +121,7 @@ class NestedMap(dict):
         """Returns this structure with other leaves.
 
         Raises:
-            ValueError: if there is another number of leaves.
+            ValueError: if the number of values is not the number of leaves.
         """
         keys, values = self.Keys(), list(values)
         if len(keys) != len(values):

@@ -165,7 +165,7 @@ def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
 
 
 def CheckNumerics(values: Any, message: str = "") -> Any:
-    """Checks that a tensor, or each in lists and tuples, is finite, and returns it."""
+    """Checks that all tensors, also in lists and tuples, are finite. Returns them."""
     check = tf.debugging.check_numerics
     return tf.nest.map_structure(
         lambda x: check(x, message) if x.dtype.is_floating else x, values
@@ -185,8 +185,8 @@ def ApplyPadding(
         padding: zeros and ones, such as `[B, T, 1]`, broadcast to `x`.
         x: such as `[B, T, D]`.
         padded: values where the padding is 1; if None, zeros.
-        use_select: False to multiply by the padding. Then values of `x` that are not
-            finite stay so.
+        use_select: False to multiply `x` by 1 - padding. Values of `x` that are not
+            finite then remain not finite.
         ensure_shape: False if the padding may make the result larger than `x`.
     """
     padding = tf.cast(padding, tf.float32)
@@ -237,7 +237,7 @@ def PadSequenceDimension(
 
 
 def FPropDtype(params: InstantiableParams) -> tf.DType:
-    """Returns the dtype of the computation in the FProp of a layer of these params."""
+    """Returns the dtype in which a layer with these params computes FProp."""
     return params.fprop_dtype or params.dtype
 
 

@@ -38,7 +38,7 @@ TransformerSchedule = formulas.TransformerSchedule
 
 
 class _Composite(BaseSchedule):
-    """Base of schedules that are made of others, by default of `schedules`."""
+    """Base of schedules made of other schedules: by default, those in `p.schedules`."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -52,7 +52,7 @@ class _Composite(BaseSchedule):
 
 
 class PiecewiseSchedule(_Composite):
-    """schedules[i] from boundaries[i - 1] on. Each counts from its first step."""
+    """schedules[i] from boundaries[i - 1] on. It counts steps from that boundary."""
 
     _DEFAULTS = {"boundaries": None, "schedules": None}
 
@@ -69,7 +69,7 @@ class PiecewiseSchedule(_Composite):
 
 
 class CycleSchedule(_Composite):
-    """schedules[i] for steps[i] steps, in turn, repeatedly. Each counts all steps."""
+    """schedules[i] for steps[i] steps, in turn, repeatedly. All see the run's step."""
 
     _DEFAULTS = {"schedules": None, "steps": None}
 
@@ -225,7 +225,7 @@ class DevBasedSchedule(BaseSchedule):
         check_choice(name, sorted(names), "task.train.lr_schedule.metric")
 
     def FollowEvaluations(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Sets the value after all evaluations so far: metrics and `step` of each."""
+        """Sets the value after all evaluations. A record has metrics and `step`."""
         p = self.params
         name = p.metric.removeprefix("-")
         sign = 1.0 if name == p.metric else -1.0

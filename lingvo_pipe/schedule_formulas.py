@@ -56,7 +56,7 @@ class BaseSchedule(BaseLayer):
 
 
 class Constant(BaseSchedule):
-    """The same value at every step."""
+    """One value at every step."""
 
     _DEFAULTS = {"value": 1.0}
 
@@ -212,7 +212,7 @@ def _share(p: InstantiableParams, x: tf.Tensor) -> tf.Tensor:
 
 
 def piece(x: tf.Tensor, boundaries: Sequence[float], values: Sequence[Any]) -> Any:
-    """Returns the value of x's interval. An interval includes its first boundary."""
+    """Returns the value for x's interval. An interval includes its first boundary."""
     ends = tf.constant(boundaries, tf.float32, [len(boundaries)])
     index = tf.reduce_sum(tf.cast(x >= ends, tf.int32))
     return tf.gather(tf.stack([tf.cast(x, tf.float32) for x in values]), index)

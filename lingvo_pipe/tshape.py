@@ -75,7 +75,7 @@ class Shape(tuple):
 def as_shapes(value: Any) -> Any:
     """Converts a shape or tensor, or all in nested containers, to Shapes.
 
-    A Shape of a tensor, or of a tf.TensorSpec, has its dtype.
+    The Shape of a tensor or of a tf.TensorSpec has the dtype, too.
     """
     if isinstance(value, (tf.Tensor, tf.TensorSpec)):
         return Shape(value.shape, value.dtype)

@@ -50,7 +50,7 @@ class _Registration:
         return f"{self.module}.{self.cls.__qualname__}{file}"
 
     def replaces(self, old: _Registration) -> bool:
-        """Returns True if `old` is this class before its module or cell was rerun."""
+        """Returns True if a rerun of `old`'s module or cell made this class."""
         same_name = str(self) == str(old)
         return same_name and (self.file is None or self.spec is not old.spec)
 

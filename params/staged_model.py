@@ -90,7 +90,7 @@ def _even_stages(
 ) -> list[int]:
     """Returns boundaries of stages of even flops.
 
-    They are cached, because tracing takes seconds and each data set needs them.
+    The result is cached, because tracing takes seconds and each data set needs them.
     """
     sizes = layer_sizes(cells, *inputs)
     flops = [size.flops for size in sizes]

@@ -19,8 +19,8 @@ def activity(
 ) -> Iterator[None]:
     """Shows the name and `set_detail`'s text while the block runs.
 
-    They appear on `stream`, by default on standard error. If it is a file, nothing is
-    shown in the first `file_delay` seconds.
+    They appear on `stream`, by default on standard error. If `stream` is a file,
+    nothing is shown in the first `file_delay` seconds.
     """
     shown = _Shown(name, sys.stderr if stream is None else stream, file_delay)
     thread = threading.Thread(target=shown.run, daemon=True)
@@ -41,7 +41,7 @@ def set_detail(detail: str) -> None:
 
 
 class _Shown:
-    """The part of an activity that a thread runs until `ended` is set."""
+    """An activity's display, which a thread runs until `ended` is set."""
 
     def __init__(self, name: str, stream: TextIO, file_delay: float) -> None:
         self._name, self._stream, self._file_delay = name, stream, file_delay

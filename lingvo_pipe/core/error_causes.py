@@ -109,7 +109,7 @@ _CAUSES = (
 def likely_cause(kind: str, message: str) -> str:
     """Returns the likely cause of an error of TensorFlow, and a remedy, or "".
 
-    `kind` is the name of its class in tf.errors. The result has two lines.
+    `kind` is the name of the error's class in tf.errors. The result has two lines.
     """
     if CALLED not in message:
         for pattern, cause, remedy in _CAUSES:

@@ -83,7 +83,7 @@ def user_message(error: Exception) -> str | None:
 
 
 def disk_problem(error: Exception) -> str | None:
-    """Returns a line about a file that could not be written, or None otherwise."""
+    """Returns the message for an error such as a full disk, or None for others."""
     for number, remedy in _DISK_REMEDIES.items():
         path = _path_in(error, number)
         if path is not None:

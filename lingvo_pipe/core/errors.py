@@ -61,7 +61,7 @@ class UserError(Exception):
         return str(self.args[0])
 
     def within(self, path: str) -> UserError:
-        """Returns this error with `path` put before its own: "PATH.<its path>"."""
+        """Returns this error with its path below `path`: "PATH.<its path>"."""
         joined = f"{path}.{self.path}" if self.path else path
         if not self.expected:
             return type(self)(f"{path}.{self}", path=joined)
@@ -69,7 +69,6 @@ class UserError(Exception):
         return type(self)(path=joined, **fields)
 
     def _sentence(self) -> str:
-        """Returns the sentence that the fields make."""
         subject = f"{self.path}: " if self.path else ""
         if self.got is _NOTHING:
             return f"{subject}expected {self.expected}."

@@ -35,7 +35,7 @@ def as_args(outputs: Any) -> tuple:
 
 
 def one_or_all(values: Sequence[Any]) -> Any:
-    """Returns the value if there is one, or else a tuple: a layer's outputs."""
+    """Returns the only value, or a tuple of several values: a layer's outputs."""
     return values[0] if len(values) == 1 else tuple(values)
 
 

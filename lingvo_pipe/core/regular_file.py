@@ -43,10 +43,10 @@ def damaged(
 
 
 def open_file(path: Path, mode: str) -> IO[Any]:
-    """Opens a regular file. Without `b` in its mode, its text is in UTF-8.
+    """Opens a regular file. Without `b` in the mode, text is in UTF-8.
 
     Raises:
-        ValueError: if it is a link, a pipe or a directory.
+        ValueError: if the path is a link, a pipe or a directory.
     """
     with naming(path):
         encoding = None if "b" in mode else "utf-8"

@@ -81,7 +81,7 @@ class FirstSignal:
 
 
 def _receive_signals() -> tuple[socket.socket, socket.socket, int]:
-    """Returns sockets to read and write signals' numbers, and the old descriptor."""
+    """Returns sockets to read and write signals' numbers, and the earlier wakeup fd."""
     read, written = socket.socketpair()
     written.setblocking(False)
     before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
@@ -96,7 +96,7 @@ def _first_of(numbers: bytes) -> signal.Signals | None:
 def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
     """Calls `announce` with the first termination signal's name, on a thread, at once.
 
-    An earlier reader of signals still gets them. Outside the main thread it does
+    An earlier reader of signals still gets them. Outside the main thread this does
     nothing.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -124,5 +124,5 @@ def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def exit_on_sigterm() -> None:
-    """Makes SIGTERM exit this process with code 143, even as a container's first."""
+    """Makes SIGTERM end this process with code 143, even a container's first one."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -55,7 +55,7 @@ def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
 
 
 def _by_name(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields each name in `a` or in `b`, sorted, with the values in both."""
+    """Yields each name in `a` or in `b`, sorted, with both values or _ABSENT."""
     a_values, b_values = (
         dict(x.IterParams() if isinstance(x, Fields) else x) for x in (a, b)
     )

@@ -276,7 +276,7 @@ def CopyFieldsSubsetTo(
     """Copies the params `fields_to_set`, but never `cls`, and returns `to_p`.
 
     Raises:
-        AttributeError: if either lacks a name.
+        AttributeError: if `from_p` or `to_p` lacks a name.
     """
     names = [name for name in _names(fields_to_set) if name != "cls"]
     return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})

@@ -21,7 +21,7 @@ _DOTTED = re.compile(r"\w+(\.\w+)*")
 
 
 def template_text(params: Any) -> str:
-    """Returns the class, and the names unless the class defines the same names."""
+    """Returns the text of Params: the class, and all names if the class has others."""
     if type(params) is Fields._plain:
         return f"params({', '.join(params.GetKeys())})"
     if type(params) is not Fields._instantiable:
@@ -57,7 +57,7 @@ def build_template(text: str) -> Any:
 
 
 def fresh_params(cls: Any) -> Any:
-    """Returns `cls.Params()`, or InstantiableParams(cls) if it has no such method."""
+    """Returns `cls.Params()`, or InstantiableParams(cls) if that does not fit `cls`."""
     make: Any = getattr(cls, "Params", None)
     try:
         inspect.signature(make).bind()

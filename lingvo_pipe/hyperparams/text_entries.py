@@ -19,7 +19,7 @@ _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
 
 @dataclass(frozen=True)
 class Entry:
-    """A param's path, its value's text, and the type named there, or ""."""
+    """A param's path, the text of its value, and the type that is named, or ""."""
 
     path: str
     text: str
@@ -74,7 +74,7 @@ def check_separator(separator: str) -> None:
 
 
 def _skip_value(text: str, at: int) -> int:
-    """Returns the end of the quoted or bracketed value at `at`, or `at`."""
+    """Returns the end of a quoted or bracketed value at `at`, or else `at`."""
     while text[at : at + 1] in (" ", "\t"):
         at += 1
     if quoted := QUOTED.match(text, at) or _RAW_STRING.match(text, at):

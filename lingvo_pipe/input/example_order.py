@@ -18,7 +18,7 @@ from lingvo_pipe.core.errors import UserValueError
 def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
     """Returns the numbers below `num_examples` in random order, int64, read-only.
 
-    They are the order of raw Philox output, which NumPy promises never to change.
+    Their order sorts raw Philox output, which NumPy promises never to change.
 
     Raises:
         ValueError: unless the seed is from 0 to 2**64 - 1.
@@ -33,7 +33,7 @@ def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
 
 
 def named_seed(seed: int, name: str) -> int:
-    """Returns a seed derived from another one and a name."""
+    """Derives a seed from another seed and a name."""
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
     return int.from_bytes(digest[:8], "little")
 
@@ -41,7 +41,7 @@ def named_seed(seed: int, name: str) -> int:
 def stream_indices(
     seed: int | None, start: int, stop: int, num_examples: int
 ) -> np.ndarray:
-    """Returns the numbers of the examples, int64, at positions `start` to `stop - 1`.
+    """Returns the example numbers, int64, at positions `start` to `stop - 1`.
 
     If the seed is None, the examples are in order.
     """

@@ -33,7 +33,7 @@ class InputGenerator(Protocol):
         """The tf.TensorSpec of each tensor of a batch, known without data."""
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns endless batches from `start_step` on. Params and step define each."""
+        """Returns endless batches from `start_step` on, defined by params and step."""
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns batches with every example once, always in the same order."""

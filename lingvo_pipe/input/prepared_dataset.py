@@ -108,7 +108,7 @@ _lookup_lock = threading.RLock()
 
 @contextlib.contextmanager
 def _imported_classes_only() -> Iterator[None]:
-    """Lets TensorFlow Datasets restore features of imported classes alone.
+    """Keeps TensorFlow Datasets from importing code that a data set's files name.
 
     TensorFlow Datasets imports the modules of the classes that features.json and
     dataset_info.json name, wherever Python finds them. So a folder from elsewhere could
@@ -139,7 +139,7 @@ def _imported_classes_only() -> Iterator[None]:
 
 
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
-    """Returns the builder of a data set on disk, after preparing it if it is embedded.
+    """Returns the builder of a prepared data set. Prepares an embedded one first.
 
     See `find_builder`.
 

@@ -20,7 +20,7 @@ def map_plainly(
 
 
 def make_batches(dataset: tf.data.Dataset, make: Callable) -> tf.data.Dataset:
-    """Makes a batch from each element, in order, several in parallel before use."""
+    """Maps each element to a batch, in order. Batches are made ahead, in parallel."""
     batches = map_plainly(dataset, make, deterministic=True)
     return with_own_threads(batches.prefetch(BATCHES_AHEAD))
 
@@ -37,7 +37,7 @@ def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def call_numpy(function: Callable, argument: tf.Tensor, specs: Any) -> Any:
     """Calls a pure function of a NumPy array on a tensor of a graph.
 
-    `specs` are the TensorSpecs of its results.
+    `specs` are the TensorSpecs of the function's results.
     """
     dtypes = tf.nest.map_structure(lambda spec: spec.dtype, specs)
     results = tf.numpy_function(function, [argument], dtypes, stateful=False)

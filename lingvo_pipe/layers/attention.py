@@ -56,7 +56,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the heads. Their outputs add up."""
+        """Returns the class of slices of the heads. The slices' outputs add up."""
         return _AttentionSlice
 
     def CheckParams(self) -> None:
@@ -168,12 +168,12 @@ def dim_size(x: tf.Tensor, dim: int) -> int | tf.Tensor:
 
 
 def same_segment(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Returns a mask `[B, 1, T, S]` for all heads, from segments `[B, T]`, `[B, S]`."""
+    """Returns the mask `[B, 1, T, S]` of equal segments, `[B, T]` and `[B, S]`."""
     return tf.equal(queries[:, tf.newaxis, :, tf.newaxis], keys[:, None, None])
 
 
 def not_later(num_tokens: int) -> tf.Tensor:
-    """Returns a mask `[T, T]` of the keys up to the query's own position."""
+    """Returns the causal mask `[T, T]`: True for keys at or before the query."""
     positions = tf.range(num_tokens)
     return positions[tf.newaxis] <= positions[:, tf.newaxis]
 

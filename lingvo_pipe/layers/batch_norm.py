@@ -92,7 +92,7 @@ class BatchNormLayer(BaseLayer):
         return outputs
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
-        """Moves the averages by the mini-batch's moments.
+        """Moves the moving averages towards the mini-batch's moments.
 
         If the context does not know the step, the rate is 1 - decay.
         """
@@ -115,7 +115,7 @@ def _move(average: tf.Variable, value: tf.Tensor, rate: tf.Tensor) -> None:
 
 
 def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns the number of values per channel, as float64."""
+    """Returns the number of values per channel, without padding rows, as float64."""
     size = tf.cast(tf.size(inputs, tf.int64), tf.float64) / inputs.shape[-1]
     if weights is None:
         return size
@@ -139,7 +139,7 @@ def _weighted(
 def _composed(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns (outputs, mean, variance). If `moments` is None, uses the inputs' own."""
+    """Returns (outputs, mean, variance). `moments` None means the inputs' moments."""
     if moments is None:
         moments = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
     mean, variance = (tf.cast(moment, inputs.dtype) for moment in moments)
@@ -150,7 +150,7 @@ def _composed(
 def _fused(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Computes `_composed` in one operation. Moments and weights are float32 in it."""
+    """Runs `_composed` as one operation, with float32 moments and weights."""
     image = inputs
     if inputs.shape.rank != 4:
         image = tf.reshape(inputs, [-1, 1, 1, inputs.shape[-1]])

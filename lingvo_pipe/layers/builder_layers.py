@@ -148,7 +148,7 @@ class BiasLayer(BaseLayer):
 
 
 class BranchLayer(BaseLayer):
-    """A layer's outputs, followed by the outputs of FetchLayers within it."""
+    """A layer's outputs, followed by the outputs of FetchLayers inside the layer."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

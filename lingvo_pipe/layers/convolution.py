@@ -27,10 +27,11 @@ _PADDINGS = ("SAME", "VALID")
 def _max_pool(
     images: tf.Tensor, window: list[int], stride: list[int], padding: str
 ) -> tf.Tensor:
-    """Takes the maximum of each window. In training the gradient pools again.
+    """Returns the maximum of each window.
 
-    So no output is stashed. On CPUs the gradient is eight times faster if it is in one
-    function with its pooling, because oneDNN then provides the maxima's positions.
+    In training the gradient pools again, so that no output is stashed. On CPUs a
+    gradient is eight times faster if its function also contains the pooling, because
+    oneDNN then provides the maxima's positions.
     """
     context = forward_context.current_context()
     if context.do_eval:
@@ -83,7 +84,7 @@ def _define_window(p: InstantiableParams, filter_shape: str) -> None:
 
 
 class _ConvolutionLayer(BaseLayer):
-    """Base of convolutions: a weight, a bias, and an operation of the subclass."""
+    """Base of convolutions: a weight, a bias, and the subclass's `_convolve`."""
 
     _FILTER_SHAPE: str
     # Number of the weight's first dimensions that a sum runs over.
@@ -137,7 +138,7 @@ class Conv2DLayer(_ConvolutionLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the filters. Their outputs are joined."""
+        """Returns the class of slices of the filters, with joined outputs."""
         return _Conv2DSlice
 
     def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
@@ -196,7 +197,7 @@ class SeparableConv2DLayer(CompositeLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the input channels. Their outputs add up."""
+        """Returns the class of slices of the input channels, with summed outputs."""
         return _SeparableConv2DSlice
 
     @classmethod

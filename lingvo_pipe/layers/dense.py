@@ -36,7 +36,7 @@ def GetFn(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns the activation called `name`.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if no activation has this name.
     """
     check_choice(name, sorted(_ACTIVATIONS), "activation")
     return _ACTIVATIONS[name]
@@ -113,7 +113,7 @@ class FeedForwardLayer(CompositeLayer):
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
         """Returns the class of slices of the hidden channels.
 
-        Their outputs add up: activation(x·w1_j + b1_j)·w2_j of slice j.
+        Slice j computes activation(x·w1_j + b1_j)·w2_j. The slices' outputs add up.
         """
         return _FeedForwardSlice
 

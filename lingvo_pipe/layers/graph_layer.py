@@ -58,15 +58,12 @@ class GraphLayer(BaseLayer):
 
 
 class _NamedValues:
-    """Inputs and outputs of layers by name."""
-
     def __init__(self) -> None:
         self._values = NestedMap()
 
     def store(
         self, names: Sequence[str], values: Sequence[Any], path: str, hint: str
     ) -> None:
-        """Stores values by name."""
         if len(names) != len(values):
             expected, got = f"values for {names}", len(values)
             raise UserValueError(path=path, expected=expected, got=got, hint=hint)
@@ -90,7 +87,7 @@ class _NamedValues:
 
 
 def _parts(signature: str) -> tuple[list[Any], list[str]]:
-    """Returns the inputs, which are nested names, and the names of the outputs."""
+    """Returns a signature's inputs (names, lists or NestedMaps) and output names."""
     inputs, _, outputs = signature.partition("->")
     names = [name.strip() for name in outputs.split(",")]
     tokens = [*re.findall(r"[\w.]+|\S", inputs), "]"]
@@ -105,7 +102,7 @@ def _parts(signature: str) -> tuple[list[Any], list[str]]:
 
 
 def _items(tokens: list[str], end: str) -> Any:
-    """Consumes items, separated by commas, up to `end`. Returns a list or NestedMap."""
+    """Consumes the tokens up to `end`. Returns their items as a list or a NestedMap."""
     items: dict[Any, Any] = {}
     while tokens[0] != end:
         key: Any = len(items)
@@ -121,7 +118,7 @@ def _items(tokens: list[str], end: str) -> Any:
 
 
 def _item(tokens: list[str]) -> Any:
-    """Consumes and returns a name, a list or a NestedMap."""
+    """Consumes one item's tokens. Returns the item: a name, a list or a NestedMap."""
     token = tokens.pop(0)
     if token in ("[", "("):
         return _items(tokens, "]" if token == "[" else ")")

@@ -19,12 +19,12 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class LocalLossLayer(BaseLayer):
-    """An identity that stops gradients, and has a head whose outputs have a loss.
+    """An identity that stops gradients, with a head that has a loss.
 
-    The loss is the model's own: the head maps the block's outputs to what the last
-    layer returns. The layer trains the mean over the same examples or tokens as the
-    model does, and reports it as `<loss_name>_loss`. In evaluation, and wherever there
-    is no loss, the head does not run and gradients pass.
+    The loss is the model's loss, so the head maps the block's outputs to predictions
+    like the last layer's. The layer trains the mean over the same examples or tokens as
+    the model does, and reports it as `<loss_name>_loss`. In evaluation, and wherever
+    there is no loss, the head does not run and gradients pass.
 
     The layer is a cell of a `PipeliningLayer`, which provides the targets.
     """

@@ -21,7 +21,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class ResidualLayer(CompositeLayer):
-    """The sum of its inputs and the outputs of another layer."""
+    """The sum of the inputs and of another layer's outputs."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -81,7 +81,7 @@ class ResidualLayer(CompositeLayer):
 
 
 class _ResidualSlice(ResidualLayer):
-    """A slice of the body. It also passes on the inputs of the residual layer."""
+    """The layer with one slice of its body. It also passes on the layer's inputs."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

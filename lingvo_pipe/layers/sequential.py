@@ -39,7 +39,7 @@ def outputs_in_sequence(
 
 
 class _InSequence(BaseLayer):
-    """Base of layers whose children, lists of layers called `_lists`, run in order."""
+    """Base of layers that run lists of children in order. `_lists` names the lists."""
 
     _lists: tuple[str, ...]
 
@@ -77,7 +77,7 @@ class SequentialLayer(_InSequence):
 
     @classmethod
     def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        """Returns the layers of `sub` that can be sliced, or none if it is repeated."""
+        """Returns the sliceable layers of `sub`, or {} if `repeat` is above 1."""
         subs = p.sub if p.repeat == 1 else []
         return {f"sub[{i}]": x for i, x in enumerate(subs) if num_units(x) > 1}
 
@@ -105,8 +105,8 @@ class SequentialLayer(_InSequence):
 class SeqLayer(_InSequence):
     """The cells of a PipeliningLayer in sequence, on one device.
 
-    If it has the PipeliningLayer's name, its variables have the same paths. So it can
-    use weights that the PipeliningLayer trained, and the reverse.
+    If a SeqLayer has the PipeliningLayer's name, the paths of their variables are the
+    same. So either layer can use weights that the other has trained.
     """
 
     _lists = ("before", "cells")

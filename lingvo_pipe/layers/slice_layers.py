@@ -40,10 +40,7 @@ class SliceLayer:
 
     @classmethod
     def Trim(cls, p: InstantiableParams) -> InstantiableParams:
-        """Changes a slice's params where they differ from the layer's.
-
-        Returns the params.
-        """
+        """Returns the slice's params, with the changes that a slice needs."""
         return p
 
     @classmethod
@@ -59,7 +56,7 @@ class SliceLayer:
         return Piece(axis, p.begin * size, p.whole * size)
 
     def OwnUnits(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the slice's units of `[..., whole]`."""
+        """Returns the slice's range of the layer's units `[..., whole]`."""
         p = self.params
         check_channels(x, p.whole, self._path)
         return x[..., p.begin : p.begin + p.Get(self.UNITS)]
@@ -69,7 +66,7 @@ class SliceLayer:
         return super().FProp(theta, *args)  # type: ignore[misc]
 
     def Merge(self, partial: Any, own: Any) -> Any:
-        """Returns the result of the slices so far. By default it is a sum."""
+        """Returns the result of the slices so far: by default, partial + own."""
         return partial + own
 
     def Finish(self, result: Any) -> Any:
@@ -86,7 +83,7 @@ class SliceLayer:
 
 
 def as_equal_slices(p: InstantiableParams) -> InstantiableParams:
-    """Returns a layer's params with one `begin` for all but the first and last slice.
+    """Returns a copy of `p` in which all slices but the first and last have `begin` 1.
 
     A slice costs the same wherever it begins, so slices of equal sizes are traced once.
     """
@@ -104,7 +101,7 @@ def as_equal_slices(p: InstantiableParams) -> InstantiableParams:
 
 
 class HiddenSlice(SliceLayer):
-    """Mixin of slices whose units are hidden: dropout and then a product take them."""
+    """Mixin of slices of hidden units, which go through dropout and then a product."""
 
     # The part whose bias only the last slice has, and the axis of units in dropout.
     PRODUCT: ClassVar[str]
@@ -120,7 +117,7 @@ class HiddenSlice(SliceLayer):
 
 
 class JoinedSlice(SliceLayer):
-    """Mixin of slices whose results are channels of the layer's outputs, joined."""
+    """Mixin of slices that each compute a range of the layer's output channels."""
 
     def Merge(self, partial: Any, own: Any) -> Any:
         return tf.concat([partial, own], -1)

@@ -111,7 +111,7 @@ def _ties(
 
 
 def _with_loss_cells(indices: Sequence[int], boundaries: Sequence[int]) -> list[int]:
-    """Maps indices of the model's cells to indices of all cells, with loss cells."""
+    """Returns the new indices of cells, and of the loss cells right after them."""
     all_indices = []
     for i in indices:
         all_indices.append(i + bisect.bisect(boundaries, i))

@@ -103,7 +103,7 @@ class AmoebaNetModel(StagedModel):
 
 
 def all_but_softmax(model: str) -> dict[str, Any]:
-    """Returns rules that load all weights but the softmax layers from another run.
+    """Returns rules that load another run's weights, except the softmax layers'.
 
     The run is named later, by init_from_checkpoint_override.
     """

@@ -44,7 +44,7 @@ _render_time = _renderer("time_formats", "short", datetime.time)
 def _render_interval(
     language: Language, skeleton: str, field: str, start: Any, end: Any
 ) -> str:
-    """Writes an interval. `field` is the largest in which its start and end differ."""
+    """Writes an interval. `field` is the largest unit in which both ends differ."""
     first, second = _interval_patterns(language.locale, skeleton, field)
     return first.apply(start, language.locale) + second.apply(end, language.locale)
 

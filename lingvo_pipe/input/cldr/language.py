@@ -84,7 +84,7 @@ _UNSEEN = "\u061c\u200b\u200e\u200f"
 
 
 class Language:
-    """A locale of Babel, such as `de`, with its digits and the codes that it names."""
+    """A locale of Babel, such as `de`: its digits, and the codes it has names for."""
 
     def __init__(self, code: str) -> None:
         self.locale = Locale.parse(code)
@@ -111,7 +111,7 @@ def get_language(code: str) -> Language:
     """Returns a language.
 
     Raises:
-        ValueError: if it is neither English nor in LANGUAGES.
+        ValueError: if the code is neither English's nor in LANGUAGES.
     """
     codes = (ENGLISH, *LANGUAGES)
     if code not in codes:

@@ -33,7 +33,7 @@ class Kind:
     parts: tuple[tuple[str, int], ...] = ()
 
     def contents(self, value: Value) -> list[Content]:
-        """Returns a value's contents: the value itself, or the values in it."""
+        """Returns the contents of a value: its `parts`, or else the whole value."""
         items = iter(value)
         parts = self.parts or ((self.name, len(value)),)
         return [(name, *itertools.islice(items, size)) for name, size in parts]

@@ -28,7 +28,10 @@ _DURATIONS = (
 
 
 def _draw_number(draws: Draws, language: Language) -> Value:
-    """Draws a number of any length, in tenths. One of three may have a decimal."""
+    """Draws a number of any length, counted in tenths.
+
+    A third of all numbers get a random tenth, which may be 0.
+    """
     number = 1 + draws.below(10 ** (1 + draws.below(_MAX_DIGITS)))
     return (10 * number + _draw_tenth(draws),)
 

@@ -23,7 +23,7 @@ from lingvo_pipe.input.cldr.quantities import QUANTITY_KINDS
 
 
 def _single(name: str, weight: int, field: str) -> Kind:
-    """Returns a kind of single names, from a field of `Language` and Babel's locale."""
+    """Returns a kind of names: the codes in Language's `field`, written by Babel."""
 
     def draw(draws: Draws, language: Language) -> Value:
         return (draws.one_of(getattr(language, field)),)
@@ -66,7 +66,7 @@ _TEST_SHARE = 16
 
 
 class Phrase(NamedTuple):
-    """A value and its kind, which writes it."""
+    """A value, and the kind that writes it."""
 
     kind: Kind
     value: Value
@@ -79,7 +79,7 @@ class Sentence(NamedTuple):
     conjunction: Literal["standard", "or"]
 
     def contents(self) -> list[Content]:
-        """Returns the contents, each of which belongs to one split."""
+        """Returns the contents by which the sentence belongs to a split."""
         contents = [
             content
             for kind, value in self.phrases

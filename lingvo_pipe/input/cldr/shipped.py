@@ -19,5 +19,5 @@ TEXTS = {"train": "english.train.txt", "test": "english.test.txt"}
 
 
 def shipped_file(name: str) -> str:
-    """Returns the path of the file `name`, one of the above."""
+    """Returns the path of the file `name`, which is one of the names above."""
     return str(resources.files("lingvo_pipe.input.cldr") / "data" / name)

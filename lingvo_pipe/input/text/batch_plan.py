@@ -76,7 +76,7 @@ class BatchPlanner:
             yield Position(step, *positions[0]), self._plan(batch)
 
     def one_pass(self, sentences: np.ndarray) -> Iterator[BatchPlan]:
-        """Yields batches of the sentences in order. The last one ends in empty rows."""
+        """Yields the sentences' batches in order. The last one may have empty rows."""
         windows = _windows(sentences)
         rows = itertools.chain.from_iterable(map(self._packed, windows))
         while batch := list(itertools.islice(rows, self.batch_size)):
@@ -112,18 +112,18 @@ def _windows(sentences: np.ndarray) -> list[np.ndarray]:
 
 
 class PlanPositions:
-    """The positions of the last batches of one plan."""
+    """The positions of recent batches of one plan, by step."""
 
     def __init__(self, planner: BatchPlanner, order: MixtureOrder):
         self._fingerprint = _fingerprint(planner, order)
         self._positions: dict[int, Position] = {}
 
     def add(self, position: Position) -> None:
-        """Records the position of a batch, which is planned before it is read."""
+        """Records the position of a planned batch, which may not be read yet."""
         self._positions[position.step] = position
 
     def text_before(self, step: int) -> str:
-        """Returns the position of the last batch before a step as text, or ""."""
+        """Returns the position of the batch before `step` as text, "" if unknown."""
         position = self._positions.get(step - 1)
         if position is None:
             return ""
@@ -163,7 +163,7 @@ def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
 
 
 def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
-    """Packs sentences into rows: lists of ascending numbers, sorted by the first.
+    """Packs sentences into rows: lists of sentence numbers, in ascending order.
 
     `lengths`, int [N, 2], are the numbers of source and target tokens of the sentences.
     `capacity` is (S, T).
@@ -189,10 +189,7 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
 
 
 class _Unpacked:
-    """Sentences not yet in a row.
-
-    Bit n of `present` is set if a sentence's source has n tokens.
-    """
+    """Sentences not yet in a row. Bit n of `present` is 1 if a source has n tokens."""
 
     def __init__(self, lengths: np.ndarray, longest: int) -> None:
         # By source length: ascending target lengths, with their sentences.
@@ -206,7 +203,7 @@ class _Unpacked:
         )
 
     def take(self, source: int, target: int) -> int | None:
-        """Removes and returns a sentence that fits, or returns None if none does."""
+        """Removes a fitting sentence and returns its number, or None if none fits."""
         fitting = self.present & ((2 << source) - 1)
         while fitting:
             length = fitting.bit_length() - 1

@@ -92,7 +92,7 @@ class LanguageModelInput(TextInput):
         return self._batches(firsts, stream, None)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all tokens in order. The last rows are padding."""
+        """Returns one pass over all tokens in order. The last rows may be padding."""
         p = self.params
         stream = TokenStream(self._lengths, p.length, None)
         firsts = tf.data.Dataset.range(0, stream.rows_per_epoch, p.batch_size)

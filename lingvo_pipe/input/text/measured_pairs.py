@@ -59,13 +59,13 @@ class MeasuredPairs:
     def fitting(
         self, source: RowLimit, target: RowLimit | None, allow_others: bool
     ) -> np.ndarray:
-        """Returns the sentences that fit, by ascending number. Logs the others by pair.
+        """Returns the ascending numbers of sentences that fit. Logs how many do not.
 
         If `target` is None, targets may be empty or of any length.
 
         Raises:
-            ValueError: if others exist but are not allowed, or a pair has none that
-                fits.
+            ValueError: if a sentence does not fit and `allow_others` is False, or no
+                sentence of a pair fits.
         """
         limits = [limit for limit in (source, target) if limit is not None]
         counts = self.num_tokens[:, : len(limits)]

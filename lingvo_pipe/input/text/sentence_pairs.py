@@ -30,7 +30,7 @@ class PairSource(Protocol):
 
 
 class PairDataset(Protocol):
-    """A data set made from params, which need not be on disk until it is opened."""
+    """A data set, made from params. It need not be on disk until it is opened."""
 
     def Open(self, data_dir: str | None) -> PairSource:
         """Returns the sentences in `data_dir`, or in the default folder.

@@ -24,14 +24,13 @@ class _TextFiles:
     """A data set of one language pair.
 
     Raises:
-        ValueError: if a language is unset, or both are equal.
+        ValueError: if a language or file is unset, or the languages are equal.
     """
 
     FILES: ClassVar[tuple[str, ...]]
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the params of the data set."""
         p = InstantiableParams(cls)
         text = "The language to translate from, such as 'de'."
         p.Define("source_language", None, text)

@@ -80,7 +80,7 @@ class LineFile:
         return self._ends[after - 1] - self._starts[first]
 
     def is_blank(self) -> np.ndarray:
-        """Returns whether a line has only ASCII spaces or control codes: bool [N]."""
+        """Returns which lines have only ASCII spaces or control codes: bool [N]."""
         byte_values = np.frombuffer(self._bytes, np.uint8)
         # A line includes its newline, so every line has a byte.
         return np.maximum.reduceat(byte_values, self._starts) <= _SPACE
@@ -101,7 +101,7 @@ class LineFile:
 
 
 def _line_bounds(every: mmap.mmap) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the starts of lines, and their ends before the newline: int64 [N]."""
+    """Returns each line's start, and its end before the newline: int64 [N] each."""
     first = len(_MARK) if every[: len(_MARK)] == _MARK else 0
     ends = np.concatenate(list(_newlines(every)))
     if every[-1] != _NEWLINE:
@@ -170,7 +170,7 @@ def _check_sizes(file: LineFile, bounds: np.ndarray) -> None:
 
 
 def _lines(file: LineFile) -> np.ndarray:
-    """Returns for each document its first line and the line after it, int [N, 2]."""
+    """Returns each document's first line and the line after its last, int [N, 2]."""
     lines = np.flatnonzero(~file.is_blank())
     return np.stack([lines, lines + 1], 1)
 

@@ -53,7 +53,7 @@ class TfdsPairs:
         check_params(p, {"dataset": NAME, "split": NAME, "pairs": _PAIRS})
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
-        """Returns the languages if each example has a text in each, or else None."""
+        """Returns the languages, or None if examples have different languages."""
         features = find_builder(self._params.dataset, data_dir).info.features
         if isinstance(features, tfds.features.Translation):
             return sorted(features)
@@ -84,8 +84,6 @@ _Pairs = Sequence[tuple[str, str]]
 
 
 class _Records:
-    """The stored examples of a split."""
-
     def __init__(self, builder: Any, split: str) -> None:
         self.name = f"{builder.info.full_name}, split {split!r}"
         self._stored = open_records(builder, split)
@@ -94,7 +92,7 @@ class _Records:
         return len(self._stored)
 
     def texts(self, numbers: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Returns the texts called `names` of some examples: [names, K] of bytes."""
+        """Returns the fields `names` of examples, as bytes [len(names), K]."""
         rows = []
         for stored in self._stored.__getitems__(numbers.tolist()):
             features = tf.train.Example.FromString(stored).features.feature
@@ -118,7 +116,7 @@ class _Translations:
 
 
 class _Rows:
-    """A `PairSource` of the examples of some language pairs."""
+    """A `PairSource` of the examples of `pairs`, or of all examples if it is None."""
 
     def __init__(self, records: _Records, pairs: _Pairs | None) -> None:
         self._records = records
@@ -135,7 +133,7 @@ class _Rows:
         return f"example {self._chosen[number]} of {self._records.name}"
 
     def _select(self, all_numbers: np.ndarray, pairs: _Pairs) -> np.ndarray:
-        """Returns the examples of the pairs. Reads the languages of all examples."""
+        """Returns the numbers of the pairs' examples. Reads all examples' languages."""
         example_pairs: list[tuple[str, str]] = []
         for first in range(0, len(all_numbers), _CHUNK_SIZE):
             numbers = all_numbers[first : first + _CHUNK_SIZE]

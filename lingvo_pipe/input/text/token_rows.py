@@ -15,7 +15,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class MarkIds(Protocol):
-    """A vocabulary's padding, and its tokens before and after a sentence."""
+    """A vocabulary's ids of padding, of the begin token and of the end token."""
 
     pad_id: int
     bos_id: int
@@ -32,7 +32,7 @@ def source_rows(
     """Returns the source stream: `ids`, `segment_ids`, `segment_pos`, int32 [B, T].
 
     See `streams` of the models. `tokens` are int32 [n, (tokens)]. `languages`, int32
-    [n], are put before each sentence's tokens, unless None. `row_sizes`, int32 [B], are
+    [n] or None, has a token to put before each sentence. `row_sizes`, int32 [B], are
     the numbers of sentences in the rows.
     """
     parts = [tokens, column(tokens, vocabulary.eos_id)]
@@ -63,7 +63,7 @@ def target_rows(
 
 
 def column(tokens: tf.RaggedTensor, token: int) -> tf.RaggedTensor:
-    """Returns one token for each sentence: int32 [n, 1]."""
+    """Returns `token` once for each sentence: int32 [n, 1]."""
     filled = tf.fill([tokens.nrows(), 1], tf.constant(token, tf.int32))
     return tf.RaggedTensor.from_tensor(filled)
 
@@ -77,7 +77,7 @@ def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
 def cut_rows(
     values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
 ) -> tf.Tensor:
-    """Cuts values [N] into padded rows, int32 [B, T], at bounds that are int64 [B]."""
+    """Cuts values [N] into padded rows, int32 [B, T]. Starts and sizes: int64 [B]."""
     columns = tf.range(length, dtype=tf.int64)
     is_there = columns < sizes[:, tf.newaxis]
     positions = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)
@@ -85,7 +85,7 @@ def cut_rows(
 
 
 class _Rows:
-    """The rows that sentences of the given lengths, int64 [n], fill."""
+    """Rows of sentences, whose numbers of tokens are `lengths`, int64 [n]."""
 
     def __init__(self, lengths: tf.Tensor, row_sizes: tf.Tensor, length: int) -> None:
         num_rows = row_sizes.shape[0] or tf.size(row_sizes)

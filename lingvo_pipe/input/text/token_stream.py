@@ -56,7 +56,10 @@ class TokenStream:
         return BatchSpans(np.concatenate(documents), starts, sizes)
 
     def _row(self, epoch: int, row: int) -> tuple[np.ndarray, int, int]:
-        """Returns a row's documents, the tokens in them to skip, and its size."""
+        """Returns a row's documents, how many tokens to skip, and the row's size.
+
+        The skipped tokens are at the start of the documents. The size is in tokens.
+        """
         order, ends = self._epoch(epoch)
         start = row * self._row_length
         stop = min(start + self._row_length, self._num_tokens)
@@ -66,7 +69,10 @@ class TokenStream:
         return chosen, start - begins, stop - start
 
     def _order_and_stops(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns an epoch's documents in order, and where they end in it: [N] each."""
+        """Returns an epoch's documents in order, and the token at which each ends.
+
+        Both are [N]. Tokens are counted from the start of the epoch.
+        """
         if self._seed is None:
             order = np.arange(len(self._lengths))
         else:

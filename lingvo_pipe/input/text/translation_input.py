@@ -142,14 +142,14 @@ class TranslationInput(TextInput):
         return "" if self._positions is None else self._positions.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sentences in order. The last rows are empty."""
+        """Returns one pass over all sentences in order. The last rows may be empty."""
         planner, fitting = self._planner(self.params.packing), self._fitting
         return self._batches(lambda: planner.one_pass(fitting), self._batch)
 
     def DecodeBatches(self) -> tf.data.Dataset:
         """Returns one pass over all sources to translate, one per row, longest first.
 
-        They are sorted because a batch takes as long as its longest translation. A
+        Sources are sorted because a batch takes as long as its longest translation. A
         batch is a NestedMap of
 
         - source: as in other batches;

@@ -49,7 +49,7 @@ def open_vocabulary(
     """Opens an input's vocabulary.
 
     Raises:
-        ValueError: if it is missing or of another size.
+        ValueError: if the file is missing, or has another number of tokens.
     """
     vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HINT))
     if vocabulary.size != vocab_size:

@@ -43,8 +43,6 @@ class Channels(ImageTransform):
 
 
 class _RgbTransform(ImageTransform):
-    """A transform of images of 3 channels."""
-
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         if shape[2] != 3:
             raise UserValueError(
@@ -103,7 +101,7 @@ class ColorDistortion(_RgbTransform):
 def _change(
     middle: float, strength: float, function: Callable, seed: tf.Tensor
 ) -> Callable:
-    """Returns `function` with a random number, `middle` ± `strength`, as argument."""
+    """Returns `function` of an image, with a random number in `middle` ± `strength`."""
     if not strength:
         return lambda image: image
     number = tf.random.stateless_uniform(

@@ -44,5 +44,5 @@ class ImageTransform:
 
 
 def nth_seed(seed: tf.Tensor, index: int) -> tf.Tensor:
-    """Returns the seed with number `index` of those that are derived from `seed`."""
+    """Derives the seed with number `index` from `seed`."""
     return tf.random.fold_in(seed, tf.constant(index, tf.int64))

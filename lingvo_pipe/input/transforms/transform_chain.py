@@ -52,7 +52,7 @@ class TransformChain:
         self.output_shape = shape
 
     def first_window(self, seed: tf.Tensor) -> ChooseWindow | None:
-        """Returns the initial crop's function from shape to window, or None."""
+        """Returns the initial crop's `shape -> window`, or None if there's no crop."""
         if not self._transforms or not isinstance(self._transforms[0], CropTransform):
             return None
         first = self._transforms[0]

@@ -23,8 +23,8 @@ class Accumulator:
     """A sum over a step's micro-batches, in Lingvo's form.
 
     See `RegisterAccumulator`. Subclasses define `DefaultValue`, the value at the start
-    of every step. What FProp sets is added over the micro-batches, less this default.
-    So for example no maximum is possible.
+    of every step. The sum adds `value - DefaultValue()` for each value that FProp sets.
+    An Accumulator can therefore not compute, for example, a maximum.
     """
 
     _layer: Any = None
@@ -35,7 +35,7 @@ class Accumulator:
         raise NotImplementedError(f"{type(self).__name__}.DefaultValue")
 
     def GetValue(self) -> tf.Tensor:
-        """Returns the initial value, plus the step's sum in PostTrainingStepUpdate."""
+        """Returns the initial value. In PostTrainingStepUpdate, adds the step's sum."""
         sums = _sums.get()
         if sums is None:
             return self.DefaultValue()
@@ -44,7 +44,7 @@ class Accumulator:
     def SetValue(self, value: tf.Tensor) -> None:
         """Adds `value - DefaultValue()` to the step's sum.
 
-        A call of FProp may set it once.
+        A call of FProp may set a value once.
         """
         self._layer.Accumulate(self._name, value - self.DefaultValue())
 
@@ -52,7 +52,7 @@ class Accumulator:
         """Does nothing: the next step begins with the initial value anyway."""
 
     def bind(self, layer: Any, name: str) -> tf.TensorSpec:
-        """Makes this the accumulator `name` of a layer. Returns its shape and dtype."""
+        """Makes this a layer's accumulator `name`. Returns the shape and dtype."""
         if self._layer is not None:
             raise UserValueError(
                 path=f"{layer._path}/{name}",
@@ -65,7 +65,7 @@ class Accumulator:
 
 
 def with_step_sums(update: Callable) -> Callable:
-    """Wraps PostTrainingStepUpdate: without sums, it takes the surrounding update's."""
+    """Wraps PostTrainingStepUpdate: a call without sums takes the caller's sums."""
     takes_sums = len(inspect.signature(update).parameters) > 1
 
     @functools.wraps(update)

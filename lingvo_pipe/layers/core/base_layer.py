@@ -187,7 +187,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
             self._unregularized.add(name)
 
     def AddVariable(self, name: str, create: Callable[[str], tf.Variable]) -> None:
-        """Adds `self.vars.<name>`. `create` makes it for its path unless it is tied."""
+        """Adds variable `self.vars.<name>`, from `create(path)` unless it is tied."""
         self._check_new(name)
         variable, is_tied = created_or_tied(f"{self.path}/{name}", create)
         self._variables[name], self._tied[name] = variable, is_tied
@@ -237,7 +237,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return self._variables
 
     def CastTheta(self, values: NestedMap) -> NestedMap:
-        """Casts trained values, in the structure of `vars`, to their `fprop_dtype`."""
+        """Casts trained values, nested like `vars`, to their layers' `fprop_dtype`."""
         cast = NestedMap()
         for name, variable in self._variables.items():
             to_tensor = self._cast if variable.trainable else tf.convert_to_tensor

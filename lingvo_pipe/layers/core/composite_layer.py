@@ -29,7 +29,7 @@ class CompositeLayer(BaseLayer):
         raise NotImplementedError(f"{cls.__name__}.Parts")
 
     def CheckParams(self) -> None:
-        """Raises ValueError if a param is wrong that the parts do not check."""
+        """Raises ValueError for a wrong param that no part checks."""
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Maps the first part's inputs `[B, ...]` to the last part's outputs."""

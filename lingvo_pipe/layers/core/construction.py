@@ -50,7 +50,6 @@ class LayerType(type):
     }
 
     def __new__(mcs, name: str, bases: tuple, namespace: dict, **kwargs: Any) -> Any:
-        """Creates a layer class with a wrapped FProp, FPropMeta and step update."""
         if "FProp" in namespace:
             namespace["FProp"] = _in_name_scope(namespace["FProp"])
         meta = namespace.get("FPropMeta")
@@ -89,9 +88,9 @@ def _in_name_scope(fprop: Callable) -> Callable:
 def make_child(
     parent: Any, name: str, params: InstantiableParams, taken: set[str]
 ) -> Any:
-    """Creates a layer below `parent`. If its params have no name, it is called `name`.
+    """Creates a layer below `parent`, called `name` if its params have no name.
 
-    `taken` holds the names of its siblings. The layer's name is added to it.
+    Adds the layer's name to `taken`, the names of its siblings.
     """
     if not isinstance(params, InstantiableParams):
         raise UserValueError(
@@ -163,7 +162,7 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
 
 
 def check_layer_name(name: Any, layer: Any, parent: Any) -> None:
-    """Raises ValueError unless `name`, of `layer` below `parent`, is a valid name."""
+    """Raises ValueError unless `layer`, a child of `parent`, may be called `name`."""
     if isinstance(name, str) and _LAYER_NAME.fullmatch(name):
         return
     below = f" below {parent.path!r}" if parent is not None else ""
@@ -226,7 +225,7 @@ def check_devices(devices: Any, params: Any, path: str) -> None:
 
 
 def _check_finished(layer: Any) -> None:
-    """Raises ValueError if the name has changed or an attribute is wrong.
+    """Raises ValueError if the layer's name has changed or an attribute is wrong.
 
     An attribute must neither hide a child nor hold a layer that is not a child.
     """
@@ -251,7 +250,6 @@ def _check_finished(layer: Any) -> None:
 
 
 def _layers_in(value: Any) -> Iterator[Any]:
-    """Yields the layers in an attribute's value."""
     if isinstance(type(value), LayerType):
         yield value
     elif isinstance(value, (list, tuple, dict)):

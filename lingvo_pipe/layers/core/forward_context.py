@@ -46,7 +46,8 @@ class ForwardContext:
         num_examples: [] int32, number of rows that are examples; if None, all rows.
         batch_dim: dimension of the rows in the inputs.
         num_rows: b; if None, any number.
-        root_path: path of the layer that this context runs. Keys are relative to it.
+        root_path: path of the layer that this context runs. The paths in `accumulated`
+            are relative to it.
         root_hash: [] uint64, hash of this layer's path in the model. It is a tensor, so
             that identical layers can share a trace. If None, `root_path` is hashed.
         compute_loss: function from the outputs of a `LocalLossLayer`'s head to the
@@ -250,12 +251,12 @@ class ForwardContext:
 
 
 def row_dim(rank: int, batch_dim: int) -> int:
-    """Returns the rows' dimension: `batch_dim`, or the last one if that is lower."""
+    """Returns the rows' dimension: `batch_dim`, but at most `rank - 1`."""
     return min(batch_dim, rank - 1)
 
 
 def current_context() -> ForwardContext:
-    """Returns the innermost open context, or else a training context without step."""
+    """Returns the innermost open context, or else a training context without a step."""
     contexts = _open_contexts()
     return contexts[-1] if contexts else ForwardContext()
 

@@ -22,7 +22,7 @@ _NO_FLOPS: Mapping[tf.Operation, int] = {}
 def graph_flops(
     operations: Iterable[tf.Operation], known: Mapping[tf.Operation, int] = _NO_FLOPS
 ) -> int:
-    """Returns the flops of operations, with the given flops for those in `known`."""
+    """Returns the flops of operations. `known` gives the flops of some operations."""
     return sum(known[op] if op in known else _flops(op, known) for op in operations)
 
 
@@ -47,7 +47,7 @@ def multiply_adds(operations: Iterable[tf.Operation], in_functions: bool = True)
 def unknown_loops(
     operations: Iterable[tf.Operation], known: Mapping[tf.Operation, int] = _NO_FLOPS
 ) -> Iterator[tf.Operation]:
-    """Yields loops with flops whose number of iterations is unknown.
+    """Yields the loops that have flops and an unknown number of iterations.
 
     Args:
         operations: operations of a graph.
@@ -87,7 +87,7 @@ def _multiply_adds(op: tf.Operation) -> int:
 
 
 def _num_calls(op: tf.Operation) -> int:
-    """Returns how often an operation calls its functions, 1 if that is unknown."""
+    """Returns how often an operation calls its functions, or 1 if that is unknown."""
     return 1 if op.type not in _LOOPS or _is_unknown_loop(op) else _iterations(op)
 
 
@@ -96,10 +96,10 @@ def _is_unknown_loop(op: tf.Operation) -> bool:
 
 
 def _iterations(op: tf.Operation) -> int:
-    """Returns the largest number of iterations of a loop, -1 if it is unknown.
+    """Returns the largest number of iterations of a loop, or -1 if that is unknown.
 
-    The first inputs of TensorFlow's loops are a counter that starts at 0 and the
-    largest number of iterations, -1 if there is none.
+    The first two inputs of TensorFlow's loops are a counter, which starts at 0, and the
+    largest number of iterations, which is -1 if there is no limit.
     """
     first = op.inputs[:2]
     if any(x.shape.rank != 0 or not x.dtype.is_integer for x in first):
@@ -109,7 +109,7 @@ def _iterations(op: tf.Operation) -> int:
 
 
 def _static_value(x: tf.Tensor) -> np.ndarray | None:
-    """Returns a tensor's static value, or None. Resolves a maximum over a tensor."""
+    """Returns a tensor's static value, or None. Computes the operation Max itself."""
     if x.op.type == "Max":  # Keras's loops take it of the sequences' lengths.
         value = _static_value(x.op.inputs[0])
         return None if value is None else np.max(value)
@@ -135,7 +135,7 @@ def _called_operations(op: tf.Operation) -> Iterator[list[tf.Operation]]:
 
 
 def _summed(op: tf.Operation) -> int:
-    """Returns the number of products that an einsum sums for an output element."""
+    """Returns the number of products that an einsum sums for each output element."""
     input_labels, output_labels = op.get_attr("equation").decode().split("->")
     sizes: dict[str, int] = {}
     for labels, x in zip(input_labels.split(","), op.inputs, strict=True):
@@ -152,7 +152,7 @@ def _rows(op: tf.Operation, attribute: str) -> int:
 
 
 def _window(kernel: tf.Tensor, num_dims: int) -> int:
-    """Returns the number of products that a convolution sums for an output element."""
+    """Returns the number of products that a convolution sums per output element."""
     return math.prod(kernel.shape[:num_dims])
 
 

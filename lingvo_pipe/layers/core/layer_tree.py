@@ -13,7 +13,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 def map_layers(function: Callable, layers: Any, *values: Any) -> Any:
-    """Maps a function over a child's layers and the values at the same places."""
+    """Applies a function to each layer of a nest and the values at its place."""
     if not isinstance(layers, (list, NestedMap)):
         return function(layers, *values)
     is_map = isinstance(layers, NestedMap)
@@ -43,7 +43,7 @@ def unregularized_paths(layer: Any) -> set[str]:
 def variables_by_path(
     entries: Iterable[tuple[str, tf.Variable, bool]],
 ) -> dict[str, tf.Variable]:
-    """Returns each variable once: at its own path, or else at its first path.
+    """Returns each variable once: at its owner's path, or else at its first path.
 
     An entry is a path, a variable, and True if the variable belongs to another path.
     """

@@ -65,7 +65,7 @@ def parameter_counts(layers: Sequence[InstantiableParams]) -> list[int]:
 
 
 def trained_paths(layer: InstantiableParams) -> list[str]:
-    """Returns the paths, below the layer, of the trained parameters."""
+    """Returns the trained parameters' paths, relative to the layer."""
     with _declared(layer) as declared:
         return [
             path.removeprefix(f"{declared.path}/")
@@ -121,7 +121,7 @@ def layer_sizes(
 
 
 def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
-    """Returns FPropMeta's result for a layer whose class does not define it."""
+    """Returns what FPropMeta returns by default: a trace's flops and output shapes."""
 
     def measure(specs: Any) -> LayerSize:
         with _naming(f"{p.cls.__name__} {p.name!r}", specs):
@@ -132,14 +132,14 @@ def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
 
 
 class _Rows(NamedTuple):
-    """The rows of a micro-batch, as in a ForwardContext."""
+    """The values `batch_dim` and `num_rows` of a ForwardContext."""
 
     batch_dim: int
     num_rows: int | None
 
 
 def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
-    """Returns the dimension and number of the rows, from the first input."""
+    """Returns the batch dimension, and the number of rows in the first input."""
     if batch_dim is None:
         batch_dim = current_context().batch_dim
     first = next(
@@ -153,7 +153,7 @@ def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
 def _with_dtypes(
     measure: Callable[[Any], _Size], shapes: Sequence[Any], p: InstantiableParams
 ) -> _Size:
-    """Calls `measure` with floating-point inputs, or integers where those fail."""
+    """Returns `measure(specs)`, with int32 for unknown dtypes where floats fail."""
     default = p.fprop_dtype or p.dtype or tf.float32
     inputs = tuple(map(as_shapes, shapes))
     floats, integers = (as_specs(inputs, dtype) for dtype in (default, tf.int32))
@@ -193,7 +193,7 @@ def _ask_for_dtypes(error: UserValueError) -> NoReturn:
 
 @contextlib.contextmanager
 def _naming(path: str, specs: Any) -> Iterator[None]:
-    """Adds a layer's path and its inputs to the errors that it raises."""
+    """Adds a layer's path and inputs to the errors that the layer raises."""
     try:
         yield
     except UserLayerError as error:
@@ -222,7 +222,7 @@ def _measured(
     rows: _Rows,
     uses_own_meta: bool = True,
 ) -> LayerSize:
-    """Traces a layer. Counts the flops of its own FPropMeta if `uses_own_meta`."""
+    """Traces a layer. The layer's own FPropMeta gives its flops if `uses_own_meta`."""
     with _declared(p) as layer, _training_context(rows):
         own_flops = OwnFlops(layer, uses_own_meta)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
@@ -265,7 +265,7 @@ def _warn_of_loop(layer_class: type) -> None:
 
 
 class _DeclaredVariable:
-    """A variable that is declared and not created."""
+    """A stand-in for a variable, with only its shape, dtype and trainability."""
 
     def __init__(self, shape: Any, dtype: tf.DType, trainable: bool):
         self.shape = tf.TensorShape(shape)
@@ -273,13 +273,12 @@ class _DeclaredVariable:
         self.trainable = trainable
 
     def ref(self) -> _DeclaredVariable:
-        """Returns itself, as a key."""
         return self
 
 
 @contextlib.contextmanager
 def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
-    """Yields the layer in a scratch graph. Its variables are only declared."""
+    """Yields the layer in a scratch graph, with variables that are only declared."""
 
     def declare(next_creator: Any, **kwargs: Any) -> Any:
         return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])

@@ -28,18 +28,20 @@ _POSITIONAL = (
 
 
 class OwnFlops:
-    """Flops of the layers of a tree whose classes define FPropMeta.
+    """The flops of those layers in a tree that define FPropMeta themselves.
 
-    The object replaces such a layer's FProp by one that also counts these flops. They
-    include the flops of the layers below, so the FProps of those are not replaced.
+    The object replaces the FProp of such a layer by a function that also counts the
+    flops from FPropMeta. These include the flops of the layers below, whose FProp is
+    not replaced.
 
     Args:
         layer: the root of the tree.
         with_root: whether the root's own FPropMeta counts.
 
     Attributes:
-        flops: by operation: a run's flops at its first operation, and 0 at its others.
-        other_flops: flops of runs without operations.
+        flops: flops by operation. The first operation of a run of FProp has the run's
+            flops, and the run's other operations have 0.
+        other_flops: flops of runs of FProp without operations.
     """
 
     def __init__(self, layer: Any, with_root: bool = True):
@@ -72,7 +74,7 @@ class OwnFlops:
 
 
 def reason(error: Exception) -> str:
-    """Returns an error's message, after its type unless it is a user's error."""
+    """Returns an error's message, after the error's type unless it's a UserError."""
     is_sentence = isinstance(error, UserError)
     return str(error) if is_sentence else f"{type(error).__name__}: {error}"
 
@@ -85,7 +87,7 @@ def _has_own_meta(layer: Any) -> bool:
 
 
 def _meta(layer: Any, arguments: inspect.BoundArguments) -> Any:
-    """Calls a layer's FPropMeta with those inputs of FProp that its signature takes.
+    """Calls a layer's FPropMeta with the inputs of FProp that FPropMeta takes.
 
     Raises:
         UserLayerError: if FPropMeta raises an error.
@@ -116,8 +118,8 @@ def _checked_flops(layer: Any, meta: Any, outputs: Any) -> int:
     """Returns the flops of a layer's FPropMeta.
 
     Raises:
-        UserLayerError: if its shapes are not the outputs' shapes, or its flops no
-            number.
+        UserLayerError: if FPropMeta's shapes are not the outputs' shapes, or its flops
+            are no number.
     """
     tensors = map_present(tf.convert_to_tensor, as_args(outputs))
     shapes = tuple(map(as_shapes, tensors))

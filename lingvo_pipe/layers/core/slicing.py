@@ -47,7 +47,7 @@ def slice_name(name: str, number: int) -> str:
 
 
 def whole_path(path: str) -> str:
-    """Returns the path in the model without slices, for a path in any model."""
+    """Removes the slices' numbers `>j` from a path."""
     return re.sub(rf"{SLICE_MARK}\d+", "", path)
 
 
@@ -59,12 +59,12 @@ class Sliceable:
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer] | None:
-        """Returns the class of the layer's slices, or None if it isn't cut by units."""
+        """Returns the class of the layer's slices, or None if it has no units."""
         return None
 
     @classmethod
     def SliceableParts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        """Returns the parts of a layer that can be sliced within it, by name."""
+        """Returns, by name, the params of the layer's parts that can be sliced."""
         return {}
 
     @classmethod
@@ -90,20 +90,20 @@ class Sliceable:
 
     @classmethod
     def NumUnits(cls, p: InstantiableParams) -> int:
-        """Returns the largest number of slices, 1 if a layer can't be sliced."""
+        """Returns the largest number of slices, or 1 if the layer can't be sliced."""
         if (slice_class := cls.SliceClass(p)) is not None:
             return p.Get(slice_class.UNITS)
         return min(map(num_units, cls.SliceableParts(p).values()), default=1)
 
     def PieceOf(self, path: str) -> Piece | None:
-        """Returns the Piece that the weight at `path` is, or None if it is whole."""
+        """Returns the Piece of the weight at `path`, or None for a whole weight."""
         if self._parent is None:
             return None
         return self._parent.PieceOf(f"{self._params.name}/{path}")
 
 
 def num_units(p: InstantiableParams) -> int:
-    """Returns the largest number of slices of a layer, 1 if it can't be sliced."""
+    """Returns the largest number of slices, or 1 if the layer can't be sliced."""
     return p.cls.NumUnits(p)
 
 
@@ -113,7 +113,7 @@ def unit_edges(num_units: int, num_slices: int) -> list[int]:
 
 
 def part_slices(num_slices: NumSlices, name: str) -> NumSlices:
-    """Returns the number of slices of a layer's part, 1 if it is not cut."""
+    """Returns the number of slices of the part `name`, or 1 if it is not cut."""
     return num_slices if isinstance(num_slices, int) else num_slices.get(name, 1)
 
 
@@ -133,7 +133,7 @@ def pieces_by_path(layer: Any) -> dict[str, Piece]:
 
 
 def cut_whole(value: tf.Tensor, piece: Piece, size: int) -> tf.Tensor:
-    """Cuts a piece out of a whole tensor. Along the piece's axis it has size `size`."""
+    """Cuts a piece out of a whole tensor. `size` is the piece's size along its axis."""
     axis = piece.axis % value.shape.rank
     begin = [piece.begin if i == axis else 0 for i in range(value.shape.rank)]
     sizes = [size if i == axis else -1 for i in range(value.shape.rank)]

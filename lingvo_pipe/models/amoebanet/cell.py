@@ -25,7 +25,7 @@ _SIDES = ("left", "right")
 
 
 class AmoebaCell(CompositeLayer):
-    """A map of (last output, one before it, number of cells, ...) to the next ones."""
+    """A cell: maps (last output, output before it, cells so far, ...) to new ones."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -70,7 +70,7 @@ class AmoebaCell(CompositeLayer):
 
     @classmethod
     def Range(cls, p: InstantiableParams) -> tuple[int, int]:
-        """Returns the range of the cell's operations, in order, that the layer runs."""
+        """Returns begin and end of the cell's operations that this layer runs."""
         return 0, len(_flow(p).sources)
 
     @classmethod
@@ -94,14 +94,13 @@ class AmoebaCell(CompositeLayer):
             check_param(self, "num_cells", lambda x: x and x > 0, expected)
 
     def FProp(self, theta: NestedMap, *inputs: Any) -> tuple:
-        """Maps (last output, output before it, number of cells, ...) to the next ones.
+        """Maps (last output, output before it, number of cells, ...) to new ones.
 
         The last output is `[B, H, W, C]`, and the one before it `[B, H', W', C']` or
         None. The number of cells so far is `[B]` equal integers, or None if nothing
         drops. Further inputs are passed on. Returns this cell's output `[B, H'', W'',
-        C'']`, then what was the last output, the new number and the further inputs. A
-        slice that does not end the cell instead passes on the values that later slices
-        need.
+        C'']`, the last output, the new number of cells and the further inputs. A slice
+        that does not end the cell instead passes on the values that later slices need.
         """
         values, num_before, passed_on = _entering(self.params, inputs)
         num = None if num_before is None else num_before + 1
@@ -127,7 +126,7 @@ class AmoebaCell(CompositeLayer):
 
 
 class _CellSlice(AmoebaCell):
-    """A consecutive group of a cell's operations."""
+    """A layer that runs consecutive operations of a cell."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -152,17 +151,17 @@ class _CellSlice(AmoebaCell):
 
 
 class _Flow(NamedTuple):
-    """A cell's operations, in order, with their sources, and the values of its output.
+    """The data flow in a cell.
 
-    A source is `last`, `before` or an operation's name. `right_i` names the sum of a
-    pair.
+    `sources` maps each operation, in order, to its input: `last`, `before` or another
+    operation. `outputs` form the cell's output. `right_i` names the sum of a pair.
     """
 
     sources: dict[str, str]
     outputs: list[str]
 
     def live(self, number: int) -> list[str]:
-        """Returns the values that operation `number` and later ones need."""
+        """Returns the values that are needed from operation `number` on."""
         names = list(self.sources)
         later = names[number:]
         needed = {"last", *self.outputs, *map(self.sources.get, later)}
@@ -188,7 +187,7 @@ def _flow(p: InstantiableParams) -> _Flow:
 def _entering(
     p: InstantiableParams, inputs: Sequence[Any]
 ) -> tuple[dict[str, Any], Any, Sequence[Any]]:
-    """Splits inputs into a layer's values by name, the number of cells, and others."""
+    """Splits inputs into values by name, the number of cells, and further inputs."""
     names = _flow(p).live(p.cls.Range(p)[0])
     values = dict(zip(names, inputs, strict=False))
     if values.get("before", 0) is None:
@@ -199,10 +198,10 @@ def _entering(
 def _run_cell(
     p: InstantiableParams, values: dict[str, Any], run: Callable, add: Callable
 ) -> list | None:
-    """Runs a layer's operations by `run(name, x)` and `add`, on values or shapes.
+    """Runs a layer's operations by `run(name, x)`, and sums pairs by `add`.
 
-    Returns the values that the output consists of. If further operations follow, it
-    returns None, and leaves in `values` what they need.
+    Returns the values that form the output. Returns None if the cell has later
+    operations. Then `values` holds only the values that these need.
     """
     flow, (begin, end) = _flow(p), p.cls.Range(p)
     for name, source in list(flow.sources.items())[begin:end]:
@@ -239,7 +238,7 @@ def _widths(p: InstantiableParams) -> list[int]:
 
 
 def _fit(p: InstantiableParams) -> InstantiableParams | None:
-    """Returns params of the layer from the previous output to state 1, or None."""
+    """Returns params of the layer that makes state 1, or None if none is needed."""
     if p.num_in_before is None:
         return None
     if p.before_is_larger:
@@ -250,7 +249,7 @@ def _fit(p: InstantiableParams) -> InstantiableParams | None:
 
 
 def _matched(p: InstantiableParams, state: int) -> InstantiableParams | None:
-    """Returns params of the layer that fits a state for concatenation, or None."""
+    """Returns the layer that fits a state for concatenation, or None if it fits."""
     width = _widths(p)[state]
     if p.reduction and state < 2:
         return _halve(p, width, "NONE")

@@ -23,7 +23,7 @@ Layers = list[InstantiableParams]
 
 
 class Channels(NamedTuple):
-    """I and F of an operation, and params of its batch norms, without dim."""
+    """An operation's input channels I, filters F, and params of its batch norms."""
 
     num_in: int
     num_filters: int
@@ -70,7 +70,7 @@ def _none(channels: Channels, stride: int) -> Layers:
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
-    """Returns `middle` between 1x1 convolutions, or alone if F is below 4."""
+    """Returns `middle` between two 1x1 convolutions, or only `middle` if F < 4."""
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:
         return _chain(channels, middle)
@@ -89,10 +89,7 @@ def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
 
 
 def _separable(window: int) -> Callable[[Channels, int], Layers]:
-    """Returns a function that makes two separable convolutions.
-
-    Only the first convolution has the stride.
-    """
+    """Returns a maker of two separable convolutions, the first with the stride."""
 
     def make(channels: Channels, stride: int) -> Layers:
         layers = []

@@ -17,10 +17,10 @@ _AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 
 
 class StemLayer(CompositeLayer):
-    """3x3 convolution and batch norm: image -> (features, None, 0 or None), others.
+    """A 3x3 convolution and batch norm: image -> features.
 
-    None replaces the previous output. Then follows the number of cells so far: 0, or
-    None if cells are not counted. Other inputs are passed on.
+    None follows, as there is no output before the features, and then the number of
+    cells so far: 0, or None if cells are not counted. Further inputs are passed on.
     """
 
     @classmethod
@@ -79,7 +79,7 @@ class HeadLayer(CompositeLayer):
 
 
 class AuxiliaryHeadLayer(CompositeLayer):
-    """A classifier of a cell's output, whose loss also trains the earlier cells.
+    """A classifier of a cell's output. Its loss also trains that and earlier cells.
 
     It consists of ReLU, pooling, 1x1 convolution, batch norm, ReLU, a convolution whose
     window is the whole image, batch norm, ReLU and a fully connected layer.

@@ -167,7 +167,7 @@ def length_penalties(alpha: float, max_length: int) -> np.ndarray:
 def _only_allowed(
     log_probs: tf.Tensor, must_end: tf.Tensor, eos_id: int, width: int
 ) -> tf.Tensor:
-    """Maps `[B·W, V]` to `[B, W, V]`. If `must_end`, only the end token is possible."""
+    """Maps `[B·W, V]` to `[B, W, V]`. Where `must_end`, allows only the end token."""
     num_tokens = log_probs.shape[-1]
     log_probs = tf.reshape(log_probs, [-1, width, num_tokens])
     is_not_end = tf.not_equal(tf.range(num_tokens), eos_id)
@@ -180,7 +180,7 @@ def _best_extensions(
 ) -> tuple[tf.Tensor, _Beam]:
     """Extends a beam by one token, with log probabilities `[B, W, V]`.
 
-    Returns the W best hypotheses and their parents `[B, W]`.
+    Returns the parents `[B, W]` of the W best hypotheses, and these hypotheses.
     """
     _, width, num_tokens = log_probs.shape
     sums = beam.log_probs[:, :, tf.newaxis] + log_probs
@@ -195,7 +195,7 @@ def _best_extensions(
 def _best_of(old: Hypotheses, new: Hypotheses) -> Hypotheses:
     """Returns the N best of the old and the new hypotheses.
 
-    Among equal ones, old ones come first, then lower indices.
+    Among hypotheses of equal score, old ones come first, then lower indices.
     """
     joined = [tf.concat(pair, 1) for pair in zip(old, new, strict=True)]
     scores, indices = tf.math.top_k(joined[-1], old.scores.shape[1])

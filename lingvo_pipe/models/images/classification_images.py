@@ -86,7 +86,10 @@ class Confusion:
         np.add.at(self.counts, (labels, predicted), 1)
 
     def most_confused(self, max_classes: int) -> np.ndarray:
-        """Returns the classes of the most confused pairs, ascending, or all if few."""
+        """Returns the classes of the most confused pairs, in ascending order.
+
+        Returns all classes if there are at most `max_classes`.
+        """
         num_classes = len(self.counts)
         if num_classes <= max_classes:
             return np.arange(num_classes)

@@ -160,7 +160,7 @@ class KerasTask(BaseTask):
         return NestedMap(targets=input_batch.GetItem(p.targets), weights=weights)
 
     def Outputs(self, predictions: Any) -> Any:
-        """Returns the last cell's outputs in the structure of the model's."""
+        """Returns the last cell's outputs in the structure of the model's outputs."""
         return packed_outputs(graph_of(self._model), predictions)
 
     def ServingOutputs(self, predictions: Any) -> dict[str, tf.Tensor]:
@@ -200,7 +200,7 @@ class KerasTask(BaseTask):
 
 
 def _first_cell(p: InstantiableParams) -> InstantiableParams | None:
-    """Returns params of the first cell of a Keras model, or None for other cells."""
+    """Returns the first cell's params, or None if the cells are no Keras model's."""
     first = next(iter(p.pipeline.cell_tpl), None)
     is_keras = first is not None and first.cls is KerasCell and first.model is not None
     return first if is_keras else None
@@ -247,6 +247,6 @@ def _accuracy(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 
 def _repeated(x: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Repeats weights of examples, or of their targets, for each value."""
+    """Repeats weights, of examples or of targets, to the shape of `values`."""
     x, sizes = tf.cast(x, values.dtype), values.shape[x.shape.rank :]
     return x[(..., *[None] * len(sizes))] * tf.ones(sizes, values.dtype)

@@ -48,8 +48,8 @@ def placed_cells(
 ) -> list[PlacedCell]:
     """Returns the layers of a pipeline, including the prologue.
 
-    Each is on its stage's device or, without `on_stages`, where TensorFlow puts it.
-    Weights that lie elsewhere are copied there once.
+    Each layer is on its stage's device or, without `on_stages`, where TensorFlow puts
+    it. Weights that lie elsewhere are copied there once.
 
     Raises:
         ValueError: if a layer can't run token by token, or a device can't run loops.
@@ -142,7 +142,7 @@ def extend_step(
 def choose_rows(
     cells: Sequence[PlacedCell], states: Sequence[NestedMap], rows: tf.Tensor
 ) -> list[NestedMap]:
-    """Returns the states of `rows` `[B]`. Row i becomes a row of the same example."""
+    """Returns the states with row `rows[i]`, of the same example, in place of row i."""
     chosen = list(states)
     for i, cell in enumerate(cells):
         if cell.has_states:

@@ -55,10 +55,7 @@ class LogitsLayer(BaseLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the vocabulary.
-
-        The slices need the stream's labels.
-        """
+        """Returns the class of the vocabulary's slices, for streams with labels."""
         return _LogitsSlice
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> tf.Tensor:
@@ -83,10 +80,9 @@ class LogitsLayer(BaseLayer):
 class _LogitsSlice(SliceLayer, LogitsLayer):
     """A slice with the logits of some tokens.
 
-    It passes on sums over the vocabulary, never all logits. They are a NestedMap of
-    `[B, T]` each: the maximum, the sum of exponentials of logit - maximum, the label's
-    logit, the sum of logits, and the token of the maximum. The last slice returns what
-    `token_metrics` needs.
+    It never passes on all logits, but a NestedMap of tensors `[B, T]`: the maximum, the
+    sum of exponentials of logit - maximum, the label's logit, the sum of logits, and
+    the token of the maximum. The last slice returns what `token_metrics` needs.
     """
 
     UNITS = "num_tokens"
@@ -140,8 +136,8 @@ def token_metrics(
 
     `logits` are `[B, T, V]`, or the outputs of a LogitsLayer in slices. Labels and
     weights are `[B, T]`. As in `softmax_cross_entropy`, the means are pairs (mean,
-    total weight). They are `loss`, with smoothed labels, `log_pplx`, the cross entropy
-    without smoothing, in nats, and `accuracy`.
+    total weight). `loss` has smoothed labels. `log_pplx` is the cross entropy in nats,
+    without smoothing. The third is `accuracy`.
     """
     if isinstance(logits, NestedMap):
         of_label, mean, best = logits.label, logits.mean, logits.best

@@ -39,7 +39,7 @@ TARGET = "target"
 
 
 def as_stream(batch: NestedMap, *optional: str) -> NestedMap:
-    """Returns a stream without hidden states. It has the batch's `optional` names."""
+    """Returns a stream without hidden states, with `optional` fields of the batch."""
     names = ["ids", "segment_ids", "segment_pos", *(x for x in optional if x in batch)]
     return NestedMap({name: batch[name] for name in names})
 
@@ -65,7 +65,7 @@ def plain_norm(dim: int = 0) -> InstantiableParams:
 
 
 class StreamEmbeddingLayer(CompositeLayer):
-    """The sum of the tokens' embeddings and of their positions, with dropout."""
+    """The sum of the embeddings of tokens and of positions, with dropout."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -21,7 +21,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 def part_inputs(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
-    """Returns what a part of a TransformerLayer takes besides hidden states."""
+    """Returns the inputs of a TransformerLayer's part, besides hidden states."""
     stream = state[p.stream]
     if part == "self_attention":
         mask = same_segment(stream.segment_ids, stream.segment_ids)
@@ -36,7 +36,7 @@ def part_inputs(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
 
 
 class TransformerSlice(BaseLayer):
-    """One part of a TransformerLayer, or a slice of it."""
+    """One part of a TransformerLayer, or a slice of that part."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -44,7 +44,7 @@ class TranslationTask(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a logits head if the cells before read the source, else a decoder."""
+        """Returns a logits head after a cell that reads the source, else a decoder."""
         cells = p.pipeline.cell_tpl
         if any(local_heads.reads_source(cell) for cell in cells[:num_cells]):
             return local_heads.logits_head(cells, passed_on, predictions)
