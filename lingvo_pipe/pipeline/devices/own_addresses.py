@@ -130,7 +130,7 @@ def unused_ports(number: int) -> list[int]:
 
 
 def _is_own(ip: str) -> bool:
-    """Returns True for an address of this machine. Other addresses can't be bound."""
+    """Returns True for an address of this machine. Only such addresses can be bound."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family) as probe:
         probe.bind((ip, 0))

@@ -62,7 +62,7 @@ class StageConstants(NamedTuple):
 
     weights: Pack | None  # Packed weights; None with updates, where they are state.
     path_hashes: Pack  # See `Stage.pack_path_hashes`.
-    step: Any  # This and three more fields: see `RunArguments` and `LoopArguments`.
+    step: Any  # This and the next three fields: see `RunArguments`, `LoopArguments`.
     first_examples: tf.Tensor
     num_examples: Any
     loss_scale: Any

@@ -188,7 +188,7 @@ def finish_accumulation(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Te
 
 
 def wide(dtype: tf.DType) -> tf.DType:
-    """Returns the dtype for sums of such numbers: float32 instead of 16 or 8 bits."""
+    """Returns the dtype for sums of `dtype`: float32 instead of 16 or 8 bits."""
     return dtype if dtype.size > 2 else tf.float32
 
 

@@ -103,7 +103,7 @@ def shared_weights(
 
 
 def _new_bytes(phases: Phases) -> int:
-    """Returns the bytes of a layer's own weight residuals that are no residuals."""
+    """Returns the bytes of own weight residuals that are not among the residuals."""
     before = {x.ref() for x in phases.residual_buffers.own}
     late = phases.weight_residual_buffers.own
     return num_bytes(spec_of(x) for x in late if x.ref() not in before)

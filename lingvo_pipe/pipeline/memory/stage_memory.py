@@ -47,7 +47,7 @@ ALLOCATOR_LOSS = 0.2
 
 
 class OperationBytes(NamedTuple):
-    """Bytes of a device during an operation, and then until its next operation."""
+    """Bytes of a device during an operation, and until the device's next operation."""
 
     during: int
     after: int
@@ -263,7 +263,7 @@ class StageMemory:
 
 
 class _StashedValues(NamedTuple):
-    """Bytes of the values that a stage stashes, by its number of calls.
+    """Bytes of the values that a stage stashes, by the stage's number of calls.
 
     `not_recomputed` are the values stashed by calls that are not recomputed. These
     values also belong to `for_recompute`. `both` are the distinct values of
@@ -278,7 +278,7 @@ class _StashedValues(NamedTuple):
 
 
 class _Workspaces(NamedTuple):
-    """Largest workspaces of a stage, by its number of calls.
+    """Largest workspaces of a stage, by the stage's number of calls.
 
     Each layer's workspace is added to what the layers that ran before it have made.
     Forward, layers make residuals, from the first layer on. Backward, layers make

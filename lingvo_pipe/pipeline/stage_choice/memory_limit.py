@@ -100,7 +100,7 @@ class MemoryLimit:
         return stage_bytes * self._sharing[stage] + prologue
 
     def _with_loss(self, end: int) -> int:
-        """Returns a stage's end. After the last cell, the loss counts as a cell."""
+        """Returns a stage's end. The loss counts as a cell, after the last cell."""
         return end + (end == len(self._cells.layers))
 
     def _raise_infeasible(self) -> None:

@@ -40,7 +40,7 @@ class Compilation(NamedTuple):
 
 
 def compilation(by_xla: bool, device: str) -> Compilation:
-    """Returns a stage's compilation. Stages with equal ones can share functions."""
+    """Returns a compilation. Stages with equal compilations can share functions."""
     caller = loop_device(device)
     on_cpu = device_name(caller).kind == "CPU"
     return Compilation(by_xla, None if caller == device else device, on_cpu)
@@ -153,7 +153,7 @@ class Phases:
     def backward(self) -> Function:
         """Returns `(weights, context, residuals, doutputs) -> dinputs, dweights`.
 
-        If XLA compiled both halves as one function, it would round differently. So it
+        If XLA compiled both halves as one function, it would round differently. So XLA
         compiles each half alone, and results are the same in all schedules.
         """
         if not (self.compilation.by_xla and self._dweights):
