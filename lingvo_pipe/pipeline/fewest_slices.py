@@ -37,8 +37,8 @@ def fewest_slices(
 ) -> tuple[dict[str, int], Result] | None:
     """Returns slices that fit and the attempt's result, or None if no slices fit.
 
-    Cells that need more than a target are cut into the fewest slices that stay within
-    it. The largest target with which the model fits is found by a coarse search.
+    Cells that need more than a target are cut into the fewest slices within the target.
+    The largest target with which the model fits is found by a coarse search.
 
     Args:
         p: params of a pipeline, whose `slices` are ignored.
@@ -72,7 +72,7 @@ def fewest_slices(
 
 
 class _Search(Generic[Result]):
-    """The attempts of a search. See `fewest_slices` for the arguments."""
+    """A search with the results of its attempts. See `fewest_slices` for arguments."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Search(Generic[Result]):
         self._known: dict[str, tuple[Result | None, float]] = {}
 
     def find(self, target: float) -> tuple[dict[str, int], Result] | None:
-        """Returns slices of at most `target` bytes. Returns None if they do not fit."""
+        """Returns (slices below `target` bytes, result), or None if they do not fit."""
         slices = _slices_below(self._groups, target)
         if (key := repr(slices)) not in self._known:
             self._known[key] = self._attempt(slices)
@@ -94,14 +94,14 @@ class _Search(Generic[Result]):
         return None if result is None else (slices, result)
 
     def num_slices(self, target: float) -> int:
-        """Returns the number of slices in all, each of at most `target` bytes."""
+        """Returns the total number of slices if each has at most `target` bytes."""
         return sum(_slices_below(self._groups, target).values())
 
     def is_hopeless(self, target: float) -> bool:
-        """Returns whether smaller slices than in a failed attempt can't fit either.
+        """Returns whether no smaller slices can fit, after `target` failed.
 
-        An attempt's stages are the best ones between its slices. If boundaries could be
-        anywhere, a stage would have at most one slice less, and a smaller workspace.
+        The attempt used the best boundaries between its slices. Boundaries inside
+        slices would save a stage at most one slice, and some of the workspace.
         """
         slices = _slices_below(self._groups, target)
         if slices == _slices_below(self._groups, 1.0):
@@ -120,9 +120,9 @@ class _Search(Generic[Result]):
 
 @dataclasses.dataclass
 class _Part:
-    """A cell, or a part of one, that can be cut between its units.
+    """A cell, or a part of a cell, that can be cut between its units.
 
-    `num_bytes` are the part's own bytes. `cell_bytes` are its whole cell's bytes.
+    `num_bytes` counts the part. `cell_bytes` counts the whole cell of the part.
     """
 
     name: str
@@ -132,14 +132,14 @@ class _Part:
     cell_bytes: int
 
     def num_slices(self, target: float) -> int:
-        """Returns how many slices it takes for at most `target` bytes in each."""
+        """Returns the smallest number of slices of at most `target` bytes."""
         if self.cell_bytes <= target:
             return 1
         return max(int(-(-self.num_bytes // target)), 1)
 
 
 def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_Part]:
-    """Yields all parts that can be cut, with their shares of their cell's bytes."""
+    """Yields the parts that can be cut. Cells' bytes are shared by parameter count."""
     sliceable = [
         (i, name, part)
         for i, cell in enumerate(p.cell_tpl)
@@ -154,7 +154,7 @@ def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_P
 
 
 def _slices_below(groups: Sequence[Sequence[_Part]], target: float) -> dict[str, int]:
-    """Returns slices with which no part needs more than `target` bytes, if possible."""
+    """Returns slices of at most `target` bytes, where the parts have enough units."""
     slices: dict[str, int] = {}
     for group in groups:
         number = max(part.num_slices(target) for part in group)
@@ -164,9 +164,9 @@ def _slices_below(groups: Sequence[Sequence[_Part]], target: float) -> dict[str,
 
 
 def _tied_groups(p: InstantiableParams, parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Returns the parts in groups that are cut into the same number of slices.
+    """Returns groups of parts. A group's parts are cut into equal numbers of slices.
 
-    A part stays whole if one of its weights is tied to a weight that is not cut.
+    A part stays whole if one of its weights is tied to an uncut weight.
     """
     owners = dict(_cut_weights(p, parts))
     groups = {part.name: [part] for part in parts}
@@ -183,7 +183,7 @@ def _tied_groups(p: InstantiableParams, parts: Sequence[_Part]) -> list[list[_Pa
 def _cut_weights(
     p: InstantiableParams, parts: Sequence[_Part]
 ) -> Iterator[tuple[str, _Part]]:
-    """Yields (path, part) for each tied weight that slices of a part divide."""
+    """Yields (path, part) for each weight that cutting the part would divide."""
     tied = {*p.tied, *p.tied.values()}
     for part in parts:
         name = p.cell_tpl[part.cell].name or f"cells_{part.cell}"

@@ -3,7 +3,7 @@
 See `schedules/several_steps`: a stage updates its weights as soon as its gradients are
 complete, and starts the next step without waiting for the other stages.
 
-Shapes: N steps; B examples in a mini-batch, M micro-batches of each.
+Shapes: N steps; B examples and M micro-batches in a mini-batch.
 """
 
 import dataclasses
@@ -49,11 +49,11 @@ class PipelineSteps:
     ):
         """Initializes the steps of a pipeline.
 
-        `loss_fn` is as in `ComputeGradients`. Its weight must depend only on the
+        `loss_fn` is as in `ComputeGradients`. The loss's weight must depend only on the
         targets. `update` updates the weights of a stage.
 
         Raises:
-            ValueError: if a stage can't update its weights without the others.
+            ValueError: if a stage can't update its weights without the other stages.
         """
         _check_independent(pipeline)
         check_loss_function(loss_fn, pipeline.path)
@@ -91,9 +91,9 @@ class PipelineSteps:
     ) -> RunResults:
         """Runs N steps.
 
-        `theta` has the variables' own dtypes. `batches` are mini-batches, `[N, B, ...]`
-        each. `first_step` is the first step's number, [] int64. `tables` are tensors or
-        arrays.
+        `theta` has the variables' own dtypes. `batches` are mini-batches, with tensors
+        `[N, B, ...]`. `first_step` is the first step's number, [] int64. `tables` are
+        tensors or arrays.
         """
         num_steps = tf.shape(present(batches)[0])[0]
         cut, (inputs, targets) = self._cut(batches)
@@ -117,9 +117,9 @@ class PipelineSteps:
         return function(arguments, tables)
 
     def _cut(self, batches: Any) -> tuple[MicroBatches, Any]:
-        """Returns the cut that all mini-batches have, and (inputs, targets) of all.
+        """Returns the cut of one mini-batch, and (inputs, targets) of all mini-batches.
 
-        Inputs and targets are `[N * M, .. b ..]`.
+        Inputs and targets are `[N * M, ...]`, stacked by micro-batch.
         """
         flat = present(batches)
         p, path = self._pipeline.params, self._pipeline.path

@@ -131,9 +131,9 @@ class PipeliningLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Runs the cells, pipelined.
 
-        The gradient of a tape around it runs the pipeline once more, forward and
-        backward. `ComputeGradients` needs only one run, and returns losses and metrics
-        that cells add. Untrained weights have no gradient.
+        If a tape records the call, its gradient runs the pipeline once more, forward
+        and backward. `ComputeGradients` needs only one run. It also returns losses and
+        metrics that cells add. Untrained weights have no gradient.
 
         Args:
             theta: weights.
@@ -163,10 +163,10 @@ class PipeliningLayer(BaseLayer):
             targets: targets of the loss, `[B, ...]` each.
             loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`, a pure
                 function with scalar results, run on the last device for each
-                micro-batch. Where cells add losses, the weight of 'loss' must follow
-                from the targets. A mean of weight 0, where no example of a micro-batch
-                counts, must be finite. Pass the same function each time: the pipeline
-                is built again for each new one.
+                micro-batch. Where cells add losses, the weight of 'loss' must depend
+                only on the targets. A mean of weight 0, where no example of a
+                micro-batch counts, must be finite. Pass the same function each time:
+                the pipeline is built again for each new one.
 
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.
@@ -232,11 +232,10 @@ class PipeliningLayer(BaseLayer):
     ) -> list[int]:
         """Returns the peak bytes of each device's tensors, replica by replica.
 
-        Counts weights, gradient accumulators, the stash of micro-batches, the workspace
-        of operations and what the allocator loses, at their peak, and what the prologue
-        stashes of the mini-batch. Does not count tensors within a layer whose size only
-        a run decides, such as those from tf.boolean_mask. See `ComputeGradients` for
-        the arguments.
+        Counts weights, gradient accumulators, stashes and workspace at their peak. Also
+        counts what the allocator loses, and what the prologue stashes. Does not count
+        tensors within a layer whose size only a run decides, such as those from
+        tf.boolean_mask. See `ComputeGradients` for the arguments.
         """
         schedule = checked_schedule(schedule, self._layout, self.path)
         do_eval = forward_context.current_context().do_eval
@@ -272,12 +271,13 @@ class PipeliningLayer(BaseLayer):
     ) -> None:
         """Reruns a failed step layer by layer, to find the operation that failed.
 
-        Use it, with the same arguments, after an error of `ComputeGradients` or, in
-        evaluation, of `ComputeMetrics` that only reports a cancelled operation.
+        Use this after an error that only reports a cancelled operation. Pass the
+        arguments of the failed call of `ComputeGradients` or, in evaluation,
+        `ComputeMetrics`.
 
         Raises:
             tf.errors.OpError: from the operation that fails now, naming the layer.
-            FloatingPointError: if none fails, but a value is not finite.
+            FloatingPointError: if no operation fails, but a value is not finite.
         """
         trains = not forward_context.current_context().do_eval
         _, _, arguments = self._prepare(theta, inputs, targets, trains)

@@ -177,7 +177,7 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
 
 
 def make_layout(p: InstantiableParams, path: str) -> Layout:
-    """Cuts cells into slices, in the params of the layer at `path`. Returns the layout.
+    """Returns the layout. Replaces cells by their slices in the params.
 
     Raises:
         ValueError: if params are invalid, or no stages fit into `memory_limit`. If a
@@ -233,7 +233,7 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
 def _fewest_slices(
     p: InstantiableParams, path: str
 ) -> tuple[dict[str, int], _Sliced] | None:
-    """Returns slices that fit into the limit, or None if none are found."""
+    """Returns (slices that fit into `memory_limit`, result of `_sliced`), or None."""
     memory, num_cells = whole_memory(p, path), len(p.cell_tpl)
     num_devices = len(p.devices) // p.num_replicas
     if memory.held(0, num_cells) > num_devices * p.memory_limit:
@@ -252,7 +252,7 @@ def _fewest_slices(
 
 
 def _layout(p: InstantiableParams, path: str) -> Layout:
-    """Returns the layout of the cells as they are. `p` must have been checked."""
+    """Returns the layout of the cells, uncut. `p` must have been checked."""
     per_device = p.stages_per_device
     num_stages = count_stages(p, path)
     if num_stages % per_device:
@@ -295,11 +295,11 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
 
 
 def checked_schedule(given: Schedule | None, layout: Layout, path: str) -> Schedule:
-    """Returns a training schedule given to a layer, or the layout's own if it is None.
+    """Returns the schedule `given`, or the layout's schedule if `given` is None.
 
     Raises:
-        ValueError: if it can't finish, has no backward passes, or is made for other
-            stages, devices or micro-batches.
+        ValueError: if the schedule can't finish, has no backward passes, or is made for
+            other stages, devices or micro-batches.
     """
     own, name = layout.schedule, f"{path}.schedule"
     if given is None:

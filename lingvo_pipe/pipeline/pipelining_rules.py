@@ -27,7 +27,7 @@ PLANNED = ("num_micro_batches", "schedule", "recompute")
 
 
 def check_each_param(p: InstantiableParams, path: str) -> None:
-    """Raises ValueError about the first param of the layer at `path` that is wrong."""
+    """Raises ValueError if a param of the layer at `path` is wrong."""
     if left := [name for name in PLANNED if is_auto(p.Get(name))]:
         raise UserValueError(
             path=f"{path}.{left[0]}",
@@ -52,7 +52,7 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
     """Returns the number of batch shards.
 
     Raises:
-        ValueError: if they would be unequal.
+        ValueError: if the shards would be unequal.
     """
     name = "num_replicas" if p.num_batch_shards is None else "num_batch_shards"
     num_batch_shards: int = p.Get(name)
@@ -99,7 +99,7 @@ def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None
 
 @contextlib.contextmanager
 def problems_of(name: str, path: str) -> Iterator[None]:
-    """Turns errors of the block into errors about a param of the layer at `path`."""
+    """Turns ValueErrors of the block into errors about the param `name` at `path`."""
     try:
         yield
     except ValueError as error:
@@ -114,7 +114,7 @@ Predicate = Callable[[Any, InstantiableParams], bool]
 
 
 class _Rule(NamedTuple):
-    """A rule for the values of a param. Earlier rules are checked first."""
+    """A rule for the values of a param."""
 
     expected: str  # The allowed values, in words.
     predicate: Predicate
@@ -168,7 +168,7 @@ def _are_dtypes(value: Any) -> bool:
 
 
 def _dtype(value: Any) -> tf.DType | None:
-    """Returns the dtype that a value is or names, if any."""
+    """Returns the dtype that `value` is or names, or None."""
     if isinstance(value, numbers.Number):  # TensorFlow numbers its dtypes.
         return None
     try:

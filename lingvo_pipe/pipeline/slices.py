@@ -16,7 +16,7 @@ from lingvo_pipe.layers.core.slicing import num_units, slice_name, slices_of
 
 
 def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
-    """Returns a copy of a pipeline's params, in which slices replace their cells.
+    """Returns a copy of a pipeline's params, in which slices replace cells.
 
     Whole cells keep their names.
 
@@ -42,7 +42,7 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
 
 
 def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
-    """Returns the largest number of slices of each cell and cell's part, by path."""
+    """Returns the largest number of slices by path, for cells and parts of cells."""
     units_by_path: dict[str, int] = {}
     for i, cell in enumerate(cells):
         units_by_path |= {
@@ -54,7 +54,7 @@ def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
 def parts_below(
     path: str, p: InstantiableParams
 ) -> Iterator[tuple[str, InstantiableParams]]:
-    """Yields a layer and all its parts that can be cut, with their paths."""
+    """Yields (path, params) for the layer `p` and for all its parts that can be cut."""
     yield path, p
     for name, part in p.cls.SliceableParts(p).items():
         yield from parts_below(f"{path}.{name}", part)
@@ -90,14 +90,14 @@ def _check(p: InstantiableParams, path: str) -> None:
 
 
 def _by_cell_name(name: str, cells: Sequence[InstantiableParams]) -> str:
-    """Returns the path of a layer that is called by its cell's name, or ""."""
+    """Returns "cells[2].ffn" for "x.ffn" if cell 2 has the name "x", otherwise ""."""
     first, dot, part_path = name.partition(".")
     indices = [i for i, cell in enumerate(cells) if cell.name == first]
     return f"cells[{indices[0]}]{dot}{part_path}" if indices else ""
 
 
 def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
-    """Returns slices by cell, as nested maps of parts."""
+    """Returns nested maps: {'cells[3].ffn': 4} -> {'cells[3]': {'ffn': 4}}."""
     tree: dict[str, Any] = {}
     for path, number in slices.items():
         *above, last = path.split(".")
@@ -109,14 +109,14 @@ def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
 
 
 class _Ties:
-    """Ties between weights. Some of the layers with these weights are in slices."""
+    """Ties between weights, some of which are divided among slices."""
 
     def __init__(self, tied: Mapping[str, str]):
         self._tied = dict(tied)
         self._slices: dict[str, list[str]] = {}
 
     def add(self, name: str, slices: Sequence[InstantiableParams]) -> None:
-        """Records which slices of a cell have each of its tied weights."""
+        """Records which slices of the cell `name` have each tied weight of the cell."""
         used = {*self._tied, *self._tied.values()}
         for path in used:
             cell, _, weight = path.partition("/")
@@ -125,7 +125,7 @@ class _Ties:
                 self._slices[path] = [f"{s.name}/{weight}" for s in has]
 
     def resolved(self, param: str) -> dict[str, str]:
-        """Returns the ties, with one for each slice of a tied weight.
+        """Returns the ties. A tie of divided weights becomes one tie for each slice.
 
         Raises:
             ValueError: if tied weights are in different numbers of slices.

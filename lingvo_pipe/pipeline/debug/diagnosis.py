@@ -59,7 +59,7 @@ def diagnose(
     Raises:
         tf.errors.OpError: the error of the operation that fails, with the layer's path.
         FloatingPointError: if no operation fails but values are not finite, with the
-            path of the layer that made the first of them.
+            path of the layer that made the first such value.
     """
     run, not_finite = arguments.run, NotFinite()
     mini_batch = {"input": run.inputs, "target": run.targets}
@@ -94,8 +94,8 @@ def diagnose(
 class NotFinite:
     """Collector of the first values that are not finite.
 
-    If the first are infinite, it also finds the first NaN, because an infinite value
-    may be intended, as in a mask.
+    If the first values are infinite, also collects the first NaN, because an infinite
+    value may be intended, as in a mask.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class _Layer:
 
 
 def _by_path(name: str, structure: Any) -> list[tuple[str, tf.Tensor]]:
-    """Returns a structure's tensors, each with a name and its path."""
+    """Returns pairs ("name path", tensor) for the tensors of a structure."""
     return [
         (f"{name} {path}".strip(), x)
         for path, x in trees.leaves(structure)
@@ -252,7 +252,7 @@ def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
 def _lines(graph: Any, node: str) -> str:
     """Returns the lines of the user's code that made a node.
 
-    If the graph lacks the node, the innermost operation around it counts.
+    If the graph lacks the node, takes the innermost operation around the node.
     """
     operations = {operation.name: operation for operation in graph.get_operations()}
     names = list(itertools.accumulate(node.split("/"), "{}/{}".format))

@@ -19,7 +19,7 @@ _NUM_SHOWN = 4
 
 
 class Sources(NamedTuple):
-    """IP addresses that a task answers. If `ips` is empty, it answers any address."""
+    """IP addresses that a task answers. If `ips` is empty, the task answers anyone."""
 
     ips: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()  # Tasks whose host names are not known yet.

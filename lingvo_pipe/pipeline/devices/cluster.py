@@ -65,9 +65,9 @@ _NUM_SHOWN = 40
 
 @dataclass
 class _Connection:
-    """The cluster of this process. As in TensorFlow, a process has at most one."""
+    """The connection of this process to a cluster. A process has at most one."""
 
-    workers: list[str] = field(default_factory=list)  # Their addresses.
+    workers: list[str] = field(default_factory=list)  # Addresses.
     descriptions: Sequence[WorkerDescription] = ()
     note: str = ""  # For the user.
     incarnations: dict[str, int] = field(default_factory=dict)  # By full name.
@@ -92,7 +92,7 @@ class ReadyWorkers:
 
 
 def check_servers(workers: Sequence[str]) -> None:
-    """Raises ConnectionError if another server than TensorFlow's answers."""
+    """Raises ConnectionError if a server of `workers` is not TensorFlow's."""
     for task, worker in enumerate(workers):
         answer = b""
         with (
@@ -114,7 +114,7 @@ def check_servers(workers: Sequence[str]) -> None:
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:
-    """Waits for all workers.
+    """Waits for all workers. Returns their descriptions.
 
     Raises:
         ConnectionError: if a worker is missing or unexpected.
@@ -127,7 +127,7 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
 
     Raises:
         ConnectionError: if this process can't listen at its address, or be restricted
-            to it.
+            to the address.
         RuntimeError: if this process is connected to other workers.
     """
     workers = list(cluster.workers)
@@ -171,7 +171,7 @@ def workers_note() -> str:
 
 
 def incarnation(device: str) -> int:
-    """Returns a device's incarnation, a number for its process. 0 without workers."""
+    """Returns a device's incarnation, a number of its process, or 0 without workers."""
     return _connection.incarnations.get(device, 0)
 
 
@@ -217,7 +217,7 @@ def _reach(workers: Sequence[str]) -> str:
 
 
 def _own_host(worker: str) -> str | None:
-    """Returns this machine's address as `worker` sees it, or None if out of reach."""
+    """Returns this machine's address as `worker` sees it, or None without an answer."""
     with (
         contextlib.suppress(OSError),
         socket.create_connection(
@@ -250,10 +250,7 @@ def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
 
 
 def _description(name: str, address: str) -> WorkerDescription:
-    """Waits for a worker's description, and returns it.
-
-    The worker writes it soon after its start.
-    """
+    """Returns a worker's description, which the worker writes soon after its start."""
     begin = time.monotonic()
     deadline, last = begin + ANSWER_SECONDS, begin + FINISH_SECONDS
     while True:

@@ -23,8 +23,8 @@ class Cluster:
     """The tasks of a job, each with an address `host:port`.
 
     A trainer with an address lends its own devices too. If the user gives a number of
-    devices, they come before the workers'. A trainer without an address takes any port,
-    and lends only devices that the user names.
+    devices, the trainer's devices come before the workers' devices. A trainer without
+    an address takes any port, and lends only devices that the user names.
     """
 
     workers: tuple[str, ...]
@@ -47,7 +47,7 @@ class SchedulersCluster:
 
 
 def parse_cluster_spec(text: str) -> Cluster:
-    """Returns the cluster of --cluster.
+    """Returns the cluster that the flag --cluster describes.
 
     Raises:
         ValueError: for other jobs or bad addresses.
@@ -69,7 +69,7 @@ def parse_cluster_spec(text: str) -> Cluster:
 
 
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
-    """Returns the cluster of these jobs, each with the addresses of its tasks.
+    """Returns the cluster of `jobs`, which are the tasks' addresses by job.
 
     Raises:
         ValueError: if the cluster is not valid. The error names `source`.
@@ -97,7 +97,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def checked_task(task: int, workers: Sequence[str]) -> int:
-    """Returns a worker's number.
+    """Returns `task`, the number of a worker.
 
     Raises:
         ValueError: if there is no such worker.

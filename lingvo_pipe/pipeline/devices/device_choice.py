@@ -18,12 +18,12 @@ class TaskDevices:
 
 
 def choose_devices(number: int, tasks: Sequence[TaskDevices]) -> list[DeviceName]:
-    """Returns the first devices of a cluster.
+    """Returns the first `number` devices of a cluster.
 
-    If any task has GPUs, these are the first GPUs, counted task by task, so that
+    If any task has GPUs, returns the first GPUs, counted task by task, so that
     neighboring stages share a machine. Otherwise CPU devices stand in for GPUs of
-    different machines: one of each task is chosen, then a second of each, and so on.
-    The result is in the order of the tasks.
+    different machines: one of each task is chosen, then a second one of each task, and
+    so on. The result is in the order of the tasks.
 
     Raises:
         ValueError: if the cluster has fewer devices.

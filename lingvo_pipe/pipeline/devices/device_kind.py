@@ -80,7 +80,7 @@ def num_threads() -> int:
 def kind_differences(
     before: Sequence[DeviceKind], now: Sequence[DeviceKind]
 ) -> list[str]:
-    """Returns what differs between the kinds of devices of two parts of a run.
+    """Returns the differences between the device kinds of two parts of a run.
 
     Attributes that are unknown in one part are left out.
     """
@@ -119,7 +119,7 @@ def gpu_model(index: int) -> str:
 
 
 def first_line(path: Path, start: str) -> str:
-    """Returns the rest of a file's first line with this start, or ""."""
+    """Returns what follows `start` in the first line that begins with it, or ""."""
     lines = (line for line in _text(path).splitlines() if line.startswith(start))
     return next(lines, "").removeprefix(start).strip(" \t:")
 
@@ -136,7 +136,7 @@ def _processor() -> DeviceKind:
 
 
 def _text(path: Path) -> str:
-    """Returns a file's text, or "" where the system does not show it."""
+    """Returns a file's text, or "" if the file can't be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

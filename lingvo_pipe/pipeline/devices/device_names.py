@@ -68,10 +68,10 @@ def device_name(text: str) -> DeviceName:
 
 
 def device_names(texts: Sequence[str], path: str = "devices") -> list[DeviceName]:
-    """Parses names of different devices. The user gave them at `path`.
+    """Parses names of different devices. The user gave the names at `path`.
 
     Raises:
-        ValueError: if names are not valid or occur twice. The error names all of them.
+        ValueError: if names are not valid or occur twice.
     """
     parsed = [_parse(text) for text in texts]
     wrong = [text for text, name in zip(texts, parsed, strict=True) if name is None]
@@ -90,7 +90,7 @@ def device_names(texts: Sequence[str], path: str = "devices") -> list[DeviceName
 
 
 def parse_devices(text: str, path: str = "--devices") -> int | list[str]:
-    """Parses a number of devices, or names separated by commas. Returns full names.
+    """Parses a number of devices, or comma-separated names, which become full.
 
     Raises:
         ValueError: if the number or a name is not valid.
@@ -102,7 +102,7 @@ def parse_devices(text: str, path: str = "--devices") -> int | list[str]:
 
 
 def checked_number(number: int, path: str = "devices") -> int:
-    """Returns a number of devices that the user gave at `path`.
+    """Returns `number`, a number of devices that the user gave at `path`.
 
     Raises:
         ValueError: if the number is out of range.
@@ -129,7 +129,7 @@ def _parse(text: str) -> DeviceName | None:
 
 
 def _near(wrong: Iterable[str]) -> list[str]:
-    """Returns valid names that are near the wrong ones and have the same numbers."""
+    """Returns valid names that are near the wrong names and have the same numbers."""
     meant: list[str] = []
     for text in wrong:
         *tasks, index = re.findall(r"\d+", text) or ["0"]

@@ -57,7 +57,7 @@ class WorkerDescription:
 
 
 def parse_description(text: str) -> WorkerDescription | None:
-    """Parses a description. Returns None if it is another version's."""
+    """Parses a description. Returns None if another version wrote it."""
     try:
         values = json.loads(text)
         if set(values) != {field.name for field in fields(WorkerDescription)}:
@@ -91,7 +91,7 @@ def differences(
 
 
 def device_kind_key(name: DeviceName) -> str:
-    """Returns a key. A task's devices with equal keys are surely of one kind."""
+    """Returns a key. Devices of one task with equal keys are surely of one kind."""
     return "CPU" if name.kind == "CPU" else f"{name.kind}:{name.index}"
 
 
@@ -126,10 +126,10 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 
 
 def read_worker(address: str) -> WorkerDescription | None:
-    """Returns a task's description, or None if it has none.
+    """Returns the description of the task at `address`, or None if there is none.
 
     Raises:
-        tf.errors.OpError: if the task is no server.
+        tf.errors.OpError: if no server answers.
     """
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         variable = server_variable(_DESCRIPTION, tf.string)
@@ -142,7 +142,7 @@ def read_worker(address: str) -> WorkerDescription | None:
 
 
 def is_busy(address: str) -> bool:
-    """Returns True if a task that gave no description is a TensorFlow server."""
+    """Returns True if the task at `address` is only busy: TensorFlow answers there."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         with contextlib.suppress(tf.errors.OpError):
             return bool(session.list_devices())
@@ -150,7 +150,7 @@ def is_busy(address: str) -> bool:
 
 
 class ShutdownNotice:
-    """The shutdown notice in a worker's server, at `target`."""
+    """A trainer's shutdown notice to the worker whose server is at `target`."""
 
     def __init__(self, target: str) -> None:
         with tf.Graph().as_default():
@@ -176,7 +176,7 @@ def announcing_shutdown(cluster: Cluster) -> Iterator[None]:
 
 
 def announce_shutdown(workers: Sequence[str]) -> None:
-    """Announces the trainer's end to the workers at these addresses that answer."""
+    """Announces the trainer's end to each worker that answers."""
     if workers:
         with ThreadPoolExecutor(len(workers)) as pool:
             list(pool.map(_announce, workers))
@@ -194,7 +194,7 @@ def _announce(address: str) -> None:
 
 
 def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
-    """Returns a session with a timeout. It sees only `target`, or all if `sees_all`."""
+    """Returns a session with a timeout. Without `sees_all`, it sees only `target`."""
     config = tf.compat.v1.ConfigProto(
         operation_timeout_in_ms=int(ANSWER_SECONDS * 1000),
         device_filters=[] if sees_all else ["/job:none"],

@@ -55,8 +55,9 @@ def restrict_listeners(
     """Restricts all listeners of this process at a port to IP addresses of its machine.
 
     The listeners then answer only `sources`, or all sources if none are given. Earlier
-    connections of other clients are closed. Without CAP_NET_ADMIN, the listeners answer
-    any source at the addresses' network interface. Returns False then, otherwise True.
+    connections of other clients are closed. Without CAP_NET_ADMIN, the listeners are
+    only bound to the addresses' network interface, and answer any source there. The
+    result is then False, and otherwise True.
 
     Raises:
         ConnectionError: if the system rejects the restriction, or ignores it.
@@ -105,7 +106,7 @@ def restricting_early(
 def close_other_connections(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> None:
-    """Shuts down connections at a port that a filter would drop."""
+    """Shuts down the connections at a port whose packets a filter would drop."""
     for tcp_socket in _sockets(port):
         with tcp_socket, contextlib.suppress(OSError):  # It was closed meanwhile.
             if not _listens(tcp_socket) and (
@@ -122,7 +123,7 @@ def _plain_ip(address: Sequence[object]) -> str:
 def filter_program(
     addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> list[Instruction]:
-    """Returns a kernel filter that passes only packets to addresses, from `sources`.
+    """Returns a kernel filter that passes only packets from `sources` to `addresses`.
 
     Without `sources`, packets from any source pass.
     """
@@ -163,7 +164,7 @@ def _one_of(
 
 
 def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> None:
-    """Attaches a filter to a socket, in place of an earlier one.
+    """Attaches a filter to a socket, instead of an earlier filter.
 
     Raises:
         OSError: if the system refuses the filter.
@@ -177,9 +178,9 @@ def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> No
 def _restrict(
     port: int, addresses: Sequence[str], sources: Sequence[str]
 ) -> list[str | None]:
-    """Restricts a port's listeners.
+    """Restricts the listeners at a port.
 
-    Returns each listener's interface, or None for a listener with a filter.
+    Returns each listener's bound interface, or None for a listener with a filter.
     """
     interfaces = []
     for tcp_socket in _sockets(port):

@@ -24,11 +24,12 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     """Returns the IP addresses of this machine at which a task must answer.
 
     A machine may know its own name as a loopback address, such as 127.0.1.1. Then the
-    result includes the addresses from which it reaches the tasks `others`. A task's
-    address is `host:port`.
+    result includes the addresses from which this machine reaches the tasks `others`. A
+    task's address is `host:port`.
 
     Raises:
-        ConnectionError: if the host is not this machine, or others can't reach it.
+        ConnectionError: if the host is not this machine, or other machines can't reach
+            the host.
     """
     host, _ = split_address(address)
     try:
@@ -85,7 +86,7 @@ def port_error(task: str, address: str, reason: str) -> ConnectionError:
 
 
 def answers(host: str, port: int, seconds: float) -> bool:
-    """Returns True if a connection to a port can be made within some seconds."""
+    """Returns True if a connection to the port succeeds within `seconds`."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), seconds):
         return True
     return False
@@ -99,10 +100,10 @@ def is_loopback(ip: str) -> bool:
 def unused_ports(number: int) -> list[int]:
     """Returns different ports of this machine at which nothing listens.
 
-    If possible, they are outside the range from which the system assigns ports.
+    If possible, the ports are outside the range from which the system assigns ports.
 
     Raises:
-        OSError: if there are too few.
+        OSError: if there are too few such ports.
     """
     try:
         first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
@@ -129,7 +130,7 @@ def unused_ports(number: int) -> list[int]:
 
 
 def _is_own(ip: str) -> bool:
-    """Returns True for an address of this machine: only those can be bound."""
+    """Returns True for an address of this machine. Only such addresses can be bound."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family) as probe:
         probe.bind((ip, 0))
@@ -145,7 +146,7 @@ def _means_loopback(host: str) -> bool:
 
 
 def route_source(address: str) -> str | None:
-    """Returns the address from which this machine reaches a task. Sends nothing."""
+    """Returns this machine's address on the route to a task, or None. Sends nothing."""
     with contextlib.suppress(OSError):
         entries = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)
         family, kind, protocol, _, target = entries[0]
@@ -163,7 +164,7 @@ class InterfaceAddress(NamedTuple):
 
 
 def common_interface(addresses: Sequence[str]) -> str | None:
-    """Returns the interface where packets to all these addresses arrive, or None."""
+    """Returns the one interface at which packets to all addresses arrive, or None."""
     # The loopback interface may have other addresses, as behind some load balancers;
     # packets of other machines for those arrive elsewhere.
     interface_of_ip = {
@@ -180,7 +181,7 @@ def interface_addresses() -> list[InterfaceAddress]:
     """Returns all addresses of this machine's interfaces.
 
     Raises:
-        OSError: if the system cannot list them.
+        OSError: if the system cannot list the addresses.
     """
     # For an interface's second address, a label follows the name: `eth0:1`.
     return [

@@ -45,7 +45,7 @@ def initialize_devices(
 ) -> list[str]:
     """Chooses and prepares the devices of this process and its workers.
 
-    Call it before TensorFlow runs anything. A later call may name fewer devices.
+    Call this before TensorFlow runs anything. A later call may name fewer devices.
     Operations get one thread each, since devices run in parallel. The graph optimizer
     is switched off.
 
@@ -97,12 +97,12 @@ def initialize_devices(
 def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
     """Returns the full names of the `num_devices` devices that stages run on.
 
-    Without names, these are the first GPUs of this process, or CPU devices if it has no
-    GPU.
+    If `names` is None, returns the first GPUs of this process, or CPU devices if there
+    is no GPU.
 
     Raises:
-        ValueError: if there are fewer devices, other numbers of names, or names of
-            devices that are not present.
+        ValueError: if there are too few devices, if the number of names is wrong, or if
+            a named device is not present.
     """
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
@@ -150,7 +150,7 @@ def must_compile(device: str) -> bool:
 
 
 def loop_device(device: str) -> str:
-    """Returns the device of the loop of a stage on `device`: itself, or its host."""
+    """Returns the device of a stage's loop: `device`, or the host CPU of a TPU."""
     name = device_name(device)
     return (name.host if must_compile(device) else name).full
 
@@ -174,7 +174,7 @@ def colocated_identity(x: tf.Tensor) -> tf.Tensor:
 
 
 def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
-    """Returns the devices of all tasks, including the trainer if it is a task."""
+    """Returns the devices of all workers, and of the trainer if it has an address."""
     counts = enumerate(worker.counts() for worker in ready.workers)
     tasks = [TaskDevices(task, count["GPU"], count["CPU"]) for task, count in counts]
     if cluster.trainer is not None:
@@ -246,7 +246,7 @@ def _present(kinds: Sequence[str]) -> list[DeviceName]:
 
 
 def _full_names(names: Sequence[DeviceName]) -> list[str]:
-    """Returns full names, and warns of CPU devices with several threads."""
+    """Returns full names. Warns of CPU devices with several threads."""
     if any(name.kind == "CPU" and name.worker is None for name in names):
         _warn_of_threads(num_threads())
     return [name.full for name in names]
@@ -303,7 +303,7 @@ def _configure(local: Sequence[DeviceName], cluster: Cluster | None) -> None:
 
 
 def _are_configured(local: Sequence[DeviceName], num_cpus: int) -> bool:
-    """Returns whether TensorFlow runs as `_configure` would have set it up."""
+    """Returns whether TensorFlow already has the settings of `_configure`."""
     num_loops = tf.config.threading.get_inter_op_parallelism_threads()
     gpus = tf.config.list_physical_devices("GPU")
     return (

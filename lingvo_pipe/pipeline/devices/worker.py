@@ -39,9 +39,9 @@ def serve(
     """Lends this machine's devices until interrupted. Each core is a CPU device.
 
     Anyone who reaches the port can execute code, so the worker answers only at its own
-    address. If all tasks have addresses, it answers only them. If `ends_with_trainer`
-    and the trainer has an address, the worker ends when the trainer does. `patience` is
-    the number of seconds that the trainer waits for workers.
+    address. If all tasks have addresses, the worker answers only the tasks. If
+    `ends_with_trainer` and the trainer has an address, the worker ends when the trainer
+    does. `patience` is the number of seconds that the trainer waits for workers.
 
     Raises:
         ValueError: as in `start_worker`.
@@ -68,12 +68,12 @@ def serve(
 def start_worker(
     cluster: cluster_spec.Cluster, task: int
 ) -> tuple[tf.distribute.Server, str]:
-    """Starts a worker's server. Returns it, and words about whom it answers.
+    """Starts a worker's server. Returns the server, and words about whom it answers.
 
     Raises:
         ValueError: if there is no such worker.
-        ConnectionError: if its port is in use, its address is not this machine's, or
-            the server can't be restricted to it.
+        ConnectionError: if the port is in use, if the address is not of this machine,
+            or if the server can't be restricted to the address.
     """
     workers = cluster.workers
     address = workers[cluster_spec.checked_task(task, workers)]

@@ -24,11 +24,11 @@ def has_auxiliary_losses(traces: list[Trace]) -> bool:
 
 
 def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.Tensor:
-    """Returns the main loss's weight for each micro-batch, `[M]`. Their sum is W.
+    """Returns the main loss's weight for each micro-batch, `[M]`. The sum is W.
 
     Args:
         loss: trace of the main loss.
-        num_targets: number of the targets, which are its last inputs.
+        num_targets: number of the targets, which are the loss's last inputs.
         arguments: the run's arguments.
 
     Raises:
@@ -59,7 +59,7 @@ def loss_scale(weights: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
     """Returns W / B, the factor for sums of auxiliary losses, or 1 if W is 0.
 
     Args:
-        weights: `[M]`, the main loss's weight for each micro-batch. Their sum is W.
+        weights: `[M]`, the main loss's weight for each micro-batch. The sum is W.
         batch_size: `[]`, B, the number of examples.
 
     Returns:
@@ -75,8 +75,9 @@ def loss_divisor(
 ) -> tf.Tensor:
     """Returns the divisor of summed gradients, `[]` float64.
 
-    It is `weight`, the main loss's total weight W. If W is 0 and there are auxiliary
-    losses, it is the batch size, so that these still count by their means.
+    The divisor is `weight`, the main loss's total weight W. If W is 0 and there are
+    auxiliary losses, the divisor is the batch size, so that auxiliary losses count by
+    their means.
     """
     if has_auxiliary_losses(traces):
         number = tf.cast(batch_size, weight.dtype)
@@ -87,7 +88,7 @@ def loss_divisor(
 def weight_graph(
     loss: Trace, num_targets: int
 ) -> tuple[CutGraph, tf.Tensor, list[tf.Tensor]]:
-    """Returns the loss's graph, cut down to its weight, with the weight and targets.
+    """Returns the graph that computes the loss's weight, the weight and the targets.
 
     All losses of the model have this weight.
 

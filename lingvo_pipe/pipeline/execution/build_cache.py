@@ -15,7 +15,7 @@ _WARN_AT = 16
 
 
 class BuildCache(Generic[Built]):
-    """A cache of built objects. A key is everything that its object depends on."""
+    """A cache of built objects. A key has everything that an object depends on."""
 
     def __init__(self, name: str, hint: str):
         """Initializes an empty cache. `hint` says how to build fewer objects."""
@@ -29,7 +29,7 @@ class BuildCache(Generic[Built]):
         return list(self._built.values())
 
     def get(self, key: Hashable, build: Callable[..., Built], *args: Any) -> Built:
-        """Returns the object for a key. The first call builds it from `args`."""
+        """Returns the object for a key. The first call builds it: `build(*args)`."""
         if key not in self._built:
             if len(self._built) == _WARN_AT:
                 tf.get_logger().warning(

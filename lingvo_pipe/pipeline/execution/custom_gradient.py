@@ -69,10 +69,10 @@ def with_gradient(
 def _final(
     gradients: Sequence[Sequence[Any]], sources: Sequence[tf.Tensor]
 ) -> list[list[Any]]:
-    """Returns the gradients such that differentiating them raises an error.
+    """Returns the gradients, in a form whose differentiation raises an error.
 
-    Otherwise a tape would treat them as constants, because no tape watched the run that
-    computed them. Here a tape sees that they depend on `sources`.
+    Otherwise a tape would treat the gradients as constants, because no tape watched the
+    run that computed them. Here a tape sees that the gradients depend on `sources`.
     """
     flat = present(gradients)
 
@@ -93,7 +93,7 @@ def _refuse_second(*unused: tf.Tensor) -> list[Any]:
 def _attach(
     tensors: Sequence[tf.Tensor], find: Callable[[], Sequence[Any]]
 ) -> tf.Tensor:
-    """Returns an empty tensor. Its gradient function returns `find()`."""
+    """Returns an empty tensor that depends on `tensors`, with gradients `find()`."""
 
     @custom_gradient
     def attach(*args: tf.Tensor) -> Any:

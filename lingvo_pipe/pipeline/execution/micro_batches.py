@@ -148,7 +148,7 @@ def cut_batch(
     batch_dim: int,
     path: str,
 ) -> MicroBatches:
-    """Decides how to cut a mini-batch, a structure of tensors and None.
+    """Returns the cut of a mini-batch, which is a structure of tensors and None.
 
     `num_rows` is b if the user sets it, or None. `path` is the layer's path.
 

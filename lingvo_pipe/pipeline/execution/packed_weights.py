@@ -49,7 +49,7 @@ class PackedWeights:
         self.spec = [packing.spec for *_, packing in self._groups]
 
     def pack(self, thetas: Sequence[Any]) -> list[Pack]:
-        """Packs the weights of all layers, on their owners. Gradients stop there.
+        """Packs the weights of all layers, on the owners. Stops gradients.
 
         `thetas` are structures of tensors or of variables. Variables are read.
         """
@@ -62,10 +62,7 @@ class PackedWeights:
         return packs
 
     def by_replica(self, packs: Sequence[Pack]) -> list[list[list[Pack]]]:
-        """Unpacks `pack`'s result, on the replicas' devices.
-
-        Returns the layers' packs in nested lists, by replica, stage and layer.
-        """
+        """Returns `pack`'s result by replica, stage and layer, on replicas' devices."""
         pack_of_layer: dict[int, Pack] = {}
         for (owner, layers, packing), pack in zip(self._groups, packs, strict=True):
             with tf.device(owner):
@@ -85,7 +82,7 @@ class PackedWeights:
     def _packed(
         self, layers: Sequence[int], weights: Sequence[list[Any]], packing: PackOfPacks
     ) -> Pack:
-        """Returns the pack of some layers' weights. Reads all variables in one call."""
+        """Returns the pack of the layers' weights. Reads all variables in one call."""
         functions = [self._functions[i] for i in layers]
 
         def pack(by_layer: Sequence[list[Any]]) -> Pack:
@@ -106,7 +103,7 @@ class PackedWeights:
         return self._readers.call((sizes, *functions), read, [], flat)
 
     def _copied(self, layer: int, pack: Pack, device: str) -> Pack:
-        """Returns a layer's pack on a device, from its pack on the owner."""
+        """Returns a layer's pack on `device`. `pack` is on the owner of the weights."""
         functions = self._functions[layer]
         if device == self._owners[layer]:
             return pack

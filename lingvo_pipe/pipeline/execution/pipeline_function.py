@@ -99,11 +99,7 @@ class PipelineFunction:
     def __call__(
         self, arguments: RunArguments, tables: Sequence[FedTable]
     ) -> RunResults:
-        """Runs the pipeline.
-
-        `tables` are the tables of a schedule. They must have the structure of the
-        tables in the specification.
-        """
+        """Runs the pipeline. `tables` need the structure of the tables in the spec."""
         weights = self._weights.pack(arguments.thetas)
         fed = arguments._replace(thetas=[]), weights, list(tables)
         results = self._function(*present(fed))

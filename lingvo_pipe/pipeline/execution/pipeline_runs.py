@@ -48,7 +48,7 @@ class PipelineRuns:
     """Runs of one pipeline, by functions that are built at their first use."""
 
     def __init__(self, spec: PipelineSpec):
-        """Initializes the runs. Each run replaces the fields of `spec` that it sets."""
+        """Initializes the runs. A run replaces fields of `spec`, such as `tables`."""
         # With it, the bytes of results would depend on the number of stages.
         disable_graph_optimizer()
         self.spec = spec
@@ -104,7 +104,7 @@ class PipelineRuns:
         do_eval: bool,
         input_gradients: bool,
     ) -> PipelineFunction:
-        """Returns the function for a run with these arguments. Builds it if needed."""
+        """Returns the function for a run. Builds the function if there is none yet."""
         specs = repr(specs_for_any_number(arguments))
         structure = tuple(table.structure for table in tables)
         key = structure, loss_fn, do_eval, input_gradients, specs
@@ -141,7 +141,7 @@ class PipelineRuns:
                 raise
 
     def _stopped(self, arguments: RunArguments) -> RunArguments:
-        """Returns the arguments. Tapes find gradients of the weights, but no others."""
+        """Returns the arguments. Stops all gradients but the gradients of weights."""
         stopped = map_present(tf.stop_gradient, arguments._replace(thetas=[]))
         return stopped._replace(thetas=arguments.thetas)
 
@@ -164,9 +164,10 @@ class PipelineRuns:
 
 
 def _watched(weights: list[Any]) -> list[Any]:
-    """Returns the weights, or the value of one of them if they are variables.
+    """Returns the weights that a tape must watch.
 
-    The run itself reads the variables, so a tape needs only one to notice the run.
+    Of variables, that is the value of one trained variable: the run itself reads the
+    variables, so a tape needs only one to notice the run.
     """
     if not any(isinstance(x, tf.Variable) for x in weights):
         return weights

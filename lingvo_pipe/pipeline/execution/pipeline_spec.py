@@ -50,7 +50,7 @@ class Layout:
 
     @functools.cached_property
     def owners(self) -> list[str]:
-        """The owner of each cell's weights. It is a device of the cell's stage."""
+        """The owner of each cell's weights, which is a device of the cell's stage."""
         return owners_round_robin(self.boundaries, self.replicas)
 
 
@@ -59,8 +59,8 @@ class PipelineSpec:
     """Everything that a pipeline is built from.
 
     Pipelines of the same name share the mutex and the prefix of channels. If `trains`,
-    the schedule has backward passes. Without a loss, these start from the gradients of
-    the outputs, which are then arguments.
+    the schedule has backward passes. Without a loss, the backward passes start from
+    gradients of the outputs, which are arguments.
     """
 
     layers: Sequence[BaseLayer]

@@ -154,7 +154,7 @@ def prologue_spec(layers: Sequence[BaseLayer], cells: PipelineSpec) -> PipelineS
 
 
 class PrologueInputs(NamedTuple):
-    """Inputs of a forward pass."""
+    """Inputs of a forward pass of the prologue."""
 
     thetas: Sequence[Any]  # Weights of each layer.
     context: CallContext  # Step and first example.
@@ -162,7 +162,7 @@ class PrologueInputs(NamedTuple):
 
 
 class PrologueOutputs(NamedTuple):
-    """Outputs of a forward pass, and what the backward pass needs."""
+    """Outputs of the prologue's forward pass, and what the backward pass takes."""
 
     outputs: tuple  # Outputs of the last layer, as positional inputs of the next.
     accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
@@ -173,8 +173,9 @@ class PrologueOutputs(NamedTuple):
 class PrologueFunction:
     """The prologue's forward and backward pass for certain shapes.
 
-    No loop calls them: the forward pass returns its stash to the caller, who passes it
-    to the backward pass. `num_bytes` counts weights, their gradients, and the stash.
+    No loop calls these passes: the forward pass returns its stash to the caller, who
+    passes it to the backward pass. `num_bytes` counts weights, their gradients, and the
+    stash.
     """
 
     def __init__(self, spec: PipelineSpec, specs: PrologueInputs):
@@ -204,7 +205,7 @@ class PrologueFunction:
 
     @property
     def output_specs(self) -> tuple:
-        """Specs of the last layer's outputs, as positional inputs of the next."""
+        """Specs of the last layer's outputs, as positional inputs of the first cell."""
         return map_present(lambda value: self._traced.specs[value], self._outputs)
 
     def forward(self, given: PrologueInputs) -> PrologueOutputs:
@@ -267,7 +268,7 @@ class PrologueFunction:
         return of_layers[::-1], of_inputs
 
     def _seeds(self, output_gradients: Any) -> Values:
-        """Returns the gradients of output values. Sums them if a value is repeated."""
+        """Returns gradients by output value. Sums the gradients of a repeated value."""
         seeds: Values = {}
         for value, gradient in zip(
             tf.nest.flatten(self._outputs),

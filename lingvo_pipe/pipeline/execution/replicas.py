@@ -40,7 +40,7 @@ def emit_batch_shards(
     arguments: LoopArguments,
     weights_by_replica: Sequence[Any],
 ) -> list[LoopResults]:
-    """Emits a run for each batch shard. Returns the results of each.
+    """Emits a run for each batch shard. Returns the results of each run.
 
     `loop_graphs` and `weights_by_replica` have one item for each replica. `arguments`
     are for all micro-batches.
@@ -63,8 +63,8 @@ def join_batch_shards(shards: Sequence[LoopResults], spec: PipelineSpec) -> Loop
     """Joins the results of `emit_batch_shards`.
 
     With several shards the result has no gradients of weights, because the weights'
-    owners sum those. It has no notes either. The times are by device, replica by
-    replica.
+    owners sum these gradients. The result has no notes either. The times are by device,
+    replica by replica.
     """
     if len(shards) == 1:
         return shards[0]
@@ -97,9 +97,9 @@ def summed_accumulators(
     stage: int,
     owner: str,
 ) -> Pack:
-    """Sums one layer's packed accumulators of all batch shards, in their order.
+    """Returns the sum of a layer's packed accumulators over the batch shards, in order.
 
-    `owner` is the owner of the weights. It sums their accumulators.
+    `owner` is the device that owns the weights. The sum is computed there.
     """
     if len(accumulators) == 1:
         return accumulators[0]

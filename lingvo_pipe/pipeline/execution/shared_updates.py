@@ -86,11 +86,7 @@ def _aliases(variables: Sequence[tf.Variable]) -> tuple[int, ...]:
 def _traced(
     update: SharedUpdate, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
 ) -> tuple[Any, list[Any]]:
-    """Returns the function and the list of what it captured.
-
-    The handle of one of `variables` is listed as its position. Other tensors are listed
-    as they are.
-    """
+    """Returns the function and its captured inputs. `variables` become positions."""
     function = tf.function(
         lambda *flat: update(list(flat), list(variables)),
         autograph=False,

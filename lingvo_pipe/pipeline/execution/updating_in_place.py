@@ -43,18 +43,16 @@ class _State:
 
 
 class _SharesFunctions(_OnDevices):
-    """An optimizer that updates by functions, which identical variables share."""
+    """An optimizer whose update functions are shared by identical variables."""
 
     def add_variable_from_reference(
         self, reference_variable: Any, *args: Any, **kwargs: Any
     ) -> keras.Variable:
-        """Creates a slot of a variable."""
         slot = super().add_variable_from_reference(reference_variable, *args, **kwargs)
         self.slots_of(reference_variable).append(slot)
         return slot
 
     def slots_of(self, variable: Any) -> list[keras.Variable]:
-        """Returns the list of a variable's slots."""
         return self._state.slots[_stored(variable).ref()]
 
     @property
@@ -131,7 +129,7 @@ def updating_in_place(cls: type) -> type:
 def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Returns a copy of a built optimizer that updates the same variables in place.
 
-    The copy is shallow: attributes that it sets while it updates do not reach the
+    The copy is shallow: attributes that the copy sets in an update do not reach the
     original. Optimizers within `LossScaleOptimizer` and `MultiOptimizer` update in
     place as well.
     """

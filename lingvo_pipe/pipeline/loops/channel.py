@@ -51,14 +51,14 @@ class Channel:
             self._last = _attributes(f"{name}/relayed", target, target)
 
     def send(self, tensor: tf.Tensor) -> tf.Operation:
-        """Sends a tensor, and returns the operation that must run."""
+        """Returns the operation that sends a tensor. A result must depend on it."""
         return tf.raw_ops.Send(tensor=tensor, **self._first)
 
     def receive(self) -> tf.Tensor:
         return self._received(self._last)
 
     def relay(self, number: tf.Tensor) -> tf.Tensor:
-        """Relays `number` messages, `[]` int32. Returns a tensor that exists then."""
+        """Relays `number` ([] int32) messages. The result exists after the last one."""
 
         def forward(carried: list[tf.Tensor]) -> list[tf.Tensor]:
             index, end = carried

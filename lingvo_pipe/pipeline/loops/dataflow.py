@@ -19,18 +19,18 @@ from typing import NamedTuple
 
 
 class LayerValues(NamedTuple):
-    """The numbers of the values of one layer of a model, or of the loss."""
+    """The values of one layer of a model, or of the loss, by number."""
 
     args: tuple[int, ...]  # The input values.
-    # The values of `args` that it reads rather than only passes on.
+    # The values of `args` that the layer reads rather than only passes on.
     uses: frozenset[int]
-    made: tuple[int, ...]  # The values that it makes.
-    gives: frozenset[int]  # The values of `args` that get a gradient from it.
+    made: tuple[int, ...]  # The values that the layer makes.
+    gives: frozenset[int]  # The values of `args` that get gradients.
     wants: frozenset[int]  # The values of `made` whose gradients it uses.
 
 
 class Hop(NamedTuple):
-    """A value that one stage sends to another for each micro-batch."""
+    """A value, or its gradient, that a stage sends to another for each micro-batch."""
 
     value: int
     source: int
@@ -46,7 +46,7 @@ class Dataflow:
         outputs: Sequence[int] = (),
         seeded: Sequence[int] = (),
     ):
-        """Finds the hops between stages. Each stage is a list of its layers' values.
+        """Finds the hops. `stages` has the values of each stage's layers.
 
         The last stage returns `outputs`, and gets the gradients of `seeded`.
         """
@@ -69,7 +69,7 @@ class Dataflow:
     def input_gradients(self, stage: int, inputs: Iterable[int]) -> list[int]:
         """Returns the inputs of the mini-batch whose gradients a stage completes.
 
-        The first stage completes those that no layer contributes to.
+        The first stage completes the gradients that no layer contributes to.
         """
         return [v for v in inputs if min(self._givers.get(v, {0})) == stage]
 
@@ -91,7 +91,7 @@ def needs_gradient(
 ) -> set[int]:
     """Returns the values whose gradients are needed for trained weights or `inputs`.
 
-    `layers` are pairs (layer, True if it has trained weights), in the model's order.
+    `layers` are pairs (layer, whether weights are trained), in the model's order.
     """
     needed = set(inputs)
     for layer, is_trained in layers:
@@ -107,7 +107,7 @@ def recompute_inputs_by_layer(
 
     Args:
         layers: for each layer of the stage, the values that it uses, the values that it
-            makes, and whether it is recomputed.
+            makes, and whether the layer is recomputed.
 
     Yields:
         For each recomputed layer, the values that it uses and that no layer before it
@@ -127,7 +127,7 @@ def recompute_inputs_by_layer(
 def are_used_again(
     layers: Sequence[tuple[Sequence[int], Sequence[int], bool]],
 ) -> list[bool]:
-    """Returns for each layer whether a later recomputed layer uses its outputs.
+    """Returns whether later recomputed layers use the outputs of each layer.
 
     Args:
         layers: see `recompute_inputs_by_layer`.
@@ -142,7 +142,7 @@ def are_used_again(
 
 
 def _stages(uses: Iterable[tuple[int, Iterable[int]]]) -> dict[int, set[int]]:
-    """Returns the stages of each value, from pairs of a stage and some values."""
+    """Returns the stages of each value. `uses` has pairs (stage, values)."""
     stages: dict[int, set[int]] = collections.defaultdict(set)
     for stage, values in uses:
         for value in values:

@@ -27,7 +27,7 @@ _TIMES = Stash([tf.TensorSpec([3], tf.float64)])
 
 
 class _Carried(NamedTuple):
-    """The arguments and results of an iteration."""
+    """The loop's state: the arguments and results of one iteration."""
 
     constants: list[StageConstants]
     index: tf.Tensor  # [] int32, index of the row.
@@ -40,7 +40,7 @@ class DeviceLoop:
     """The loop of one device over its column of operations."""
 
     def __init__(self, device: str, table: Table, runners: Sequence[StageRunner]):
-        """Initializes the loop. `runners` has the runners of all stages."""
+        """Initializes the loop. `runners` has a runner for each stage of a pipeline."""
         self.device = device
         self._branches, self._stashes = table.branches, table.stashes
         self.stages = sorted({branch.stage for branch in table.branches})
@@ -53,10 +53,10 @@ class DeviceLoop:
         table: FedTable,
         after: Sequence[tf.Operation | tf.Tensor],
     ) -> tuple[dict[int, StageState], tf.Tensor]:
-        """Emits the loop on the current device. It begins when `after` has run.
+        """Emits the loop on the current device. The loop begins when `after` has run.
 
         Returns:
-            The final states by stage, and the times; see `LoopResults`.
+            The final states by stage, and the operations' times (see `LoopResults`).
         """
         initial = []
         for stage, runner in zip(self.stages, self._runners, strict=True):
@@ -85,7 +85,7 @@ class DeviceLoop:
         return dict(zip(self.stages, final.states, strict=True)), times
 
     def _run_operation(self, carried: _Carried) -> _Carried:
-        """Runs the operation at `index` of the column: the loop's body."""
+        """Runs the operation of the current row. This is the loop's body."""
         branch, *row = tf.unstack(carried.rows[carried.index])
         run = functools.partial(self._run_branch, carried, row)
         branches = [functools.partial(run, branch) for branch in self._branches]

@@ -121,8 +121,8 @@ class LoopGraph:
     ) -> LoopResults:
         """Emits the loops into the current graph, without automatic dependencies.
 
-        If `after` is not empty, it has one tensor for each loop to wait for, such as
-        the `times` of an earlier loop.
+        If `after` is not empty, loop i waits for `after[i]`, such as the `times` of an
+        earlier loop.
         """
         states, times = {}, []
         for i, (loop, table) in enumerate(
@@ -171,6 +171,9 @@ class LoopGraph:
         }
 
     def _credits_of(self, stages: Iterable[int]) -> list[Channel]:
-        """Returns the stages' credit channels, one for each step that need not wait."""
+        """Returns the stages' credit channels, each MAX_STEPS_AHEAD + 1 times.
+
+        A channel holds that many credits before the first step and after the last one.
+        """
         channels = [self._credits[k] for k in stages if k in self._credits]
         return [channel for channel in channels for _ in range(MAX_STEPS_AHEAD + 1)]

@@ -37,7 +37,7 @@ class StagePorts(NamedTuple):
     input_gradients: Sequence[int]  # Values whose gradients the pipeline returns.
     # Carries one credit per step from the next stage, so that another step may begin.
     credit_in: Channel | None
-    credit_out: Channel | None  # The same to the previous stage.
+    credit_out: Channel | None  # Carries one credit per step to the previous stage.
 
 
 class UpdateConstants(NamedTuple):
@@ -49,7 +49,7 @@ class UpdateConstants(NamedTuple):
 
 
 class UpdatedState(NamedTuple):
-    """The state of a stage that updates its weights."""
+    """The part of a stage's state that only updates change."""
 
     weights: Pack
     # sums, notes: contents of stashes, with a slot for each step.
@@ -58,11 +58,11 @@ class UpdatedState(NamedTuple):
 
 
 class StageConstants(NamedTuple):
-    """The constants of a stage."""
+    """The tensors of a stage that no operation changes."""
 
     weights: Pack | None  # Packed weights; None with updates, where they are state.
     path_hashes: Pack  # See `Stage.pack_path_hashes`.
-    step: Any  # This and the next three: see `RunArguments` and `LoopArguments`.
+    step: Any  # This and the next three fields: see `RunArguments`, `LoopArguments`.
     first_examples: tf.Tensor
     num_examples: Any
     loss_scale: Any
@@ -74,7 +74,7 @@ class StageConstants(NamedTuple):
 
 
 class StageState(NamedTuple):
-    """The loop state of a stage."""
+    """The tensors of a stage that its operations change."""
 
     gradients: Pack  # Packed gradient accumulators; empty without backward passes.
     # Contents of the stash of the mini-batch's inputs' gradients.
@@ -92,12 +92,12 @@ class StageState(NamedTuple):
         return StashSlot(self.stashes[kind.name], slot)
 
     def with_stash(self, kind: StashKind, stash: Pack, **new: Any) -> StageState:
-        """Returns the state with a new stash, and other new fields."""
+        """Returns the state with a new stash of this kind, and with fields `new`."""
         return self._replace(stashes={**self.stashes, kind.name: stash}, **new)
 
 
 class Operation(NamedTuple):
-    """An operation of a stage, as its loop runs it. Numbers are `[]` int32."""
+    """An operation of a stage. Its micro-batch and slots are `[]` int32."""
 
     branch: Branch
     constants: StageConstants
@@ -106,12 +106,12 @@ class Operation(NamedTuple):
     write_slot: tf.Tensor
 
     def batch_values(self, inputs: Sequence[int]) -> Values:
-        """Returns the micro-batch's part of the mini-batch's inputs, by value."""
+        """Returns the micro-batch's part of each of `inputs`, by the input's number."""
         stacked = zip(inputs, self.constants.inputs, strict=True)
         return {value: x[self.micro_batch] for value, x in stacked}
 
     def stage_inputs(self, state: StageState) -> StageInputs:
-        """Returns the stage's inputs. With updates, their weights are the state's."""
+        """Returns the stage's inputs. With updates, the weights come from `state`."""
         constants = self.constants
         context = CallContext(
             step=self._of_micro_batch(constants.step),
@@ -123,16 +123,16 @@ class Operation(NamedTuple):
         return StageInputs(weights or [], constants.path_hashes, context)
 
     def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns the micro-batch's element of an `[M]`. Returns others unchanged."""
+        """Returns the element of a tensor `[M]`. Returns a scalar or None unchanged."""
         return x[self.micro_batch] if x is not None and x.shape.rank else x
 
 
 class Outcome(NamedTuple):
-    """The results of an operation."""
+    """The results of an operation: state, messages and times."""
 
     state: StageState
-    sent: list[tf.Operation]  # Operations that must have run.
-    started: tf.Tensor  # [] float64, the time at which its messages had arrived.
+    sent: list[tf.Operation]  # Send operations that must run.
+    started: tf.Tensor  # [] float64, the time when all messages had arrived.
     # [] float64, the time at which the operation finished. If None, that is when the
     # state exists and everything is sent.
     ended: tf.Tensor | None = None

@@ -15,10 +15,10 @@ _LOCK_DEVICE = "/CPU:0"
 
 
 def lock_run(name: str, arguments: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Takes the lock of the mutex `name`. The run must begin after it is taken.
+    """Takes the lock of the mutex `name`. The run must wait for the returned tensor.
 
-    The lock is taken only when all arguments of the run exist. If it were taken before,
-    an argument could come from another run, which waits for the lock.
+    The lock is taken only when all arguments of the run exist. If it were taken
+    earlier, an argument could come from another run, and that run waits for the lock.
     """
     ready = tf.group(*arguments)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([ready]):
@@ -27,7 +27,7 @@ def lock_run(name: str, arguments: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def unlock_run(lock: tf.Tensor, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Releases the lock when all results exist. Returns them on their devices."""
+    """Releases the lock when all results exist. Returns identities of the results."""
     finished = tf.group(*results)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([finished]):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)

@@ -1,4 +1,4 @@
-"""Methods that are one node where they are called.
+"""Methods of which each call is one node of the graph.
 
 Such a method is traced at its first call with arguments of certain shapes and dtypes,
 as a function. Each call adds one node to the graph being built, or none if the function
@@ -20,16 +20,16 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class HasFunctions(Protocol):
-    """An object with traced functions of its methods, by name and arguments."""
+    """An object that keeps traced functions of its methods, by name and arguments."""
 
     functions: dict[Any, Callable[[Any], Any]]
 
 
 class OfKind(HasFunctions, Protocol):
-    """An object that shares its functions with the first of its kind.
+    """An object that uses the functions of the first object of its kind.
 
-    Each object numbers its values. In all objects of a kind, values at the same
-    position correspond.
+    Each object numbers its values. Values at the same position correspond in all
+    objects of a kind.
     """
 
     first: OfKind
@@ -38,7 +38,7 @@ class OfKind(HasFunctions, Protocol):
 
 
 def out_of_line(method: _Method) -> _Method:
-    """Makes a method of an object with `functions` one node where it is called.
+    """Decorates a method so that each call is one node of the graph.
 
     Positional arguments are nested tensors and None. Keyword arguments are constants of
     the traced function.
@@ -55,11 +55,11 @@ def out_of_line(method: _Method) -> _Method:
 
 
 def shared_by_kind(operation: _Method) -> _Method:
-    """Makes an operation one node, with a function that identical stages share.
+    """Decorates an operation like `out_of_line`. Identical stages share the function.
 
-    Dicts among its arguments and results are values by number. `wanted` lists such
-    numbers. Values that the stage lacks are left out. Inside the function, values have
-    the numbers of the first stage of the kind.
+    Dicts among the arguments and results are values by number. `wanted` lists numbers
+    of values. Values that the stage lacks are left out. Inside the function, values
+    have the numbers of the first stage of the kind.
     """
 
     @functools.wraps(operation)
@@ -90,7 +90,7 @@ def _call_node(
     args: Any,
     structure: Any,
 ) -> Any:
-    """Calls the function `name`. Traces `run` if none fits these specs and options."""
+    """Calls `run` as a traced function. Traces it at the first call with such specs."""
     specs = map_present(spec_of, args)
     key = name, repr((specs, structure))
     if key not in functions:
@@ -107,9 +107,9 @@ def _call_node(
 
 
 def _packed(concrete: Any) -> Callable[[Any], Any]:
-    """Lets a concrete function of flat tensors take nested tensors and None.
+    """Returns a function of nested tensors and None that calls `concrete`.
 
-    Without outputs and effects, the function is not called.
+    If `concrete` has no outputs and no effects, it is not called.
     """
     if concrete.outputs or effects(concrete.graph):
         return lambda args: concrete(*present(args))
@@ -117,7 +117,7 @@ def _packed(concrete: Any) -> Callable[[Any], Any]:
 
 
 def _renumbered(structures: Iterable[Any], numbers: Mapping[int, int]) -> tuple:
-    """Maps the keys of dicts among the structures. Drops those without a number."""
+    """Replaces each key k of dicts by `numbers[k]`. Drops keys that `numbers` lacks."""
     return tuple(
         dict(sorted((numbers[k], x) for k, x in structure.items() if k in numbers))
         if isinstance(structure, dict)

@@ -22,13 +22,13 @@ Flat = list[tf.Tensor]
 class PackedPhases:
     """The functions of one kind of layer, each traced at its first call.
 
-    A phase passes residuals to a later one through a slot of a stash. The stash is an
-    argument and a result. Arguments of type Pack are packs.
+    A phase passes residuals to a later phase through a slot of a stash. The stash is an
+    argument and a result.
 
     Attributes:
         phases: the phases that the functions compute.
         accumulators: specs of the accumulators, for the weights that have gradients.
-        weights, sums, gradients: the packings; `gradients` packs the accumulators.
+        weights, sums, gradients: packings of the weights, sums and accumulators.
         residuals, weight_residuals: packed stashes.
         functions: the functions traced so far.
     """
@@ -60,7 +60,7 @@ class PackedPhases:
         sums: Pack,
         into: StashSlot | None,
     ) -> tuple[Flat, Pack, Pack]:
-        """Runs the forward pass, and stashes its residuals if there is a slot.
+        """Runs the forward pass. Stashes the residuals in `into`, unless it is None.
 
         Returns:
             The outputs, the sums with the layer's sums added, and the stash.
@@ -79,9 +79,9 @@ class PackedPhases:
         *,
         makes_outputs: bool,
     ) -> tuple[Flat, Pack]:
-        """Computes the residuals again.
+        """Recomputes the residuals, and stashes them in `into`.
 
-        Returns the outputs and the stash. Without `makes_outputs` there are no outputs.
+        Returns the outputs and the stash. Without `makes_outputs`, the outputs are [].
         """
         outputs, _, stash = self._forward(weights, context, args, into)
         return outputs if makes_outputs else [], stash
@@ -97,11 +97,12 @@ class PackedPhases:
     ) -> tuple[Flat, Pack, Pack]:
         """Runs the backward pass.
 
-        Adds the weights' gradients to the accumulators `into`. If `into` is a slot
-        instead, it gets the weight residuals.
+        Adds the weights' gradients to the accumulators `into`. If `into` is a slot,
+        stashes the weight residuals there instead.
 
         Returns:
-            The inputs' gradients, the stash without the residuals, and the new `into`.
+            The inputs' gradients, the stash without the residuals, and the new
+            accumulators or stash of `into`.
         """
         delays = isinstance(into, StashSlot)
         phase = self.phases.input_backward() if delays else self.phases.backward()
@@ -130,18 +131,17 @@ class PackedPhases:
 
     @out_of_line
     def move(self, source: StashSlot, target: StashSlot) -> tuple[Pack, Pack]:
-        """Moves residuals to another stash, and returns both stashes."""
+        """Moves residuals from the slot `source` to `target`. Returns both stashes."""
         residuals, source_stash = self.residuals.take(*source)
         return source_stash, self.residuals.put(*target, residuals)
 
     @out_of_line
     def add_gradients(self, accumulators: Pack, gradients: Flat) -> Pack:
-        """Adds gradients to accumulators."""
         return self._added(accumulators, gradients)
 
     @out_of_line
     def final_gradients(self, accumulators: Pack, divisor: tf.Tensor | None) -> Flat:
-        """Returns gradients in the weights' dtypes, divided if there is a divisor."""
+        """Returns gradients in the weights' dtypes, divided by `divisor` if given."""
         return [
             finish_accumulation(total, divisor, spec.dtype)
             for total, spec in zip(
@@ -150,7 +150,7 @@ class PackedPhases:
         ]
 
     def pack_weights(self, weights: Flat) -> Pack:
-        """Packs flat weights, in the dtypes that the phases take."""
+        """Packs weights, in the dtypes that the phases take."""
         pairs = zip(weights, self.phases.cast_weights, strict=True)
         return self.weights.pack([tf.cast(x, spec.dtype) for x, spec in pairs])
 
@@ -177,9 +177,9 @@ class PackedPhases:
 
 
 def finish_accumulation(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Tensor:
-    """Returns an accumulated gradient in a dtype.
+    """Returns an accumulated gradient in `dtype`, divided by `weight`.
 
-    It is divided by the mini-batch's total weight, unless `weight` is None.
+    `weight` is the mini-batch's total weight. If it is None, nothing is divided.
     """
     if weight is not None:
         total = tf.cast(total, wide(total.dtype))
@@ -188,11 +188,11 @@ def finish_accumulation(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Te
 
 
 def wide(dtype: tf.DType) -> tf.DType:
-    """Returns the dtype of sums of numbers: float32 or wider."""
+    """Returns the dtype for sums of `dtype`: float32 instead of 16 or 8 bits."""
     return dtype if dtype.size > 2 else tf.float32
 
 
 def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
-    """Cuts a list into consecutive lists of the given sizes. The rest is the last."""
+    """Cuts a list into consecutive lists of these sizes. The last list is the rest."""
     ends = [0, *itertools.accumulate(sizes), len(flat)]
     return [list(flat[a:b]) for a, b in itertools.pairwise(ends)]

@@ -41,7 +41,7 @@ class RunArguments(NamedTuple):
         return present((self.inputs, self.targets))
 
     def map_stacked(self, function: Any) -> "RunArguments":
-        """Returns the arguments, with `function` applied to the stacked ones."""
+        """Returns the arguments with `function` applied to each that is `[M, ...]`."""
         has_steps = self.step is not None and self.step.shape.rank
         names = [*_STACKED, "step"] if has_steps else _STACKED
         fields = {name: getattr(self, name) for name in names}

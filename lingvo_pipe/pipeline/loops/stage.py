@@ -44,20 +44,20 @@ class Stage:
     """The layers of one stage, one after another.
 
     Weights, sums, accumulators and stashes are packs of the layers' packs. Operations
-    take the values or gradients that exist, by number. Of those that they make, they
-    return the `wanted` ones.
+    take the existing values or gradients by number. They return the values or gradients
+    that are `wanted`.
 
     Attributes:
-        layers: the layers, in order; the loss is one.
+        layers: the layers, in order. The loss counts as a layer.
         recomputed: for each layer, whether its residuals are recomputed rather than
             stashed, in a schedule that recomputes.
-        weights, sums, gradients: the packings.
+        weights, sums, gradients: packings of weights, sums and gradient accumulators.
         stashes: the packings of stashes, by kind. FOR_RECOMPUTE has the residuals of
             layers that are not recomputed.
         numbers: the numbers of the stage's values, by position in order of use.
         positions: the positions by number. Identical stages have the same positions.
         first: the first stage of its kind.
-        functions: the functions traced so far. Only the first of a kind has them.
+        functions: the functions traced so far. Only the first stage of a kind has any.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Stage:
         recomputed: Sequence[bool],
         kinds: dict[Any, Stage] | None = None,
     ):
-        """Initializes the stage. Identical stages with one `kinds` share functions."""
+        """Initializes a stage. Identical stages that share `kinds` share functions."""
         self.layers = list(layers)
         self.recomputed = list(recomputed)
         phases = [layer.functions for layer in layers]
@@ -106,8 +106,8 @@ class Stage:
     ) -> tuple[Values, Pack, Pack]:
         """Runs the layers forward. Returns wanted values, the new sums and the stash.
 
-        Residuals are stashed if there is a slot. With `will_recompute`, only layers
-        that are not recomputed stash their residuals.
+        Residuals are stashed in the slot `into`, unless it is None. With
+        `will_recompute`, only layers that are not recomputed stash their residuals.
         """
         kind = StashKind.FOR_RECOMPUTE if will_recompute else StashKind.RESIDUALS
         packing = self.stashes[kind]
@@ -144,10 +144,11 @@ class Stage:
         stashed: StashSlot,
         residuals: StashSlot,
     ) -> tuple[Pack, Pack]:
-        """Recomputes residuals, or moves those already stashed. Returns both stashes.
+        """Recomputes residuals, or moves stashed residuals. Returns both stashes.
 
-        A layer computes its outputs again only if a later recomputed layer uses them,
-        or if XLA compiles it: as a whole, so leaving out outputs would save nothing.
+        A recomputed layer computes its outputs too if a later recomputed layer uses
+        them, or if XLA compiles the layer: as a whole, so to leave out outputs would
+        save nothing.
         """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
@@ -219,7 +220,7 @@ class Stage:
     def weight_backward(
         self, inputs: StageInputs, residuals: StashSlot, accumulators: Pack
     ) -> tuple[Pack, Pack]:
-        """Adds the weights' gradients. Returns the new stash and accumulators."""
+        """Adds gradients to `accumulators`. Returns the new stash and accumulators."""
         late = self.stashes[StashKind.WEIGHT_RESIDUALS]
         packs = [
             layer.functions.weight_backward(*layer_inputs, slot, pack)
@@ -236,7 +237,7 @@ class Stage:
 
     @property
     def recompute_inputs(self) -> list[int]:
-        """The values from which the recomputation starts."""
+        """The values from which the stage's recomputation starts."""
         by_layer = recompute_inputs_by_layer(self._uses_and_outputs())
         return list(itertools.chain.from_iterable(by_layer))
 
@@ -249,7 +250,6 @@ class Stage:
         return self.weights.pack(packed)
 
     def pack_path_hashes(self) -> Pack:
-        """Packs the hashes of the layers' paths."""
         return self._path_hashes.pack(
             [tf.constant(path_hash, tf.uint64) for path_hash in self._hashes]
         )
@@ -291,14 +291,14 @@ class Stage:
         )
 
     def _uses_and_outputs(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:
-        """Returns the layers' values, as `recompute_inputs_by_layer` takes them."""
+        """Returns the argument `layers` of `recompute_inputs_by_layer`."""
         return [
             (layer.used, layer.values.made, is_recomputed)
             for layer, is_recomputed in zip(self.layers, self.recomputed, strict=True)
         ]
 
     def _of_layers(self, make: Callable[[PackedPhases], Pack]) -> list[Pack]:
-        """Calls `make` once for each distinct layer. Returns each layer's result."""
+        """Returns `make` of each layer's functions. Identical layers share a result."""
         functions = [layer.functions for layer in self.layers]
         packs = {f: make(f) for f in dict.fromkeys(functions)}
         return [packs[f] for f in functions]
@@ -319,6 +319,6 @@ class Stage:
 
 
 def stages_of_one(layers: Sequence[PlacedLayer]) -> list[Stage]:
-    """Returns a stage for each layer, without recomputation."""
+    """Returns one stage for each layer. No stage recomputes."""
     kinds: dict[Any, Stage] = {}
     return [Stage([layer], [False], kinds) for layer in layers]

@@ -78,7 +78,7 @@ class StageRunner:
         num_slots: Mapping[StashKind, tf.Tensor],
         trains: bool,
     ) -> tuple[StageState, StageConstants]:
-        """Returns the loop's initial state, and the arguments that the stage uses.
+        """Returns the stage's initial state and its constants.
 
         `weights` are packs, one for each layer. `num_slots` are the sizes of the
         stashes that the schedule uses. `trains` is false without backward passes.

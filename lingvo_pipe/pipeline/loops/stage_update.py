@@ -48,7 +48,7 @@ class StageUpdate:
         stage: Stage,
         device: str,
     ):
-        """Traces the update. `layers` and `traces` are the stage's, in order."""
+        """Traces the update. `layers` and `traces` belong to the stage, in order."""
         self._stage = stage
         phases = [layer.functions.phases for layer in stage.layers]
         self._num_weights = [len(of_layer.weights) for of_layer in phases]
@@ -86,7 +86,7 @@ class StageUpdate:
         )
 
     def begin(self, weights: Pack, arguments: LoopArguments) -> UpdatedState:
-        """Returns the initial state. Its stashes have a slot for each step."""
+        """Returns the initial state, whose stashes have a slot for each step."""
         num_steps = tf.shape(arguments.divisors)[0]
         return UpdatedState(
             weights=weights,
@@ -97,7 +97,7 @@ class StageUpdate:
     def run(
         self, state: StageState, constants: StageConstants, micro_batch: tf.Tensor
     ) -> StageState:
-        """Returns the state after the step that ends with `micro_batch`, `[]` int32."""
+        """Returns the state after the update of the step of `micro_batch`, [] int32."""
         stage, own, before = self._stage, constants.of_update, state.updated
         assert own is not None
         assert before is not None
@@ -142,7 +142,7 @@ def sum_tied(variables: Any, gradients: Any) -> Any:
     """Sums the gradients of each tied weight over its positions in `variables`.
 
     Returns the gradients in the same structure, with the sum at a variable's first
-    position and None at its others.
+    position and None at the variable's other positions.
     """
     positions: dict[Any, list[int]] = {}
     for i, variable in enumerate(tf.nest.flatten(variables)):
@@ -162,7 +162,7 @@ def sum_tied(variables: Any, gradients: Any) -> Any:
 def pack_trained(
     theta: Any, has_gradient: Sequence[bool], flat: Sequence[tf.Tensor]
 ) -> Any:
-    """Returns a layer's gradients in theta's structure. Untrained weights have None."""
+    """Returns gradients in the structure of `theta`: None for untrained weights."""
     remaining = iter(flat)
     gradients = [next(remaining) if has else None for has in has_gradient]
     return tf.nest.pack_sequence_as(theta, gradients)

@@ -64,7 +64,7 @@ class PackOfPacks:
         return self._all.pack(present(packs))
 
     def unpack(self, pack: Pack | StashSlot) -> list[Any]:
-        """Returns the packs. For a packed stash's slot, returns each stash's slot."""
+        """Returns packs. For a slot of packed stashes, returns each stash's slot."""
         if isinstance(pack, StashSlot):
             return [StashSlot(stash, pack.slot) for stash in self.unpack(pack.stash)]
         return pack_present(self._packs, self._all.unpack(pack))
@@ -81,7 +81,7 @@ class Stash:
         self.specs = list(specs)
 
     def empty(self, num_slots: tf.Tensor) -> list[tf.Tensor]:
-        """Returns empty contents of `num_slots` slots, [] int32."""
+        """Returns contents of `num_slots` empty slots, [] int32."""
         return [
             tf.raw_ops.TensorListReserve(
                 element_shape=tf.constant(-1),
@@ -165,7 +165,7 @@ class PackedStash:
 
 
 def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a tensor that takes no memory."""
+    """Returns a tensor of the spec's dtype. The tensor takes no memory."""
     if spec.dtype != tf.variant:
         return tf.zeros([0], spec.dtype)
     return tf.raw_ops.EmptyTensorList(
@@ -174,7 +174,7 @@ def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _shape(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns the shape as a tensor, with -1 for unknown sizes."""
+    """Returns the spec's shape as a tensor, with -1 for unknown sizes."""
     if spec.shape.rank is None:
         return tf.constant(-1)
     return tf.constant([-1 if n is None else n for n in spec.shape], tf.int32)

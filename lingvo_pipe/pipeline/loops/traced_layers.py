@@ -33,8 +33,8 @@ class TracedLayers:
 
     Attributes:
         layers: the layers, in order.
-        traces: the layers' traces, and at the end the loss's if there is a loss.
-        labels: for each trace, its layer's path and stage, for errors.
+        traces: a trace for each layer, and then one for the loss, if any.
+        labels: for each trace, the path and stage of its layer, for errors.
         values: for each trace, the numbers of its values.
         specs: the spec of each value, by number, for one micro-batch.
         inputs: values that are the mini-batch's inputs and targets.
@@ -103,7 +103,7 @@ class TracedLayers:
         self.needed = needs_gradient(zip(self.values, is_trained, strict=True), needed)
 
     def placed_layers(self, compilations: Sequence[Compilation]) -> list[PlacedLayer]:
-        """Returns the layers and the loss with functions, one compilation for each."""
+        """Returns the layers and the loss. `compilations` has one item for each."""
         functions: dict[Any, PackedPhases] = {}
         placed = []
         hashes = [random_streams.path_hash(layer.path) for layer in self.layers]
@@ -121,7 +121,7 @@ class TracedLayers:
         return placed
 
     def _number(self, specs: Any) -> Any:
-        """Numbers new values. Returns the numbers in the structure of the specs."""
+        """Numbers new values. Returns the numbers in the structure of `specs`."""
         first = len(self.specs)
         flat = present(specs)
         self.specs.update(enumerate(flat, first))
@@ -131,7 +131,7 @@ class TracedLayers:
         return map_present(lambda value: self.specs[value], values)
 
     def _add(self, trace: Trace, args: Any) -> Any:
-        """Adds a trace, and returns its outputs as a structure of values."""
+        """Adds a trace. Returns the values of the outputs, in their structure."""
         values = present(args)
         output_values = self._number(list(map(spec_of, trace.made)))
         tensors = [x.ref() for x in (*trace.args, *trace.made)]
@@ -169,7 +169,7 @@ class PlacedLayer:
         return [self.values.args[i] for i in self.functions.phases.gives]
 
     def output_gradients(self, gradients: Values) -> list[tf.Tensor]:
-        """Returns the gradients that the backward pass takes. Missing ones are 0."""
+        """Returns gradients for the backward pass to take. Missing gradients are 0."""
         outputs = zip(self.values.made, self.functions.phases.made, strict=True)
         return [
             gradient_or_zeros(gradients, value, spec)
@@ -180,7 +180,7 @@ class PlacedLayer:
     def add_input_gradients(
         self, gradients: Values, input_gradients: list[tf.Tensor]
     ) -> None:
-        """Adds the backward pass's results to the gradients of the inputs."""
+        """Adds `input_gradients`, the backward pass's results, to `gradients`."""
         for value, gradient in zip(self.given_gradients, input_gradients, strict=True):
             before = gradients.get(value)
             gradients[value] = gradient if before is None else before + gradient

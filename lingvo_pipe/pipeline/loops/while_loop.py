@@ -46,7 +46,7 @@ def while_loop(
 
 
 def timestamp(device: str) -> tf.Tensor:
-    """Returns the time at which the operation runs on `device`, [] float64 seconds.
+    """Returns the time at which the returned tensor is computed, [] float64 seconds.
 
     Only CPUs have a clock. A loop on another device calls a function that reads its
     host's clock: operations in a loop's body run on the loop's device, but those in a

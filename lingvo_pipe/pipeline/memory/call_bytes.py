@@ -40,7 +40,7 @@ class CallBytes(NamedTuple):
 
 
 class SharedWeight(NamedTuple):
-    """A weight that several calls use. It is on the device of the first."""
+    """A weight that several calls use. It is on the device of the first call."""
 
     num_bytes: int
     calls: Sequence[int]  # Ascending; at least two.
@@ -65,7 +65,7 @@ OPERATIONS = {
 
 
 class BytesByOperation(NamedTuple):
-    """Bytes of a stage during each of `OPERATIONS`, in their order."""
+    """Bytes of a stage during each of `OPERATIONS`, in the order of `OPERATIONS`."""
 
     forward_for_recompute: int
     forward: int
@@ -82,7 +82,7 @@ class StashBytes(NamedTuple):
 
     # Bytes in each `StashKind` while the device works on other micro-batches.
     held: tuple[int, ...]
-    during: BytesByOperation  # Stash and workspace during each operation on it.
+    during: BytesByOperation  # Stash and workspace, by operation.
 
 
 def operation_index(moment: StashMoment) -> int:

@@ -88,7 +88,7 @@ def shared_weights(
     """Returns the tied weights of a model's layers.
 
     With several replicas there are none: each device of a stage owns some layers, and
-    has copies of the other layers' weights. If a layer occurs several times, it stands
+    has copies of the other layers' weights. A layer that occurs several times stands
     for equal layers, whose weights are not tied.
     """
     calls: dict[Any, dict[BaseLayer, int]] = {}
@@ -103,7 +103,7 @@ def shared_weights(
 
 
 def _new_bytes(phases: Phases) -> int:
-    """Returns the bytes of a layer's own weight residuals that are not residuals."""
+    """Returns the bytes of own weight residuals that are not among the residuals."""
     before = {x.ref() for x in phases.residual_buffers.own}
     late = phases.weight_residual_buffers.own
     return num_bytes(spec_of(x) for x in late if x.ref() not in before)
@@ -112,7 +112,7 @@ def _new_bytes(phases: Phases) -> int:
 def _residuals(
     buffers: Buffers, layer: LayerValues, source: Mapping[int, int]
 ) -> tuple[int, tuple[int, ...]]:
-    """Returns the bytes of a layer's own buffers, and the values with the others."""
+    """Returns the bytes of a layer's own buffers, and the values in other buffers."""
     values = [layer.args[i] for i in buffers.args] + [
         layer.made[i] for i in buffers.made
     ]

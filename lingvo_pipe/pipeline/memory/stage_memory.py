@@ -7,12 +7,12 @@ r"""Memory of a schedule's stages, for any grouping of the layers. Pure.
 The stash of a micro-batch holds the residuals of the stage's layers. Between a forward
 pass and its recomputation, it holds instead the values from which the recomputation
 starts, and the residuals of the layers that are not recomputed. If several layers stash
-the same value, it counts once, since they share its buffer. It has two buffers only if
-it is recomputed, and a layer that is not recomputed stashes it too.
+the same value, it counts once, since they share its buffer. A value has two buffers
+only if it is recomputed, and a layer that is not recomputed stashes it too.
 
 A device's loop replaces its state only after an operation. So while an operation runs,
 the stash and the accumulators that it reads exist in full. In addition, the new stash
-and the new accumulators exist, as far as it has made them, layer by layer:
+and the new accumulators exist as far as they have been made, layer by layer:
 
     backward    l0 l1 | l2 |           residuals and accumulators of all layers
                 workspace of l1        new accumulators of l2
@@ -47,7 +47,7 @@ ALLOCATOR_LOSS = 0.2
 
 
 class OperationBytes(NamedTuple):
-    """Bytes of a device during an operation, and then until its next operation."""
+    """Bytes of a device during an operation, and until the device's next operation."""
 
     during: int
     after: int
@@ -67,7 +67,7 @@ class StageMemory:
         """Initializes the memory of all calls of a model, in order.
 
         `value_bytes` are the bytes of each value between calls, for one micro-batch.
-        The mini-batch's inputs are not among them, because they are not stashed. With
+        The mini-batch's inputs are left out, because they are not stashed. With
         `in_place`, gradients are accumulated in place and the allocator loses nothing,
         as if XLA compiled whole steps. A call's `weights` include `shared_weights` that
         it uses. Tensors that come and go take 1 + `allocator_loss` times their size.
@@ -94,7 +94,7 @@ class StageMemory:
         self.lower_bound = functools.lru_cache(_MAX_CACHED)(self._lower_bound)
 
     def weights(self, start: int, end: int) -> int:
-        """Returns the bytes of the weights. A copy of another device's counts too."""
+        """Returns the bytes of the weights, with copies of other devices' weights."""
         weight_bytes = self._weights[end] - self._weights[start]
         for num_bytes, calls in self._shared_weights:
             users = bisect.bisect_left(calls, end) - bisect.bisect_left(calls, start)
@@ -132,7 +132,7 @@ class StageMemory:
     def by_cell(self) -> list[int]:
         """Returns `minimum` of each cell.
 
-        The last call must be the loss. It counts with the last cell.
+        The last call must be the loss, which counts with the last cell.
         """
         last = len(self._calls) - 2
         return [self.minimum(i, i + 1 + (i == last)) for i in range(last + 1)]
@@ -142,8 +142,8 @@ class StageMemory:
     ) -> StashBytes:
         """Returns the bytes that a stage needs for a micro-batch.
 
-        The bytes of its stashed values `before_recompute` and `during_recompute` are
-        given by number of calls.
+        `before_recompute` and `during_recompute` are the bytes of the values that are
+        stashed before and during a recomputation, by number of calls.
         """
         number, values, work = end - start, self._values(start), self._workspaces(start)
         saved = self._not_recomputed[end] - self._not_recomputed[start]
@@ -175,7 +175,7 @@ class StageMemory:
     def by_operation(
         self, schedule: Schedule, boundaries: Sequence[int]
     ) -> list[Iterator[OperationBytes]]:
-        """Returns an iterator per device: its bytes at the start and per operation."""
+        """Returns an iterator per device: bytes at the start, then by operation."""
         stages = list(itertools.pairwise([0, *boundaries]))
         stashes = [self.stash(*stage) for stage in stages]
         devices = schedule.device_of_stage()
@@ -241,7 +241,7 @@ class StageMemory:
         return _Lazy(itertools.accumulate(new_bytes(), initial=0))
 
     def _workspaces_from(self, start: int) -> _Workspaces:
-        """Returns the workspaces of a stage from `start`, besides what it reads."""
+        """Returns workspaces of stages from `start`, without the stash that is read."""
 
         def largest(phase: int, new_bytes: Iterable[int]) -> _Lazy:
             work = (sizes[phase] for sizes in itertools.islice(self._work, start, None))
@@ -263,11 +263,11 @@ class StageMemory:
 
 
 class _StashedValues(NamedTuple):
-    """Bytes of the values that a stage stashes, by its number of calls.
+    """Bytes of the values that a stage stashes, by the stage's number of calls.
 
-    `not_recomputed` are the values stashed by calls that are not recomputed. They also
-    belong to `for_recompute`. `both` are the distinct values of `for_recompute` and
-    `residuals`.
+    `not_recomputed` are the values stashed by calls that are not recomputed. These
+    values also belong to `for_recompute`. `both` are the distinct values of
+    `for_recompute` and `residuals`.
     """
 
     for_recompute: _Lazy
@@ -278,10 +278,11 @@ class _StashedValues(NamedTuple):
 
 
 class _Workspaces(NamedTuple):
-    """Largest workspaces of a stage, by its number of calls.
+    """Largest workspaces of a stage, by the stage's number of calls.
 
     Each layer's workspace is added to what the layers that ran before it have made.
-    That is residuals from the first layer on, or gradients from the last layer back.
+    Forward, layers make residuals, from the first layer on. Backward, layers make
+    gradients, from the last layer back.
     """
 
     forward: _Lazy
@@ -291,7 +292,7 @@ class _Workspaces(NamedTuple):
 
 
 def _buffers(calls: Iterable[CallBytes]) -> Iterator[list[int]]:
-    """Yields, for each call of a stage, the values that are its residuals.
+    """Yields, for each call of a stage, the values that are the call's residuals.
 
     A value that the stage recomputes has two buffers, one from each pass. The second
     buffer is given as ~value.

@@ -39,10 +39,10 @@ class StageNeeds:
         ]
 
     def __call__(self, stage: int, start: int, end: int, number: int = 1) -> int:
-        """Returns the peak bytes of `number` stages like this one, on one device.
+        """Returns the peak bytes of `number` stages like `stage`, on one device.
 
-        One of them runs, and the others wait. Of two stages with the same start, the
-        longer one needs no less.
+        One of these stages runs, and the others wait. Of two stages with the same
+        start, the longer one needs no less.
         """
         return self._of_alike(stage, start, end, number, self._memory.stash(start, end))
 

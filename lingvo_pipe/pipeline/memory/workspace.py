@@ -19,9 +19,9 @@ _NOT_IN_PLACE = re.compile("MatMul|Einsum|Conv|Pool|Transpose|Gather|Reverse")
 def workspace_of(phases: Phases) -> Workspace:
     """Returns the workspace of a layer.
 
-    It assumes that operations run in the graph's order. A tensor lives from its
-    operation until its last use. An output that reuses an input's memory, such as a
-    sum, counts as 0.
+    Assumes that operations run in the graph's order. A tensor lives from its operation
+    until its last use. An output that reuses an input's memory, such as a sum, counts
+    as 0.
     """
     shared = [*phases.cast_weights, *phases.call_context]
     seeds, late = phases.output_gradients, phases.weight_residuals
@@ -50,7 +50,7 @@ def _bytes_by_operation(
     num_residuals: int,
     live: int = 0,
 ) -> tuple[int, ...]:
-    """Returns the bytes during each operation.
+    """Returns the bytes of tensors during each operation.
 
     The last `num_residuals` outputs are residuals and do not count. `live` are the
     bytes of tensors that exist throughout, and count.

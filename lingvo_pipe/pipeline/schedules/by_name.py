@@ -120,7 +120,7 @@ def recomputes_by_default(name: str) -> bool:
 
 
 def is_file(name: str) -> bool:
-    """Returns whether a schedule is named by the path of its file."""
+    """Returns whether `name` is the path of a schedule's file."""
     return str(name).endswith(".csv")
 
 

@@ -67,7 +67,7 @@ def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:
 
 
 def _with_weight_gradients(column: tuple[Op, ...], num_waiting: int) -> Iterator[Op]:
-    """Adds weight gradients, `num_waiting` backward passes after their own one."""
+    """Adds each micro-batch's weight gradient, `num_waiting` backward passes later."""
     waiting: deque[Op] = deque()
     for op in column:
         yield op
@@ -124,7 +124,7 @@ def interleaved(
     busy: its first micro-batch has come round before its last has left. So M is cut
     into as many groups of at least K as possible. Their sizes are almost equal, the
     larger first, because the first one sets the number of warm-up passes. Fewer than K
-    micro-batches run as the first ones of a group of K do.
+    micro-batches run like the first ones of a group of K.
     """
     check_counts(
         num_devices=num_devices,
@@ -163,10 +163,7 @@ def _groups(num_micro_batches: int, min_size: int) -> list[range]:
 def _alternating(
     num_stages: int, num_micro_batches: int, num_warm_up: Callable[[int], int]
 ) -> Schedule:
-    """Returns a schedule of one stage per device.
-
-    `num_warm_up` returns a stage's number of warm-up passes.
-    """
+    """Returns a schedule with one stage per device. `num_warm_up` is by stage."""
     check_counts(num_stages=num_stages, num_micro_batches=num_micro_batches)
 
     def column(stage: int) -> tuple[Op, ...]:

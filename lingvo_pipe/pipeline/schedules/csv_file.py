@@ -54,7 +54,7 @@ def format_csv(schedule: Schedule) -> str:
 def parse_csv(text: str) -> Schedule:
     """Returns the schedule that a text describes, without checking that it can run.
 
-    Its stages and micro-batches go up to the highest numbers in the text.
+    The schedule's stages and micro-batches go up to the highest numbers in the text.
 
     Raises:
         ValueError: if there are no operations, or if cells are not valid. The error

@@ -22,8 +22,8 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
     """Returns a schedule with the RECOMPUTE operations of a policy.
 
     No policy recomputes for a backward pass directly after its own forward pass, such
-    as each one of 1F1B's last stage: the residuals must exist at that moment anyway, so
-    stashing them costs no memory.
+    as each backward pass of 1F1B's last stage: the residuals must exist at that moment
+    anyway, so stashing them costs no memory.
 
     In a schedule with WEIGHT_GRADIENT operations, residuals are stashed from the
     RECOMPUTE until the WEIGHT_GRADIENT has run. 'except_last' recomputes all but the

@@ -28,10 +28,10 @@ class Kind(enum.Enum):
     """The kind of an operation.
 
     A forward pass stashes what its backward pass needs. If a RECOMPUTE comes between
-    them, it stashes only the stage's inputs. In a schedule with WEIGHT_GRADIENT
-    operations, a BACKWARD computes only the gradients of the stage's inputs. An UPDATE
-    applies the gradients of a step, whose last micro-batch it names. Only schedules of
-    several steps have it.
+    them, the forward pass stashes only what the RECOMPUTE needs. In a schedule with
+    WEIGHT_GRADIENT operations, a BACKWARD computes only the gradients of the stage's
+    inputs. An UPDATE applies the gradients of a step, and names the last micro-batch of
+    the step. Only schedules of several steps have UPDATEs.
     """
 
     FORWARD = "F"
@@ -70,7 +70,8 @@ class Schedule:
 
     Attributes:
         num_stages: K. Stages are numbered from the input.
-        num_micro_batches: M, of all steps. They are numbered from the first examples.
+        num_micro_batches: M, of all steps. Micro-batches are numbered from the first
+            examples.
         columns: each device's operations.
         block_boundaries: the last stage of each block that is trained by its own loss.
             Such a stage gets no gradient from the next stage.
@@ -104,15 +105,15 @@ class Schedule:
 
     @property
     def micro_batches_per_step(self) -> int:
-        """M / N."""
+        """The number of micro-batches in a step, M / N."""
         return self.num_micro_batches // self.num_steps
 
     def waits_for_next(self, op: Op) -> bool:
         """Returns True if an operation starts a step that may wait for the next stage.
 
-        See MAX_STEPS_AHEAD. A stage that gets gradients from the next one never waits.
-        A stage that gets none may wait. It is the last one of a block, or the next
-        stages have no trained weights.
+        See MAX_STEPS_AHEAD. A stage that gets gradients from the next stage never
+        waits. A stage gets none if it ends a block, or if the next stages have no
+        trained weights.
         """
         kind, m, stage = op
         return (

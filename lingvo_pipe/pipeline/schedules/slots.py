@@ -37,14 +37,14 @@ class StashKind(enum.Enum):
 
 
 class Use(NamedTuple):
-    """The stash that an operation reads and the one that it then writes, or None."""
+    """The stash that an operation reads, and the stash that it then writes, or None."""
 
     read: StashKind | None
     write: StashKind | None
 
 
 class SlotPair(NamedTuple):
-    """The slot that an operation reads and the one that it then writes, or -1."""
+    """The slot that an operation reads, and the slot that it then writes, or -1."""
 
     read: int
     write: int
@@ -58,10 +58,7 @@ class Slots(NamedTuple):
 
 
 def stash_use(schedule: Schedule, op: Op) -> Use:
-    """Returns the stashes that an operation uses.
-
-    In a schedule for evaluation, operations use no stash.
-    """
+    """Returns the stashes that an operation uses. In an evaluation there are none."""
     kind, m, stage = op
     if kind is Kind.FORWARD:
         recomputes = Op(Kind.RECOMPUTE, m, stage) in schedule
@@ -124,10 +121,10 @@ class _Stash:
 
 
 class StashMoment(NamedTuple):
-    """An operation, its stashes, and how much its device stashes meanwhile.
+    """An operation, its stashes, and the numbers of other stashed micro-batches.
 
-    `others` has the number of stashed micro-batches by (stage, stash). The operation's
-    own micro-batch does not count. The mapping changes with the next moment.
+    `others` has these numbers by (stage, stash), for all stages of the device. The
+    mapping changes with the next moment.
     """
 
     op: Op

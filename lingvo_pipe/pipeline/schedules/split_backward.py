@@ -70,8 +70,8 @@ def dualpipe_v(num_devices: int, num_micro_batches: int) -> Schedule:
     Stages are placed as in ZB-V. Once the pipeline is full, a device alternates the
     forward pass of one of its stages with the whole backward pass of the other. So it
     can send the results of one pass while it computes the next. A device stashes at
-    most 2·K + 1 micro-batches of a stage. Fewer than 2·K micro-batches run as the first
-    ones of 2·K do:
+    most 2·K + 1 micro-batches of a stage. Fewer than 2·K micro-batches run like the
+    first ones of 2·K:
 
         1 |    F0 f0 F1 f1 F2 b0 w0 f2 B0 W0 F3 b1 w1 f3 B1 W1 b2 w2 B2 W2 b3 B3 w3 W3
         0 | F0 F1 F2 f0 b0 w0 f1 F3 b1 w1 f2 B0 W0 b2 w2 f3 B1 W1 b3 w3 B2 W2    B3 W3
@@ -154,11 +154,7 @@ def _greedy(
 
 
 class _Ticks:
-    """The operations that are done before a tick.
-
-    Attributes:
-        done: number of operations, by kind and stage.
-    """
+    """Operations done before a tick. `done` counts them by kind and stage."""
 
     def __init__(self, num_stages: int, num_micro_batches: int):
         self.done = {
@@ -169,7 +165,7 @@ class _Ticks:
         self._num_micro_batches = num_micro_batches
 
     def next_op(self, stages: Sequence[int], max_stashed: int) -> Op | None:
-        """Returns what the device with these stages runs in this tick, or None."""
+        """Returns the operation that a device with `stages` runs in a tick, or None."""
         forward, backward, weights = self.done.values()
         for stage in stages:
             number = backward[stage]

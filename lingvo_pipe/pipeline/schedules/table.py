@@ -20,7 +20,7 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind, assign_slots, stash_
 
 
 class Branch(NamedTuple):
-    """A kind of operation on a stage, and the stash that it writes to, if any."""
+    """A kind of operation on a stage, and the stash that it writes, or None."""
 
     stage: int
     kind: Kind
@@ -73,7 +73,7 @@ class Table:
 
     @property
     def structure(self) -> tuple:
-        """The part that determines the graph. The rest is fed."""
+        """The part of the table that determines the graph. The rest is fed."""
         return self.branches, self.stashes
 
 

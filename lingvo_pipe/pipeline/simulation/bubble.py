@@ -63,7 +63,7 @@ class TimeSplit(NamedTuple):
 def split_time(timeline: Timeline) -> list[TimeSplit]:
     """Splits the step's time on each device.
 
-    The entries of a device add up to the step's time.
+    The seconds of a device add up to the step's time.
 
     Raises:
         ValueError: if the timeline's operations are not a complete schedule.
@@ -89,7 +89,7 @@ def split_time(timeline: Timeline) -> list[TimeSplit]:
 
 
 def _evened_out(schedule: Schedule, costs: Costs) -> Costs:
-    """Returns costs with the same total, equal for all operations of one kind."""
+    """Returns costs equal for all operations of a kind. The total does not change."""
     seconds: dict[Kind, list[float]] = {kind: [] for kind in Kind}
     for _, op in schedule.ops():
         seconds[op.kind].append(costs.seconds(schedule, op))
@@ -113,7 +113,7 @@ def _busy_by_kind(column: tuple[TimedOp, ...]) -> dict[Kind, float]:
 
 
 def _idle_by_reason(idle: list[float]) -> Idle:
-    """Returns each reason's seconds from the idle seconds of the four lines."""
+    """Returns seconds by reason, from idle seconds by line (see the file's top)."""
     lines = list(itertools.accumulate(reversed(idle), min))[::-1]
     return Idle(*(line - less for less, line in itertools.pairwise([0.0, *lines])))
 
@@ -121,8 +121,8 @@ def _idle_by_reason(idle: list[float]) -> Idle:
 def compare(predicted: Timeline, measured: Timeline) -> str:
     """Returns a table of predicted and measured times, for each device and the mean.
 
-    It shows the times by kind of operation and by reason of idling. The last column is
-    how much a measured time exceeds the predicted one.
+    The table has the times by kind of operation and by reason for idling. The last
+    column is how much a measured time exceeds the predicted one.
 
     Raises:
         ValueError: if the timelines have different schedules.
@@ -146,7 +146,7 @@ def compare(predicted: Timeline, measured: Timeline) -> str:
 
 
 def _seconds_by_name(timeline: Timeline) -> list[dict[str, float]]:
-    """Returns one dict per device: the seconds of each row of the table by its name."""
+    """Returns one dict for each device: seconds by the name of the table's row."""
     return [
         {kind.label: seconds for kind, seconds in split.busy.items()}
         | dict(zip(_IDLE_ROWS, split.idle, strict=True))

@@ -34,7 +34,7 @@ def simulate_with_contention(
 
 
 class _Simulation:
-    """A step in progress, and what each device runs now."""
+    """A step in progress, and the operation that each device runs."""
 
     def __init__(self, progress: Progress, slowdown: Callable[[int], float]):
         self._progress, self._slowdown = progress, slowdown

@@ -99,11 +99,12 @@ def _median_stage(stages: Sequence[StageCosts]) -> StageCosts:
 def fitted_costs(timeline: Timeline) -> Costs:
     """Estimates costs from a timeline.
 
-    For simulated timelines it inverts `simulate`. An operation of a stage costs the
-    mean over the micro-batches. A message costs the median delay over the micro-batches
-    whose receiver already waited when the message was sent. If there are none, it costs
-    the smallest delay over those whose receiver began to wait later. If no receiver
-    waited, the message is free, since its delay had no effect.
+    Inverts `simulate` for simulated timelines. An operation of a stage costs the mean
+    over the micro-batches. A message costs the median delay over the micro-batches
+    whose receiver already waited when the message was sent. If there are no such
+    micro-batches, a message costs the smallest delay over micro-batches whose receiver
+    began to wait later. If no receiver waited, the message is free, since its delay had
+    no effect.
     """
     seconds: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for _, timed in timeline.ops():
@@ -141,7 +142,7 @@ def fitted_costs(timeline: Timeline) -> Costs:
 
 
 def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
-    """Returns delays by the sender's kind and stage. Leaves out free messages."""
+    """Returns delays by the sender's (kind, stage). Leaves out free messages."""
     schedule = timeline.schedule
     devices = schedule.device_of_stage()
     ends = {timed.op: timed.end for _, timed in timeline.ops()}

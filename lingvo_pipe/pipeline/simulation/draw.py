@@ -42,7 +42,7 @@ def draw_timelines(
     """Draws timelines one above the other on one time axis.
 
     A row is a device. A box is an operation, with its micro-batch's number if it fits.
-    If a device runs several stages, later ones are lighter.
+    If a device runs several stages, later stages are lighter.
 
     Args:
         timelines: non-empty timelines by title.
@@ -119,7 +119,7 @@ def _draw_boxes(panel: Axes, timeline: Timeline, points_per_second: float) -> No
 def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) -> None:
     """Writes the micro-batches' numbers into boxes where they fit.
 
-    They all have one size, such that nine of ten fit, if that is legible.
+    All numbers have one size, at which nine of ten fit, if that size is legible.
     """
     num_digits = len(str(timeline.schedule.num_micro_batches - 1))
     points_per_second /= num_digits * _DIGIT_WIDTH

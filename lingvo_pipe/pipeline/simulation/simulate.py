@@ -57,7 +57,8 @@ class Progress:
     def next_op(self, device: int) -> TimedOp | None:
         """Returns a device's next operation with its times.
 
-        Returns None if the device has no more, or if an input's end is not known yet.
+        Returns None if the device has no more operations, or if it is not known yet
+        when an input arrives.
         """
         ran, column = self._columns[device], self._schedule.columns[device]
         if len(ran) == len(column):

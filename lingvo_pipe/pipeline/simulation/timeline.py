@@ -58,7 +58,8 @@ class Timeline:
 
         Raises:
             ValueError: if an operation's times do not ascend, or start before the
-                previous operation on its device ends. The error names all of them.
+                previous operation on its device ends. The error names all such
+                operations.
         """
         rows = list(rows)
         begin = min((row[2] for row in rows), default=0.0)
@@ -124,7 +125,7 @@ class Timeline:
 
 
 def steps_ahead(timeline: Timeline) -> dict[int, int]:
-    """Returns the maximum lead of each stage but the last over the next one, in steps.
+    """Returns the maximum lead of each stage over the next stage, in steps.
 
     The lead is the number of earlier steps that the next stage had not finished when
     the stage started a step. MAX_STEPS_AHEAD limits it.

@@ -32,7 +32,7 @@ def feasible_ends(
     """
 
     def reached(stage: int) -> list[int]:
-        """Searches from the previous start's end, which is usually close."""
+        """Returns a stage's feasible ends. Starts each search at the previous end."""
         ends, end = [], 0
         for start in range(num_layers):
             end = max(start, end)
@@ -49,7 +49,7 @@ def feasible_ends(
 
 
 def smallest_stages(size: Size, num_layers: int, num_stages: int) -> list[int]:
-    """Returns the boundaries whose largest stage is smallest. Allows every stage."""
+    """Returns the boundaries that minimize the largest size. Allows every stage."""
     boundaries = minimax_boundaries(size, [[num_layers] * num_layers] * num_stages)
     assert boundaries is not None  # There is a layer for each stage.
     return boundaries
@@ -61,7 +61,7 @@ def is_feasible(feasible_end: FeasibleEnd) -> bool:
 
 
 def minimax_boundaries(size: Size, feasible_end: FeasibleEnd) -> list[int] | None:
-    """Returns the boundaries whose largest stage is smallest.
+    """Returns the allowed boundaries that minimize the largest size of a stage.
 
     Returns None if no partition is allowed. The size must not decrease as the end
     grows.
@@ -109,8 +109,8 @@ def best_boundaries(
     """Returns the boundaries of the best ends, found from the last stage to the first.
 
     `best_ends(stage, later_values)` returns {start: (value of this stage and all later
-    ones, this stage's end)}. `later_values` is {start of the next stage: value of it
-    and all later ones}. Returns None if the stages cannot start at 0.
+    stages, end of this stage)}. `later_values` is {start of the next stage: value of
+    that stage and all later stages}. Returns None if the stages cannot start at 0.
     """
     later_values: Mapping[int, int] = {num_layers: 0}
     choices: list[dict[int, int]] = []
@@ -130,7 +130,10 @@ def _boundaries(
     feasible_end: FeasibleEnd,
     best_end: Callable[[int, int, Mapping[int, int]], _BestEnd],
 ) -> list[int] | None:
-    """Returns `best_boundaries` for `best_end(stage, start, later_values)`."""
+    """Calls `best_boundaries` with the best end of each stage and start.
+
+    `best_end(stage, start, later_values)` returns one of these ends, or None.
+    """
     latest = [0]  # For each stage the last start that the earlier stages can reach.
     for end_by_start in feasible_end[:-1]:
         reach = max(end_by_start[: latest[-1] + 1])

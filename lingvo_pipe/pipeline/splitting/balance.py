@@ -106,7 +106,7 @@ def _as_integers(values: Sequence[float]) -> list[int]:
 def _allowed_boundaries(
     sums: Sequence[int], feasible_end: FeasibleEnd, price: Price
 ) -> list[int] | None:
-    """Returns the best boundaries that are allowed, if any.
+    """Returns the best allowed boundaries, or None if no partition is allowed.
 
     `sums` are the running sums of the costs.
     """
@@ -145,7 +145,7 @@ def _minimax_cost(sums: Sequence[int], num_stages: int) -> int:
 def _best_ends(
     later_sums: Mapping[int, int], feasible_end: Sequence[int], price: Price
 ) -> dict[int, tuple[int, int]]:
-    """Returns (smallest sum of prices, its last end) for each start of a stage.
+    """Returns (smallest sum of prices, last end with that sum) for each start.
 
     `later_sums` maps each start of the next stage to the sum of prices from there on.
     These starts are consecutive.
@@ -153,7 +153,7 @@ def _best_ends(
     best: dict[int, tuple[int, int]] = {}
 
     def search(starts: range, low: int, high: int) -> None:
-        """Finds best ends between `low` and `high`."""
+        """Sets the best ends of `starts`, which are between `low` and `high`."""
         if not starts:
             return
         half = len(starts) // 2
@@ -172,7 +172,6 @@ def _best_ends(
 def _check_arguments(
     costs: Sequence[float], num_stages: int, traffic: Sequence[float]
 ) -> None:
-    """Raises ValueError if an argument is not valid."""
     num_layers, problems = len(costs), []
 
     def add(path: str, expected: str, got: Any) -> None:

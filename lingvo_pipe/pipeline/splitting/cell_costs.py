@@ -8,10 +8,7 @@ BACKWARD_PER_FORWARD = 2
 
 
 class CellSeconds(NamedTuple):
-    """Seconds of one cell for one micro-batch.
-
-    The forward pass is one that stashes residuals.
-    """
+    """Seconds of one cell for one micro-batch. The forward pass stashes residuals."""
 
     forward: float
     backward: float

@@ -49,7 +49,7 @@ def PartitionSequentialLayers(
 
 
 class _Chain(NamedTuple):
-    """Consecutive layers, and the ascending indices of those with fetched outputs."""
+    """Consecutive layers. `fetched` are the indices of layers with fetched outputs."""
 
     layers: list[InstantiableParams]
     num_act_inputs: int = 0
@@ -84,7 +84,7 @@ def _chain(params: Any) -> _Chain:
 
 
 def _flattened(p: InstantiableParams) -> list[InstantiableParams]:
-    """Returns the layers of a sequence, recursively, or a copy of any other layer."""
+    """Returns copies of the layers inside a sequence, recursively, or of the layer."""
     is_plain = p.cls is FeatureExtractionLayer and not (
         p.num_act_inputs or p.act_fetch_layers
     )
@@ -97,7 +97,7 @@ def _flattened(p: InstantiableParams) -> list[InstantiableParams]:
 
 
 def _cut(chain: _Chain, boundaries: Sequence[int]) -> list[InstantiableParams]:
-    """Returns one FeatureExtractionLayer for the layers up to each boundary."""
+    """Returns one FeatureExtractionLayer for each partition that ends at a boundary."""
     names = [f"cell_{i:03d}" for i in range(len(chain.layers))]
     layers = [p.Copy().Set(name=x) for p, x in zip(chain.layers, names, strict=True)]
     partitions = []

@@ -54,7 +54,7 @@ _MAX_BYTES = 1 << 30
 def measured_seconds(
     layers: Sequence[PlacedLayer], specs: Mapping[int, tf.TensorSpec], device: str
 ) -> list[CellSeconds]:
-    """Times cells on a device, and returns medians over several runs.
+    """Returns the seconds of cells on a device, as medians over several runs.
 
     `specs` are the specs of the values between the cells, by the values' numbers.
 
@@ -96,7 +96,7 @@ def _measure(
     specs: Mapping[int, tf.TensorSpec],
     device: str,
 ) -> list[CellSeconds]:
-    """Times layers in one run, or each in its own run if they cannot run together."""
+    """Times layers in one run, or each layer by itself if they cannot run together."""
     if len(layers) == 1:
         with naming(f"measuring cell {first}"):
             return _measure_run(layers, specs, device)
@@ -197,7 +197,7 @@ class _Cell:
         return list(itertools.chain.from_iterable(packs))
 
     def forward(self, values: Values) -> list[tf.Tensor]:
-        """Adds the outputs to `values`, and returns all tensors of the forward pass."""
+        """Adds the outputs to `values`. Returns all tensors that the pass computes."""
         (layer,) = self.stage.layers
         outputs, self.sums, stash = self.stage.forward(
             self.inputs, values, self.sums, self.slot, wanted=layer.values.made
@@ -207,7 +207,7 @@ class _Cell:
         return [*outputs.values(), *self.stage.unpack_sums(self.sums)[0], *stash]
 
     def backward(self, gradients: Values) -> list[tf.Tensor]:
-        """Adds input gradients to `gradients`, and returns the pass's tensors."""
+        """Adds gradients to `gradients`. Returns all tensors that the pass computes."""
         (layer,) = self.stage.layers
         totals, stash, self.accumulators = self.stage.backward(
             self.inputs,
@@ -242,7 +242,7 @@ def _time_after(tensors: Iterable[tf.Tensor], device: str) -> tf.Tensor:
 
 
 def _weight(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a synthetic weight. Scales it so that cells hardly amplify values."""
+    """Returns a synthetic weight, so small that cells hardly amplify values."""
     num_inputs = math.prod(spec.shape[:-1])
     scale = 2 / num_inputs if spec.shape.rank > 1 and spec.dtype.is_floating else 1
     return _synthetic(spec) * tf.cast(scale, spec.dtype)

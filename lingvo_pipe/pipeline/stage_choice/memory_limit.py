@@ -20,12 +20,12 @@ from lingvo_pipe.pipeline.stage_choice.traced_cells import TracedCells
 
 
 class DoesNotFitError(UserValueError):
-    """An error: the given stages, or all possible ones, need more than the limit.
+    """Error: the given stages, or all possible stages, need more than the limit.
 
     Attributes:
         has_oversized_cell: True if a cell by itself does not fit.
         smallest_limit: the smallest limit into which some stages would fit, in bytes.
-            It is infinite if the stages were given.
+            This is infinite if the stages were given.
     """
 
     has_oversized_cell = False
@@ -57,7 +57,7 @@ class MemoryLimit:
     def feasible_end(self) -> FeasibleEnd:
         """Returns the feasible ends of stages within the limit.
 
-        If a device has several stages, each may need an equal share of the limit.
+        If a device has several stages, each stage may need an equal share of the limit.
 
         Raises:
             ValueError: if no partition fits.
@@ -94,13 +94,13 @@ class MemoryLimit:
             )
 
     def _device_bytes(self, stage: int, start: int, end: int) -> int:
-        """Returns a device's bytes, as if all its stages were like this one."""
+        """Returns the bytes of a device of which all stages are like `stage`."""
         stage_bytes = self._needs(stage, start, self._with_loss(end))
         prologue = self._cells.prologue_bytes if self._is_on_first[stage] else 0
         return stage_bytes * self._sharing[stage] + prologue
 
     def _with_loss(self, end: int) -> int:
-        """Returns a stage's end, where the loss counts as a cell after the last one."""
+        """Returns a stage's end. The loss counts as a cell, after the last cell."""
         return end + (end == len(self._cells.layers))
 
     def _raise_infeasible(self) -> None:
@@ -130,7 +130,6 @@ class MemoryLimit:
         raise error
 
     def _stage_text(self, stage: int, start: int, end: int) -> str:
-        """Returns a text about the bytes that a stage needs."""
         stop = self._with_loss(end)
         sizes = {
             "weights": self._memory.weights(start, stop),
@@ -146,7 +145,7 @@ class MemoryLimit:
 
     @property
     def _advice(self) -> str:
-        """Advice that leaves out what is already set."""
+        """Advice for the user. Leaves out what is already set."""
         p, hints = self._p, []
         if not _recomputes_all(p):
             hints.append("recompute='always'")
@@ -161,7 +160,7 @@ class MemoryLimit:
 
 
 def _recomputes_all(p: InstantiableParams) -> bool:
-    """Returns whether recompute='always' changes nothing, or a file may refuse it."""
+    """Returns whether recompute='always' would change nothing or might be refused."""
     if is_file(p.schedule):
         return True
     if p.recompute is None:

@@ -151,7 +151,7 @@ def _costs(
     device: str,
     recomputed: Sequence[bool],
 ) -> tuple[Sequence[float], Sequence[float] | None]:
-    """Returns the costs of the cells, and the sizes of their outputs if known.
+    """Returns the costs of the cells, and the sizes of the cells' outputs or None.
 
     A cell costs its forward pass, its backward pass, and a second forward pass if it is
     recomputed. The prologue has no cost, because no cell runs at the same time.
@@ -185,7 +185,7 @@ def _costs(
 def _log_measured(
     boundaries: Sequence[int], seconds: Sequence[float], path: str
 ) -> None:
-    """Logs the stages that measured times chose. Another run may choose others."""
+    """Logs the stages that measured times chose. A rerun may choose other stages."""
     stages = itertools.pairwise([0, *boundaries])
     tf.get_logger().warning(
         "%s: splits='auto' chose %s by measured times: the stages take %s ms per "

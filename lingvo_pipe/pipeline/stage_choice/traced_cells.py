@@ -1,7 +1,7 @@
 """Cells traced before the stages are chosen: their bytes, outputs and functions.
 
-A copy of the cells is created in a separate graph, where variables take no memory. It
-is traced as for a training step of full micro-batches.
+A copy of the cells is created in a separate graph, where variables take no memory. The
+copy is traced as for a training step of full micro-batches.
 """
 
 import dataclasses
@@ -155,7 +155,7 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
 def pipeline_sizes(
     p: InstantiableParams, *inputs: Any
 ) -> tuple[list[LayerSize], list[LayerSize]]:
-    """Returns `layer_sizes` of a pipeline's prologue and cells, in its dtypes."""
+    """Returns `layer_sizes` of a pipeline's prologue and cells, in its own dtypes."""
     before = sizes_in_pipeline(p, "before_tpl", p.before_tpl, *inputs)
     inputs = before[-1].outputs if before else inputs
     cells = list(map(as_equal_slices, p.cell_tpl))
@@ -218,7 +218,7 @@ def _input_shapes(p: InstantiableParams) -> list[Any]:
 
 
 def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
-    """Returns specs of a micro-batch's inputs, or a mini-batch's with a prologue."""
+    """Returns specs of inputs of a micro-batch, or of a mini-batch with a prologue."""
     factor = p.num_micro_batches if p.before_tpl else 1
     specs = tuple(as_specs(_input_shapes(p), default))
     return map_present(lambda x: _with_rows(p, x, lambda n: n * factor), specs)
@@ -245,7 +245,7 @@ def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
 def _with_rows(
     p: InstantiableParams, x: tf.TensorSpec, change: Callable[[int], int]
 ) -> tf.TensorSpec:
-    """Returns a spec with a changed number of rows."""
+    """Returns the spec `x` with `change(n)` rows instead of n."""
     sizes = x.shape.as_list()
     if sizes:
         dim = row_dim(len(sizes), p.batch_dim)

@@ -34,7 +34,7 @@ class CutGraph:
             graph: the graph, traced in full.
             given: placeholders that are inputs of every phase.
             weights: values of `given` that are the same for all runs. A value that
-                follows only from them is recomputed in each phase, not stashed.
+                follows only from weights is recomputed in each phase, not stashed.
             targets: for each phase, the tensors and operations that it computes.
         """
         self._graph_def = graph.as_graph_def()
@@ -139,7 +139,7 @@ def captured_constants(graph: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
 
 
 def dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Returns the sources and the operations that depend on one of them."""
+    """Returns the sources, and the operations that depend on a source."""
     reached = set(sources)
     for op in graph.get_operations():
         if any(x.op in reached for x in op.inputs):

@@ -33,7 +33,7 @@ class LayerFunctions:
     """The traces of a model's layers and loss, in training or in evaluation."""
 
     do_eval: bool  # Whether layers run in evaluation.
-    trains: bool  # Whether they are differentiated.
+    trains: bool  # Whether layers are differentiated.
     batch_dim: int = 0  # See `ForwardContext`.
     # Dtype of the floating-point tensors between layers; if None, the dtype that the
     # layers return.
@@ -200,7 +200,7 @@ class LayerFunctions:
         return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
 
     def _note_row_change(self, layer: BaseLayer, outputs: list[tf.Tensor]) -> None:
-        """Records a layer, if it is the first whose outputs all have other rows."""
+        """Records the first layer of which no output has `num_rows` rows."""
         if self.row_change or self.num_rows is None:
             return
         shapes = [x.shape for x in outputs if x.shape.rank]
@@ -261,7 +261,7 @@ def _close_functions(layer: BaseLayer) -> None:
 
 
 class _ClosedFunctions(dict[str, Callable]):
-    """Functions by name, to which none can be added."""
+    """A dict of functions by name that rejects new functions."""
 
     def __init__(self, layer: BaseLayer):
         super().__init__(layer.fns)

@@ -27,7 +27,7 @@ class LayerIdentity:
     """Everything that a forward pass depends on, except values of theta and inputs.
 
     Attributes:
-        reads: FProp's reads of paths and names, empty until it has been traced.
+        reads: FProp's reads of paths and names, empty until FProp has been traced.
     """
 
     def __init__(self, layer: BaseLayer, specs: Any):
@@ -49,7 +49,7 @@ class LayerIdentity:
         )
 
     def has_same_reads(self, other: LayerIdentity) -> bool:
-        """Returns whether FProp would read the same paths and names."""
+        """Returns whether FProp of `other` would read the same paths and names."""
         layers, other_layers = (list(x._layer.Descendants()) for x in (self, other))
         return all(
             layers[i].path == other_layers[i].path for i in self.reads.paths
@@ -98,11 +98,11 @@ _FLAGS = ("uses", "wants")
 
 
 def graph_key(trace: Trace) -> str | None:
-    """Returns a digest of a trace. Returns None if it captured values: they may differ.
+    """Returns a digest of a trace, or None if the trace captured values.
 
-    Equal digests prove that traces compute the same: they have the same operations in
-    the same order, apart from names. Operations that call functions of their own, such
-    as branches, make digests differ.
+    Equal digests prove that traces compute the same: the traces have the same
+    operations in the same order, apart from names. Operations that call functions of
+    their own, such as branches, make digests differ.
     """
     if captured_constants(trace.graph):
         return None

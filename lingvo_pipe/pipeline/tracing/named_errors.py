@@ -77,7 +77,7 @@ def _with_tracing_hint(error: Exception) -> str:
 
 
 def _with_message(error: Exception, message: str, location: str) -> Exception:
-    """Returns an error of the same class, or of one that takes only a message."""
+    """Returns an error of the same class, or of a class that takes only a message."""
     if isinstance(error, UserError):
         copy = type(error)(message)
         vars(copy).update(vars(error), path=error.path or location)

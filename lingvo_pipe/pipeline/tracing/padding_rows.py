@@ -50,12 +50,13 @@ def check_padding_rows_left_out(
 ) -> None:
     """Checks that a forward pass's accumulators and metrics leave out padding rows.
 
-    Both the mean and the weight of a metric must do so, unless they depend only on
-    weights and constants. Losses need no check: they are per row, and the context masks
-    them. `call_context` and `args` are the placeholders of the forward pass.
+    Both the mean and the weight of a metric must leave padding rows out, unless they
+    depend only on weights and constants. Losses need no check: they are per row, and
+    the context masks them. `call_context` and `args` are the placeholders of the
+    forward pass.
 
     Raises:
-        ValueError: if one of them may depend on padding rows.
+        ValueError: if an accumulator or a metric may depend on padding rows.
     """
     if call_context.num_examples is None:
         return

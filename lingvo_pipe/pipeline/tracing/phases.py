@@ -40,7 +40,7 @@ class Compilation(NamedTuple):
 
 
 def compilation(by_xla: bool, device: str) -> Compilation:
-    """Returns a stage's compilation. It is equal if stages can share functions."""
+    """Returns a compilation. Stages with equal compilations can share functions."""
     caller = loop_device(device)
     on_cpu = device_name(caller).kind == "CPU"
     return Compilation(by_xla, None if caller == device else device, on_cpu)
@@ -57,18 +57,15 @@ class Phases:
         weights, made, sums, residuals, weight_residuals: specs.
         cast_weights: specs of the weights as arguments of the phases.
         casts: the `cast_weights` whose dtypes are not the weights' own.
-        call_context: specs of the known fields.
+        call_context: specs of the known fields of a `CallContext`.
         output_gradients: specs of the output gradients that the backward pass takes.
-        input_gradients: specs of the input gradients that it returns.
+        input_gradients: specs of the input gradients that the backward pass returns.
         residual_buffers, weight_residual_buffers: the buffers of the residuals.
         view_of: for each of `made`, the position of the input that it is a view of.
     """
 
     def __init__(self, trace: Trace, needed: Sequence[bool], compilation: Compilation):
-        """Cuts the trace.
-
-        `needed` says for each flat input whether its gradient is needed.
-        """
+        """Cuts the trace. `needed`: whether each flat input's gradient is needed."""
         self._trace = trace
         self.compilation = compilation
         self._sums = tf.nest.flatten(trace.result.sums)
@@ -122,7 +119,7 @@ class Phases:
     def weight_share(self) -> float:
         """The fraction of the backward pass's multiply-adds that is in its second half.
 
-        If there are none, each half with results counts the same.
+        If there are no multiply-adds, each half with results counts the same.
         """
         first, second = (_products(self._split.operations(i)) for i in (1, 2))
         if not first + second:
@@ -133,8 +130,8 @@ class Phases:
     def output_share(self) -> float:
         """The fraction of the forward pass's multiply-adds that no residual needs.
 
-        It is 0 if XLA compiles the pass as a whole, or if the pass calls functions,
-        because multiply-adds in functions are not counted.
+        The fraction is 0 if XLA compiles the pass as a whole, or if the pass calls
+        functions, because multiply-adds in functions are not counted.
         """
         operations = self._whole.operations(0)
         total = _products(operations)
@@ -156,7 +153,7 @@ class Phases:
     def backward(self) -> Function:
         """Returns `(weights, context, residuals, doutputs) -> dinputs, dweights`.
 
-        If XLA compiled both halves as one function, it would round differently. So it
+        If XLA compiled both halves as one function, it would round differently. So XLA
         compiles each half alone, and results are the same in all schedules.
         """
         if not (self.compilation.by_xla and self._dweights):
@@ -207,7 +204,7 @@ class Phases:
 
 
 def _as_used(weight: tf.Tensor) -> tf.Tensor:
-    """Returns a weight, or its cast to a narrower dtype if that is its only use."""
+    """Returns a weight, or its only use if that is a cast to a narrower dtype."""
     uses = weight.consumers()
     if len(uses) == 1 and uses[0].type == "Cast":
         (cast,) = uses[0].outputs
@@ -217,5 +214,5 @@ def _as_used(weight: tf.Tensor) -> tf.Tensor:
 
 
 def _products(operations: Iterable[tf.Operation]) -> int:
-    """Returns multiply-adds outside of called functions. No phase splits those."""
+    """Returns multiply-adds outside of called functions, which are never split."""
     return multiply_adds(operations, in_functions=False)

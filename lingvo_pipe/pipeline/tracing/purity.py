@@ -64,11 +64,11 @@ def check_pure(
     variables: Mapping[str, tf.Variable],
     remedies: Remedies = OF_LAYERS,
 ) -> None:
-    """Checks a function's traced graph. `variables` are the model's, by path.
+    """Checks a function's traced graph. `variables` are the model's variables.
 
     Raises:
-        ValueError: if it uses tensors or variables other than its arguments, or
-            stateful operations.
+        ValueError: if the function uses tensors or variables other than its arguments,
+            or stateful operations.
     """
     paths = [
         path

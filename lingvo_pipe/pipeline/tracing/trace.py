@@ -16,7 +16,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class CallContext(NamedTuple):
-    """Arguments of a forward pass besides weights and inputs. Unknown ones are None."""
+    """Arguments of a forward pass besides weights and inputs, or None if unknown."""
 
     path_hash: Any = None  # [] uint64, the hash of the layer's path.
     step: Any = None  # [] integer, the training step.
@@ -28,7 +28,7 @@ class CallContext(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The results of a body."""
+    """The results of a layer's forward pass, or of the loss."""
 
     outputs: Any  # Structure of tensors and None.
     sums: NestedMap  # Structure of tensors that add up over micro-batches.
@@ -130,7 +130,7 @@ class Trace:
     def _gradients(
         self, tape: tf.GradientTape, sources: list[tf.Tensor], context: CallContext
     ) -> dict[Any, tf.Tensor]:
-        """Returns the gradients of the sources that the results depend on."""
+        """Returns gradients by source, for the sources that the results depend on."""
         goals, local_goals = self.result.goals, self.result.local_goals
         targets = [*differentiable(self.made), *goals, *local_goals]
         scale = 1.0 if context.loss_scale is None else context.loss_scale
@@ -150,7 +150,7 @@ def is_differentiable(x: Any) -> bool:
 
 
 def differentiable(structure: Any) -> list[tf.Tensor]:
-    """Returns the tensors of a structure that have gradients, flat."""
+    """Returns the tensors of a structure that can have gradients, flat."""
     return [x for x in present(structure) if is_differentiable(x)]
 
 

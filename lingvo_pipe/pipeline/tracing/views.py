@@ -22,7 +22,7 @@ class Buffers(NamedTuple):
 
 
 def origin(x: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor that this one is a view of, or the tensor itself."""
+    """Returns the tensor of which `x` is a view, or `x` itself."""
     while x.op.type in VIEWS:
         x = x.op.inputs[0]
     return x
@@ -31,7 +31,7 @@ def origin(x: tf.Tensor) -> tf.Tensor:
 def buffers_of(
     tensors: Sequence[tf.Tensor], args: Sequence[tf.Tensor], made: Sequence[tf.Tensor]
 ) -> Buffers:
-    """Returns the buffers of a layer's tensors, given its inputs and outputs."""
+    """Returns the buffers of tensors in a layer with inputs `args`, outputs `made`."""
     arg_of = {x.ref(): i for i, x in reversed([*enumerate(args)])}
     made_of = {origin(x).ref(): i for i, x in reversed([*enumerate(made)])}
     buffers = Buffers([], [], [])

@@ -63,7 +63,8 @@ def from_slurm() -> SchedulersCluster:
     Task 0 is the trainer.
 
     Raises:
-        ValueError: if this is no task of srun, or tasks are laid out differently.
+        ValueError: if this is no task of srun, or tasks are not laid out block by
+            block.
     """
     try:
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
@@ -104,7 +105,7 @@ def from_slurm() -> SchedulersCluster:
 
 
 class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
-    """A resolver with Slurm's nodes by rank. TensorFlow would sort n10 before n2."""
+    """A resolver that keeps Slurm's order of nodes. TensorFlow sorts n10 before n2."""
 
     def _resolve_task_configuration(self) -> dict[str, int]:
         num_tasks = super()._resolve_task_configuration()
@@ -115,7 +116,7 @@ def from_kubernetes(labels: str) -> SchedulersCluster:
     """Returns a cluster whose workers are the pods with labels such as `app=workers`.
 
     Raises:
-        ConnectionError: if Kubernetes cannot list the pods, or not all of them run.
+        ConnectionError: if Kubernetes cannot list the pods, or not all pods run.
     """
     workers = _running_pods(labels)
     own_name = os.environ.get("HOSTNAME", "")

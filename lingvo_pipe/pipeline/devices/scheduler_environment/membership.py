@@ -46,7 +46,7 @@ class Membership:
     ends_with_trainer: bool = False  # True if workers end when the trainer does.
 
     def note(self) -> str:
-        """Returns a line for the user if a scheduler gave all this, else ""."""
+        """Returns a line for the user if a scheduler gave the membership, else ""."""
         if not self.source:
             return ""
         if self.cluster is None:
@@ -108,7 +108,7 @@ def membership(
     An evaluator is not part of the cluster, as elsewhere in TensorFlow.
 
     Raises:
-        ValueError: if the cluster is not valid, or the flags contradict it.
+        ValueError: if the cluster is not valid, or contradicts the flags.
     """
     cluster = checked_cluster(_our_jobs(found.jobs), found.source, found.hint)
     its_job = found.task_type and _OUR_JOBS.get(found.task_type, found.task_type)
@@ -127,7 +127,7 @@ def membership(
 
 
 def as_client(cluster: Cluster, job: str) -> Cluster:
-    """Returns a job's cluster. A job in the trainer's place takes any port there."""
+    """Returns the cluster of a job. A job that replaces the trainer takes any port."""
     if cluster.trainer is None or job in (TRAINER_JOB, WORKER_JOB):
         return cluster
     return replace(cluster, trainer=f"{cluster.trainer.rpartition(':')[0]}:0")
