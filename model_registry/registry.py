@@ -205,10 +205,12 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
     for name in package_names:
         module = _import_if_exists(name)
         if module is None:
-            expected = "an existing one"
-            hint = "Put the folder that holds it on PYTHONPATH, or install it."
             raise errors.UserImportError(
-                path="package of models", expected=expected, got=name, hint=hint
+                path="package of models",
+                expected="the name of a package or module, such as my_models.photos",
+                got=name,
+                names=_siblings(name),
+                hint="Put the folder that holds it on PYTHONPATH, or install it.",
             )
         below = getattr(module, "__path__", ())
         # The walk imports packages too; what happens there has been reported.
@@ -221,6 +223,19 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
                 if on_error is None:
                     raise
                 on_error(info.name, error)
+
+
+def _siblings(name: str) -> list[str]:
+    """Returns the modules beside the first part of a name that is no module."""
+    parent, *parts = "", *name.split(".")
+    path = None
+    for part in parts:
+        siblings = [f"{parent}{info.name}" for info in pkgutil.iter_modules(path)]
+        module = _import_if_exists(f"{parent}{part}")
+        if module is None or not hasattr(module, "__path__"):
+            return siblings
+        parent, path = f"{parent}{part}.", module.__path__
+    return []
 
 
 def ImportAll(on_error: OnError | None = None) -> None:
