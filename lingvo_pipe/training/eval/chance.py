@@ -5,6 +5,7 @@ Shapes: B examples in a batch.
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,10 +26,10 @@ class ClassWeights:
 
     def add(self, batch: NestedMap) -> None:
         """Adds a batch, if it has classes and weights `[B]` as `label` and `weight`."""
-        both = batch.get("label"), batch.get("weight")
+        both: list[Any] = [batch.get("label"), batch.get("weight")]
         if all(tf.is_tensor(x) and x.shape.rank == 1 for x in both):
             labels, weights = (x.numpy().tolist() for x in both)
-            for label, weight in zip(labels, weights, strict=True):
+            for label, weight in zip(labels, weights, strict=False):
                 self._weights[label] += weight
 
     def warning(self, step: int, metrics: Mapping[str, float]) -> str:
@@ -41,7 +42,7 @@ class ClassWeights:
             is_accuracy = name == "acc" or name.endswith("accuracy")
             if is_accuracy and accuracy * total < largest + 0.5:
                 return (
-                    f"warning: {name} {accuracy:.4f} is chance, since always answering "
+                    f"warning: {name} {accuracy:.4f} is chance: always answering "
                     f"the most frequent class gives {largest / total:.4f}. {_ADVICE}"
                 )
         return ""
