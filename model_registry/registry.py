@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable
@@ -227,15 +228,21 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
 
 def _siblings(name: str) -> list[str]:
     """Returns the modules beside the first part of a name that is no module."""
-    parent, *parts = "", *name.split(".")
-    path = None
-    for part in parts:
-        siblings = [f"{parent}{info.name}" for info in pkgutil.iter_modules(path)]
+    parent, path = "", sys.path
+    for part in name.split("."):
+        siblings = [f"{parent}{module}" for module in _modules_in(path)]
         module = _import_if_exists(f"{parent}{part}")
         if module is None or not hasattr(module, "__path__"):
             return siblings
-        parent, path = f"{parent}{part}.", module.__path__
+        parent, path = f"{parent}{part}.", list(module.__path__)
     return []
+
+
+def _modules_in(path: Iterable[str]) -> list[str]:
+    """Returns the names of modules in folders, also of packages without __init__.py."""
+    walks = (next(os.walk(place or "."), ("", [], [])) for place in path)
+    folders = [name for _, names, _ in walks for name in names if name.isidentifier()]
+    return [*folders, *(info.name for info in pkgutil.iter_modules(path))]
 
 
 def ImportAll(on_error: OnError | None = None) -> None:

@@ -122,7 +122,7 @@ def test_arrays_numbers_variables_and_plain_dicts_may_replace_tensors() -> None:
     ("inputs", "path", "got"),
     [
         (lambda: tf.zeros([4, 6]), "pipe.inputs", "EagerTensor"),
-        (lambda: NestedMap(x=tf.zeros([4, 6])), "pipe.inputs", "a NestedMap"),
+        (lambda: NestedMap(x=tf.zeros([4, 6])), "pipe.inputs", "NestedMap"),
         (lambda: [tf.ragged.constant([[1], [2, 3]])], "pipe", "RaggedTensor"),
         (lambda: [tf.sparse.eye(4)], "pipe", "SparseTensor"),
     ],
