@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable
@@ -205,10 +206,12 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
     for name in package_names:
         module = _import_if_exists(name)
         if module is None:
-            expected = "an existing one"
-            hint = "Put the folder that holds it on PYTHONPATH, or install it."
             raise errors.UserImportError(
-                path="package of models", expected=expected, got=name, hint=hint
+                path="package of models",
+                expected="the name of a package or module, such as my_models.photos",
+                got=name,
+                names=_siblings(name),
+                hint="Put the folder that holds it on PYTHONPATH, or install it.",
             )
         below = getattr(module, "__path__", ())
         # The walk imports packages again; errors in them have been reported.
@@ -221,6 +224,25 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
                 if on_error is None:
                     raise
                 on_error(info.name, error)
+
+
+def _siblings(name: str) -> list[str]:
+    """Returns the modules beside the first part of a name that is no module."""
+    parent, path = "", sys.path
+    for part in name.split("."):
+        siblings = [f"{parent}{module}" for module in _modules_in(path)]
+        module = _import_if_exists(f"{parent}{part}")
+        if module is None or not hasattr(module, "__path__"):
+            return siblings
+        parent, path = f"{parent}{part}.", list(module.__path__)
+    return []
+
+
+def _modules_in(path: Iterable[str]) -> list[str]:
+    """Returns the names of modules in folders, also of packages without __init__.py."""
+    walks = (next(os.walk(place or "."), ("", [], [])) for place in path)
+    folders = [name for _, names, _ in walks for name in names if name.isidentifier()]
+    return [*folders, *(info.name for info in pkgutil.iter_modules(path))]
 
 
 def ImportAll(on_error: OnError | None = None) -> None:

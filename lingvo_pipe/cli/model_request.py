@@ -59,6 +59,13 @@ class ModelRequest:
                     got=Words(model.input.cls.__name__),
                 )
         if data_dir is not None:
+            if not os.path.isdir(data_dir):
+                raise UserValueError(
+                    path="--data_dir",
+                    expected="an existing folder, of data sets",
+                    got=data_dir,
+                    hint="Correct it, or prepare data there by lingvo_pipe prepare.",
+                )
             model.input.data_dir = data_dir
         if self.dataset is not None and hasattr(model.input.cls, "ReplaceDataset"):
             model.input.cls.ReplaceDataset(model.input, self.dataset)

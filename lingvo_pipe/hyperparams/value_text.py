@@ -221,7 +221,7 @@ def _read_enum(text: str, cls: type[enum.Enum] | None = None) -> enum.Enum:
         raise UserValueError(expected="an enum `enum/module/Class.MEMBER`", got=text)
     text, members = text.removeprefix(f"{cls.__name__}."), cls.__members__
     if text not in members:
-        expected = f"a {cls.__name__}, one of {', '.join(members)}"
+        expected = f"{cls.__name__}, one of {', '.join(members)}"
         raise UserValueError(expected=expected, got=text, names=members)
     return cls[text]
 

@@ -301,7 +301,7 @@ class PipeliningLayer(BaseLayer):
             raise UserValueError(
                 path=f"{self.path}.inputs",
                 expected="a list of the first layer's positional inputs",
-                got=Words(f"a {type(inputs).__name__}"),
+                got=Words(type(inputs).__name__),
             )
         args = as_tensors(tuple(inputs), self.path)
         prologue = self._prologue.run(theta["before"], args, trains)

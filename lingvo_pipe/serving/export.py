@@ -37,6 +37,7 @@ outputs.
 _IMAGES = """
 `classify_images` takes the contents of PNG, JPEG, GIF or BMP files, string [B], as
 `images`, and prepares them: {}
+If each of the model's outputs has a name, `class_name`, string [B], are the likeliest.
 
 `serving_default` takes images prepared so, float32 {}.
 """
@@ -99,12 +100,28 @@ def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
 def _classify_images(predict: Predict, data: protocols.ImageInput) -> Any:
     spec = tf.TensorSpec(data.image_shape, tf.float32)
 
+    names = known_class_names(data)
+
     def classify_images(images: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.device("/CPU:0"):
             pixels = tf.map_fn(data.EvalImage, images, fn_output_signature=spec)
-        return predict(image=pixels)
+        outputs = predict(image=pixels)
+        of_classes = [x for x in outputs.values() if x.shape[1:] == [len(names)]]
+        if names and of_classes:
+            with tf.device("/CPU:0"):
+                label = tf.argmax(of_classes[0], axis=-1)
+                outputs["class_name"] = tf.gather(tf.constant(names), label)
+        return outputs
 
     return _traced(classify_images, {"images": tf.TensorSpec([None], tf.string)})
+
+
+def known_class_names(data: protocols.ImageInput) -> list[str]:
+    """Returns an input's class names, or none if the data set that has them is away."""
+    try:
+        return data.class_names
+    except ValueError:
+        return []
 
 
 def _translate(task: Any, data: protocols.SentenceInput) -> Any:

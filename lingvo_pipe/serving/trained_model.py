@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 import model_registry
+from lingvo_pipe.core.error_text import plain_message
 from lingvo_pipe.core.errors import (
     UserLookupError,
     UserTypeError,
@@ -25,7 +26,7 @@ from lingvo_pipe.core.errors import (
 )
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.serving.export import predictions
+from lingvo_pipe.serving.export import known_class_names, predictions
 from lingvo_pipe.training.decode.translator import Translator
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -124,9 +125,13 @@ class TrainedModel:
             ValueError: if a path or an array is not an image.
         """
         data, classify = self._data, self._classifier
-        if isinstance(images, (str, Path)):
+        if isinstance(images, (str, Path)) or getattr(images, "ndim", 4) < 4:
+            is_path = isinstance(images, (str, Path))
             raise UserTypeError(
-                path="images", expected="a list of paths or of arrays", got=images
+                path="images",
+                expected="a list of paths or of arrays",
+                got=images if is_path else Words("one array"),
+                hint=f"Use classify([{images!r}])." if is_path else "Put it in a list.",
             )
         prepared = [_prepared(data, image, i) for i, image in enumerate(images)]
         size = data.params.batch_size
@@ -175,11 +180,8 @@ class TrainedModel:
         return tf.function(classify, [spec], autograph=False)
 
     @functools.cached_property
-    def _class_names(self) -> list[str] | None:
-        try:
-            return self._data.class_names
-        except ValueError:  # The data set, which has the names, is not here.
-            return None
+    def _class_names(self) -> list[str]:
+        return known_class_names(self._data)
 
     def _wrong_kind(self, method: str) -> UserTypeError:
         hint = "Export it by --job=exporter."
@@ -191,14 +193,12 @@ class TrainedModel:
         return UserTypeError(
             path=method,
             expected=f"a model that can {method}",
-            got=Words(f"{self.name}, a {task} with a {data}"),
+            got=Words(f"{self.name}, whose task is {task} and whose input is {data}"),
             hint=hint,
         )
 
 
-def _classification(
-    probabilities: np.ndarray, names: Sequence[str] | None
-) -> Classification:
+def _classification(probabilities: np.ndarray, names: Sequence[str]) -> Classification:
     if names and len(names) != probabilities.size:
         raise UserValueError(
             path="input.dataset",
@@ -212,16 +212,23 @@ def _classification(
 
 def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:
     is_path = isinstance(image, (str, Path))
+    path = f"images[{number}]"
     if is_path and not os.path.isfile(image):
         expected = "the path of a file, or an array"
-        raise UserValueError(path=f"images[{number}]", expected=expected, got=image)
+        raise UserValueError(path=path, expected=expected, got=image)
     try:
         content = tf.io.read_file(str(image)) if is_path else tf.constant(image)
         return data.EvalImage(content)
+    except UserValueError as error:
+        expected, got, hint = error.expected, error.got, error.hint
+        raise UserValueError(
+            path=path, expected=expected, got=got, hint=hint
+        ) from error
     except (ValueError, tf.errors.OpError) as error:
         content_text = f"the file {image}" if is_path else "an array"
+        message = plain_message(getattr(error, "message", str(error)))
         raise UserValueError(
-            path=f"images[{number}]",
+            path=path,
             expected="an image like the data set's",
-            got=Words(f"{content_text}: {getattr(error, 'message', error)}"),
+            got=Words(f"{content_text}: {message}"),
         ) from error

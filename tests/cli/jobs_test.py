@@ -153,10 +153,16 @@ def _name_of(model: type) -> str:
     return name
 
 
-def test_data_sets_are_where_the_flag_says() -> None:
+def test_data_sets_are_where_the_flag_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    request = ModelRequest("image.digits.AmoebaNetDigits", data_dir="~/sets")
+    with fails(path="--data_dir", got=str(tmp_path / "sets")):
+        request.params("Train")
+    (tmp_path / "sets").mkdir()
     for dataset in ("Train", "Test"):
-        request = ModelRequest("image.digits.AmoebaNetDigits", data_dir="~/sets")
-        assert request.params(dataset).input.data_dir == str(Path.home() / "sets")
+        assert request.params(dataset).input.data_dir == str(tmp_path / "sets")
 
 
 @pytest.mark.parametrize("dataset", ["Train", "Test"])

@@ -216,7 +216,8 @@ def test_from_a_folder_of_images_to_the_class_of_a_file(
         code = serve.replace("seven.png", str(seven)).replace("photos/", "elsewhere/")
         served.append(without_project(code, tmp_path))
     assert served.count("7") >= 2
-    code = classify.replace("seven.png", str(sevens[0])).replace("photos", "elsewhere")
+    code = classify.replace("seven.png", str(sevens[0]))
+    code = code.replace('photos"', 'elsewhere", model="my_models.photos.Photos"')
     assert install.run_code(code).split()[0] == served[0]
 
 

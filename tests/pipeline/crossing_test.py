@@ -214,8 +214,8 @@ def test_outputs_keep_their_structure(function: Callable) -> None:
     ("function", "got"),
     [
         (lambda x: tf.boolean_mask(x, x[:, 0] > 0), "float32 (None, 6)"),
-        (lambda x: tf.RaggedTensor.from_tensor(x), "a RaggedTensor"),
-        (lambda x: tf.sparse.from_dense(x), "a SparseTensor"),
+        (lambda x: tf.RaggedTensor.from_tensor(x), "RaggedTensor"),
+        (lambda x: tf.sparse.from_dense(x), "SparseTensor"),
         (lambda x: None, None),
     ],
 )

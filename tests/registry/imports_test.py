@@ -59,6 +59,17 @@ def test_a_missing_package_is_refused(folder: Path, name: str) -> None:
         model_registry.ImportModels([name])
 
 
+@pytest.mark.parametrize(
+    "name", ["my_modles", "my_models.phtos", "my_models/photos.py"]
+)
+def test_a_misspelt_package_is_suggested(folder: Path, name: str) -> None:
+    write_model(folder, "my_models/photos.py", "A")
+    (folder / "my_models/__init__.py").unlink()  # As users write it.
+    with fails(UserImportError, got=name) as info:
+        model_registry.ImportModels([name])
+    assert "'my_models" in info.value.hint
+
+
 def test_import_models_takes_a_list() -> None:
     with fails(UserTypeError, path="ImportModels", got="my_models"):
         model_registry.ImportModels("my_models")

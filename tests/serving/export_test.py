@@ -94,10 +94,11 @@ def test_files_of_images_are_classified_as_their_pixels_are(tmp_path: Path) -> N
     """Files are prepared within the model, as the input prepares images."""
     pixels = np.random.default_rng(0).integers(0, 17, [3, 8, 8, 1], np.uint8)
     data = ImageClassificationInput.Params().Set(batch_size=2, pixel_max=16)
+    data.labels = [*range(9, -1, -1)]  # So names differ from positions.
     p = ImageClassifier.Params().Set(name="task")
     p.pipeline.cell_tpl = [
         GlobalAveragePoolingLayer.Params(),
-        FCLayer.Params().Set(input_dim=1, output_dim=CLASSES),
+        FCLayer.Params().Set(input_dim=1, output_dim=10),
     ]
     task = p.Instantiate()
     randomize(task)
@@ -110,6 +111,10 @@ def test_files_of_images_are_classified_as_their_pixels_are(tmp_path: Path) -> N
     assert len({*map(tuple, want["logits"].numpy())}) == len(files)
     for name, values in want.items():
         np.testing.assert_array_equal(found[name], values)
+    names = data.Instantiate().class_names
+    assert found["class_name"].numpy().tolist() == [
+        names[label].encode() for label in want["label"]
+    ]
     bright, small = pixels[0] * 15, pixels[0, :7]
     for wrong in (tf.io.encode_png(bright), tf.io.encode_png(small), b"text"):
         with pytest.raises(tf.errors.InvalidArgumentError):

@@ -127,8 +127,8 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["task.trian", "'train'", "input.batch_sise", "'batch_size'"],
     ),
     (
-        ["--model=image.imagenet.AmoebaNetB557M", NEW, "--data_dir=nowhere"],
-        ["imagenet2012", "nowhere", "lingvo_pipe prepare --dataset=imagenet2012"],
+        ["--model=image.imagenet.AmoebaNetB557M", NEW, "--data_dir=other"],
+        ["imagenet2012", "other", "lingvo_pipe prepare --dataset=imagenet2012"],
     ),
     (
         [*TRAIN, "--data_dir=.", "--dataset=holidays"],

@@ -38,7 +38,8 @@ for a, b in zip(model.classify(files), found):
     np.testing.assert_allclose(a.probabilities, b.probabilities, rtol=1e-5)
 
 tf.io.write_file("text.png", "text")
-wrong = [images[0] * 100], [images[0][1:]], ["none.png"], ["text.png"], "0.png"
+wrong = [images[0] * 100], [images[0][1:]], ["none.png"], ["text.png"]
+wrong += "0.png", images[0]
 errors = []
 for call, given in [(model.translate, ["ab"]), *((model.classify, x) for x in wrong)]:
     try:
@@ -66,14 +67,16 @@ def test_images_are_classified_as_in_the_evaluation(tmp_path: Path) -> None:
     assert of_page.split()[0] == first
     *_, test = read_metrics(tmp_path / "run")
     assert accuracy == pytest.approx(test["accuracy"], abs=1e-6)
-    kind, bright, shape, missing, text, single = errors
+    kind, bright, shape, missing, text, single, array = errors
     assert kind.startswith("TypeError: translate: ")
     assert kind.endswith("Use classify.")
     assert "from 0 to 16" in bright
     assert "(8, 8, 1)" in shape
     assert "none.png" in missing
     assert "text.png" in text
-    assert "'0.png'" in single
+    assert "{{" not in text
+    assert "classify(['0.png'])" in single
+    assert array.startswith("TypeError: images: ")
 
 
 _LOAD = "import lingvo_pipe as lp; lp.load('run')"

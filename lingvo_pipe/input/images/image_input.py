@@ -240,7 +240,8 @@ class ImageClassificationInput:
         if not image.shape.is_compatible_with(shape):
             expected = f"pixels [H, W, C] of shape {shape}"
             got = tuple(image.shape)
-            raise UserValueError(path="image", expected=expected, got=got)
+            hint = checks.shape_hint(got, shape)
+            raise UserValueError(path="image", expected=expected, got=got, hint=hint)
         image = tf.ensure_shape(image, shape)
         tf.debugging.Assert(
             tf.reduce_all((image >= 0) & (image <= pixel_max)),

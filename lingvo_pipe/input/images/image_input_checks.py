@@ -57,6 +57,20 @@ def common_shape(
     return height, width, channels
 
 
+def shape_hint(got: Sequence[int], expected: ImageShape) -> str:
+    """Returns how to bring an array to the shape of a data set's images."""
+    if len(got) == 2:
+        return "Add a last dimension, of one channel."
+    if len(got) != 3:
+        return "Give one image at a time."
+    convert = {(1, 3): "tf.image.grayscale_to_rgb", (3, 1): "tf.image.rgb_to_grayscale"}
+    if function := convert.get((got[2], expected[2])):
+        return f"Convert it by {function}."
+    if got[2] != expected[2]:
+        return f"Keep only its {expected[2]} channels of color."
+    return "Resize it."
+
+
 def _sides(value: Any) -> tuple[int, int]:
     """Returns `image_size` as (height, width), or (0, 0) for other values."""
     sides = value if is_sequence(value) else (value, value)

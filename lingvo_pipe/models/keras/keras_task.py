@@ -159,6 +159,13 @@ class KerasTask(BaseTask):
         weights = None if p.weights is None else input_batch.GetItem(p.weights)
         return NestedMap(targets=input_batch.GetItem(p.targets), weights=weights)
 
+    def OnlyInTraining(self) -> list[str]:
+        """Returns what the loss includes in training and not in evaluations."""
+        cells = (x for x in self.pipeline.Descendants() if isinstance(x, KerasCell))
+        variables = (v for cell in cells for v in cell.params.calls.variables)
+        is_random = any(v.draws[True] > v.draws[False] for v in variables)
+        return ["random layers, such as dropout"] if is_random else []
+
     def Outputs(self, predictions: Any) -> Any:
         """Returns the last cell's outputs in the structure of the model's outputs."""
         return packed_outputs(graph_of(self._model), predictions)

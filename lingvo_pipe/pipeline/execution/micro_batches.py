@@ -33,7 +33,7 @@ def as_tensors(batch: Any, path: str) -> Any:
             raise UserValueError(
                 path=path,
                 expected="inputs and targets that are dense tensors",
-                got=Words(f"a {type(x).__name__}"),
+                got=Words(type(x).__name__),
                 hint="Pad it, or pass its components, with a row for each example.",
             ) from error
 

@@ -223,9 +223,7 @@ def _as_state(x: Any, dtype: tf.DType) -> tf.Tensor:
 
 def _check_outputs(outputs: Any) -> None:
     wrong = [
-        f"{x.dtype.name} {x.shape}"
-        if isinstance(x, tf.Tensor)
-        else f"a {type(x).__name__}"
+        f"{x.dtype.name} {x.shape}" if isinstance(x, tf.Tensor) else type(x).__name__
         for x in tf.nest.flatten(outputs)
         if tf.is_tensor(x)
         and not (isinstance(x, tf.Tensor) and x.shape.is_fully_defined())

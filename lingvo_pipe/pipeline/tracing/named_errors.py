@@ -25,6 +25,7 @@ _VARIABLES = (
 )
 # Parts of errors that need these hints.
 _ABOUT_VALUES = ("symbolic tf.Tensor", "SymbolicTensor")
+_OF_VALUES = ("numpy", "item", "tolist")  # Attributes.
 _ABOUT_VARIABLES = (OUTSIDE_MODEL, CAPTURED_VARIABLE, "tf.Variable")
 
 
@@ -66,8 +67,8 @@ def _with_tracing_hint(error: Exception) -> str:
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
         return f"{text.partition('. ')[0]}. {_NO_VALUES}"
-    is_about_values = isinstance(
-        error, (AttributeError, NotImplementedError, TypeError)
+    is_about_values = isinstance(error, (NotImplementedError, TypeError)) or (
+        isinstance(error, AttributeError) and error.name in _OF_VALUES
     )
     if is_about_values and any(part in text for part in _ABOUT_VALUES):
         return f"{text} {_NO_VALUES}"

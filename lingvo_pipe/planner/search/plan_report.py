@@ -13,6 +13,7 @@ from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.bubble import split_time
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
+from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts
 from lingvo_pipe.planner.resources.resources import Resources
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
@@ -24,6 +25,7 @@ _HEADER = (
 )
 _NUM_NUMBERS, _VARIANT = 8, (8, 9)  # Columns.
 _MAX_OVERSIZED = 3
+_MAX_ADDRESSES = 4
 
 
 def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
@@ -56,7 +58,7 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
         ),
         *([unused] if used < available else []),
         "",
-        "To run the first:",
+        *_start_lines(resources.device, used),
         "",
         *run_flags(best, changes, resources.device.hosts),
     ]
@@ -84,6 +86,24 @@ def run_flags(
             f"worker:{hosts.host(x)}/gpu:{x % hosts.devices_per_host}" for x in numbers
         )
     return [f"--devices={devices}", f"--model_params_override={quoted}"]
+
+
+def _start_lines(device: DeviceModel, num_devices: int) -> list[str]:
+    """Returns how to start the workers, if any, and what the flags below are for."""
+    number = device.hosts.count(num_devices) if device.hosts else 1
+    if number == 1 or device.name.startswith("TPU"):  # TPUs are the trainer's own.
+        return ["To run the first:"]
+    addresses = [f"HOST{i}:2222" for i in range(number)]
+    if number > _MAX_ADDRESSES:
+        addresses[1:-1] = ["..."]
+    return [
+        f"To run the first, start a worker on each host I from 0 to {number - 1}:",
+        "",
+        "lingvo_pipe train --job=worker --task=I "
+        f"--cluster=worker={','.join(addresses)}",
+        "",
+        "Give the trainer the same --cluster, and:",
+    ]
 
 
 def time_breakdown(evaluation: Evaluation) -> dict[str, float]:

@@ -9,6 +9,7 @@ from lingvo_pipe.core.activity import activity
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.schedule import DevBasedSchedule
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.eval.chance import ClassWeights
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
@@ -96,6 +97,7 @@ class RunEvaluations:
         # A resumed run does not repeat evaluations from before its checkpoint.
         self._records = read_metrics(self.directory.path)
         self._evaluated: dict[int, dict[str, float]] = {}
+        self._warns_of_chance = True  # Once.
         self.best = BestEvaluation(self.task.params.eval, self._records)
         self.check_best()
         self.write_best()
@@ -122,9 +124,10 @@ class RunEvaluations:
             return self._evaluated[step]
         draws = self.task.params.eval.images
         images = self.task.MakeEvalImages(self.test_input) if draws else None
+        classes = ClassWeights()
         try:
             with activity("evaluating", file_delay=60.0):
-                metrics = self.evaluation(self._batches(), images)
+                metrics = self.evaluation(self._batches(classes), images)
         except _StoppingError:
             return {}
         self._evaluated[step] = metrics
@@ -138,6 +141,10 @@ class RunEvaluations:
             self._inform_schedules()
         self.best.add(step, metrics)
         self.log("\n".join([_line(step, SPLIT, metrics), *self.evaluation.warnings]))
+        warning = classes.warning(step, metrics)
+        if warning and self._warns_of_chance:
+            self.log(warning)
+            self._warns_of_chance = False
         return metrics
 
     def check_best(self) -> None:
@@ -175,10 +182,11 @@ class RunEvaluations:
     def _data_set(self) -> Iterable[NestedMap]:
         return self.test_input.EvalBatches()
 
-    def _batches(self) -> Iterator[NestedMap]:
+    def _batches(self, classes: ClassWeights) -> Iterator[NestedMap]:
         for batch in self._data_set:
             if self.is_stopping():
                 raise _StoppingError
+            classes.add(batch)
             yield batch
 
 

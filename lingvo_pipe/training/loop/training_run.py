@@ -49,7 +49,7 @@ from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpike
 from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.placement import describe_run
+from lingvo_pipe.training.task.placement import describe_run, describe_train_loss
 from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_checkpoint
 
 
@@ -141,6 +141,8 @@ class TrainingRun:
         self._directory.write_params(params_text, since)
         write_vocabulary(self._directory.path, self._train_input)
         self._log(describe_run(self._task))
+        if line := describe_train_loss(self._task):
+            self._log(line)
         if self._predicted and (line := uneven_stages(self._task, self._predicted)):
             self._log(line)
         may_roll_back = self._task.params.train.loss_spike_factor is not None
@@ -228,6 +230,7 @@ class TrainingRun:
                 describe_run(self._task),
                 predicted,
                 device_kinds=self._device_kinds,
+                train_loss=describe_train_loss(self._task),
             )
             segment = _Segment(
                 metrics_log, saver, evaluations, reports, signals, progress, part
@@ -241,7 +244,8 @@ class TrainingRun:
                 evaluations.check_best()
             evaluations.write_best()
             if last > self._start:
-                log(f"Trained {progress.summary()}; {self._result(segment)}")
+                facts = [progress.summary(), part.speed_text(), self._result(segment)]
+                log(f"Trained {'; '.join(filter(None, facts))}")
             if signals.last_signal_name:
                 log(self._stopped_text(signals.last_signal_name, last))
         report_end(directory, log)

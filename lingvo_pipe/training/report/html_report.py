@@ -83,6 +83,11 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     last_step = max([0, *sizes, *(curve.last.step for curve in all_series)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
     best_metric = run_record.best_metric(directory)
+    parts = read_parts(directory.parts_path)
+    figures = [make_figure(curves, colors) for curves in series.values()]
+    for figure in figures:
+        if figure.metric == "loss" and parts and parts[-1].train_loss:
+            figure.notes.append(parts[-1].train_loss)
     profiles = sorted(run_record.read_profiles(directory).items(), reverse=True)
     return {
         "model_name": directory.model_name,
@@ -91,11 +96,11 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
             *(("Param changed", change) for change in directory.read_changes()),
             *(
                 (f"Steps {part.after_step + 1:,} to {part.last_step:,}", part.text())
-                for part in read_parts(directory.parts_path)
+                for part in parts
             ),
         ],
         "metrics": [_metric_row(curve, best_metric) for curve in all_series],
-        "figures": [make_figure(curves, colors) for curves in series.values()],
+        "figures": figures,
         "images": run_record.last_images(directory.path / SPLIT),
         "translations": list(map(_translations, run_record.read_scores(directory))),
         "profiles": [_profile(step, *files) for step, files in profiles],

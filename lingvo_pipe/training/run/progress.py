@@ -85,13 +85,9 @@ class Progress(AbstractContextManager["Progress"]):
             self._bar.update(step - self._bar.n)
 
     def summary(self) -> str:
-        """Returns a text with the number, time and mean speed of the steps so far."""
+        """Returns the number of steps up to the last one, and their time."""
         first, start = self._start
-        speed = _speed(self._start, (self._step, self._time))
-        return (
-            f"{self._step - first:,} steps in {_duration(self._time - start)}, "
-            f"{speed:.3g} steps/s, {speed * self._batch_size:.4g} examples/s"
-        )
+        return f"{self._step - first:,} steps in {_duration(self._time - start)}"
 
     def _is_line_due(self, now: float) -> bool:
         """Returns whether a file gets a line now. The last step always gets one."""

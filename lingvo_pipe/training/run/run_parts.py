@@ -27,6 +27,7 @@ class RunPart:
     examples_per_second: float | None = None
     stages_busy: float | None = None  # Fraction of the devices' time in the last step.
     device_kinds: list[DeviceKind] = dataclasses.field(default_factory=list)
+    train_loss: str = ""  # How the train loss differs from the test's.
 
     def __post_init__(self) -> None:
         self._begin, self._is_built = time.monotonic() - self.seconds, False
@@ -59,15 +60,19 @@ class RunPart:
     def text(self) -> str:
         """Returns the part's facts as text."""
         bubble, busy = self.predicted_bubble, self.stages_busy
-        speed = self.examples_per_second
         facts = [
             self.place,
             "" if bubble is None else f"bubble {bubble:.1%} as predicted from flops",
             "" if busy is None else f"stages {busy:.1%} busy in the last step",
             f"time {datetime.timedelta(seconds=round(self.seconds))}",
-            "" if speed is None else f"{speed:,.4g} examples/s",
+            self.speed_text(),
         ]
         return "; ".join(filter(None, facts))
+
+    def speed_text(self) -> str:
+        """Returns the speed of training steps as text, or "" if it is unknown."""
+        speed = self.examples_per_second
+        return "" if speed is None else f"{speed:,.4g} examples/s"
 
 
 def read_parts(path: Path) -> list[RunPart]:
@@ -81,7 +86,7 @@ def read_parts(path: Path) -> list[RunPart]:
     try:
         parts = [RunPart(**record) for record in records or []]
         for part in parts:  # Values of wrong types cannot be formatted.
-            f"{part.after_step:d} {part.last_step:d} {part.text()}"
+            f"{part.after_step:d} {part.last_step:d} {part.train_loss:s} {part.text()}"
             for kind in part.device_kinds:
                 " ".join({**kind}.values())
     except MALFORMED as error:

@@ -90,6 +90,15 @@ class BaseTask(BaseLayer):
         """
         raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
 
+    def OnlyInTraining(self) -> list[str]:
+        """Returns what the loss includes in training and not in evaluations."""
+        p, layers = self.params, [x.params for x in self.pipeline.Descendants()]
+        parts = {
+            "label smoothing": "label_smoothing" in p and p.label_smoothing > 0,
+            "dropout": any("keep_prob" in x and x.keep_prob < 1 for x in layers),
+        }
+        return [name for name, is_included in parts.items() if is_included]
+
     def MakeEvalImages(self, input_generator: Any) -> EvalImages | None:
         """Returns an object that draws images of one evaluation's batches, or None."""
         return None

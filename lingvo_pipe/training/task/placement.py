@@ -135,6 +135,12 @@ def _text(devices: int | Sequence[str]) -> str:
     return ",".join(name.short for name in device_names(devices))
 
 
+def describe_train_loss(task: BaseTask) -> str:
+    """Returns a line on how a task's losses in training and test differ, or ""."""
+    parts = " and ".join(task.OnlyInTraining())
+    return f"The train loss includes {parts}; the test loss does not." if parts else ""
+
+
 def describe_run(task: BaseTask) -> str:
     """Returns a line with a task's parameters, stages and devices."""
     pipeline = task.pipeline

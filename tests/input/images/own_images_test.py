@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.input.images.image_folder import ImageFolder
 from lingvo_pipe.input.images.image_input import (
@@ -63,6 +64,23 @@ def test_images_are_converted_to_gray(make_input):
     assert "input.channels" in gray.note
     luma = color @ np.array([[0.299], [0.587], [0.114]], np.float32)
     np.testing.assert_allclose(images(gray.EvalBatches()), luma, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shape", "remedy"),
+    [
+        ("pets", (9, 7, 1), "tf.image.grayscale_to_rgb"),
+        ("pets", (9, 7, 4), "3 channels"),
+        ("pets", (9, 7), "last dimension"),
+        ("pets", (1, 9, 7, 3), "one image"),
+        ("optdigits", (8, 8, 3), "tf.image.rgb_to_grayscale"),
+        ("optdigits", (9, 7, 1), "Resize"),
+    ],
+)
+def test_an_array_of_another_shape_gets_the_remedy(make_input, dataset, shape, remedy):
+    with fails(path="image", got=shape) as info:
+        make_input(dataset, image_size=8).EvalImage(tf.zeros(shape))
+    assert remedy in info.value.hint
 
 
 def test_the_brightest_pixel_of_a_data_set_becomes_1(make_input):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from tests.support.errors import fails
@@ -30,6 +31,16 @@ def test_labels_are_smoothed_in_training_only() -> None:
         got = smooth.ComputeLoss(logits, _targets()).loss
     np.testing.assert_array_equal(got, want)
     assert float(smooth.ComputeLoss(logits, _targets()).loss[0]) > float(want[0])
+
+
+def test_what_only_the_train_loss_includes_is_named() -> None:
+    assert _task(0.0).OnlyInTraining() == []
+    assert _task(0.2).OnlyInTraining() == ["label smoothing"]
+    p = _task(0.0).params.Copy()
+    p.pipeline.cell_tpl = [*p.pipeline.cell_tpl, DropoutLayer.Params()]
+    assert p.Instantiate().OnlyInTraining() == []
+    p.pipeline.cell_tpl[1].keep_prob = 0.5
+    assert p.Instantiate().OnlyInTraining() == ["dropout"]
 
 
 def test_predictions_are_the_pipelines() -> None:

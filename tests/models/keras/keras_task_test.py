@@ -296,6 +296,11 @@ def test_values_that_the_function_sets_are_the_initial_ones() -> None:
     np.testing.assert_array_equal(bias, [4.0])
 
 
+def test_dropout_is_only_in_training() -> None:
+    assert _params(convolutional).Instantiate().OnlyInTraining()
+    assert not _params(probabilities).Instantiate().OnlyInTraining()
+
+
 def test_two_tasks_have_variables_of_their_own() -> None:
     one, other = (_params().Instantiate() for _ in range(2))
     own = {v.ref() for v in tf.nest.flatten(one.vars)}

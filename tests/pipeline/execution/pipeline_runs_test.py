@@ -121,10 +121,10 @@ def test_arrays_numbers_variables_and_plain_dicts_may_replace_tensors() -> None:
 @pytest.mark.parametrize(
     ("inputs", "path", "got"),
     [
-        (lambda: tf.zeros([4, 6]), "pipe.inputs", "a EagerTensor"),
-        (lambda: NestedMap(x=tf.zeros([4, 6])), "pipe.inputs", "a NestedMap"),
-        (lambda: [tf.ragged.constant([[1], [2, 3]])], "pipe", "a RaggedTensor"),
-        (lambda: [tf.sparse.eye(4)], "pipe", "a SparseTensor"),
+        (lambda: tf.zeros([4, 6]), "pipe.inputs", "EagerTensor"),
+        (lambda: NestedMap(x=tf.zeros([4, 6])), "pipe.inputs", "NestedMap"),
+        (lambda: [tf.ragged.constant([[1], [2, 3]])], "pipe", "RaggedTensor"),
+        (lambda: [tf.sparse.eye(4)], "pipe", "SparseTensor"),
     ],
 )
 def test_other_inputs_are_refused(inputs: Callable, path: str, got: str) -> None:

@@ -191,8 +191,9 @@ def test_a_keras_layer_without_weights_may_be_used() -> None:
     np.testing.assert_array_equal(layer(tf.ones([2, 3])), 3.0 * np.ones([2, 3]))
 
 
-def test_another_error_is_left_as_it_is() -> None:
-    layer = pipeline([function_cell(lambda x: x + "a")], 1, 1)
+@pytest.mark.parametrize("run", [lambda x: x + "a", lambda x: x.shpae])
+def test_another_error_is_left_as_it_is(run: Any) -> None:
+    layer = pipeline([function_cell(run)], 1, 1)
     with pytest.raises(
         Exception, match=r"\bFunctionLayer\b.*\bpipe/cells_0\b"
     ) as found:

@@ -10,7 +10,9 @@ import pytest
 import model_registry
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.pipeline.devices.cluster_spec import parse_cluster_spec
 from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.hosts import Hosts
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import plan
@@ -92,6 +94,16 @@ def test_it_names_candidates_that_do_not_fit() -> None:
     )
     words = rf"^{len(result.oversized):,} \D*^  {way}: .*{needed}, {more} "
     assert re.search(words, text, re.M)
+
+
+@pytest.mark.parametrize(("per_host", "num_workers"), [(4, 0), (2, 2), (1, 4)])
+def test_it_shows_how_to_start_the_workers(per_host: int, num_workers: int) -> None:
+    device = dataclasses.replace(DEVICE, hosts=Hosts(per_host, DEVICE.link))
+    resources = dataclasses.replace(THERE, device=device)
+    constraints = Constraints(num_devices=4, num_replicas=1)
+    text = report(plan(made_up_models(device), resources, constraints), resources)
+    commands = re.findall(r"^lingvo_pipe train .* --cluster=(\S+)$", text, re.M)
+    assert sum(len(parse_cluster_spec(x).workers) for x in commands) == num_workers
 
 
 def test_the_breakdown_adds_up_to_the_step() -> None:

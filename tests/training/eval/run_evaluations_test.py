@@ -17,11 +17,13 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
-from lingvo_pipe.training.eval.run_evaluations import evaluate_run
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.eval.run_evaluations import RunEvaluations, evaluate_run
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.best_evaluation import read_best
-from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
 from tests.support.cases import exhaustive
@@ -146,6 +148,30 @@ def test_a_best_that_cannot_be_read_is_replaced(
     assert other != best
     directory = open_run(tmp_path, "toy.Toy")
     assert [*weights_in_turn(task(), directory, "best", None, logged.append)] == [other]
+
+
+def test_outputs_that_do_not_depend_on_the_input_are_warned_of_once(
+    tmp_path: Path,
+) -> None:
+    model, logged = evaluated_task(), list[str]()
+    same = Input(*(batch(seed, scale=0.0) for seed in range(5)))
+    directory = RunDirectory(tmp_path / "run", "toy.Toy")
+    with MetricsLog(directory.path) as metrics_log:
+        evaluations = RunEvaluations(
+            model,
+            Evaluation(model),
+            same,
+            directory,
+            metrics_log,
+            logged.append,
+            Checkpointer(directory.checkpoints_path, {}),
+            is_stopping=lambda: False,
+        )
+        for step in (0, 100, 200):
+            evaluations.evaluate(step)
+    warnings = [i for i, line in enumerate(logged) if line.startswith("warning: acc")]
+    assert warnings == [2]
+    assert "task.train.learning_rate" in logged[2]
 
 
 def test_a_run_without_a_best_is_refused(finished: Path) -> None:

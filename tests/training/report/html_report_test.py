@@ -86,11 +86,19 @@ def png(height=2):
     return tf.io.encode_png(tf.zeros([height, 3, 3], tf.uint8)).numpy()
 
 
+@pytest.fixture(name="logged", scope="module")
+def _logged():
+    """The lines that the run of `trained` shows."""
+    return []
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, logged):
     """Returns the report written at the end of a run."""
     logdir = tmp_path_factory.mktemp("run") / "toy"
-    run(make_task(2, report_interval_steps=1), Input(*map(batch, range(STEPS))), logdir)
+    p = make_task(2, report_interval_steps=1).params.Copy().Set(label_smoothing=0.1)
+    data = Input(*map(batch, range(STEPS)))
+    run(p.Instantiate(), data, logdir, logged.append)
     return Page((logdir / "report.html").read_text(encoding="utf-8"))
 
 
@@ -111,6 +119,14 @@ def test_a_run_ends_with_its_report(trained):
     for software, version in (("tensorflow", tf.__version__), ("lingvo_pipe", None)):
         assert software in trained.texts
         assert version is None or version in trained.texts
+
+
+def test_the_report_and_the_output_agree(trained, logged):
+    """On the speed, and on what only the train loss includes."""
+    (speed,) = {x for y in logged for x in re.findall(r"[\d,.]+ examples/s", y)}
+    assert has_text(trained, rf"; {re.escape(speed)}$")
+    (difference,) = [x for x in logged if "label smoothing" in x]
+    assert difference in trained.texts
 
 
 def test_each_metric_has_a_curve_for_each_split(tmp_path):

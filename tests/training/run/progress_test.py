@@ -95,7 +95,7 @@ def test_the_summary_is_of_this_runs_steps():
     with Progress(2000, 8, 500, io.StringIO(), clock) as progress:
         progress.report(550, 1.5)
         progress.advance(1850)
-    assert progress.summary() == ("1,350 steps in 0:01:30, 15 steps/s, 120 examples/s")
+    assert progress.summary() == "1,350 steps in 0:01:30"
 
 
 def test_utilization_is_shown_where_it_is_known():
