@@ -153,6 +153,7 @@ def test_keras_models_are_trained(tmp_path: Path) -> None:
     _run(tmp_path, of_page + f"assert {saved} == 4\n" + of_table)
 
 
+@pytest.mark.exhaustive
 def test_a_keras_model_is_trained_by_the_trainer(tmp_path: Path) -> None:
     _, (path, code) = python_blocks(page("keras"))
     (tmp_path / path).parent.mkdir()

@@ -80,7 +80,8 @@ def test_crossentropies_are_taken_from_logits(activation: Any, loss: str) -> Non
     _check(lambda: _extreme(activation), data, 1, 0.0, loss=loss, metrics=[loss])
 
 
-@pytest.mark.parametrize("number", [exhaustive(1), 5])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [1, 5])
 def test_logits_of_an_early_output_reach_the_loss(number: int) -> None:
     """From probabilities, the loss is at most 16."""
     data = numbers(_ROWS, 5), [_labels(), numbers(_ROWS, 3)]

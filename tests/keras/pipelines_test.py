@@ -86,6 +86,7 @@ def test_mini_batches_of_fewer_examples_than_micro_batches_are_reported(
     assert sum("num_micro_batches=4" in x for x in caplog.messages) == expected
 
 
+@pytest.mark.exhaustive
 def test_keras_use_builds_few_pipelines(caplog: pytest.LogCaptureFixture) -> None:
     trained: Any = PipelinedModel(_model(), num_micro_batches=2)
     x, y = (np.ones((30, *s[1:])) for s in (trained.input_shape, trained.output_shape))

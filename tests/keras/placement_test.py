@@ -53,9 +53,8 @@ def _train(defer: bool, name: str) -> tuple[Example, Any, list[np.ndarray]]:
     return example, pipelined, initial
 
 
-@pytest.mark.parametrize(
-    "name", ["mlp", exhaustive("residual"), exhaustive("recurrent")]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["mlp", "residual", "recurrent"])
 def test_values_and_training_are_the_same(name: str) -> None:
     (at_once, _, begin), (deferred, pipelined, start) = (
         _train(defer, name) for defer in (False, True)

@@ -24,6 +24,7 @@ from tests.keras.toy_models import (
 from tests.support.cases import exhaustive
 
 
+@pytest.mark.exhaustive
 def test_draws_of_evaluations_are_plain_keras_own() -> None:
     """Each example and each mini-batch has its own numbers, for any M."""
     x, y, results = numbers(10, 4), numbers(10, 2), []

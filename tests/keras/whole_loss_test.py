@@ -143,6 +143,7 @@ def test_weights_may_be_used_in_another_way() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_gradients_of_half_precision_do_not_vanish() -> None:
     """Each of many classes has a small gradient: scaled too late, it was 0."""
 

@@ -113,7 +113,7 @@ def test_bytes_are_those_of_steps_one_by_one(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("num_steps", [exhaustive(1), 2, exhaustive(9)])
+@pytest.mark.parametrize("num_steps", [1, 2, 9])
 def test_any_number_of_steps_of_one_micro_batch(num_steps: int) -> None:
     """Fewer than the steps that a block may be ahead, and more."""
     batches = _batches(num_steps, 4)
@@ -149,7 +149,8 @@ class EnergyLayer(BaseLayer):
         return x
 
 
-@pytest.mark.parametrize("batch_size", [exhaustive(8), 7])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("batch_size", [8, 7])
 def test_losses_of_layers_count_by_the_weight_of_their_own_step(
     batch_size: int,
 ) -> None:

@@ -74,6 +74,7 @@ def test_alike_stages_share_the_functions_of_their_operations() -> None:
         assert len(of_layers) == 3 * 3 + 1
 
 
+@pytest.mark.exhaustive
 def test_variables_are_read_by_one_node_per_layer_and_give_the_same_bytes() -> None:
     layer = pipeline(state_cells(), 2, 2)
     inputs, targets = state_batch(4)

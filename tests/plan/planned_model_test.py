@@ -118,6 +118,7 @@ def _limited(factor: float, override: str = "") -> tuple[PlannedModel, int]:
     return PlannedModel(TINY, override, batch_size=4 * ROWS), limit
 
 
+@pytest.mark.exhaustive
 def test_layers_are_cut_where_no_plan_fits_otherwise() -> None:
     model, limit = _limited(0.7)
     best = model.plan(DEVICES, CONSTRAINTS).fastest[0]

@@ -8,7 +8,6 @@ import pytest
 
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.resources.known_devices import DEVICES
-from tests.support.cases import exhaustive
 from tools.published.memory_tables import (
     TRANSFORMERS,
     largest_layers_table,
@@ -28,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "lingvo_pipe/tools/plan/counting.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("index", [1, exhaustive(2)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("index", [1, 2])
 def test_the_memory_of_table_1(index: int) -> None:
     size = TRANSFORMERS[index]
     ours = predict_memory(size)

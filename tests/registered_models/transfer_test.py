@@ -67,6 +67,7 @@ def _shapes(params: Any) -> dict[str, Any]:
         return {path: variable.shape for path, variable in paths.items()}
 
 
+@pytest.mark.exhaustive
 def test_all_but_the_softmax_layers_come_from_imagenet() -> None:
     here = _shapes(reduced_params("image.transfer.Birdsnap", NUM_CLASSES=7))
     there = _shapes(reduced_params(IMAGENET))

@@ -68,6 +68,7 @@ def test_workers_answer_at_their_own_address_alone(cluster: Cluster) -> None:
             assert answers(host, port, 0.2) == (host == own), f"{host}:{port}"
 
 
+@pytest.mark.exhaustive
 def test_workers_learn_that_their_trainer_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

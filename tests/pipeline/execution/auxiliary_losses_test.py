@@ -125,6 +125,7 @@ def test_bytes_do_not_depend_on_the_stages(
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.exhaustive
 def test_auxiliary_losses_count_where_the_main_loss_has_no_examples() -> None:
     """The main loss then has weight 0 and gradient 0."""
     for splits, num_micro_batches in ((2, 4), (2, 3)):

@@ -148,6 +148,7 @@ def test_examples_are_counted_from_the_contexts_first() -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.exhaustive
 def test_a_new_loss_function_in_each_call_is_warned_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

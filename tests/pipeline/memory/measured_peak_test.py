@@ -12,7 +12,6 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
-from tests.support.cases import exhaustive
 
 # TensorFlow chooses its allocator when it makes the first tensor. Its default counts
 # memory only on some processors.
@@ -25,8 +24,9 @@ def exponents(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
     return NestedMap(loss=(tf.reduce_mean(tf.exp(outputs)), tf.constant(1.0)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("schedule", "recompute"), [exhaustive("gpipe", "never"), ("1f1b", "always")]
+    ("schedule", "recompute"), [("gpipe", "never"), ("1f1b", "always")]
 )
 def test_the_allocator_holds_what_is_predicted(schedule: str, recompute: str) -> None:
     """Tensors of one size leave no gaps; the prediction allows for some."""

@@ -87,6 +87,7 @@ def test_a_slow_cell_has_a_stage_of_its_own(slow: int) -> None:
     assert max(sizes) <= 3, "by FPropMeta all are alike"
 
 
+@pytest.mark.exhaustive
 def test_alike_cells_are_measured_once() -> None:
     first, *middle, last = seconds([EASY, *[EASY] * 9, HardLayer.Params()])
     assert len(set(middle)) == 1

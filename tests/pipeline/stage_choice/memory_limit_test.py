@@ -163,6 +163,7 @@ def test_several_stages_of_a_device_keep_within_together() -> None:
     assert limited(10**9, **policy).boundaries == limited(None, **policy).boundaries
 
 
+@pytest.mark.exhaustive
 def test_all_stages_of_the_first_device_leave_room_for_the_prologue() -> None:
     """Once only the first stage did, and its device exceeded the limit."""
     before = [FCLayer.Params().Set(input_dim=100, output_dim=WIDTHS[0])]

@@ -78,6 +78,7 @@ def test_values_have_the_dtypes_that_layers_compute_in() -> None:
         assert {spec.dtype for spec in cells.specs.values()} == {dtype}
 
 
+@pytest.mark.exhaustive
 def test_tracing_changes_nothing_of_the_model() -> None:
     """Neither its variables nor its numbers."""
     found = []

@@ -149,6 +149,7 @@ def test_batches_are_valid_for_most_inputs() -> None:
     assert 0 <= batch["image"].numpy().min() < batch["image"].numpy().max() < 1
 
 
+@pytest.mark.exhaustive
 def test_a_real_step_is_timed_with_its_update() -> None:
     params = reduced_params("image.keras_digits.KerasDigits")
     tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)

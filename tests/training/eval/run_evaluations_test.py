@@ -220,6 +220,7 @@ def test_simultaneous_evaluations_lose_nothing(logdir: Path) -> None:
     assert [line["split"] for line in lines] == ["dev", "test"]
 
 
+@pytest.mark.exhaustive
 def test_each_evaluation_reads_the_same_data_set(tmp_path: Path) -> None:
     """TensorFlow kept 100 KiB of each that was made."""
 

@@ -92,7 +92,8 @@ def test_weights_that_a_layer_excludes_do_not_decay(by_stage: bool) -> None:
         np.testing.assert_allclose(variable, kept * before[path], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["learning_rate", exhaustive("gradient_norm")])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["learning_rate", "gradient_norm"])
 def test_a_steps_own_metrics_hide_no_other(name: str) -> None:
     step = TrainStep(_task(metric=name))
     with fails(path="ComputeLoss", got=[name]):
@@ -134,6 +135,7 @@ def _trained_bytes(num_stages: int) -> dict[str, bytes]:
     return {name: v.numpy().tobytes() for name, v in step.State().items()}
 
 
+@pytest.mark.exhaustive
 def test_bytes_are_the_same_for_any_number_of_stages() -> None:
     """With weight decay, clipping, RMSProp, moving averages and batch norm."""
     expected = _trained_bytes(1)

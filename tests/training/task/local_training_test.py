@@ -153,6 +153,7 @@ def test_every_weight_of_every_block_is_trained(
     assert own == list(plain.VariablePaths())
 
 
+@pytest.mark.exhaustive
 def test_the_encoder_learns_of_the_target() -> None:
     """Hidden states of the target that have not seen the source teach it nothing."""
     p, batch = translation_task(num_layers=1), _pairs()
