@@ -151,8 +151,8 @@ class LossAndMetrics:
             elif names:
                 logging.info(
                     "%s: losses %s may mix the examples of a mini-batch, so they take "
-                    "one more forward pass. Return a value for each example, or give "
-                    "PipelinedModel exact_losses=False.",
+                    "one more forward pass. PipelinedModel(exact_losses=False) spares "
+                    "it for losses that treat examples one by one.",
                     model.name,
                     names,
                 )

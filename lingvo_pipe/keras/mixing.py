@@ -5,6 +5,8 @@ micro-batches. Layers and Keras's own losses are run on a few random examples, a
 and in two halves. A user's loss is run before and after one example is changed.
 """
 
+import contextlib
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +19,9 @@ from keras import tree
 from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.calls import GraphTensor, KerasCall, calls_of
-from lingvo_pipe.keras.row_seed import known_draws
-from lingvo_pipe.keras.state import CellScope, RandomDraws, draws_of, kinds_of
+from lingvo_pipe.keras.row_flow import has_custom_gradient
+from lingvo_pipe.keras.state import CellScope, RandomDraws, draws_of
+from lingvo_pipe.keras.traced_call import TracedCall, run_call
 
 _NUM_ROWS = 4
 _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
@@ -29,18 +32,35 @@ _FEW = 3  # The size of other dimensions that are None.
 _MAX_NAMED = 3
 
 
-def warn_of_mixing(model: keras.Model) -> None:
-    """Logs a warning for each layer or operation that mixes examples."""
-    for name in mixing_layers(model):
-        warn_of(model.name, "layer", name)
+def warn_of_layers(model: keras.Model, num_micro_batches: int) -> None:
+    """Logs a warning for each layer whose results may not be plain Keras's.
+
+    They are layers that mix examples, and those that assign variables in evaluations.
+    """
+    if num_micro_batches > 1:
+        for name in mixing_layers(model):
+            warn_of(model.name, "layer", name)
+    for call in calls_of(model).calls:
+        layer = call.operation
+        if isinstance(layer, keras.Layer) and layer.variables and _is_of_user(layer):
+            with contextlib.suppress(Exception):  # Whatever a user's layer raises.
+                draws = draws_of(call, training=False)
+                if TracedCall(call, draws, training=False).writes:
+                    logging.warning(
+                        "%s: layer %r assigns a weight in evaluations, too. Here they "
+                        "store nothing: assign it only if training.",
+                        model.name,
+                        layer.name,
+                    )
 
 
 def warn_of_normalization(model: keras.Model) -> None:
     """Logs a warning that names the layers that normalize by micro-batch moments."""
     if names := [x.name for x in private_names.flat_layers(model) if _normalizes(x)]:
         shown = first_names(list(map(repr, names)), _MAX_NAMED)
-        text = "%s: %s normalize by the moments of each micro-batch, as GPipe does."
-        logging.warning(text, model.name, shown)
+        verb = "normalizes" if len(names) == 1 else "normalize"
+        text = "%s: %s %s by the moments of each micro-batch, as GPipe does."
+        logging.warning(text, model.name, shown, verb)
 
 
 def mixing_layers(model: keras.Model) -> list[str]:
@@ -69,34 +89,55 @@ def _normalizes(layer: keras.Layer) -> bool:
 
 
 def _may_mix(call: KerasCall) -> bool:
-    layer, draws = call.operation, draws_of(call, training=True)
-    if draws.are_elsewhere:
+    layer = call.operation
+    if draws_of(call, training=True).are_elsewhere:
         return True
     if isinstance(layer, keras.Layer):
-        is_known = type(layer).__module__.startswith("keras.src.layers.")
-        if 0 in tree.flatten(getattr(layer, "axis", None)):
-            is_known = False
         normalizes = any(map(_normalizes, private_names.flat_layers(layer)))
-        if normalizes or (is_known and not isinstance(layer, keras.layers.Lambda)):
+        if normalizes or not _is_of_user(layer):
             return False
     if all(x.row_axis is None for x in call.taken):
         return False
+    return any(_mixes(call, training) for training in (True, False))
+
+
+def _is_of_user(layer: keras.Layer) -> bool:
+    """Returns whether a layer may do with examples what a user has written."""
+    has_axis = 0 in tree.flatten(getattr(layer, "axis", None))
+    is_of_keras = type(layer).__module__.startswith("keras.src.layers.")
+    return has_axis or not is_of_keras or isinstance(layer, keras.layers.Lambda)
+
+
+def _mixes(call: KerasCall, training: bool) -> bool:
+    draws = draws_of(call, training)
     random = np.random.default_rng(0)
     try:
         examples = {x.number: _example(x, random) for x in call.taken}
-        outputs = [_outputs(call, draws, examples, part) for part in _PARTS]
+        outputs = [_outputs(call, draws, training, examples, x) for x in _PARTS]
+        traced = TracedCall(call, draws, training)
+        gradients = []
+        if has_custom_gradient(traced.graph):
+            gradients = [_gradients(call, draws, training, examples, x) for x in _PARTS]
     except Exception:  # Whatever a user's layer raises on such values.
         return False
     number = len(call.made)
     # A loss may have a small coefficient, such as 0.001 for load balancing.
-    is_rounded = getattr(layer, "compute_dtype", None) in ("float16", "bfloat16")
+    is_rounded = getattr(call.operation, "compute_dtype", None) in (
+        "float16",
+        "bfloat16",
+    )
     tolerance = _ROUNDED if is_rounded else _EXACT
-    return not (
-        all(map(_is_same, call.made, *outputs))
+    return (
+        traced.mixes
+        or not all(map(_is_same, call.made, *outputs))
         # The pipeline takes the means of losses and of the state that layers write.
-        and all(
+        or not all(
             _is_mean(*triple, tolerance=tolerance)
             for triple in zip(*(numbers[number:] for numbers in outputs), strict=True)
+        )
+        or not all(
+            _is_close(full, first + second, _ROUNDED)
+            for full, first, second in zip(*gradients, strict=True)
         )
     )
 
@@ -120,7 +161,7 @@ def mixing_losses(compiled: Any, *given: Any) -> list[str]:
 def warn_of(model: str, kind: str, name: str) -> None:
     """Logs that a layer or a loss mixes examples."""
     logging.warning(
-        "%s: %s %r mixes the examples of a mini-batch. It sees one micro-batch at a "
+        "%s: %s %r may mix the examples of a mini-batch. It sees one micro-batch at a "
         "time, so results may depend on num_micro_batches.",
         model,
         kind,
@@ -129,29 +170,35 @@ def warn_of(model: str, kind: str, name: str) -> None:
 
 
 def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
-    """Returns whether a loss may mix examples, by its results for values like `specs`.
+    """Returns whether a loss may mix examples.
 
-    The values are random. A loss of Keras mixes examples if its value is not the mean
-    of its values for two halves. Any other loss must return a value for each example,
-    and a change of one example must not change the values of others.
+    A loss of the user may. Keras's own are compared on all rows and on halves of random
+    values like `specs`.
     """
-    if type(loss).__call__ is not keras.Loss.__call__:
+    if not _is_of_keras(loss):
         return True
-    function = getattr(loss, "fn", type(loss))
-    is_of_keras = str(getattr(function, "__module__", "")).startswith("keras.")
-    shapes = [x.shape[1:] for x in specs]
-    if is_of_keras:  # Small examples suffice to see whether it mixes them.
-        shapes = [[min(size or _FEW, _FEW) for size in shape] for shape in shapes]
+    # What Keras's losses do with examples does not depend on their sizes.
+    shapes = [[min(size or _FEW, _FEW) for size in x.shape[1:]] for x in specs]
     random = np.random.default_rng(0)
     rows = [
         GraphTensor(0, keras.KerasTensor((None, *shape), x.dtype))
         for shape, x in zip(shapes, specs, strict=True)
     ]
     examples = [_example(x, random) for x in rows]
-    # A loss may take any numbers, or only numbers from 0 to 1.
+    # Outputs may be any numbers, or from 0 to 1.
     squashed = [1 / (1 + np.exp(-x)) if x.dtype.kind == "f" else x for x in examples]
-    mixes = _differs_on_halves if is_of_keras else _may_mix_rows
-    return mixes(loss, examples) or mixes(loss, squashed)
+    return _differs_on_halves(loss, examples) or _differs_on_halves(loss, squashed)
+
+
+def _is_of_keras(loss: keras.Loss) -> bool:
+    function = getattr(loss, "fn", type(loss))
+    module = inspect.getmodule(function)
+    return (
+        type(loss).__module__.startswith("keras.")
+        and module is not None
+        and module.__name__.startswith("keras.")
+        and getattr(module, function.__name__, None) is function
+    )
 
 
 def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
@@ -159,27 +206,11 @@ def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool
         values = [
             np.asarray(loss(*(x[part] for x in examples)), "float64") for part in _PARTS
         ]
-    except Exception:  # The loss does not take such values.
+    except Exception:  # The loss may not take these values.
         return False
     if loss.reduction == "sum":
         values[0] = values[0] / 2
     return not _is_mean(*values)
-
-
-def _may_mix_rows(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
-    """Returns False if each value of the loss surely depends on one example alone."""
-    y_true, y_pred = examples
-    altered = y_true.copy(), y_pred.copy()
-    for x in altered:
-        x[0] = x[-1]
-    pairs = [(y_true, y_pred), (altered[0], y_pred), (y_true, altered[1])]
-    try:
-        values = [np.asarray(loss.call(*map(tf.constant, x))) for x in pairs]
-    except Exception:  # Whatever a user's loss raises on such values.
-        return True
-    if any(x.shape[:1] != (_NUM_ROWS,) or not np.isfinite(x).all() for x in values):
-        return True
-    return not all(np.allclose(values[0][1:], x[1:], 1e-5, 1e-6) for x in values)
 
 
 def _is_mean(
@@ -204,28 +235,66 @@ def _example(x: GraphTensor, random: np.random.Generator) -> np.ndarray:
 
 
 def _outputs(
-    call: KerasCall, draws: RandomDraws, examples: dict[int, np.ndarray], part: slice
+    call: KerasCall,
+    draws: RandomDraws,
+    training: bool,
+    examples: dict[int, np.ndarray],
+    part: slice,
 ) -> list[np.ndarray]:
+    """Returns a call's outputs for some examples, then what it writes, then losses."""
+
     def argument(x: GraphTensor) -> tf.Tensor:
         before = (slice(None),) * (x.row_axis or 0)
         rows = () if x.row_axis is None else (*before, part)
         return tf.constant(examples[x.number][rows])
 
-    args, kwargs = call.arguments(argument)
-    values = {id(v): v.value for v in call.variables}
     first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
-    scope = CellScope(values, call.variables, first, num_rows)
-    with scope, known_draws(draws.belong):
-        outputs = tree.flatten(
-            private_names.run_operation(call.operation, True, args, kwargs)
-        )
-    if isinstance(call.operation, keras.Layer):
-        private_names.forget_losses(call.operation)
-    kinds = kinds_of(call.variables, [call.operation])
-    state = [v for v, kind in zip(call.variables, kinds, strict=True) if kind.is_summed]
-    written = [scope.get_current_value(v) for v in state]
-    numbers = [*outputs, *written, *scope.losses]
-    return [tf.cast(x, tf.float64).numpy() for x in numbers]
+    scope = CellScope.of_call(call, first, num_rows)
+    outputs, sums = run_call(call, draws, training, scope, argument)
+    return [tf.cast(x, tf.float64).numpy() for x in (*outputs, *sums)]
+
+
+def _gradients(
+    call: KerasCall,
+    draws: RandomDraws,
+    training: bool,
+    examples: dict[int, np.ndarray],
+    part: slice,
+) -> list[np.ndarray]:
+    """Returns gradients of a random sum of outputs, of inputs with zeros elsewhere."""
+    random = np.random.default_rng(1)
+    taken = [x for x in call.taken if x.row_axis is not None]
+    inputs = {x.number: tf.constant(examples[x.number]) for x in call.taken}
+    weights = [v.value for v in call.variables if v.trainable]
+    with tf.GradientTape() as tape:
+        tape.watch([inputs[x.number] for x in taken])
+
+        def argument(x: GraphTensor) -> tf.Tensor:
+            value, axis = inputs[x.number], x.row_axis
+            return value if axis is None else _rows(value, axis, part)
+
+        first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
+        scope = CellScope.of_call(call, first, num_rows)
+        outputs, _ = run_call(call, draws, training, scope, argument)
+        total = tf.zeros([], tf.float64)
+        for x, made in zip(outputs, call.made, strict=True):
+            shape = [_NUM_ROWS if n is None else n for n in made.spec.shape]
+            factors = tf.constant(random.normal(size=shape))
+            if made.row_axis is not None:
+                factors = _rows(factors, made.row_axis, part)
+            if x.dtype.is_floating:
+                total += tf.reduce_sum(tf.cast(x, tf.float64) * factors)
+    sources = [*(inputs[x.number] for x in taken), *weights]
+    found = tape.gradient(total, sources, unconnected_gradients="zero")
+    return [
+        tf.cast(tf.convert_to_tensor(x), tf.float64).numpy()
+        for x in found
+        if x is not None
+    ]
+
+
+def _rows(value: tf.Tensor, axis: int, part: slice) -> tf.Tensor:
+    return value[(*(slice(None),) * axis, part)]
 
 
 def _is_same(x: GraphTensor, full: Any, first: Any, second: Any) -> bool:

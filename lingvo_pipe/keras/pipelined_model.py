@@ -25,7 +25,7 @@ from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
 from lingvo_pipe.keras.loss import regularization, total_loss
 from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
-from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_normalization
+from lingvo_pipe.keras.mixing import warn_of_layers, warn_of_normalization
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells, trainable_flags
 from lingvo_pipe.keras.placement import (
     Storage,
@@ -98,6 +98,7 @@ class PipelinedModel(keras.Model):
         check_params(params, exact_losses)
         check_model(model)
         super().__init__(name=model.name, dtype=model.dtype_policy)
+        private_names.global_seed()  # Made at its first use, which may be in a graph.
         self.model, self._exact_losses = model, exact_losses
         cells = model_cells(model)
         placed = pipelines.with_stages(params, devices, len(cells.cells))
@@ -108,8 +109,7 @@ class PipelinedModel(keras.Model):
         if hasattr(model, "output_names"):  # Sequential models have none.
             self.output_names = model.output_names
         self.built = True
-        if num_micro_batches > 1:
-            warn_of_mixing(model)
+        warn_of_layers(model, num_micro_batches)
         if model.compiled:
             self.compile(**private_names.compile_arguments(model))
 
@@ -293,7 +293,7 @@ class PipelinedModel(keras.Model):
 
     def _build_compilation(self, data: Any) -> None:
         if self._compile_loss is None:
-            expected = "a loss, besides what layers add"
+            expected = "a loss besides what layers add: lambda y, z: 0 * z will do"
             raise UserValueError(path="compile(loss=...)", expected=expected, got=None)
         compiled = [x for x in (self._compile_loss, self._compile_metrics) if x]
         if not all(x.built for x in compiled):

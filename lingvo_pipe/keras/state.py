@@ -11,6 +11,8 @@ moments      read as 0, so that (1 - momentum)     are moving averages of moment
 state        is read and written                   is the written values' mean, by rows
 """
 
+from __future__ import annotations
+
 import collections
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +35,11 @@ _SEED_NAME = "seed_generator_state"
 # Sizes for which draws are noted: two numbers of examples, and the size of all other
 # unknown dimensions. If a layer does not take sizes, they stay unknown (None).
 _TRIALS = (((120, 240), 16), ((120, 240), None), ((None, None), None))
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Returns whether a variable is the state of a SeedGenerator."""
+    return variable.name == _SEED_NAME
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,17 @@ class CellScope(keras.StatelessScope):
         super().__init__(collect_losses=True)
         self.writes: collections.Counter[int] = collections.Counter()
         self._rows = first_row, num_rows
-        self._seeds = {id(v) for v in variables if v.name == _SEED_NAME}
+        self._seeds = {id(v) for v in variables if is_seed(v)}
         if first_row is None:
             self._seeds.clear()
         for variable in variables:
             self.set_value(variable, values[id(variable)])
+
+    @classmethod
+    def of_call(cls, call: KerasCall, first_row: Any, num_rows: int) -> CellScope:
+        """Returns a scope with the present values of a call's variables."""
+        values = {id(v): v.value for v in call.variables}
+        return cls(values, call.variables, first_row, num_rows)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Sets a variable's value, and counts the write."""
@@ -108,7 +121,7 @@ def kinds_of(
     for v in variables:
         if v.trainable:
             kinds[id(v)] = VariableKind("weight")
-        elif v.name == _SEED_NAME:
+        elif is_seed(v):
             kinds[id(v)] = VariableKind("seed")
         elif id(v) not in kinds:
             kinds[id(v)] = VariableKind("frozen" if id(v) in own_weights else "state")
@@ -149,7 +162,7 @@ def draws_of(call: KerasCall, training: bool) -> RandomDraws:
     Raises:
         ValueError: if the number of draws depends on the number of examples.
     """
-    seeds = [v for v in call.variables if v.name == _SEED_NAME]
+    seeds = [v for v in call.variables if is_seed(v)]
     if not seeds:
         return RandomDraws(collections.Counter(), (), are_elsewhere=False)
     for numbers, size in _TRIALS:

@@ -57,7 +57,99 @@ def _centered(x: Any) -> Any:
     return x - tf.reduce_mean(x, axis=0)
 
 
+class _InEvaluation(layers.Layer):
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        return x if training else x - keras.ops.mean(x, axis=0)
+
+
+def _of_joint_gradient(x: Any) -> Any:
+    @tf.custom_gradient
+    def identity(x: Any) -> Any:
+        return tf.identity(x), lambda dy: dy / (tf.norm(dy) + 1e-6)
+
+    return identity(x)
+
+
+class _Clipped(layers.Dense):
+    """Clips the gradient of its kernel."""
+
+    def call(self, x: Any) -> Any:
+        @tf.custom_gradient
+        def product(x: Any, w: Any) -> Any:
+            def gradient(dy: Any) -> Any:
+                dw = tf.matmul(x, dy, transpose_a=True)
+                return tf.matmul(dy, w, transpose_b=True), tf.clip_by_norm(dw, 0.1)
+
+            return tf.matmul(x, w), gradient
+
+        return product(x, tf.convert_to_tensor(self.kernel))
+
+
+def _by_a_mean(x: Any) -> Any:
+    return keras.ops.where(keras.ops.mean(x) > -9, x, 0.5 * x)
+
+
+def _by_the_number(x: Any) -> Any:
+    return keras.ops.cond(keras.ops.shape(x)[0] > 9, lambda: x * 0.5, lambda: x)
+
+
+def _scaled(x: Any) -> Any:
+    return x / tf.sqrt(tf.cast(tf.shape(x)[-1], x.dtype))
+
+
+class _Recurrent(layers.Layer):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.lstm = layers.LSTM(2)
+
+    def call(self, x: Any) -> Any:
+        return self.lstm(keras.ops.reshape(x, (keras.ops.shape(x)[0], -1, 1)))
+
+
+class _Attends(layers.Layer):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.attention = layers.MultiHeadAttention(2, 3)
+        self.norm = layers.LayerNormalization()
+
+    def call(self, x: Any) -> Any:
+        x = keras.ops.expand_dims(x, -1)
+        y = self.norm(self.attention(x, x, use_causal_mask=True))
+        return keras.ops.max(
+            y * keras.ops.cast(keras.ops.argmax(y, 1), y.dtype)[:, None], 1
+        )
+
+
+def _own(function: Any) -> Any:
+    return lambda: layers.Lambda(function, name="own")
+
+
 _OWN = {
+    "a choice by a mean": (_own(_by_a_mean), True),
+    "a choice by the number of examples": (_own(_by_the_number), True),
+    "a choice in a function": (_own(tf.function(_by_a_mean)), True),
+    "a loss by a choice": (
+        lambda: _Balanced(lambda x: keras.ops.mean(_by_a_mean(x))),
+        True,
+    ),
+    "a stored choice": (
+        lambda: _Average(lambda x: keras.ops.cast(keras.ops.max(x) > 9, "float32")),
+        True,
+    ),
+    "a mean in evaluation": (lambda: _InEvaluation(name="own"), True),
+    "a joint gradient": (_own(_of_joint_gradient), True),
+    "a clipped gradient of a kernel": (lambda: _Clipped(3, name="own"), True),
+    "a gradient of each example": (_own(tf.nn.silu), False),
+    "a scale by a known size": (_own(_scaled), False),
+    "a norm of each example": (_own(lambda x: tf.math.l2_normalize(x, -1)), False),
+    "a mean by hand": (
+        lambda: _Balanced(
+            lambda x: tf.reduce_sum(x) / tf.cast(tf.shape(x)[0], tf.float32)
+        ),
+        False,
+    ),
+    "a recurrence": (lambda: _Recurrent(name="own"), False),
+    "attention": (lambda: _Attends(name="own"), False),
     "a mean": (lambda: layers.Lambda(_centered, name="own"), True),
     "a reversal": (lambda: layers.Lambda(lambda x: x[::-1], name="own"), True),
     "a shuffle": (lambda: layers.Lambda(tf.random.shuffle, name="own"), True),
@@ -140,8 +232,8 @@ _LOSSES: list[tuple[Any, bool]] = [
     (_Contrastive(), True),
     (lambda y, z: keras.ops.std(y - z), True),
     (lambda y, z: keras.ops.mean(y - z), True),
-    (_Squares(), False),
-    (_Squares(reduction="sum"), False),
+    (_Squares(), True),  # A loss of the user, which may.
+    (_Squares(reduction="sum"), True),
     ("mse", False),
     ("dice", True),
 ]
@@ -187,3 +279,30 @@ def test_examples_may_be_another_dimension() -> None:
     assert mixing_layers(model) == []
     mixed = keras.Model(start, keras.ops.transpose(keras.ops.cumsum(x, 1), (1, 0, 2)))
     assert mixing_layers(mixed) == ["cumsum_1"]
+
+
+class _Counts(layers.Layer):
+    """Counts its calls, in evaluations too unless told otherwise."""
+
+    def __init__(self, only_in_training: bool) -> None:
+        super().__init__(name="own")
+        self._only_in_training = only_in_training
+        self.calls = self.add_weight(shape=(), trainable=False, name="calls")
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        if training or not self._only_in_training:
+            self.calls.assign_add(1.0)
+        return x * 2.0
+
+
+@pytest.mark.parametrize("only_in_training", [False, True])
+def test_a_layer_that_assigns_in_evaluations_is_warned_of(
+    only_in_training: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its weight was another one than in plain Keras after a fit with validation."""
+    model = keras.Sequential([keras.Input((5,)), _Counts(only_in_training)])
+    with caplog.at_level("WARNING", "absl"):
+        PipelinedModel(model)
+    assert ["'own' assigns" in record.getMessage() for record in caplog.records] == [
+        True
+    ] * (not only_in_training)

@@ -158,3 +158,11 @@ def test_costs_are_those_of_matrix_products() -> None:
     products = 2 * 4 * 5 * 3 * 7 * 2
     assert products <= meta.flops < 2.5 * products
     assert meta.out_shapes[0] == (4, 5, 3, 2)
+
+
+def test_stages_by_costs_leave_keras_a_seed_of_its_own() -> None:
+    """It was made in the graph in which costs are counted, and was none afterwards."""
+    keras.utils.clear_session()
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Dense(2)])
+    PipelinedModel(model, devices=2, splits="auto")
+    assert keras.random.normal((2,)).shape == (2,)

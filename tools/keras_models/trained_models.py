@@ -94,7 +94,8 @@ def _trained(layout: str, data: Example) -> _Trained:
     trained.compile(keras.optimizers.SGD(0.01, 0.9), data.loss)
     models = []
     for epochs in (1, 2):
-        trained.fit(data.inputs, data.targets, B, epochs, verbose=0, shuffle=False)
+        fit = {"batch_size": B, "epochs": epochs, "verbose": 0, "shuffle": False}
+        trained.fit(data.inputs, data.targets, **fit)
         times.append(_cpu_seconds())
         variables = [(v.path, np.array(v.numpy())) for v in model.variables]
         models.append(TrainedModel(layout, variables))
