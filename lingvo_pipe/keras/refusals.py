@@ -111,8 +111,8 @@ def check_model(model: Any) -> None:
                 path=path,
                 expected="any number of examples, which micro-batches have fewer of",
                 got=Words(f"a batch size of {x.shape[0]}"),
-                hint="Use keras.Input(shape) without batch_size. Stateful layers, which "
-                "need it, cannot be pipelined.",
+                hint="Use keras.Input(shape) without batch_size. Stateful layers need "
+                "it, so they cannot be pipelined.",
             )
         if x.sparse or x.ragged:
             raise UserValueError(
