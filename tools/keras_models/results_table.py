@@ -19,17 +19,17 @@ _APPLICATIONS = """\
 ## Keras Applications
 
 Each model of `keras.applications` with the smallest images that it takes, 8 in a
-mini-batch, beside plain Keras. At M = 4 the bytes are the same on one and two devices after
-three steps. M = 1 is compared with plain Keras after one step: further steps enlarge the
-rounding of deep batch norms, and plain `InceptionV3` differs from itself by as much if its
-inputs change in the seventh digit.
+mini-batch, beside plain Keras. At M = 4 the bytes are the same on one and two devices
+after three steps. M = 1 is compared with plain Keras after one step: further steps
+enlarge the rounding of deep batch norms, and plain `InceptionV3` differs from itself by
+as much if its inputs change in the seventh digit.
 
 The factors are CPU seconds, as a multiple of plain Keras's: of the first step, in which
-everything is built, and of a step. Other programs ran at the same time, so a factor may be
-off by a fifth. `VGG16` and `VGG19` are built in two seconds, of which the fixed part of a
-pipeline is a large share. Of such small images, 2 in a micro-batch, most time goes into
-weights and single operations, not into pixels; at M = 4 a step does that four times, and
-recomputes the forward pass.
+everything is built, and of a step. Other programs ran at the same time, so a factor may
+be off by a fifth. `VGG16` and `VGG19` are built in two seconds, of which the fixed part
+of a pipeline is a large share. Of such small images, 2 in a micro-batch, most time goes
+into weights and single operations, not into pixels; at M = 4 a step does that four
+times, and recomputes the forward pass.
 
 | Model | M = 1 | M = 4 | First step, M = 1 | M = 4 | Step, M = 1 | M = 4 |
 |---|---|---|---|---|---|---|
