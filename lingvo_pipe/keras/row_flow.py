@@ -1,4 +1,4 @@
-"""How examples flow through a layer's graph: whether they meet, and what becomes of it.
+"""The flow of examples through a layer's graph, and whether they meet there.
 
 The graph is traced for an unknown number of examples. Each tensor is one of
 
@@ -20,7 +20,7 @@ import tensorflow as tf
 
 
 class Flow(IntEnum):
-    """What a tensor is made of, from the harmless to the mixed."""
+    """The make-up of a tensor, from the harmless to the mixed."""
 
     FREE = 0
     COUNT = 1
