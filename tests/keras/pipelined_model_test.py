@@ -99,7 +99,7 @@ def test_steps_are_plain_keras_own(name: str) -> None:
     ("name", "optimizer"),
     [
         exhaustive("mlp", "adam"),
-        ("mlp", "muon"),  # It looks at the paths of Keras's variables.
+        exhaustive("mlp", "muon"),  # It looks at the paths of Keras's variables.
         exhaustive("tied_transformer", "adam"),
         exhaustive("vision_transformer", "adam"),
     ],

@@ -43,7 +43,7 @@ class Finished(NamedTuple):
     lines: list[str]
 
 
-@pytest.fixture(scope="module", params=[_KEYS[:2], exhaustive(_KEYS)], ids=len)
+@pytest.fixture(scope="module", params=[exhaustive(_KEYS)], ids=len)
 def finished(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Finished:

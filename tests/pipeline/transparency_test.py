@@ -47,7 +47,7 @@ MAX_DEVICES = 8
 ALL_SCHEDULES = [*SCHEDULES, "recomputing.csv"]
 RECOMPUTED = [*POLICIES, SOME_CELLS, None]
 # Number of devices, model and number of replicas.
-FAST_PLACEMENTS = [(2, "transformer", 1), (2, "transformer", 2)]
+FAST_PLACEMENTS = [(2, "transformer", 1)]
 FURTHER = [
     ((3, "transformer", 2), "never", "1f1b"),
     ((4, "amoebanet", 1), "except_last", "interleaved"),
@@ -55,6 +55,7 @@ FURTHER = [
     ((4, "transformer", 1), "always", "zero_bubble"),
     ((2, "amoebanet", 2), SOME_CELLS, "zero_bubble"),
     ((2, "amoebanet", 2), "always", "1f1b"),
+    ((2, "transformer", 2), "never", "interleaved_zero_bubble"),
 ]
 
 

@@ -65,6 +65,7 @@ def test_the_number_of_stages_changes_no_byte(recompute: str) -> None:
     _assert_same_bytes(one, _gradients("images", 3, recompute=recompute))
 
 
+@pytest.mark.exhaustive
 def test_functions_run_beside_their_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """TPUs need it: the stages are on devices 2 and 3, their loops on 0 and 1."""
 

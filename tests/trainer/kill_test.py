@@ -201,6 +201,7 @@ def test_a_killed_run_ends_like_an_undisturbed_one(runs: Runs, name: str) -> Non
     assert lines[-1]["split"] == "test"
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_was_asked_to_stop_is_saved(runs: Runs, said: list[str]) -> None:
     last = said[1].splitlines()[-1]
     found = re.search(r"SIGTERM.*\b(\d+)\b", last)
@@ -214,11 +215,13 @@ def test_a_run_that_was_asked_to_stop_is_saved(runs: Runs, said: list[str]) -> N
     assert texts[0] == texts[1]
 
 
+@pytest.mark.exhaustive
 def test_a_second_trainer_is_refused(said: list[str]) -> None:
     told = r"error: .*/stopped\b.*\bprocess \d+\b.*--logdir\b.*\n"
     assert re.fullmatch(told, said[0])
 
 
+@pytest.mark.exhaustive
 def test_a_changed_model_is_refused(said: list[str]) -> None:
     assert "  task.train.learning_rate : 0.01 -> 0.05\n" in said[2]
     assert said[2].endswith("--allow_params_change=task.train.learning_rate.\n")

@@ -82,7 +82,7 @@ def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
 @pytest.mark.parametrize(
     ("splits", "schedule", "recompute"),
     [
-        (2, "zero_bubble", "never"),
+        exhaustive(2, "zero_bubble", "never"),
         exhaustive(4, "zero_bubble_v", "never"),
         exhaustive(4, "1f1b", "always"),
         exhaustive(2, "dualpipe_v", "never"),

@@ -132,6 +132,7 @@ def _largest_error(got: dict[str, Any], want: dict[str, Any]) -> float:
     return float(max(errors))
 
 
+@pytest.mark.exhaustive
 def test_gradients_are_of_both_losses() -> None:
     """One micro-batch, since batch norm normalizes by it."""
     task, batch = _task(splits=2, num_micro_batches=1).Instantiate(), _batch(8)

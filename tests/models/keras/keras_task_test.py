@@ -132,9 +132,8 @@ def test_a_run_in_stages_ends_in_the_same_bytes(whole: Any, tmp_path: Path) -> N
     assert _run(tmp_path, **_ZERO_BUBBLE) == whole[1]
 
 
-@pytest.mark.parametrize(
-    "pipeline", [{"splits": 2, "schedule": "1f1b"}, exhaustive(_ZERO_BUBBLE)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("pipeline", [{"splits": 2, "schedule": "1f1b"}, _ZERO_BUBBLE])
 def test_a_run_that_resumes_in_stages_ends_in_the_same_bytes(
     whole: Any, tmp_path: Path, pipeline: dict[str, Any]
 ) -> None:

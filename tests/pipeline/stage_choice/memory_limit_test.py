@@ -194,6 +194,7 @@ def smallest_limit(error: str) -> int:
     return int(found[1].replace(",", ""))
 
 
+@pytest.mark.exhaustive
 def test_cells_that_are_too_large_by_themselves_are_named() -> None:
     with pytest.raises(ValueError, match=r"\bpipe\D*\b3\D*\b3,300\b") as error:
         limited(3300)

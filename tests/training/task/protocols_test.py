@@ -139,6 +139,7 @@ def test_a_complete_run_adds_no_images(trained: Trained, data: Input) -> None:
     assert _events(logdir) == events
 
 
+@pytest.mark.exhaustive
 def test_metrics_are_the_same_without_images(
     tmp_path: Path, trained: Trained, data: Input
 ) -> None:
