@@ -1,0 +1,61 @@
+"""Losses of micro-batches, put together by their weights, are the mini-batch's."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from lingvo_pipe.keras.loss import divisors_of, mean_and_weight
+from lingvo_pipe.keras.private_names import flat_losses
+
+REDUCTIONS = ("sum_over_batch_size", "mean_with_sample_weight", "sum")
+B, PARTS = 5, (slice(0, 2), slice(2, 5))
+RANDOM = np.random.default_rng(0)
+
+
+def _compiled(reductions: tuple[str, ...], weights: Any, y: Any, outputs: Any) -> Any:
+    """Returns what Keras compiles of a loss with each reduction, by output."""
+    x = keras.Input((3,))
+    model = keras.Model(x, [keras.layers.Dense(2)(x) for _ in reductions])
+    losses = [keras.losses.MeanSquaredError(reduction=r) for r in reductions]
+    model.compile("sgd", loss=losses, loss_weights=[2.0, *[0.5] * (len(losses) - 1)])
+    model._compile_loss(y, outputs, weights)
+    assert len(flat_losses(model._compile_loss)) == len(reductions)
+    return model._compile_loss
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize(
+    "reductions",
+    [
+        *itertools.product(REDUCTIONS, repeat=1),
+        *itertools.product(REDUCTIONS, repeat=2),
+    ],
+    ids=str,
+)
+def test_they_are_the_mini_batchs(
+    reductions: tuple[str, ...], is_weighted: bool
+) -> None:
+    def numbers(*shape: int) -> list[np.ndarray]:
+        return [RANDOM.uniform(0.1, 1, shape).astype("float32") for _ in reductions]
+
+    y, outputs = numbers(B, 2), numbers(B, 2)
+    weights = numbers(B) if is_weighted else None
+    compiled = _compiled(reductions, weights, y, outputs)
+    divisors = None
+    if len(reductions) > 1:
+        divisors = divisors_of(compiled, y, outputs, weights)
+    total = parts = 0.0
+    for part in PARTS:
+        data: Any = tuple(
+            x and [array[part] for array in x] for x in (y, outputs, weights)
+        )
+        rows = np.float32(part.stop - part.start)
+        mean, weight = mean_and_weight(compiled, data, rows, B, divisors)
+        total, parts = total + float(mean) * float(weight), parts + float(weight)
+    expected = float(compiled(y, outputs, weights))
+    assert total / parts == pytest.approx(expected, rel=1e-5)
