@@ -10,7 +10,6 @@ Shapes: B examples in the mini-batch, b in a micro-batch.
 """
 
 import contextlib
-import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.loss import check_reductions, divisors_of, mean_and_weight
-from lingvo_pipe.keras.mixing import mixing_losses, warn_of
+from lingvo_pipe.keras.mixing import is_of_keras, mixing_losses, warn_of
 from lingvo_pipe.keras.refusals import no_other_variables
 from lingvo_pipe.keras.triples import packed_outputs, rows_in_place
 from lingvo_pipe.keras.whole_loss import (
@@ -269,11 +268,7 @@ def _adds_up(metric: keras.Metric) -> bool:
 
 def _is_by_example(function: Callable, options: Mapping[str, Any]) -> bool:
     """Returns True for Keras's functions that return a value for each example."""
-    module = inspect.getmodule(function)
-    if module is None or not module.__name__.startswith("keras."):
-        return False
-    # A decorated function may only claim to be of Keras.
-    if getattr(module, getattr(function, "__name__", ""), None) is not function:
+    if not is_of_keras(function):
         return False
     y_pred = keras.KerasTensor((None, 3))
     for y_true in (y_pred, keras.KerasTensor((None,), "int32")):

@@ -2,7 +2,7 @@
 
 They see fewer examples in a micro-batch, so their results depend on the number of
 micro-batches. Layers and Keras's own losses are run on a few random examples, at once
-and in two halves. A user's loss is run before and after one example is changed.
+and in two halves. A layer's graph is read, too. A user's loss may always mix examples.
 """
 
 import contextlib
@@ -21,14 +21,13 @@ from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.calls import GraphTensor, KerasCall, calls_of
 from lingvo_pipe.keras.row_flow import has_custom_gradient
 from lingvo_pipe.keras.state import CellScope, RandomDraws, draws_of
-from lingvo_pipe.keras.traced_call import TracedCall, run_call
+from lingvo_pipe.keras.traced_call import FEW, TracedCall, run_call
 
 _NUM_ROWS = 4
 _PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
 _Tolerance = tuple[float, float]  # Relative and absolute.
 _ROUNDED: _Tolerance = (0.02, 1e-3)
 _EXACT: _Tolerance = (1e-4, 1e-7)
-_FEW = 3  # The size of other dimensions that are None.
 _MAX_NAMED = 3
 
 
@@ -66,10 +65,11 @@ def warn_of_normalization(model: keras.Model) -> None:
 def mixing_layers(model: keras.Model) -> list[str]:
     """Returns the names of layers that mix examples.
 
-    A layer mixes them if its outputs for random values show it, or if it draws random
-    numbers whose examples are not the first dimension. Keras's own layers are tried
-    only if they are a Lambda or use axis 0. Of each class of KerasHub, one layer is
-    tried. Layers with batch normalization, or that fail on random values, do not count.
+    A layer mixes them if its graph or its results for random values show it, or if it
+    draws random numbers whose examples are not the first dimension. Keras's own layers
+    are tried only if they are a Lambda or use axis 0. Of each class of KerasHub, one
+    layer is tried. Layers with batch normalization, or that fail on random values, do
+    not count.
     """
     of_hub: dict[type, bool] = {}
     names = []
@@ -175,10 +175,10 @@ def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
     A loss of the user may. Keras's own are compared on all rows and on halves of random
     values like `specs`.
     """
-    if not _is_of_keras(loss):
+    if not all(map(is_of_keras, (type(loss), getattr(loss, "fn", type(loss))))):
         return True
     # What Keras's losses do with examples does not depend on their sizes.
-    shapes = [[min(size or _FEW, _FEW) for size in x.shape[1:]] for x in specs]
+    shapes = [[min(size or FEW, FEW) for size in x.shape[1:]] for x in specs]
     random = np.random.default_rng(0)
     rows = [
         GraphTensor(0, keras.KerasTensor((None, *shape), x.dtype))
@@ -190,15 +190,13 @@ def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
     return _differs_on_halves(loss, examples) or _differs_on_halves(loss, squashed)
 
 
-def _is_of_keras(loss: keras.Loss) -> bool:
-    function = getattr(loss, "fn", type(loss))
+def is_of_keras(function: Any) -> bool:
+    """Returns whether a function or a class is Keras's own."""
     module = inspect.getmodule(function)
-    return (
-        type(loss).__module__.startswith("keras.")
-        and module is not None
-        and module.__name__.startswith("keras.")
-        and getattr(module, function.__name__, None) is function
-    )
+    if module is None or not module.__name__.startswith("keras."):
+        return False
+    # A decorated function may only claim to be of Keras.
+    return getattr(module, getattr(function, "__name__", ""), None) is function
 
 
 def _differs_on_halves(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
@@ -225,7 +223,7 @@ def _is_mean(
 
 def _example(x: GraphTensor, random: np.random.Generator) -> np.ndarray:
     """Returns a random array for `x`: normal floats, or integers 0 and 1."""
-    shape = [_FEW if size is None else size for size in x.spec.shape]
+    shape = [FEW if size is None else size for size in x.spec.shape]
     if x.row_axis is not None:
         shape[x.row_axis] = _NUM_ROWS
     dtype = tf.as_dtype(x.spec.dtype)
@@ -242,15 +240,8 @@ def _outputs(
     part: slice,
 ) -> list[np.ndarray]:
     """Returns a call's outputs for some examples, then what it writes, then losses."""
-
-    def argument(x: GraphTensor) -> tf.Tensor:
-        before = (slice(None),) * (x.row_axis or 0)
-        rows = () if x.row_axis is None else (*before, part)
-        return tf.constant(examples[x.number][rows])
-
-    first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
-    scope = CellScope.of_call(call, first, num_rows)
-    outputs, sums = run_call(call, draws, training, scope, argument)
+    inputs = {number: tf.constant(x) for number, x in examples.items()}
+    outputs, sums = _run_part(call, draws, training, inputs, part)
     return [tf.cast(x, tf.float64).numpy() for x in (*outputs, *sums)]
 
 
@@ -268,33 +259,44 @@ def _gradients(
     weights = [v.value for v in call.variables if v.trainable]
     with tf.GradientTape() as tape:
         tape.watch([inputs[x.number] for x in taken])
-
-        def argument(x: GraphTensor) -> tf.Tensor:
-            value, axis = inputs[x.number], x.row_axis
-            return value if axis is None else _rows(value, axis, part)
-
-        first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
-        scope = CellScope.of_call(call, first, num_rows)
-        outputs, _ = run_call(call, draws, training, scope, argument)
+        outputs, _ = _run_part(call, draws, training, inputs, part)
         total = tf.zeros([], tf.float64)
-        for x, made in zip(outputs, call.made, strict=True):
-            shape = [_NUM_ROWS if n is None else n for n in made.spec.shape]
-            factors = tf.constant(random.normal(size=shape))
-            if made.row_axis is not None:
-                factors = _rows(factors, made.row_axis, part)
-            if x.dtype.is_floating:
-                total += tf.reduce_sum(tf.cast(x, tf.float64) * factors)
+        for output, x in zip(outputs, call.made, strict=True):
+            shape = [_NUM_ROWS if n is None else n for n in x.spec.shape]
+            factors = _rows(tf.constant(random.normal(size=shape)), x, part)
+            if output.dtype.is_floating:
+                total += tf.reduce_sum(tf.cast(output, tf.float64) * factors)
     sources = [*(inputs[x.number] for x in taken), *weights]
-    found = tape.gradient(total, sources, unconnected_gradients="zero")
+    gradients = tape.gradient(total, sources, unconnected_gradients="zero")
     return [
         tf.cast(tf.convert_to_tensor(x), tf.float64).numpy()
-        for x in found
+        for x in gradients
         if x is not None
     ]
 
 
-def _rows(value: tf.Tensor, axis: int, part: slice) -> tf.Tensor:
-    return value[(*(slice(None),) * axis, part)]
+def _run_part(
+    call: KerasCall,
+    draws: RandomDraws,
+    training: bool,
+    inputs: dict[int, tf.Tensor],
+    part: slice,
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Runs a call on some rows of its inputs, by number. See `run_call`."""
+    first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
+    scope = CellScope.of_call(call, first, num_rows)
+
+    def argument(x: GraphTensor) -> tf.Tensor:
+        return _rows(inputs[x.number], x, part)
+
+    return run_call(call, draws, training, scope, argument)
+
+
+def _rows(value: tf.Tensor, x: GraphTensor, part: slice) -> tf.Tensor:
+    """Returns some rows of a value of `x`, or all of it if it has no rows."""
+    if x.row_axis is None:
+        return value
+    return value[(*(slice(None),) * x.row_axis, part)]
 
 
 def _is_same(x: GraphTensor, full: Any, first: Any, second: Any) -> bool:

@@ -112,14 +112,9 @@ def _is_known(op: tf.Operation) -> bool:
     shape = op.inputs[0].op.inputs[0].shape
     if begin is None or end is None or shape.rank is None or len(begin) != 1:
         return False
-    first, last = int(begin[0]), int(end[0])
+    sizes, first, last = shape.as_list(), int(begin[0]), int(end[0])
     if op.get_attr("shrink_axis_mask"):
-        return shape.as_list()[first] is not None
-    if op.get_attr("begin_mask"):
-        first = 0
-    part = (
-        shape.as_list()[first:]
-        if op.get_attr("end_mask")
-        else shape.as_list()[first:last]
-    )
-    return None not in part
+        return sizes[first] is not None
+    start = None if op.get_attr("begin_mask") else first
+    stop = None if op.get_attr("end_mask") else last
+    return None not in sizes[start:stop]

@@ -15,7 +15,7 @@ from lingvo_pipe.keras.row_flow import Flow, flows
 from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
 from lingvo_pipe.keras.state import CellScope, RandomDraws, is_seed, kinds_of
 
-_FEW = 3  # Sizes of other dimensions that are None.
+FEW = 3  # Sizes of other dimensions that are None.
 
 
 def run_call(
@@ -95,6 +95,6 @@ class TracedCall:
 def _shape(x: GraphTensor) -> list[int | None]:
     axis = x.row_axis
     return [
-        None if i == axis else _FEW if size is None else size
+        None if i == axis else FEW if size is None else size
         for i, size in enumerate(x.spec.shape)
     ]

@@ -94,7 +94,7 @@ def test_params_and_models_exist() -> None:
 
 @each_page
 def test_links_hold(name: str) -> None:
-    """With their anchors; and those of the wheel's pages stay within the wheel."""
+    """Anchors exist, and links of the wheel's pages stay within the wheel."""
     for path, anchor in relative_links(PAGES[name]):
         target = ((SOURCE_ROOT / name).parent / path).resolve() if path else ROOT / name
         assert target.exists(), path

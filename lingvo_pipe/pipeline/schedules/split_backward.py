@@ -101,7 +101,7 @@ def _dualpipe_column(
     """Returns the operations of the device with these two stages."""
     device = stages[0]
     later, half = num_devices - 1 - device, (device + 1) // 2
-    # The letters are those of the pictures. W takes the oldest weight gradients that
+    # The letters are as in the pictures. W takes the oldest weight gradients that
     # wait, and `b+` means `b W`.
     phases = [
         ("F", 2 * later),

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.regular_file import read_json
@@ -194,8 +195,7 @@ def _device(
 
 
 def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 < value < math.inf
+    return is_number(value) and 0 < value < math.inf
 
 
 def _is_speeds(value: Any) -> bool:

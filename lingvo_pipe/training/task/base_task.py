@@ -134,7 +134,7 @@ class BaseTask(BaseLayer):
         )
 
     def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
-        """Reruns a failed step to find its cause; see `PipeliningLayer.Diagnose`."""
+        """Reruns a failed step to find its cause, by `PipeliningLayer.Diagnose`."""
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 
     def _arguments(self, theta: NestedMap, input_batch: NestedMap) -> tuple[Any, ...]:
