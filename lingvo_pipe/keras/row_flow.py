@@ -2,17 +2,20 @@
 
 The graph is traced for an unknown number of examples. Each tensor is one of
 
-    FREE    of no example, such as weights and constants
+    FREE    of no example's values, such as weights and constants
     COUNT   of the number of examples alone
     ROWS    of examples, with their dimension
-    JOINT   of examples, without it: a sum, a mean, a maximum, one example
-    MIXED   of a joint tensor, by what is not linear, or for each example again
+    JOINT   a sum or a mean over examples, or what is linear in them
+    MIXED   all else that is made of several examples
 
 Sums and means of micro-batches can be put together, so joint tensors may become losses
 and states of a layer. Nothing that is mixed may.
+
+The functions of conditions and loops are read as well, but not those of a loop over the
+examples, which takes them one by one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -35,82 +38,207 @@ _SHAPE_INPUTS: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(
         ("Reshape", "BroadcastTo", "Tile", "Pad", "PadV2", "MirrorPad"), [1]
     ),
-    **dict.fromkeys(("Fill", "RandomUniform", "RandomStandardNormal"), [0]),
-    **dict.fromkeys(("TruncatedNormal", "RandomUniformInt"), [0]),
+    "Fill": [0],
     "Slice": [1, 2],
     "StridedSlice": [1, 2, 3],
     "TensorListReserve": [0, 1],
 }
-# Linear in all inputs together, and linear in one that others scale.
+# The operations that take elements of a shape.
+_PARTS_OF_SHAPES = {"StridedSlice", "Unpack", "GatherV2"}
+_SUMS = {"Sum", "Mean", "MatMul", "BatchMatMulV2", "Einsum"}
+_COMPARISONS = {"Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual"}
+# Linear in all inputs together.
 _LINEAR = {
-    *("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "Sum", "Mean", "Neg"),
-    *("Add", "AddV2", "AddN", "Sub", "Pack", "ConcatV2", "StridedSlice", "Transpose"),
-    *("StopGradient", "PreventGradient", "BiasAdd", "ReadVariableOp", "Unpack"),
+    *("Identity", "IdentityN", "Cast", "Reshape", "Squeeze", "ExpandDims", "Sum"),
+    *("Mean", "Neg", "Add", "AddV2", "AddN", "Sub", "BiasAdd", "Pack", "Unpack"),
+    *("ConcatV2", "StridedSlice", "Slice", "Split", "SplitV", "GatherV2", "Tile"),
+    *("BroadcastTo", "Transpose", "StopGradient", "PreventGradient", "EnsureShape"),
+    *("CheckNumerics", "CheckNumericsV2"),
 }
-_SCALED = {"Mul", "MatMul", "BatchMatMulV2", "RealDiv", "DivNoNan"}
+# Linear in one input, which the others scale.
+_SCALED = {"Mul", "MatMul", "BatchMatMulV2", "Einsum", "RealDiv", "DivNoNan"}
 _QUOTIENTS = {"RealDiv", "DivNoNan"}
+_ARITHMETIC = {
+    *("Add", "AddV2", "Sub", "Mul", "RealDiv", "DivNoNan", "Pow", "Maximum", "Minimum")
+}
+# The input that names the dimension along which elements move or are added up.
+_MOVES = {"ReverseV2": 1, "Roll": 2, "Cumsum": 1, "Cumprod": 1}
+# Random numbers: each example has its own, or all have the same.
+_DRAWS = {
+    *("StatelessRandomUniformV2", "StatelessRandomUniformIntV2"),
+    *("StatelessRandomNormalV2", "StatelessTruncatedNormalV2"),
+}
+_CHOICES = {"If", "StatelessIf", "Case", "StatelessCase"}
+_LOOPS = {"While", "StatelessWhile"}
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
-def flows(graph: tf.Graph, inputs: Iterable[tf.Tensor]) -> dict[Any, Flow]:
+def flows(
+    graph: tf.Graph, inputs: Mapping[Any, Flow], constant: Container[Any] = ()
+) -> dict[Any, Flow]:
     """Returns the flow of each tensor of a graph by its reference.
 
-    `inputs` are the tensors with a dimension of examples, which is of unknown size.
+    Args:
+        graph: the graph, in which the dimension of examples has an unknown size.
+        inputs: the flows of tensors that enter the graph. Those of others are FREE.
+        constant: references of tensors that are the same for any number of examples.
     """
-    by_tensor: dict[Any, Flow] = {x.ref(): Flow.ROWS for x in inputs}
+    by_tensor = dict(inputs)
     for op in graph.get_operations():
         taken = [by_tensor.get(x.ref(), Flow.FREE) for x in op.inputs]
-        for x in op.outputs:
-            by_tensor.setdefault(x.ref(), _flow(op, taken, x))
+        results = _flows_of_functions(op, taken)
+        for i, x in enumerate(op.outputs):
+            flow = results[i] if results else _flow(op, taken, x)
+            by_tensor.setdefault(x.ref(), Flow.FREE if x.ref() in constant else flow)
     return by_tensor
 
 
-def has_custom_gradient(graph: tf.Graph) -> bool:
+def sizes_in(graph: tf.Graph) -> list[tf.Tensor]:
+    """Returns the tensors of a graph that are shapes of others, or parts of these."""
+    shapes = [op for op in graph.get_operations() if op.type in _SHAPES]
+    parts = [
+        op
+        for op in graph.get_operations()
+        if op.type in _PARTS_OF_SHAPES and op.inputs[0].op in shapes
+    ]
+    return [x for op in (*shapes, *parts) for x in op.outputs]
+
+
+def has_custom_gradient(graph: Any) -> bool:
     """Returns whether a function of `tf.custom_gradient` is in a graph."""
     return any(
-        op.type == "IdentityN" and "_gradient_op_type" in op.node_def.attr
+        (op.type == "IdentityN" and "_gradient_op_type" in op.node_def.attr)
+        or any(map(has_custom_gradient, _functions(op, *op.node_def.attr)))
         for op in graph.get_operations()
     )
 
 
+def _flows_of_functions(op: tf.Operation, taken: Sequence[Flow]) -> list[Flow]:
+    """Returns the flows of an operation's outputs, from the functions that it calls.
+
+    Without functions, and for a loop over the examples, returns an empty list.
+    """
+    if op.type in _CALLS:
+        (function,) = _functions(op, "f")
+        return _flows_of_results(function, taken)
+    if op.type in _CHOICES:
+        names = ["branches"] if "Case" in op.type else ["then_branch", "else_branch"]
+        of_branches = [_flows_of_results(x, taken[1:]) for x in _functions(op, *names)]
+        # Each example may have its choice only where there is one example.
+        chosen = Flow.FREE if taken[0] == Flow.FREE else Flow.MIXED
+        return [max(chosen, *x) for x in zip(*of_branches, strict=True)]
+    if op.type not in _LOOPS:
+        return []
+    (condition,), (body,) = _functions(op, "cond"), _functions(op, "body")
+    values, last = list(taken), None
+    while values != last:
+        last = values
+        results = _flows_of_results(body, values)
+        values = list(map(max, values, results))
+    if _flows_of_results(condition, values) == [Flow.FREE]:
+        return values
+    without_count = [Flow.FREE if x == Flow.COUNT else x for x in values]
+    ends_by_examples = _flows_of_results(condition, without_count) != [Flow.FREE]
+    return [Flow.MIXED] * len(values) if ends_by_examples else []
+
+
+def _functions(op: tf.Operation, *names: str) -> list[Any]:
+    """Returns the graphs of an operation's functions, which are attributes of it."""
+    attributes = [op.node_def.attr[name] for name in names]
+    functions = [f.name for x in attributes for f in (*x.list.func, x.func) if f.name]
+    # TensorFlow has no public way from a function's name to its graph.
+    return [op.graph._get_function(name).graph for name in functions]
+
+
+def _flows_of_results(graph: Any, taken: Sequence[Flow]) -> list[Flow]:
+    """Returns the flows of a function's results from those of its arguments."""
+    inputs = {x.ref(): flow for x, flow in zip(graph.inputs, taken, strict=True)}
+    by_tensor = flows(graph, inputs)
+    return [by_tensor[x.ref()] for x in graph.outputs]
+
+
 def _flow(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
+    if op.type in _DRAWS:
+        return Flow.ROWS if _has_rows(output) else Flow.FREE
     if op.type in _SHAPES:
         return Flow.COUNT if any(taken) and not _is_known(op) else Flow.FREE
     if op.type == "StridedSlice" and op.inputs[0].op.type == "Shape" and _is_known(op):
         return Flow.FREE
+    if op.type in ("OnesLike", "ZerosLike"):
+        return Flow.FREE
     shapes = _SHAPE_INPUTS.get(op.type, ())
     values = [flow for i, flow in enumerate(taken) if i not in shapes]
     flow = max(values, default=Flow.FREE)
-    if flow == Flow.COUNT:
-        return Flow.MIXED if output.dtype == tf.bool else flow
-    if flow == Flow.ROWS and not _has_rows(output):
-        is_choice = output.dtype == tf.bool or op.type in ("ArgMax", "ArgMin")
-        return Flow.MIXED if is_choice else Flow.JOINT
-    if flow == Flow.JOINT and (_has_rows(output) or not _is_linear(op, taken)):
+    if flow == Flow.FREE and not _has_rows(output):
+        # Such as a sum of ones.
+        return Flow.COUNT if any(map(_has_unknown_size, op.inputs)) else Flow.FREE
+    if flow == Flow.COUNT and output.dtype == tf.bool:
+        return Flow.FREE if _compares_with_zero(op) else Flow.MIXED
+    if flow == Flow.ROWS:
+        return _flow_of_rows(op, taken, output)
+    if flow == Flow.JOINT and (_has_rows(output) or not _is_linear(op, taken, output)):
         return Flow.MIXED
     return flow
 
 
-def _is_linear(op: tf.Operation, taken: Sequence[Flow]) -> bool:
+def _flow_of_rows(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
+    """Returns the flow of an output of an operation on examples."""
+    if not _has_rows(output):
+        is_sum = op.type in _SUMS and output.dtype.is_floating
+        return Flow.JOINT if is_sum or op.type in _LOOPS else Flow.MIXED
+    if op.type == "RandomShuffle" or op.type in _MOVES and _moves_examples(op):
+        return Flow.MIXED
+    is_scaled = op.type in _ARITHMETIC and output.dtype.is_floating
+    return Flow.MIXED if is_scaled and Flow.COUNT in taken else Flow.ROWS
+
+
+def _moves_examples(op: tf.Operation) -> bool:
+    axes, shape = tf.get_static_value(op.inputs[_MOVES[op.type]]), op.inputs[0].shape
+    if axes is None or shape.rank is None:
+        return False
+    return any(shape[int(axis)] is None for axis in axes.flatten())
+
+
+def _compares_with_zero(op: tf.Operation) -> bool:
+    """Returns whether an operation compares a number or positions of examples with 0.
+
+    The result is the same for any examples.
+    """
+    if op.type not in _COMPARISONS or not _is_zero(op.inputs[1]):
+        return False
+    return op.inputs[0].op.type in {*_PARTS_OF_SHAPES, "Range"}
+
+
+def _is_zero(x: tf.Tensor) -> bool:
+    return (value := tf.get_static_value(x)) is not None and not value.any()
+
+
+def _is_linear(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> bool:
     if op.type in _QUOTIENTS and taken[1] > Flow.COUNT:
         return False
+    if op.type in ("Select", "SelectV2") and taken[0] == Flow.FREE:
+        return True
     is_scaled = op.type in _SCALED and sum(x > Flow.COUNT for x in taken) == 1
-    return is_scaled or op.type in _LINEAR
+    return (is_scaled or op.type in _LINEAR) and output.dtype.is_floating
 
 
 def _has_rows(x: tf.Tensor) -> bool:
     """Returns whether a tensor may have a dimension of examples."""
-    if x.dtype in (tf.variant, tf.resource) or x.shape.rank is None:
-        return True
-    return None in x.shape.as_list()
+    is_opaque = x.dtype in (tf.variant, tf.resource) or x.shape.rank is None
+    return is_opaque or _has_unknown_size(x)
+
+
+def _has_unknown_size(x: tf.Tensor) -> bool:
+    return x.shape.rank is not None and None in x.shape.as_list()
 
 
 def _is_known(op: tf.Operation) -> bool:
     """Returns whether an operation returns known sizes, of a shape or a part of it."""
     if op.type != "StridedSlice":
         return all(x.shape.is_fully_defined() for x in op.inputs)
-    begin, end = (tf.get_static_value(x) for x in op.inputs[1:3])
+    begin, end, strides = (tf.get_static_value(x) for x in op.inputs[1:4])
     shape = op.inputs[0].op.inputs[0].shape
-    if begin is None or end is None or shape.rank is None or len(begin) != 1:
+    if begin is None or end is None or shape.rank is None or strides != [1]:
         return False
     sizes, first, last = shape.as_list(), int(begin[0]), int(end[0])
     if op.get_attr("shrink_axis_mask"):

@@ -10,9 +10,11 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from lingvo_pipe.keras import mixing
 from lingvo_pipe.keras.mixing import loss_mixes, mixing_layers
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.example_models import MODELS
+from tests.keras.own_functions import MIXING, SEPARATE, Own, centered
 from tests.keras.toy_models import Sampling
 from tests.support.cases import exhaustive
 
@@ -51,10 +53,6 @@ class _Balanced(layers.Layer):
 
 def _load(x: Any) -> Any:
     return keras.ops.sum(keras.ops.square(keras.ops.mean(x, axis=0)))
-
-
-def _centered(x: Any) -> Any:
-    return x - tf.reduce_mean(x, axis=0)
 
 
 class _InEvaluation(layers.Layer):
@@ -150,10 +148,9 @@ _OWN = {
     ),
     "a recurrence": (lambda: _Recurrent(name="own"), False),
     "attention": (lambda: _Attends(name="own"), False),
-    "a mean": (lambda: layers.Lambda(_centered, name="own"), True),
+    "a mean": (lambda: layers.Lambda(centered, name="own"), True),
     "a reversal": (lambda: layers.Lambda(lambda x: x[::-1], name="own"), True),
     "a shuffle": (lambda: layers.Lambda(tf.random.shuffle, name="own"), True),
-    "dropout": (lambda: layers.Dropout(0.5, name="own"), False),
     "the last axis": (lambda: layers.Lambda(lambda x: x[:, ::-1], name="own"), False),
     "numbers": (lambda: Sampling(name="own"), False),
     "a mean loss": (lambda: _Balanced(keras.ops.mean), False),
@@ -171,10 +168,84 @@ _OWN = {
 @pytest.mark.parametrize("name", _OWN)
 def test_mixing_is_noticed(name: str) -> None:
     make, mixes = _OWN[name]
-    tf.random.set_seed(1)  # A shuffle may leave four rows where they are.
     x = keras.Input((5,))
     model = keras.Model(x, layers.Dense(3)(make()(layers.Dense(4)(x))))
     assert mixing_layers(model) == ["own"] * mixes
+
+
+@pytest.mark.parametrize("name", [*MIXING, *SEPARATE])
+def test_a_function_of_a_layer(name: str) -> None:
+    """Each of them was wrong once: silent, or a false warning."""
+    layer = Own({**MIXING, **SEPARATE}[name])
+    x = keras.Input((4,))
+    model = keras.Model(x, layers.Dense(2)(layers.Flatten()(layer(x))))
+    assert mixing_layers(model) == ["own"] * (name in MIXING)
+
+
+class _Cell(layers.Layer):
+    state_size = output_size = 3
+
+    def call(self, x: Any, states: Any, training: bool = False) -> Any:
+        y = states[0] + centered(x)
+        return y, [y]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: layers.Dense(3, activation=centered),
+        lambda: layers.Activation(centered),
+        lambda: layers.LSTM(3, activation=centered),
+        lambda: layers.RNN(_Cell()),
+        lambda: layers.TimeDistributed(layers.Lambda(centered)),
+        lambda: layers.Dense(3, activity_regularizer=lambda y: keras.ops.max(y)),
+        lambda: layers.Softmax(axis=-3),
+    ],
+)
+def test_a_layer_of_keras_may_have_functions_of_users(make: Any) -> None:
+    """Only layers of users' own classes were tried."""
+    x = keras.Input((4, 3))
+    layer = make()
+    assert mixing_layers(keras.Model(x, layer(x))) == [layer.name]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: layers.Dense(3, activation="relu", kernel_regularizer="l2"),
+        lambda: layers.Bidirectional(layers.GRU(3)),
+        lambda: layers.RNN(layers.LSTMCell(2)),
+        lambda: layers.TimeDistributed(layers.Dense(2)),
+        lambda: layers.Softmax(axis=-1),
+    ],
+)
+def test_a_layer_of_keras_is_not_tried(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = keras.Input((4, 3))
+    model = keras.Model(x, make()(x))
+    monkeypatch.setattr(mixing, "graph_of_call", None)
+    assert mixing_layers(model) == []
+
+
+def test_an_output_without_examples_mixes_them() -> None:
+    x = keras.Input((4,))
+    largest = layers.Lambda(lambda z: keras.ops.cast(keras.ops.max(z) > 9, "float32"))
+    assert mixing_layers(keras.Model(x, x * largest(x))) == [largest.name]
+
+
+class _Normalized(layers.Layer):
+    def __init__(self) -> None:
+        super().__init__(name="own")
+        self.norm = layers.BatchNormalization()
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return centered(self.norm(x, training=training))
+
+
+def test_a_layer_with_batch_normalization_is_tried_in_evaluation() -> None:
+    x = keras.Input((4,))
+    assert mixing_layers(keras.Model(x, _Normalized()(x))) == ["own"]
 
 
 def test_one_layer_of_each_class_of_keras_hub_is_tried(
@@ -211,7 +282,7 @@ def test_it_is_reported_with_micro_batches(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     x = keras.Input((5,))
-    model = keras.Model(x, layers.Dense(3)(layers.Lambda(_centered)(x)))
+    model = keras.Model(x, layers.Dense(3)(layers.Lambda(centered)(x)))
     with caplog.at_level("WARNING", "absl"):
         PipelinedModel(model, num_micro_batches=number)
     assert len(caplog.records) == number - 1
