@@ -269,10 +269,7 @@ def Matmul(x: tf.Tensor, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
 def ProjectLastDim(
     inputs: tf.Tensor, weight: tf.Tensor, input_dim: int, output_dim: int
 ) -> tf.Tensor:
-    """Returns inputs·weight, `[..., output_dim]`. Checks the weight's shape.
-
-    `inputs` are `[..., input_dim]`.
-    """
+    """Multiplies by `weight`: `[..., input_dim]` -> `[..., output_dim]`."""
     return tf.tensordot(inputs, HasShape(weight, [input_dim, output_dim]), 1)
 
 

@@ -1,7 +1,4 @@
-"""Learning-rate schedules that are one formula of x, the step counted from 0.
-
-See `lingvo_pipe.schedule`.
-"""
+"""Learning-rate schedules that are one formula of the step x. See `schedule`."""
 
 import inspect
 import math

@@ -134,7 +134,10 @@ def unused_note(used: Sequence[str]) -> str:
 
 
 def disable_graph_optimizer() -> None:
-    """Switches off TensorFlow's graph optimizer, by which sums depend on the stages."""
+    """Switches off TensorFlow's graph optimizer.
+
+    With the optimizer, the bytes of sums would depend on the cut into stages.
+    """
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
