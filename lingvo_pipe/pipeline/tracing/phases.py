@@ -152,7 +152,7 @@ class Phases:
         return self._function(self._whole, 0, args, results)
 
     def backward(self) -> Function:
-        """Returns `backward(weights, context, residuals, doutputs) -> dinputs, dweights`.
+        """Returns `(weights, context, residuals, doutputs) -> dinputs, dweights`.
 
         If XLA compiled both halves as one function, it would round differently. So XLA
         compiles each half alone, and results are the same in all schedules.
