@@ -1,6 +1,6 @@
 """A layer framework for TensorFlow around pipeline parallelism.
 
-`__init__.pyi` lists the public names; each is imported when first used.
+`__init__.pyi` lists the public names. Each name is imported when it is first used.
 """
 
 from lingvo_pipe.core.lazy_names import attach

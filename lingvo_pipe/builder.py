@@ -1,4 +1,4 @@
-"""Builders: their methods return params of layers, and may call one another.
+"""Builders: classes whose methods return the params of layers.
 
     class Builder(builder.Base):
         def Block(self, name, dim):
@@ -10,8 +10,8 @@
     b = Builder.Params().Instantiate()
     cells = [b.Block(f'block_{i}', 8) for i in range(4)]
 
-The methods have Lingvo's names and arguments. A lambda has no text form, so a model for
-the trainer needs layers, or functions that a module defines.
+Methods have Lingvo's names and arguments, and may call one another. A lambda has no
+text form, so a model for the trainer needs layers, or functions that a module defines.
 """
 
 import itertools
@@ -30,7 +30,7 @@ from lingvo_pipe.layers.sequential import FetchLayer, SequentialLayer
 
 
 class Base:
-    """Base of builders. Subclasses add methods, and params for them."""
+    """Base class of builders. Subclasses add methods, and params for the methods."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -50,7 +50,7 @@ class Base:
     # ---- Layers of layers.
 
     def _Seq(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
-        """Returns layers in sequence, or the identity without layers."""
+        """Returns the sequence of `subs`, which is the identity if there are none."""
         return SequentialLayer.Params().Set(name=name, sub=list(subs))
 
     def _Id(self, name: str) -> InstantiableParams:
@@ -59,13 +59,16 @@ class Base:
     def _Rep(
         self, name: str, repeat: int, *subs: InstantiableParams
     ) -> InstantiableParams:
-        """Returns layers in sequence, `repeat` times, each with weights of its own."""
+        """Returns the sequence `subs` repeated. Each repetition has its own weights."""
         return self._Seq(
             name, *(self._Seq(f"iter_{i:03d}", *subs) for i in range(repeat))
         )
 
     def _Par(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
-        """Returns layers that all take the inputs. Their outputs form a tuple."""
+        """Returns a layer that gives its inputs to each of `subs`.
+
+        The outputs of all `subs` form a tuple.
+        """
         return builder_layers.ParallelLayer.Params().Set(name=name, sub=list(subs))
 
     def _Graph(
@@ -75,7 +78,11 @@ class Base:
         output_endpoints: Sequence[str],
         *signature_sub_param_list: tuple[str, InstantiableParams],
     ) -> InstantiableParams:
-        """Returns layers that names connect, given as pairs (signature, params)."""
+        """Returns a GraphLayer, which connects layers by the names of tensors.
+
+        Each pair (signature, params) describes a layer. A signature such as `x,y->z`
+        names the layer's inputs and outputs.
+        """
         return GraphLayer.Params().Set(
             name=name,
             input_endpoints=list(input_endpoints),
@@ -84,13 +91,16 @@ class Base:
         )
 
     def _Save(self, name: str) -> InstantiableParams:
-        """Returns an identity whose outputs `_AddFetches` can add to a body's."""
+        """Returns an identity whose outputs `_AddFetches` finds by `name`."""
         return FetchLayer.Params().Set(name=name)
 
     def _AddFetches(
         self, name: str, body: InstantiableParams, fetches: Sequence[str]
     ) -> InstantiableParams:
-        """Returns a layer: the body's outputs, then the outputs of `_Save`s within."""
+        """Returns `body` with more outputs, from the `_Save` layers in it.
+
+        `fetches` are the names of these `_Save` layers.
+        """
         return builder_layers.BranchLayer.Params().Set(
             name=name, body=body, fetches=list(fetches)
         )
@@ -100,7 +110,7 @@ class Base:
     # ---- Functions of the inputs.
 
     def _Arg(self, name: str, index: int) -> InstantiableParams:
-        """Returns a layer that outputs the input number `index`."""
+        """Returns a layer that outputs only its input number `index`."""
         return builder_layers.ArgIndexLayer.Params().Set(name=name, idx=[index])
 
     def _Fn(
@@ -110,7 +120,7 @@ class Base:
         fn_out: Callable | None = None,
         fn_flops: Callable | None = None,
     ) -> InstantiableParams:
-        """Returns a layer that applies a function. See the params of FnLayer."""
+        """Returns a layer that applies `fn` to its inputs. See FnLayer's params."""
         functions = {"fn": fn, "fn_out": fn_out, "fn_flops": fn_flops}
         return builder_layers.FnLayer.Params().Set(name=name, **functions)
 
@@ -133,13 +143,13 @@ class Base:
         return self._make(builder_layers.BiasLayer, name, dims=dims)
 
     def _Activation(self, name: str, fn: str | Callable = "RELU") -> InstantiableParams:
-        """Returns an activation, given its name or a function."""
+        """Returns an activation layer. `fn` is the activation's name, or a function."""
         if callable(fn):
             return self._Fn(name, fn)
         return self._make(ActivationLayer, name, activation=fn)
 
     def _FC(self, name: str, idims: int, odims: int) -> InstantiableParams:
-        """Returns relu(x·w + b)."""
+        """Returns a layer that computes relu(x·w + b)."""
         return self._Seq(
             name,
             self._Linear("linear", idims, odims),
@@ -148,7 +158,7 @@ class Base:
         )
 
     def _MLP(self, name: str, dims: Sequence[int]) -> InstantiableParams:
-        """Returns `_FC`s in sequence, from each dimension in `dims` to the next."""
+        """Returns a sequence of `_FC` layers. Layer i maps dims[i] to dims[i + 1]."""
         pairs = enumerate(itertools.pairwise(dims))
         return self._Seq(name, *(self._FC(f"l{n:03d}", i, o) for n, (i, o) in pairs))
 

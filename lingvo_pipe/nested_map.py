@@ -25,7 +25,7 @@ _ABSENT = object()
 
 
 class NestedMap(dict):
-    """A dict with attributes for its keys, which are sorted identifiers."""
+    """A dict whose keys are also attributes. Keys are identifiers, in sorted order."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class NestedMap(dict):
     setdefault: Any = MutableMapping.setdefault
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Sets items as a dict does, all or none. See `CheckKey` for errors."""
+        """Sets items as `dict.update` does. Sets none if `CheckKey` rejects a key."""
         items = dict(*args, **kwargs)
         for key in items:
             self.CheckKey(key)
@@ -118,7 +118,7 @@ class NestedMap(dict):
         return [key for key, _ in self.FlattenItems()]
 
     def Pack(self, values: Sequence[Any]) -> NestedMap:
-        """Returns this structure with other leaves.
+        """Returns a map with this structure, and with `values` as leaves.
 
         Raises:
             ValueError: if the number of values is not the number of leaves.
@@ -146,7 +146,10 @@ class NestedMap(dict):
         return self.FilterKeyVal(lambda _, leaf: fn(leaf))
 
     def FilterKeyVal(self, fn: Callable[[str, Any], bool]) -> NestedMap:
-        """Returns a map of leaves with true `fn(key, leaf)`, and no empty nodes."""
+        """Returns a map of the leaves for which `fn(key, leaf)` is true.
+
+        Removes maps and lists that lose all their leaves.
+        """
         filtered = trees.transform(
             self, lambda key, leaf: leaf if fn(key, leaf) else trees.DROPPED
         )
@@ -157,7 +160,7 @@ class NestedMap(dict):
         return self.Keys() == [key for key, _ in trees.leaves(other, tuples=False)]
 
     def DeepCopy(self) -> NestedMap:
-        """Returns a copy: dicts and lists are copied, leaves are shared."""
+        """Returns a copy of all nested dicts and lists. Leaves are not copied."""
         return self.Transform(lambda leaf: leaf)
 
     # ---- As a tree: by key.
@@ -166,9 +169,10 @@ class NestedMap(dict):
         """Returns the value at `key`, such as `a.b[0].c`.
 
         Raises:
-            KeyError: if a name on the way is missing.
+            KeyError: if a dict on the way lacks a name in the key.
             IndexError: if a list or tuple on the way is too short.
-            TypeError: if a step leads into a leaf, or by name into a list.
+            TypeError: if the key goes on below a leaf, or has a name where a list needs
+                an index.
             ValueError: if the key is malformed.
         """
         current: Any = self
@@ -184,18 +188,19 @@ class NestedMap(dict):
             return default
 
     def Has(self, key: str) -> bool:
-        """Returns whether a value, which may be None, is at `key`."""
+        """Returns whether there is a value at `key`. The value may be None."""
         return self.Get(key, _ABSENT) is not _ABSENT
 
     def Set(self, key: str, value: Any) -> None:
         """Sets the value at `key`.
 
-        Creates missing maps and lists on the way. An index equal to its list's length
-        appends. After an error, nothing has changed.
+        Creates missing maps and lists on the way. An index equal to the length of its
+        list appends to the list. If an error is raised, nothing has changed.
 
         Raises:
-            ValueError: if an index is larger, a step leads into a leaf or a tuple or by
-                name into a list, or the key is malformed.
+            ValueError: if an index is larger than the length of its list, if the key
+                goes on below a leaf or a tuple, if the key has a name where a list
+                needs an index, or if the key is malformed.
         """
         steps = _parse(key)
         node: Any = self
@@ -213,39 +218,36 @@ class NestedMap(dict):
         _set_step(node, steps[0], value, key)
 
     def GetSlice(self, keys: Iterable[str]) -> NestedMap:
-        """Returns a map of the values at `keys`.
-
-        Raises errors as GetItem does.
-        """
+        """Returns a map of the values at `keys`. Raises the errors of `GetItem`."""
         sliced = type(self)()
         for key in keys:
             sliced.Set(key, self.GetItem(key))
         return sliced
 
     def Update(self, other: dict) -> NestedMap:
-        """Sets the leaves of `other` at their keys, like `Set`, and returns self."""
+        """Sets each leaf of `other` at its key, as `Set` does. Returns this map."""
         for key, leaf in NestedMap.FromNestedDict(other).FlattenItems():
             self.Set(key, leaf)
         return self
 
     def Union(self, other: dict) -> NestedMap:
-        """Returns a copy with the leaves of `other` set. Leaves are shared."""
+        """Returns a copy of this map, updated with the leaves of `other`."""
         return self.DeepCopy().Update(other)
 
     # ---- Conversion.
 
     @staticmethod
     def FromNestedDict(nested: Any) -> Any:
-        """Returns `nested` with every dict in it, at any depth, as a NestedMap."""
+        """Returns a copy of `nested` in which all dicts at any depth are NestedMaps."""
         return trees.convert_dicts(nested, NestedMap)
 
     @staticmethod
     def FromNestedDataclass(nested: Any) -> NestedMap:
-        """Returns a dataclass, and all dataclasses and dicts in it, as NestedMaps."""
+        """Converts a dataclass, and the dataclasses and dicts in it, to NestedMaps."""
         return NestedMap.FromNestedDict(dataclasses.asdict(nested))
 
     def ToNestedDict(self) -> dict[str, Any]:
-        """Returns this tree with every NestedMap in it as a plain dict."""
+        """Returns a copy of this tree in which all NestedMaps are plain dicts."""
         return trees.convert_dicts(self, dict)
 
     def DebugString(self) -> str:

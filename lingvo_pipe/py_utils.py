@@ -1,11 +1,11 @@
 """Functions that Lingvo's layers call most.
 
-The error for any other name says what to use instead. A rank or shape that is known to
-be wrong when a layer is traced raises a ValueError. Other checks are TensorFlow's
-assertions, which XLA omits.
+Other names of Lingvo's py_utils raise an error that says what to use instead. A rank or
+shape that is known to be wrong when a layer is traced raises a ValueError. Other checks
+are TensorFlow's assertions, which XLA omits.
 
-Shapes: B sequences, T positions, D features. In paddings, [B, T], 1 is a position
-before or after a sequence.
+Shapes: B sequences, T positions, D features. Paddings are `[B, T]`: 1 marks a position
+before or after the sequence, 0 a position of the sequence.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
 
 
 def GetRank(tensor: Any) -> Any:
-    """Returns the rank: an int, or a tensor if it is unknown."""
+    """Returns a tensor's rank: an int, or a scalar tensor if the rank is not static."""
     tensor = tf.convert_to_tensor(tensor)
     return tf.rank(tensor) if tensor.shape.rank is None else tensor.shape.rank
 
@@ -89,12 +89,13 @@ def GetRank(tensor: Any) -> Any:
 def GetShape(
     tensor: Any, ndims: int | None = None, optimize_for_reshape: bool = False
 ) -> Any:
-    """Returns a list of dimensions: ints, or scalar tensors where they are unknown.
+    """Returns a tensor's sizes: ints, and scalar tensors for sizes that are not static.
 
     Args:
-        tensor: a tensor. If its rank is unknown and `ndims` None, tf.shape is returned.
-        ndims: number of leading dimensions to return; if None, all.
-        optimize_for_reshape: True for -1 in place of the first unknown dimension.
+        tensor: a tensor. If its rank is not static and `ndims` is None, the result is
+            tf.shape(tensor).
+        ndims: number of leading dimensions to return. If None, all are returned.
+        optimize_for_reshape: True for -1 in place of the first size that is not static.
     """
     tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank is None:
@@ -123,7 +124,7 @@ def HasRank(tensor: Any, expected_rank: Any) -> tf.Tensor:
 def HasShape(tensor: Any, expected_shape: Any, ndims: int | None = None) -> tf.Tensor:
     """Checks the `ndims` leading dimensions of a tensor, and returns the tensor.
 
-    -1 stands for any size.
+    In `expected_shape`, -1 stands for any size.
     """
     tensor = tf.convert_to_tensor(tensor)
     check = assert_shape_match(GetShape(tensor, ndims), expected_shape)
@@ -131,22 +132,22 @@ def HasShape(tensor: Any, expected_shape: Any, ndims: int | None = None) -> tf.T
 
 
 def CheckShapes(shapes: tuple) -> None:
-    """Raises ValueError unless `shapes` is a tuple of Shapes, or NestedMaps of them."""
+    """Raises ValueError unless `shapes` is a tuple of Shapes or NestedMaps of them."""
     leaves = NestedMap(x=list(shapes) if isinstance(shapes, tuple) else None).Flatten()
     if not all(isinstance(x, Shape) for x in leaves):
         raise _shape_error("a tuple of tshape.Shape, or NestedMaps of them", shapes)
 
 
 def with_dependencies(dependencies: Sequence[Any], output_tensor: Any) -> tf.Tensor:
-    """Returns the tensor, computed after the dependencies."""
+    """Returns `output_tensor`, computed after all of `dependencies`."""
     with tf.control_dependencies([x for x in dependencies if x is not None]):
         return tf.identity(output_tensor)
 
 
 def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
-    """Checks a shape against an expected one, in which -1 stands for any size.
+    """Checks a shape against an expected shape, in which -1 stands for any size.
 
-    Returns an operation that checks sizes which are unknown when tracing, or None.
+    Returns an operation that checks the sizes that are not static, or None if all are.
     """
     actual, expected = _dimensions(shape), _dimensions(expected_shape)
     if isinstance(actual, list) and isinstance(expected, list):
@@ -165,7 +166,7 @@ def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
 
 
 def CheckNumerics(values: Any, message: str = "") -> Any:
-    """Checks that all tensors, also in lists and tuples, are finite. Returns them."""
+    """Returns nested tensors, with a check that floating-point values are finite."""
     check = tf.debugging.check_numerics
     return tf.nest.map_structure(
         lambda x: check(x, message) if x.dtype.is_floating else x, values
@@ -179,12 +180,12 @@ def ApplyPadding(
     use_select: bool = True,
     ensure_shape: bool = True,
 ) -> tf.Tensor:
-    """Returns `x` where the padding is 0, and other values where it is 1.
+    """Returns `x` where the padding is 0, and other values where the padding is 1.
 
     Args:
-        padding: zeros and ones, such as `[B, T, 1]`, broadcast to `x`.
-        x: such as `[B, T, D]`.
-        padded: values where the padding is 1; if None, zeros.
+        padding: zeros and ones, of a shape that broadcasts to `x`, such as `[B, T, 1]`.
+        x: a tensor, such as `[B, T, D]`.
+        padded: values where the padding is 1. If None, these are zeros.
         use_select: False to multiply `x` by 1 - padding. Values of `x` that are not
             finite then remain not finite.
         ensure_shape: False if the padding may make the result larger than `x`.
@@ -203,7 +204,7 @@ def ApplyPadding(
 
 
 def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor:
-    """Returns [B]: the number of positions up to the last that is not padding."""
+    """Returns lengths, `[B]`: the positions up to the last one that is not padding."""
     is_item = 1 - tf.cast(HasRank(paddings, 2), dtype)
     positions = tf.range(1, tf.shape(paddings)[1] + 1)
     # Without positions, the maximum would be the smallest number.
@@ -211,9 +212,9 @@ def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor
 
 
 def PaddingsFromLengths(lengths: tf.Tensor, maxlen: Any = None) -> tf.Tensor:
-    """Returns paddings, float32 [B, T], after sequences of `lengths`, [B].
+    """Returns the paddings, float32 `[B, T]`, of sequences of `lengths`, `[B]`.
 
-    T is `maxlen` or the largest length.
+    Sequences begin at position 0. T is `maxlen` or, if None, the largest length.
     """
     lengths = HasRank(lengths, 1)
     if maxlen is not None:
@@ -229,7 +230,7 @@ def PadSequenceDimension(
     shape: Sequence[int] | None = None,
     axis: int = 1,
 ) -> tf.Tensor:
-    """Returns `x` with an axis padded at its end to `length`. Checks `shape`."""
+    """Returns `x` padded to `length` at the end of an axis. Checks `shape` if given."""
     pads = [[0, 0] for _ in x.shape]
     pads[axis][1] = length - GetShape(x)[axis]
     x = tf.pad(x, pads, constant_values=pad_val)
@@ -242,7 +243,7 @@ def FPropDtype(params: InstantiableParams) -> tf.DType:
 
 
 def GetGlobalStep() -> Any:
-    """Returns the forward pass's training step, [] int64.
+    """Returns the training step of the current forward pass, `[]` int64.
 
     Raises:
         ValueError: if the step is not known.
@@ -256,7 +257,7 @@ def GetGlobalStep() -> Any:
 
 
 def use_tpu() -> bool:
-    """Returns False: FProp is traced once for all devices."""
+    """Returns False, because FProp is traced once for all kinds of devices."""
     return False
 
 
@@ -268,12 +269,15 @@ def Matmul(x: tf.Tensor, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
 def ProjectLastDim(
     inputs: tf.Tensor, weight: tf.Tensor, input_dim: int, output_dim: int
 ) -> tf.Tensor:
-    """Maps `[..., input_dim]` to `[..., output_dim]`. Checks the weight's shape."""
+    """Multiplies by `weight`: `[..., input_dim]` -> `[..., output_dim]`."""
     return tf.tensordot(inputs, HasShape(weight, [input_dim, output_dim]), 1)
 
 
 def Softmax(logits: tf.Tensor, axis: int = -1, extra_logit: Any = None) -> tf.Tensor:
-    """Returns the softmax, with `extra_logit`, [], as one more logit if it is given."""
+    """Returns the softmax of `logits`.
+
+    `extra_logit`, `[]`, is one more logit of which the result has no probability.
+    """
     if extra_logit is None:
         return tf.nn.softmax(logits, axis)
     totals = tf.reduce_logsumexp(logits, axis, keepdims=True)
@@ -283,7 +287,7 @@ def Softmax(logits: tf.Tensor, axis: int = -1, extra_logit: Any = None) -> tf.Te
 
 
 def _dimensions(shape: Any) -> Any:
-    """Returns a list of ints and scalar tensors, or a tensor if the rank is unknown."""
+    """Returns sizes as ints and scalar tensors, or `shape` if its length is unknown."""
     if isinstance(shape, tf.Tensor):
         if not shape.shape.is_fully_defined():
             return shape

@@ -1,12 +1,13 @@
-"""Learning-rate schedules as classes, with the names and formulas of Lingvo's.
+"""Learning-rate schedules as classes, with Lingvo's names and formulas.
 
     p.train.learning_rate = 1.0
     p.train.lr_schedule = schedule.TransformerSchedule.Params().Set(warmup_steps=4000)
 
 A step's rate is learning_rate times the schedule's value, float32 `[]`. A schedule of
 your own derives from BaseSchedule and defines Value, a function of
-py_utils.GetGlobalStep(). In formulas x is the step, from 0. An interval includes the
-boundary at which it begins; Keras's PiecewiseConstantDecay changes one step later.
+py_utils.GetGlobalStep(). In formulas x is the step, counted from 0. An interval
+includes the boundary at which it begins. Keras's PiecewiseConstantDecay changes one
+step later.
 """
 
 import itertools
@@ -38,7 +39,7 @@ TransformerSchedule = formulas.TransformerSchedule
 
 
 class _Composite(BaseSchedule):
-    """Base of schedules made of other schedules: by default, those in `p.schedules`."""
+    """Base class of schedules that combine others, by default `p.schedules`."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -52,7 +53,7 @@ class _Composite(BaseSchedule):
 
 
 class PiecewiseSchedule(_Composite):
-    """schedules[i] from boundaries[i - 1] on. It counts steps from that boundary."""
+    """schedules[i] from boundaries[i - 1] on, which is step 0 for schedules[i]."""
 
     _DEFAULTS = {"boundaries": None, "schedules": None}
 
@@ -69,7 +70,10 @@ class PiecewiseSchedule(_Composite):
 
 
 class CycleSchedule(_Composite):
-    """schedules[i] for steps[i] steps, in turn, repeatedly. All see the run's step."""
+    """schedules[i] for steps[i] steps, one after another, in a cycle.
+
+    Each schedule is evaluated at the run's step, which counts all steps.
+    """
 
     _DEFAULTS = {"schedules": None, "steps": None}
 
@@ -92,12 +96,12 @@ class CombinedMinimumSchedule(_Composite):
 
 
 class LinearRampupExponentialDecayScaledByNumSplitSchedule(CombinedMinimumSchedule):
-    """A line to num_splits, a constant, an exponential down to min. Never above max.
+    """A line up to num_splits, then a constant, then an exponential down to min.
 
-    The line ends at step warmup·num_splits. The exponential runs from
-    decay_start/num_splits to decay_end/num_splits, but starts at least one step after
-    the line's end and takes at least one step. num_splits is the number of replicas. It
-    must be set; Lingvo's default is 0.
+    The value is never above max. The line ends at step warmup·num_splits. The
+    exponential runs from decay_start/num_splits to decay_end/num_splits, but starts at
+    least one step after the line's end and takes at least one step. num_splits is the
+    number of replicas. It must be set, because Lingvo's default is 0.
     """
 
     _DEFAULTS = {
@@ -135,10 +139,10 @@ class LinearRampupExponentialDecay(
 
 
 class LinearRampupPiecewiseConstantSchedule(CombinedMinimumSchedule):
-    """A line from 0 to lrs[0] at boundaries[0], then lrs[i]. Scaled by num_splits.
+    """A line from 0 to lrs[0] at boundaries[0], then lrs[i] from boundaries[i] on.
 
-    After the line, the value is the smaller of lrs[0] and lrs[i], from boundaries[i]
-    on. Rates are multiplied, and boundaries divided, by num_splits.
+    The value is never above lrs[0]. All lrs are multiplied by num_splits, and all
+    boundaries are divided by num_splits.
     """
 
     _DEFAULTS = {"boundaries": [], "lrs": [], "num_splits": None}
@@ -158,7 +162,10 @@ class LinearRampupPiecewiseConstantSchedule(CombinedMinimumSchedule):
 
 
 class LinearRampupCosineSchedule(CombinedMinimumSchedule):
-    """The smaller of a line to warmup_steps and a cosine, scaled by num_splits."""
+    """The smaller value of a line up to warmup_steps and a cosine to total_steps.
+
+    All values are multiplied by num_splits, and steps are divided by num_splits.
+    """
 
     _DEFAULTS = {
         "warmup_init": 0,
@@ -192,8 +199,8 @@ class DevBasedSchedule(BaseSchedule):
         if step - reference >= window:        factor = max(factor·decay, min_factor)
                                               reference = step
 
-    These rules apply after each evaluation that task.eval.interval_steps asks for. They
-    read the logged metrics.
+    The rules compare the logged values of `metric`, after each evaluation that
+    task.eval.interval_steps asks for.
     """
 
     _DEFAULTS = {"tolerance": 0.0, "window": 10_000, "decay": 0.5, "min_factor": 0.01}
@@ -214,7 +221,11 @@ class DevBasedSchedule(BaseSchedule):
     def CheckEvaluations(
         self, interval_steps: int | None, names: Iterable[str]
     ) -> None:
-        """Raises ValueError unless the run's evaluations have the metric."""
+        """Raises ValueError unless the run's evaluations have the metric.
+
+        `names` are the names of an evaluation's metrics. `interval_steps` is None if
+        the run makes no evaluations.
+        """
         if interval_steps is None:
             raise UserValueError(
                 path="task.eval.interval_steps",
@@ -225,7 +236,10 @@ class DevBasedSchedule(BaseSchedule):
         check_choice(name, sorted(names), "task.train.lr_schedule.metric")
 
     def FollowEvaluations(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Sets the value after all evaluations. A record has metrics and `step`."""
+        """Sets the factor that follows from all evaluations of a run.
+
+        `records` has the metrics and the `step` of each evaluation, in order.
+        """
         p = self.params
         name = p.metric.removeprefix("-")
         sign = 1.0 if name == p.metric else -1.0

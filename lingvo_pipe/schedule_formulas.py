@@ -1,4 +1,4 @@
-"""Schedules that are one formula of x, the step from 0. See `lingvo_pipe.schedule`."""
+"""Learning-rate schedules that are one formula of the step x. See `schedule`."""
 
 import inspect
 import math
@@ -15,7 +15,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 
 
 class BaseSchedule(BaseLayer):
-    """Base of schedules. Subclasses define Value, or `_formula` of params and x."""
+    """Base class of schedules. Subclasses define Value, or `_formula(params, step)`."""
 
     _DEFAULTS: dict[str, Any] = {}
 
@@ -32,12 +32,12 @@ class BaseSchedule(BaseLayer):
         self._check()
 
     def Value(self) -> Any:
-        """Returns the factor of the learning rate, `[]`, at the context's step."""
+        """Returns the factor of the learning rate, `[]`, at the step in the context."""
         x = tf.cast(py_utils.GetGlobalStep(), tf.float32)
         return self._formula(self.params, x)
 
     def ValueAt(self, step: Any) -> tf.Tensor:
-        """Returns Value at a step, float32 `[]`."""
+        """Returns the factor of the learning rate at `step`, float32 `[]`."""
         with ForwardContext(step=tf.cast(step, tf.int64)):
             return tf.cast(self.Value(), tf.float32)
 
@@ -92,11 +92,11 @@ class PolynomialSchedule(BaseSchedule):
 
 
 class LinearSchedule(PolynomialSchedule):
-    """The line from (x0, y0) to (x1, y1), constant before and after it."""
+    """A line from `start` (x0, y0) to `limit` (x1, y1), constant before and after."""
 
 
 class ExponentialSchedule(BaseSchedule):
-    """The exponential from (x0, y0) to (x1, y1), constant before and after it."""
+    """An exponential from `start` (x0, y0) to `limit` (x1, y1), constant elsewhere."""
 
     _DEFAULTS = {"start": (0, 1.0), "limit": (1, 0.5)}
 
@@ -174,9 +174,10 @@ class SqrtDecay(BaseSchedule):
 
 
 class TransformerSchedule(BaseSchedule):
-    """model_dim^-0.5·min(t·w^-1.5, t^-0.5), t = x + 1 (1706.03762, section 5.3).
+    """model_dim^-0.5·min(t·w^-1.5, t^-0.5), where t = x + 1.
 
-    w is warmup_steps·worker_replicas. From decay_end on, the value is constant.
+    See section 5.3 of arXiv:1706.03762. w is warmup_steps·worker_replicas. From
+    decay_end on, the value is constant.
     """
 
     _DEFAULTS = {
@@ -212,7 +213,7 @@ def _share(p: InstantiableParams, x: tf.Tensor) -> tf.Tensor:
 
 
 def piece(x: tf.Tensor, boundaries: Sequence[float], values: Sequence[Any]) -> Any:
-    """Returns the value for x's interval. An interval includes its first boundary."""
+    """Returns values[i] if boundaries[i - 1] <= x < boundaries[i]."""
     ends = tf.constant(boundaries, tf.float32, [len(boundaries)])
     index = tf.reduce_sum(tf.cast(x >= ends, tf.int32))
     return tf.gather(tf.stack([tf.cast(x, tf.float32) for x in values]), index)

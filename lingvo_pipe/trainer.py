@@ -18,7 +18,7 @@ flags.adopt_module_key_flags(trainer_flags)  # For --help.
 
 
 def run() -> None:
-    """Runs the console script."""
+    """Runs the trainer from the command line."""
     # `bazel run` starts programs elsewhere, and says where the user is.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     # If this is run as a file, Python would find our folders as top-level packages.

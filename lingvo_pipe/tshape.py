@@ -54,11 +54,11 @@ class Shape(tuple):
         return None if None in self else math.prod(self)
 
     def num_elements(self) -> int | None:
-        """Returns `size`."""
+        """Returns the number of elements, or None if a dimension is unknown."""
         return self.size
 
     def ToTensorShape(self) -> tf.TensorShape:
-        """Returns TensorFlow's form of this shape."""
+        """Returns this shape as a tf.TensorShape."""
         return tf.TensorShape(self)
 
     def __getitem__(self, key: Any) -> Any:
@@ -73,9 +73,10 @@ class Shape(tuple):
 
 
 def as_shapes(value: Any) -> Any:
-    """Converts a shape or tensor, or all in nested containers, to Shapes.
+    """Converts shapes and tensors, also those in nested containers, to Shapes.
 
-    The Shape of a tensor or of a tf.TensorSpec has the dtype, too.
+    The Shape of a tensor or of a tf.TensorSpec keeps the dtype. Other values stay as
+    they are.
     """
     if isinstance(value, (tf.Tensor, tf.TensorSpec)):
         return Shape(value.shape, value.dtype)
@@ -91,9 +92,9 @@ def as_shapes(value: Any) -> Any:
 
 
 def as_specs(value: Any, default: tf.DType) -> Any:
-    """Converts a Shape, or all in nested containers, to tf.TensorSpecs.
+    """Converts Shapes, also those in nested containers, to tf.TensorSpecs.
 
-    Shapes without a dtype get the default.
+    A Shape without a dtype gets the dtype `default`.
     """
     if isinstance(value, Shape):
         return tf.TensorSpec(value, value.dtype or default)
@@ -109,7 +110,7 @@ def as_specs(value: Any, default: tf.DType) -> Any:
 
 
 def _rebuilt(container: Any, convert: Callable[[Any], Any]) -> Any:
-    """Returns a map, list, tuple or namedtuple of the converted items."""
+    """Returns a container of the same type, with `convert` applied to each item."""
     kind = type(container)
     if isinstance(container, Mapping):
         return kind({key: convert(x) for key, x in container.items()})

@@ -1,3 +1,3 @@
-"""The version of lingvo_pipe, which pyproject.toml takes from here. Pure."""
+"""The version of lingvo_pipe. pyproject.toml reads it from this file."""
 
 VERSION = "0.1.0"

@@ -1,1 +1,1 @@
-"""Devices by name, of this process and of worker tasks."""
+"""Devices of this process and of worker tasks: names, choice, setup, connection."""

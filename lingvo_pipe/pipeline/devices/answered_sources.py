@@ -1,7 +1,7 @@
-"""The senders that a task of a cluster answers: the addresses of all tasks. Pure.
+"""Determines the senders whose packets a cluster's task answers.
 
 Anyone who reaches a task's port can execute code there. If the cluster lists the
-addresses of all tasks and of the trainer, a task knows where all its packets come from.
+addresses of all tasks and of the trainer, a task answers only these addresses.
 """
 
 import socket
@@ -26,7 +26,7 @@ class Sources(NamedTuple):
 
 
 def answered_sources(cluster: Cluster) -> Sources:
-    """Returns the sources that a task answers, as far as host names are known now."""
+    """Returns the IP addresses that a task answers, and the tasks not resolved yet."""
     if cluster.listens_on_all or cluster.trainer is None:
         return Sources()
     ips: dict[str, None] = {}
@@ -46,7 +46,7 @@ def answered_sources(cluster: Cluster) -> Sources:
 
 
 def answered_note(cluster: Cluster, sources: Sources, is_filtered: bool) -> str:
-    """Returns words for the user about the senders that a task answers."""
+    """Returns a phrase for the user that says which senders a task answers."""
     if cluster.listens_on_all:
         return f"answers everyone who reaches it, by {ALL_FLAG}"
     if cluster.trainer is None:
@@ -61,7 +61,7 @@ def answered_note(cluster: Cluster, sources: Sources, is_filtered: bool) -> str:
 def answer_later(
     cluster: Cluster, port: int, addresses: list[str], sources: Sources
 ) -> None:
-    """Starts a thread that admits other tasks as their host names become known."""
+    """Starts a thread that lets in more tasks when their host names become known."""
 
     def wait(current: Sources) -> None:
         while current.unknown:

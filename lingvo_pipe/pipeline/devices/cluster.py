@@ -3,8 +3,8 @@
     trainer (localhost) --gRPC-- worker:0 --gRPC-- worker:1 --gRPC-- ...
 
 The trainer and its workers are a TensorFlow cluster: the workers' devices become
-devices of the trainer's process. Each task reaches each other task by its address. The
-trainer's address is the given one, or else the one that workers see.
+devices of the trainer's process. Each task reaches each other task by its address. If
+the user gives no address for the trainer, the trainer has the address that workers see.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class ReadyWorkers:
 
 
 def check_servers(workers: Sequence[str]) -> None:
-    """Raises ConnectionError if a server of `workers` is not TensorFlow's."""
+    """Raises ConnectionError if a server at a worker's address is not TensorFlow's."""
     for task, worker in enumerate(workers):
         answer = b""
         with (
@@ -114,7 +114,7 @@ def check_servers(workers: Sequence[str]) -> None:
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:
-    """Waits for all workers. Returns their descriptions.
+    """Waits until all workers answer, and returns their descriptions.
 
     Raises:
         ConnectionError: if a worker is missing or unexpected.
@@ -171,12 +171,12 @@ def workers_note() -> str:
 
 
 def incarnation(device: str) -> int:
-    """Returns a device's incarnation, a number of its process, or 0 without workers."""
+    """Returns TensorFlow's incarnation number of a device, or 0 without workers."""
     return _connection.incarnations.get(device, 0)
 
 
 def device_kinds(devices: Iterable[str]) -> list[DeviceKind]:
-    """Returns the distinct kinds of devices. `devices` are full names."""
+    """Returns the distinct kinds of devices. `devices` are full names of devices."""
     by_key: dict[tuple[int | None, str], DeviceKind] = {}
     for name in map(device_name, devices):
         key = device_kind_key(name)
@@ -250,7 +250,7 @@ def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
 
 
 def _description(name: str, address: str) -> WorkerDescription:
-    """Returns a worker's description, which the worker writes soon after its start."""
+    """Waits for the description that a worker writes after its start. Returns it."""
     begin = time.monotonic()
     deadline, last = begin + ANSWER_SECONDS, begin + FINISH_SECONDS
     while True:

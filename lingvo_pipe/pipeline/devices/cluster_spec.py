@@ -1,6 +1,7 @@
-"""Cluster specs, as in Lingvo: `worker=host1:2222,host2:2222`. Pure.
+"""Cluster specs: the tasks' addresses as text, `worker=host1:2222,host2:2222`.
 
-A trainer has an address only to listen there, or to lend its own devices:
+The text has Lingvo's form. A trainer has an address only if it must listen at that
+address, or if it lends its own devices:
 `trainer=host0:2222@worker=host1:2222,host2:2222`.
 """
 
@@ -69,7 +70,7 @@ def parse_cluster_spec(text: str) -> Cluster:
 
 
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
-    """Returns the cluster of `jobs`, which are the tasks' addresses by job.
+    """Returns the cluster of `jobs`, which has the tasks' addresses for each job name.
 
     Raises:
         ValueError: if the cluster is not valid. The error names `source`.
@@ -97,7 +98,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def checked_task(task: int, workers: Sequence[str]) -> int:
-    """Returns `task`, the number of a worker.
+    """Returns `task` if there is a worker of this number.
 
     Raises:
         ValueError: if there is no such worker.

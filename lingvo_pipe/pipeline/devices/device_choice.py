@@ -1,4 +1,4 @@
-"""Choice of devices in a cluster, for a given number of devices. Pure."""
+"""Chooses devices of a cluster, for a given number of devices."""
 
 import operator
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class TaskDevices:
 
 
 def choose_devices(number: int, tasks: Sequence[TaskDevices]) -> list[DeviceName]:
-    """Returns the first `number` devices of a cluster.
+    """Returns `number` devices, chosen from the tasks of a cluster.
 
     If any task has GPUs, returns the first GPUs, counted task by task, so that
     neighboring stages share a machine. Otherwise CPU devices stand in for GPUs of

@@ -1,4 +1,4 @@
-"""The kind of a device: all that is known to change the bytes of its results.
+"""The kind of a device: all properties known to change the bytes of its results.
 
     CPU  TensorFlow, processor, instruction sets, caches, threads, settings
     GPU  TensorFlow, model, driver, TensorFloat-32, settings
@@ -80,7 +80,7 @@ def num_threads() -> int:
 def kind_differences(
     before: Sequence[DeviceKind], now: Sequence[DeviceKind]
 ) -> list[str]:
-    """Returns the differences between the device kinds of two parts of a run.
+    """Returns phrases on how the device kinds of two parts of a run differ.
 
     Attributes that are unknown in one part are left out.
     """
@@ -119,7 +119,7 @@ def gpu_model(index: int) -> str:
 
 
 def first_line(path: Path, start: str) -> str:
-    """Returns what follows `start` in the first line that begins with it, or ""."""
+    """Returns the rest of the first line of a file that begins with `start`, or ""."""
     lines = (line for line in _text(path).splitlines() if line.startswith(start))
     return next(lines, "").removeprefix(start).strip(" \t:")
 

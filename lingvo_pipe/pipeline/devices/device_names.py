@@ -1,4 +1,4 @@
-"""Names of devices, as users and as TensorFlow write them. Pure.
+"""Names of devices, as users and as TensorFlow write them.
 
 cpu:0               /job:localhost/replica:0/task:0/device:CPU:0
 worker:1/gpu:0      /job:worker/replica:0/task:1/device:GPU:0
@@ -68,7 +68,7 @@ def device_name(text: str) -> DeviceName:
 
 
 def device_names(texts: Sequence[str], path: str = "devices") -> list[DeviceName]:
-    """Parses names of different devices. The user gave the names at `path`.
+    """Parses names of devices, which must all differ. Errors name `path`.
 
     Raises:
         ValueError: if names are not valid or occur twice.
@@ -90,7 +90,7 @@ def device_names(texts: Sequence[str], path: str = "devices") -> list[DeviceName
 
 
 def parse_devices(text: str, path: str = "--devices") -> int | list[str]:
-    """Parses a number of devices, or comma-separated names, which become full.
+    """Parses text to a number of devices, or to a list of full names of devices.
 
     Raises:
         ValueError: if the number or a name is not valid.
@@ -102,10 +102,10 @@ def parse_devices(text: str, path: str = "--devices") -> int | list[str]:
 
 
 def checked_number(number: int, path: str = "devices") -> int:
-    """Returns `number`, a number of devices that the user gave at `path`.
+    """Returns `number`, a number of devices that the user gave, if it is valid.
 
     Raises:
-        ValueError: if the number is out of range.
+        ValueError: if the number is out of range. The error names `path`.
     """
     if not 1 <= number <= _MAX_DEVICES:
         expected = f"1 to {_MAX_DEVICES} devices"
@@ -114,7 +114,7 @@ def checked_number(number: int, path: str = "devices") -> int:
 
 
 def short_name(full: str) -> str:
-    """Returns `worker:1/gpu:0` for `/job:worker/replica:0/task:1/device:GPU:0`."""
+    """Returns the short form of a full name, such as `worker:1/gpu:0`."""
     return device_name(full).short
 
 
@@ -129,7 +129,7 @@ def _parse(text: str) -> DeviceName | None:
 
 
 def _near(wrong: Iterable[str]) -> list[str]:
-    """Returns valid names that are near the wrong names and have the same numbers."""
+    """Returns the valid device names that the user may have meant by wrong names."""
     meant: list[str] = []
     for text in wrong:
         *tasks, index = re.findall(r"\d+", text) or ["0"]

@@ -1,6 +1,7 @@
-"""Handshake of a worker and its trainer, by variables of the worker's server.
+"""Messages between a worker and its trainer, by variables of the worker's server.
 
-A worker writes its description, which the trainer reads. A trainer announces its end.
+A worker writes its description, which the trainer reads. A trainer writes a notice when
+it ends, which the worker reads.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ class WorkerDescription:
 
 
 def parse_description(text: str) -> WorkerDescription | None:
-    """Parses a description. Returns None if another version wrote it."""
+    """Parses a worker's description. Returns None if another version wrote it."""
     try:
         values = json.loads(text)
         if set(values) != {field.name for field in fields(WorkerDescription)}:
@@ -76,7 +77,11 @@ def parse_description(text: str) -> WorkerDescription | None:
 def differences(
     found: WorkerDescription, task: int, workers: Sequence[str], ours: dict[str, str]
 ) -> list[str]:
-    """Returns the differences between a worker and what its trainer expects."""
+    """Returns how a worker differs from what its trainer expects, as phrases.
+
+    `found` describes the worker. The trainer expects `task`, `workers`, and `ours`: its
+    own versions of packages.
+    """
     wrong = [
         f"{package} {getattr(found, package)} there, {version} here"
         for package, version in ours.items()
@@ -91,7 +96,7 @@ def differences(
 
 
 def device_kind_key(name: DeviceName) -> str:
-    """Returns a key. Devices of one task with equal keys are surely of one kind."""
+    """Returns a key that only devices of one kind share, among a task's devices."""
     return "CPU" if name.kind == "CPU" else f"{name.kind}:{name.index}"
 
 
@@ -101,7 +106,7 @@ def versions() -> dict[str, str]:
 
 
 def describe_worker(target: str, cluster: Cluster, task: int) -> None:
-    """Writes this worker's description to its own server, at `target`."""
+    """Writes this worker's description into its own server, at address `target`."""
     with tf.Graph().as_default(), server_session(target) as session:
         names = [
             device_name(device.name)
@@ -126,7 +131,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 
 
 def read_worker(address: str) -> WorkerDescription | None:
-    """Returns the description of the task at `address`, or None if there is none.
+    """Returns the description of the worker at `address`, or None if there is none.
 
     Raises:
         tf.errors.OpError: if no server answers.
@@ -142,7 +147,7 @@ def read_worker(address: str) -> WorkerDescription | None:
 
 
 def is_busy(address: str) -> bool:
-    """Returns True if the task at `address` is only busy: TensorFlow answers there."""
+    """Returns True if the server at `address` lists its devices, so is only busy."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         with contextlib.suppress(tf.errors.OpError):
             return bool(session.list_devices())
@@ -150,7 +155,7 @@ def is_busy(address: str) -> bool:
 
 
 class ShutdownNotice:
-    """A trainer's shutdown notice to the worker whose server is at `target`."""
+    """A trainer's notice of its end, as read from a worker's server at `target`."""
 
     def __init__(self, target: str) -> None:
         with tf.Graph().as_default():
@@ -168,7 +173,7 @@ class ShutdownNotice:
 
 @contextlib.contextmanager
 def announcing_shutdown(cluster: Cluster) -> Iterator[None]:
-    """Announces the trainer's end to all workers at the end of the block."""
+    """Announces the trainer's end to all workers when the context closes."""
     try:
         yield
     finally:
@@ -194,7 +199,7 @@ def _announce(address: str) -> None:
 
 
 def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
-    """Returns a session with a timeout. Without `sees_all`, it sees only `target`."""
+    """Returns a session with a timeout. `sees_all` adds the devices of other tasks."""
     config = tf.compat.v1.ConfigProto(
         operation_timeout_in_ms=int(ANSWER_SECONDS * 1000),
         device_filters=[] if sees_all else ["/job:none"],
@@ -210,5 +215,5 @@ class _Session(tf.compat.v1.Session):
 
 
 def server_variable(name: str, dtype: tf.DType) -> tf.Tensor:
-    """Returns the handle of a named scalar variable of a session's server."""
+    """Returns the handle of a scalar variable of the server that runs the graph."""
     return tf.raw_ops.VarHandleOp(dtype=dtype, shape=[], shared_name=name)

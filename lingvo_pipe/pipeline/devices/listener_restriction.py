@@ -1,11 +1,11 @@
-"""Restriction of a listening port of this process to some addresses. Pure.
+"""Restricts a listening port of this process to some addresses and senders.
 
 TensorFlow's server listens at every address, and executes any client's code. So a
-kernel filter (classic BPF) on its sockets drops packets to other addresses. If sources
-are given, it also drops packets from other sources. Recent kernels allow a filter only
-with the capability CAP_NET_ADMIN. Without it, the sockets are bound to the addresses'
-network interface, which every process may do since Linux 5.7. They then answer any
-source, at all addresses of that interface and at no others.
+kernel filter (classic BPF) on the server's sockets drops packets to other addresses. If
+sources are given, the filter also drops packets from other sources. Recent kernels
+allow a filter only with the capability CAP_NET_ADMIN. Without it, the sockets are bound
+to the addresses' network interface, which every process may do since Linux 5.7. The
+sockets then answer any source, at all addresses of that interface and at no others.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ Instruction = tuple[int, int, int, int]
 def restrict_listeners(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> bool:
-    """Restricts all listeners of this process at a port to IP addresses of its machine.
+    """Restricts this process's listeners at a port to IP addresses of this machine.
 
     The listeners then answer only `sources`, or all sources if none are given. Earlier
     connections of other clients are closed. Without CAP_NET_ADMIN, the listeners are
@@ -81,7 +81,7 @@ def restrict_listeners(
 def restricting_early(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Restricts a port as soon as the block listens there. The block may take long."""
+    """Restricts a port, from a thread, as soon as the context's code listens at it."""
     ended = threading.Event()
 
     def restrict() -> None:
@@ -164,7 +164,7 @@ def _one_of(
 
 
 def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> None:
-    """Attaches a filter to a socket, instead of an earlier filter.
+    """Attaches a kernel filter to a socket, in place of any earlier filter.
 
     Raises:
         OSError: if the system refuses the filter.
@@ -178,9 +178,9 @@ def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> No
 def _restrict(
     port: int, addresses: Sequence[str], sources: Sequence[str]
 ) -> list[str | None]:
-    """Restricts the listeners at a port.
+    """Restricts the listeners at a port, by filters if the system allows filters.
 
-    Returns each listener's bound interface, or None for a listener with a filter.
+    For each listener, returns the interface that it is bound to, or None with a filter.
     """
     interfaces = []
     for tcp_socket in _sockets(port):

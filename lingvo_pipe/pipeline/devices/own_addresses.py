@@ -1,4 +1,4 @@
-"""Addresses, interfaces and ports of this machine. Pure."""
+"""Addresses, interfaces and ports of this machine."""
 
 import contextlib
 import ipaddress
@@ -23,9 +23,9 @@ _MAX_TRIES = 1_000
 def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     """Returns the IP addresses of this machine at which a task must answer.
 
-    A machine may know its own name as a loopback address, such as 127.0.1.1. Then the
-    result includes the addresses from which this machine reaches the tasks `others`. A
-    task's address is `host:port`.
+    `address` is the task's own `host:port`. A machine may know its own name as a
+    loopback address, such as 127.0.1.1. Then the result includes the addresses from
+    which this machine reaches the other tasks, `others`.
 
     Raises:
         ConnectionError: if the host is not this machine, or other machines can't reach
@@ -77,7 +77,7 @@ def check_port(task: str, address: str) -> None:
 
 
 def port_error(task: str, address: str, reason: str) -> ConnectionError:
-    """Returns the error of a server that can't listen (see `check_port`)."""
+    """Returns an error which says that a task's server can't listen at `address`."""
     return UserConnectionError(
         f"{task} cannot listen at {address}: {reason}.",
         hint="End the process that listens there, or choose another port in --cluster, "
@@ -146,7 +146,7 @@ def _means_loopback(host: str) -> bool:
 
 
 def route_source(address: str) -> str | None:
-    """Returns this machine's address on the route to a task, or None. Sends nothing."""
+    """Returns the IP address that this machine would send from to a task, or None."""
     with contextlib.suppress(OSError):
         entries = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)
         family, kind, protocol, _, target = entries[0]
@@ -164,7 +164,7 @@ class InterfaceAddress(NamedTuple):
 
 
 def common_interface(addresses: Sequence[str]) -> str | None:
-    """Returns the one interface at which packets to all addresses arrive, or None."""
+    """Returns the network interface that has all these addresses, or None."""
     # The loopback interface may have other addresses, as behind some load balancers;
     # packets of other machines for those arrive elsewhere.
     interface_of_ip = {

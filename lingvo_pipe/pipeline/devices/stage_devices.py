@@ -1,14 +1,15 @@
 """Choice, checks and setup of the devices that stages run on.
 
 `initialize_devices` chooses a process's devices. `stage_devices` resolves the devices
-of a layer, and `pipelining_params.make_layout` gives each stage one. Names are short,
-such as `cpu:0` or `worker:0/gpu:1`, or TensorFlow's. Without accelerators, logical CPU
-devices of one core each stand in. Results are the same, bit for bit, for all placements
-on devices of one kind. Stages may have different kinds.
+of a layer, and `pipelining_params.make_layout` assigns them to the layer's stages.
+Users write short names, such as `cpu:0` or `worker:0/gpu:1`, or TensorFlow's names.
+Without accelerators, stages run on logical CPU devices of one core each. Results are
+the same, bit for bit, for all placements on devices of one kind. Stages may have
+different kinds.
 
-A TPU runs only what XLA has compiled, without loops and messages. So the loop of its
-stage runs on its host, and calls functions on the TPU. This follows TensorFlow's
-documentation and was never run on a TPU.
+A TPU runs only what XLA has compiled, without loops and messages. So the loop of a
+TPU's stage runs on the TPU's host, and calls functions on the TPU. This follows
+TensorFlow's documentation and was never run on a TPU.
 """
 
 import functools
@@ -57,7 +58,7 @@ def initialize_devices(
         await_workers: waits for workers. If None, they have some seconds to come up.
 
     Returns:
-        Full device names, one per stage.
+        Full names of the devices.
 
     Raises:
         ValueError: if a device is not valid or not present.
@@ -133,12 +134,15 @@ def unused_note(used: Sequence[str]) -> str:
 
 
 def disable_graph_optimizer() -> None:
-    """Switches off TensorFlow's graph optimizer. With it, sums depend on the stages."""
+    """Switches off TensorFlow's graph optimizer.
+
+    With the optimizer, the bytes of sums would depend on the cut into stages.
+    """
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def unoptimized_config() -> bytes:
-    """Returns a `config_proto` for calls of functions, without the graph optimizer."""
+    """Returns a `config_proto` for calls of functions that must not be optimized."""
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return config.SerializeToString()
@@ -150,13 +154,13 @@ def must_compile(device: str) -> bool:
 
 
 def loop_device(device: str) -> str:
-    """Returns the device of a stage's loop: `device`, or the host CPU of a TPU."""
+    """Returns the device that runs a stage's loop: `device`, or a TPU's host CPU."""
     name = device_name(device)
     return (name.host if must_compile(device) else name).full
 
 
 def colocated_identities(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors' identities on their own devices, one node per device."""
+    """Returns tf.identity of each tensor on its own device, in a node per device."""
     identities = list(tensors)
     for device in dict.fromkeys(x.device for x in tensors):
         indices = [i for i, x in enumerate(tensors) if x.device == device]
@@ -168,7 +172,7 @@ def colocated_identities(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def colocated_identity(x: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor's identity on its own device."""
+    """Returns a tf.identity of the tensor on the tensor's own device."""
     with tf.device(x.device):
         return tf.identity(x)
 

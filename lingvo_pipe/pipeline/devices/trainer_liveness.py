@@ -1,4 +1,4 @@
-"""Trainer liveness: a worker under a scheduler ends with its trainer, killed or not."""
+"""Lets a scheduler's worker notice that its trainer has ended or was killed."""
 
 import signal
 import time
@@ -21,8 +21,8 @@ def wait_for_trainers_end(
 ) -> str:
     """Waits until the trainer at an address has started and ended.
 
-    If a scheduler signals all tasks at once, a worker stays until the trainer has
-    saved. See `poll_trainer`.
+    If a scheduler signals all tasks at once, the worker waits on until the trainer has
+    saved its state and ended. See `poll_trainer`.
 
     Returns:
         A message about the end.

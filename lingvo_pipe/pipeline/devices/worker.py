@@ -44,8 +44,9 @@ def serve(
     does. `patience` is the number of seconds that the trainer waits for workers.
 
     Raises:
-        ValueError: as in `start_worker`.
-        ConnectionError: as in `start_worker`, or if no trainer starts.
+        ValueError: if there is no worker of this number.
+        ConnectionError: if the worker can't start (see `start_worker`), or no trainer
+            starts.
     """
     exit_on_sigterm()
     server, note = start_worker(cluster, task)
@@ -68,7 +69,7 @@ def serve(
 def start_worker(
     cluster: cluster_spec.Cluster, task: int
 ) -> tuple[tf.distribute.Server, str]:
-    """Starts a worker's server. Returns the server, and words about whom it answers.
+    """Starts a worker's server. Returns the server, and a note on whom it answers.
 
     Raises:
         ValueError: if there is no such worker.

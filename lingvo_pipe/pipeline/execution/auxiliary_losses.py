@@ -88,9 +88,9 @@ def loss_divisor(
 def weight_graph(
     loss: Trace, num_targets: int
 ) -> tuple[CutGraph, tf.Tensor, list[tf.Tensor]]:
-    """Returns the graph that computes the loss's weight, the weight and the targets.
+    """Cuts out the part of the loss's graph that computes the loss's weight.
 
-    All losses of the model have this weight.
+    Returns the cut graph, the weight's tensor and the targets' tensors.
 
     Raises:
         ValueError: if the weight does not follow from the targets.

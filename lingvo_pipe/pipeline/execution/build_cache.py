@@ -15,7 +15,7 @@ _WARN_AT = 16
 
 
 class BuildCache(Generic[Built]):
-    """A cache of built objects. A key has everything that an object depends on."""
+    """A cache of built objects. A key has everything on which an object depends."""
 
     def __init__(self, name: str, hint: str):
         """Initializes an empty cache. `hint` says how to build fewer objects."""

@@ -31,14 +31,15 @@ def with_gradient(
     sources: Sequence[tuple[str, Sequence[tf.Tensor]]],
     gradients: Callable[[list[tf.Tensor]], Sequence[Sequence[Any]]],
 ) -> Any:
-    """Returns a run's outputs with a gradient for tapes.
+    """Returns a run's outputs with a custom gradient, which tapes use.
 
     Args:
         outputs: outputs of a run that no tape watched.
         device: device of the outputs.
-        sources: pairs of a device and its tensors, on which the outputs depend.
-        gradients: maps the gradients of the differentiable outputs, flat, to the
-            gradients of the sources' tensors, with None for no gradient.
+        sources: pairs (device, tensors on this device). The outputs depend on the
+            tensors.
+        gradients: a function from the gradients of the differentiable outputs, flat, to
+            the gradients of each source's tensors, with None for no gradient.
     """
     flat = differentiable(outputs)
     source_gradients: list[Sequence[Any]] = []
@@ -69,7 +70,7 @@ def with_gradient(
 def _final(
     gradients: Sequence[Sequence[Any]], sources: Sequence[tf.Tensor]
 ) -> list[list[Any]]:
-    """Returns the gradients, in a form whose differentiation raises an error.
+    """Returns the gradients. An attempt to differentiate them raises an error.
 
     Otherwise a tape would treat the gradients as constants, because no tape watched the
     run that computed them. Here a tape sees that the gradients depend on `sources`.
@@ -93,7 +94,7 @@ def _refuse_second(*unused: tf.Tensor) -> list[Any]:
 def _attach(
     tensors: Sequence[tf.Tensor], find: Callable[[], Sequence[Any]]
 ) -> tf.Tensor:
-    """Returns an empty tensor that depends on `tensors`, with gradients `find()`."""
+    """Returns an empty tensor. A tape gets `find()` as the gradients of `tensors`."""
 
     @custom_gradient
     def attach(*args: tf.Tensor) -> Any:

@@ -33,7 +33,7 @@ def results_of(
     arguments: RunArguments,
     thetas: Sequence[Any],
 ) -> RunResults:
-    """Returns the results of a run, on the devices of the sums.
+    """Computes the results of a run from the results of the loops.
 
     `shards` come from `emit_batch_shards`. `thetas` are specs of each layer's weights.
     """
@@ -78,7 +78,7 @@ def layer_gradients(layer: PlacedLayer, theta: Any, packed: Pack, divisor: Any) 
 
 
 def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
-    """Merges the sums of all layers by their names.
+    """Merges the sums of all layers by name. Losses or metrics of one name are added.
 
     Returns:
         NestedMap:
@@ -87,7 +87,8 @@ def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
             metrics: dict of pairs (sum, weight) by name.
 
     Raises:
-        ValueError: if a layer adds something under a name that is already used.
+        ValueError: if a loss and a metric have one name, or a layer uses a name of the
+            main loss function's metrics.
     """
     merged = NestedMap(accumulated={}, losses={}, metrics={})
     used_twice: set[str] = set()
@@ -135,7 +136,7 @@ def _gradients(
     thetas: Any,
     divisor: Any,
 ) -> list[Any]:
-    """Returns the gradients of each layer. The loss, in the last stage, has none."""
+    """Returns the gradients of each layer's weights. The loss has no weights."""
     places = [
         (k, i) for k, stage in enumerate(stages) for i in range(len(stage.layers))
     ]

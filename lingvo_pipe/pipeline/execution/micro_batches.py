@@ -1,9 +1,10 @@
-"""Micro-batches: the cut of a mini-batch, and the merge of outputs.
+"""Cuts a mini-batch into micro-batches, and merges their outputs.
 
     B = 10 examples, M = 4:   0 1 2 | 3 4 5 | 6 7 * | 8 9 *        b = 3
 
-Where M does not divide B, the last micro-batches get padding rows (*), copies of their
-last example. Padding rows do not count in the loss, gradients or statistics.
+Where M does not divide B, the last micro-batches get padding rows (*), copies of a
+micro-batch's last example. Padding rows do not count in the loss, gradients or
+statistics.
 
 Shapes: B examples in the mini-batch, M micro-batches, b = ceil(B / M) rows in each.
 """
@@ -42,7 +43,7 @@ def as_tensors(batch: Any, path: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class MicroBatches:
-    """Cut of a mini-batch into micro-batches."""
+    """A way to cut a mini-batch into micro-batches of equal numbers of rows."""
 
     batch_size: int  # B.
     num_micro_batches: int  # M.

@@ -4,7 +4,7 @@
                        +--> a pack per layer --> a pack per stage and owner
     tensors   --pack--'
 
-One call reads all variables of a stage, and identical stages share its function.
+One call reads all variables of a stage, and identical stages call the same function.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from lingvo_pipe.pipeline.loops.stash import Pack, PackOfPacks
 
 
 class PackedWeights:
-    """The packs of a pipeline's weights, with their specs in `spec`."""
+    """Packs and unpacks a pipeline's weights. `spec` has the specs of the packs."""
 
     def __init__(self, spec: PipelineSpec, stages: Sequence[Stage]):
         self._replicas = [
@@ -49,9 +49,10 @@ class PackedWeights:
         self.spec = [packing.spec for *_, packing in self._groups]
 
     def pack(self, thetas: Sequence[Any]) -> list[Pack]:
-        """Packs the weights of all layers, on the owners. Stops gradients.
+        """Packs the weights of all layers, on the weights' owners. Stops gradients.
 
-        `thetas` are structures of tensors or of variables. Variables are read.
+        `thetas` are structures of tensors or of variables. Variables are read. The
+        result has a pack for each stage and owner.
         """
         packs = []
         for owner, layers, packing in self._groups:
@@ -62,7 +63,7 @@ class PackedWeights:
         return packs
 
     def by_replica(self, packs: Sequence[Pack]) -> list[list[list[Pack]]]:
-        """Returns `pack`'s result by replica, stage and layer, on replicas' devices."""
+        """Copies packs to all replicas. Returns them by replica, stage and layer."""
         pack_of_layer: dict[int, Pack] = {}
         for (owner, layers, packing), pack in zip(self._groups, packs, strict=True):
             with tf.device(owner):
@@ -103,7 +104,7 @@ class PackedWeights:
         return self._readers.call((sizes, *functions), read, [], flat)
 
     def _copied(self, layer: int, pack: Pack, device: str) -> Pack:
-        """Returns a layer's pack on `device`. `pack` is on the owner of the weights."""
+        """Copies a layer's pack from the owner of the layer's weights to `device`."""
         functions = self._functions[layer]
         if device == self._owners[layer]:
             return pack

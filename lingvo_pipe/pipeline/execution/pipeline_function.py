@@ -1,9 +1,9 @@
 """PipelineFunction: the TensorFlow function of one kind of pipeline run.
 
-Building it traces the stages and emits the loops, which takes long. It is pure:
-weights, step, inputs and targets are arguments, gradients and sums are results, and it
-captures nothing. Schedules share one function if they have the same branches on the
-same devices. The order and number of their operations do not matter.
+Building the function takes long: it traces the stages and emits the loops. The function
+is pure: weights, step, inputs and targets are arguments, gradients and sums are
+results, and nothing is captured. Schedules share one function if they have the same
+branches on the same devices. The order and number of the operations do not matter.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class PipelineFunction:
     """A function from weights, step, inputs and targets to the results of a run."""
 
     def __init__(self, spec: PipelineSpec, arguments: RunArguments):
-        """Builds the function for arguments of these shapes and dtypes."""
+        """Builds the function, for the shapes and dtypes that `arguments` have."""
         self._spec = spec
         self._devices = [loop_device(device) for device in spec.layout.devices]
         specs = map_present(spec_of, arguments)
@@ -99,14 +99,14 @@ class PipelineFunction:
     def __call__(
         self, arguments: RunArguments, tables: Sequence[FedTable]
     ) -> RunResults:
-        """Runs the pipeline. `tables` need the structure of the tables in the spec."""
+        """Runs the pipeline. `tables` have the operations of each device's loop."""
         weights = self._weights.pack(arguments.thetas)
         fed = arguments._replace(thetas=[]), weights, list(tables)
         results = self._function(*present(fed))
         return pack_present(self._results, results)
 
     def diagnose(self, arguments: RunArguments) -> None:
-        """Raises the error of the operation that fails. See `diagnosis`."""
+        """Runs the layers one by one. Raises the error of the operation that fails."""
         spec = self._spec
         thetas = [*arguments.thetas, *([[]] if spec.loss_fn else [])]
         weights = [
@@ -130,7 +130,7 @@ class PipelineFunction:
         )
 
     def boundary_bytes(self, num_micro_batches: int) -> Bytes:
-        """Returns the bytes that a step sends. See `step_bytes`."""
+        """Returns the bytes that a step sends between devices. See `step_bytes`."""
         layers = [layer for stage in self._stages for layer in stage.layers]
         calls = bytes_of_calls(layers, [False] * len(layers), num_accumulators=1)
         between = [loop_graph.bytes_between() for loop_graph in self._loop_graphs]
@@ -164,7 +164,7 @@ class PipelineFunction:
         return fed
 
     def _with_loss_scale(self, fed: LoopArguments) -> LoopArguments:
-        """Adds the scale of auxiliary losses and, with updates, each step's divisor."""
+        """Adds the factor of auxiliary losses and, for updates, each step's divisor."""
         traces, arguments = self._traced.traces, fed.run
         num_targets = len(present(arguments.targets))
         if any(trace.result.local_goals for trace in traces):

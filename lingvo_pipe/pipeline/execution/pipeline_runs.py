@@ -1,8 +1,8 @@
 """The three kinds of pipeline runs, and the arguments of a run.
 
-    outputs     forward; a tape's gradient reruns the pipeline, forward and backward
-    metrics     forward, with the loss; has no gradient
-    training    forward and backward, with the loss; has no gradient
+    outputs     forward. A tape's gradient runs the pipeline again, also backward
+    metrics     forward, with the loss. Has no gradient
+    training    forward and backward, with the loss. Has no gradient
 
 Shapes: B examples in the mini-batch, in M micro-batches.
 """
@@ -64,7 +64,7 @@ class PipelineRuns:
         return self._functions.built
 
     def outputs(self, schedule: Schedule, arguments: RunArguments) -> Any:
-        """Returns the outputs of a schedule's forward part, stacked by micro-batch."""
+        """Runs a schedule's forward part. Returns outputs, stacked by micro-batch."""
         context = forward_context.current_context()
         thetas = tf.nest.map_structure(tf.convert_to_tensor, arguments.thetas)
         arguments = arguments._replace(thetas=thetas)
@@ -141,7 +141,7 @@ class PipelineRuns:
                 raise
 
     def _stopped(self, arguments: RunArguments) -> RunArguments:
-        """Returns the arguments. Stops all gradients but the gradients of weights."""
+        """Returns the arguments. Stops the gradients of all but the weights."""
         stopped = map_present(tf.stop_gradient, arguments._replace(thetas=[]))
         return stopped._replace(thetas=arguments.thetas)
 
@@ -164,10 +164,10 @@ class PipelineRuns:
 
 
 def _watched(weights: list[Any]) -> list[Any]:
-    """Returns the weights that a tape must watch.
+    """Returns the tensors that a tape must watch to notice a run.
 
-    Of variables, that is the value of one trained variable: the run itself reads the
-    variables, so a tape needs only one to notice the run.
+    A tape must watch all weights that are tensors. Of variables, it needs the value of
+    only one trained variable, because the run itself reads the variables.
     """
     if not any(isinstance(x, tf.Variable) for x in weights):
         return weights

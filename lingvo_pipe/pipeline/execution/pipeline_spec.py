@@ -3,6 +3,8 @@
 devices       a b | c d       R = 2 replicas of K = 2 stages
 stage 0       a     c         weights of its cells: owned by a, c, a, ...
 stage 1       b     d         weights of its cells: owned by b, d, b, ...
+
+The owner of a weight is the device that stores it.
 """
 
 import dataclasses
@@ -118,7 +120,7 @@ def replica_devices(
     Raises:
         ValueError: if a stage is on devices of different kinds, because they may round
             differently. Also if there are several replicas on TPUs, because XLA
-            compiles for one of them.
+            compiles for one TPU.
     """
     size = len(devices) // num_replicas
     replicas = [
@@ -146,7 +148,7 @@ def replica_devices(
 def owners_round_robin(
     boundaries: Sequence[int], replicas: Sequence[Sequence[str]]
 ) -> list[str]:
-    """Returns the owner of each cell's weights. A stage's devices take turns."""
+    """Returns the owner of each cell's weights. The devices of a stage take turns."""
     return [
         replicas[i % len(replicas)][k]
         for k, (start, end) in enumerate(itertools.pairwise([0, *boundaries]))

@@ -1,8 +1,9 @@
 """Prologue: the layers of `before_tpl`, on the first device, on the whole mini-batch.
 
-They run once, outside the loops. The rules of cells apply to them, because they are
-traced like cells, as one micro-batch of all examples. A training step stashes what
-their backward pass needs until the pipeline has computed the gradients of its inputs.
+These layers run once, outside the loops. They are traced like cells, as one micro-batch
+of all examples, so the rules of cells apply to them. A training step stashes what the
+layers' backward pass needs, until the pipeline has computed the gradients of its own
+inputs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from lingvo_pipe.pipeline.tracing.trace import (
 
 
 class PrologueRun(NamedTuple):
-    """One run of the prologue."""
+    """The results of one run of the prologue."""
 
     outputs: tuple  # Positional inputs of the first cell, differentiable by tapes.
     accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
@@ -62,7 +63,7 @@ class PrologueRun(NamedTuple):
 
 
 class Prologue:
-    """The prologue of one pipeline."""
+    """The layers that run before a pipeline, on whole mini-batches."""
 
     def __init__(self, layers: Sequence[BaseLayer], cells: PipelineSpec):
         """Initializes the prologue. `cells` is the specification of the pipeline."""
@@ -77,7 +78,7 @@ class Prologue:
 
         Args:
             thetas: weights of each layer.
-            args: positional inputs of the first layer; tensors and None.
+            args: positional inputs of the first layer, which are tensors and None.
             trains: whether the caller will ask for the run's `gradients`.
         """
         if not self._spec.layers:
@@ -171,7 +172,7 @@ class PrologueOutputs(NamedTuple):
 
 
 class PrologueFunction:
-    """The prologue's forward and backward pass for certain shapes.
+    """The prologue's forward and backward pass, for inputs of fixed shapes.
 
     No loop calls these passes: the forward pass returns its stash to the caller, who
     passes it to the backward pass. `num_bytes` counts weights, their gradients, and the
@@ -205,11 +206,11 @@ class PrologueFunction:
 
     @property
     def output_specs(self) -> tuple:
-        """Specs of the last layer's outputs, as positional inputs of the first cell."""
+        """Specs of the tensors that the prologue passes to the first cell."""
         return map_present(lambda value: self._traced.specs[value], self._outputs)
 
     def forward(self, given: PrologueInputs) -> PrologueOutputs:
-        """Runs the layers forward."""
+        """Runs the layers forward. Stashes residuals if the spec's `trains` is True."""
         values: Values = dict(enumerate(present(given.args)))
         all_sums, inputs, stashes = [], [], []
         for stage, layer, theta in zip(
@@ -268,7 +269,7 @@ class PrologueFunction:
         return of_layers[::-1], of_inputs
 
     def _seeds(self, output_gradients: Any) -> Values:
-        """Returns gradients by output value. Sums the gradients of a repeated value."""
+        """Returns each output value's gradient, summed over repeats of the value."""
         seeds: Values = {}
         for value, gradient in zip(
             tf.nest.flatten(self._outputs),

@@ -4,10 +4,11 @@
     devices           a b c   | d e f       K = 3 each
     gradients         on a    + on d        for stage 0; summed on a or d, the owner
 
-Replicas run side by side. Each weight lives on one device, its owner, with its
-optimizer slots. The replicas own the cells of a stage in turn. A step starts by copying
-the weights to the other replicas. It ends when the owners have received the gradient
-accumulators and summed them, in the order of the batch shards.
+A batch shard is a run of consecutive micro-batches that one replica processes. Replicas
+run side by side. Each weight lives on one device, its owner, with its optimizer slots.
+The replicas own the cells of a stage in turn. A step starts by copying the weights to
+the other replicas. It ends when the owners have received the gradient accumulators and
+summed them, in the order of the batch shards.
 
 So the results depend on the number of batch shards, and not on the number of replicas:
 a replica with several shards runs them one after another.
@@ -40,7 +41,7 @@ def emit_batch_shards(
     arguments: LoopArguments,
     weights_by_replica: Sequence[Any],
 ) -> list[LoopResults]:
-    """Emits a run for each batch shard. Returns the results of each run.
+    """Adds a run of each batch shard to the graph. Returns the results of each run.
 
     `loop_graphs` and `weights_by_replica` have one item for each replica. `arguments`
     are for all micro-batches.
@@ -129,6 +130,7 @@ def step_bytes(
     """Returns the bytes that a training step of M micro-batches sends between devices.
 
     `hops` has, for each replica, the bytes that a micro-batch sends between stages.
+    `calls` has the bytes of each layer's weights and accumulators.
     """
     sent: Counter[tuple[str, str]] = Counter()
     for between in hops:

@@ -22,7 +22,7 @@ SharedUpdate = Callable[[list[tf.Tensor], list[tf.Variable]], list[tf.Tensor]]
 
 
 class SharedUpdates:
-    """Functions that update variables, by name and shapes."""
+    """A cache of functions that update variables, by name and shapes."""
 
     def __init__(self) -> None:
         self._functions: dict[Hashable, tuple[Any, list[Any]]] = {}
@@ -86,7 +86,10 @@ def _aliases(variables: Sequence[tf.Variable]) -> tuple[int, ...]:
 def _traced(
     update: SharedUpdate, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
 ) -> tuple[Any, list[Any]]:
-    """Returns the function and its captured inputs. `variables` become positions."""
+    """Traces an update. Returns the function and its captured inputs.
+
+    A captured handle of one of `variables` is given as the position of the variable.
+    """
     function = tf.function(
         lambda *flat: update(list(flat), list(variables)),
         autograph=False,

@@ -34,7 +34,7 @@ class _OnDevices(keras.optimizers.Optimizer):
 
 
 class _State:
-    """Slots by variable, and shared functions, hidden from Keras's tracking."""
+    """An optimizer's slots and shared functions, which Keras must not track."""
 
     def __init__(self) -> None:
         self.slots: defaultdict[Any, list[keras.Variable]] = defaultdict(list)
@@ -61,7 +61,7 @@ class _SharesFunctions(_OnDevices):
 
     @property
     def iterations(self) -> Any:
-        """The number of updates. A shared function takes it as an argument."""
+        """The number of updates so far, which a shared function gets as an argument."""
         step = self._state.iterations
         return super().iterations if step is None else step
 
@@ -118,20 +118,20 @@ class _SharesFunctions(_OnDevices):
 
 
 def updating_in_place(cls: type) -> type:
-    """Returns a subclass of an optimizer that updates variables on their own devices.
+    """Returns a subclass of `cls` that updates each variable on the variable's device.
 
-    Keras names no devices. So TensorFlow would copy gradients and slots to the first
-    device, update there, and send the weights back.
+    `cls` is a class of optimizers. Keras names no devices. So TensorFlow would copy
+    gradients and slots to the first device, update there, and send the weights back.
     """
     return _derived(_SharesFunctions, cls)
 
 
 def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns a copy of a built optimizer that updates the same variables in place.
+    """Returns a copy of a built optimizer that updates variables on their devices.
 
     The copy is shallow: attributes that the copy sets in an update do not reach the
-    original. Optimizers within `LossScaleOptimizer` and `MultiOptimizer` update in
-    place as well.
+    original. Optimizers within `LossScaleOptimizer` and `MultiOptimizer` also update
+    variables on the variables' devices.
     """
     optimizer_copy: Any = object.__new__(_derived(_OnDevices, optimizer.__class__))
     attributes = vars(optimizer_copy)

@@ -1,1 +1,1 @@
-"""One loop per device: stages that receive, run, stash and send."""
+"""The loops of a pipeline, one per device, which run the operations of stages."""

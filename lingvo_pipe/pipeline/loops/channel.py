@@ -6,9 +6,9 @@
 
 TensorFlow's Send and Recv queue messages of one name in the order they were sent. A
 receiver waits only for its own message. Between processes, the receiver requests each
-message. If a device's loop did so when it needs the message, it would wait for a round
-trip each time. So another loop, the relay, requests one message after another, and
-forwards them within the process.
+message. A device's loop that requested a message only when it needs the message would
+wait for a round trip each time. So another loop, the relay, requests one message after
+another, and forwards the messages within the process.
 """
 
 import tensorflow as tf
@@ -51,7 +51,7 @@ class Channel:
             self._last = _attributes(f"{name}/relayed", target, target)
 
     def send(self, tensor: tf.Tensor) -> tf.Operation:
-        """Returns the operation that sends a tensor. A result must depend on it."""
+        """Adds a Send operation, on which some result must depend, and returns it."""
         return tf.raw_ops.Send(tensor=tensor, **self._first)
 
     def receive(self) -> tf.Tensor:

@@ -1,15 +1,16 @@
-r"""Dataflow between stages: the values and gradients that stages exchange. Pure.
+r"""Dataflow between stages: the values and gradients that stages exchange.
 
     layer      l0 --a--> l1 --b--> l2 --c--> l3         c = l2(b); l3 uses a and c
     stage      0         1         2         3
     forward    a: 0 -> 1 -> 3      b: 1 -> 2      c: 2 -> 3
     backward   a: 3 -> 1 -> 0      b: 2 -> 1      c: 3 -> 2
 
-A value is an output of a layer, or an input of the mini-batch. A layer that returns an
-input unchanged makes no new value. So a value goes straight from the stage that makes
-it to the next stage that uses it, and from there to the one after. Its gradient goes
-the same way back: each stage adds its layers' terms, last layer first. So the terms are
-added in the same order however layers are grouped into stages.
+A value is an output of a layer, or an input of the mini-batch. Each value has a number.
+A layer that returns an input unchanged makes no new value. So a value goes straight
+from the stage that makes it to the next stage that uses it, and from that stage to the
+next one. The value's gradient goes the same way back: each stage adds its layers'
+terms, last layer first. So the terms are added in the same order however layers are
+grouped into stages.
 """
 
 import collections
@@ -19,18 +20,18 @@ from typing import NamedTuple
 
 
 class LayerValues(NamedTuple):
-    """The values of one layer of a model, or of the loss, by number."""
+    """The numbers of the values that a layer, or the loss, takes and makes."""
 
     args: tuple[int, ...]  # The input values.
     # The values of `args` that the layer reads rather than only passes on.
     uses: frozenset[int]
     made: tuple[int, ...]  # The values that the layer makes.
-    gives: frozenset[int]  # The values of `args` that get gradients.
-    wants: frozenset[int]  # The values of `made` whose gradients it uses.
+    gives: frozenset[int]  # The values of `args` to which the layer gives gradients.
+    wants: frozenset[int]  # The values of `made` whose gradients the layer uses.
 
 
 class Hop(NamedTuple):
-    """A value, or its gradient, that a stage sends to another for each micro-batch."""
+    """A transfer of a value, or its gradient, between stages, once per micro-batch."""
 
     value: int
     source: int
@@ -38,7 +39,7 @@ class Hop(NamedTuple):
 
 
 class Dataflow:
-    """The hops of all values and gradients between stages."""
+    """The transfers of values and gradients between stages, as `Hop`s."""
 
     def __init__(
         self,
@@ -46,9 +47,10 @@ class Dataflow:
         outputs: Sequence[int] = (),
         seeded: Sequence[int] = (),
     ):
-        """Finds the hops. `stages` has the values of each stage's layers.
+        """Finds the transfers. `stages` has the `LayerValues` of each stage's layers.
 
-        The last stage returns `outputs`, and gets the gradients of `seeded`.
+        The last stage returns the values `outputs`. The gradients of the values
+        `seeded` enter the last stage from outside.
         """
         layers = [(k, layer) for k, stage in enumerate(stages) for layer in stage]
         last = len(stages) - 1
@@ -59,7 +61,7 @@ class Dataflow:
         self.backward = self._hops(self._givers, descending=True)
 
     def inputs(self, stage: int) -> list[int]:
-        """Returns the inputs of the mini-batch that a stage uses."""
+        """Returns the numbers of the mini-batch's inputs that a stage uses."""
         return sorted(
             value
             for value, users in self._users.items()
@@ -67,9 +69,10 @@ class Dataflow:
         )
 
     def input_gradients(self, stage: int, inputs: Iterable[int]) -> list[int]:
-        """Returns the inputs of the mini-batch whose gradients a stage completes.
+        """Returns those of the mini-batch's `inputs` whose gradients a stage completes.
 
-        The first stage completes the gradients that no layer contributes to.
+        Gradients flow from the last stage to the first. So the first stage that adds a
+        term completes a gradient. A gradient without terms belongs to stage 0.
         """
         return [v for v in inputs if min(self._givers.get(v, {0})) == stage]
 
@@ -89,9 +92,10 @@ class Dataflow:
 def needs_gradient(
     layers: Iterable[tuple[LayerValues, bool]], inputs: Iterable[int]
 ) -> set[int]:
-    """Returns the values whose gradients are needed for trained weights or `inputs`.
+    """Returns the values whose gradients must be computed.
 
-    `layers` are pairs (layer, whether weights are trained), in the model's order.
+    The gradients of trained weights and of `inputs` depend on these gradients. `layers`
+    are pairs (layer, whether weights are trained), in the model's order.
     """
     needed = set(inputs)
     for layer, is_trained in layers:
@@ -127,7 +131,7 @@ def recompute_inputs_by_layer(
 def are_used_again(
     layers: Sequence[tuple[Sequence[int], Sequence[int], bool]],
 ) -> list[bool]:
-    """Returns whether later recomputed layers use the outputs of each layer.
+    """Returns, for each layer, whether later recomputed layers use any of its outputs.
 
     Args:
         layers: see `recompute_inputs_by_layer`.
@@ -142,7 +146,7 @@ def are_used_again(
 
 
 def _stages(uses: Iterable[tuple[int, Iterable[int]]]) -> dict[int, set[int]]:
-    """Returns the stages of each value. `uses` has pairs (stage, values)."""
+    """Collects the set of stages of each value, from pairs (stage, values)."""
     stages: dict[int, set[int]] = collections.defaultdict(set)
     for stage, values in uses:
         for value in values:

@@ -1,9 +1,10 @@
-"""One device's loop over its column of the schedule.
+"""The loop of one device, which runs the device's operations in schedule order.
 
-The column is data. Each row is an operation, with its branch, its micro-batch and the
-slots that it reads and writes. The branches are part of the graph: the kinds of
-operations that the device runs on its stages. The loop records when each operation
-began to wait for its messages, when it had received them, and when it finished.
+The operations are rows of a table, which is fed as data. A row has an operation's
+branch and micro-batch, and the stash slots that the operation reads and writes. A
+branch is a kind of operation on a stage, and a part of the graph. The loop records when
+each operation began to wait for its messages, when it had received them, and when it
+finished.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Carried(NamedTuple):
 
 
 class DeviceLoop:
-    """The loop of one device over its column of operations."""
+    """The loop that runs the operations of one device."""
 
     def __init__(self, device: str, table: Table, runners: Sequence[StageRunner]):
         """Initializes the loop. `runners` has a runner for each stage of a pipeline."""
@@ -53,7 +54,7 @@ class DeviceLoop:
         table: FedTable,
         after: Sequence[tf.Operation | tf.Tensor],
     ) -> tuple[dict[int, StageState], tf.Tensor]:
-        """Emits the loop on the current device. The loop begins when `after` has run.
+        """Adds the loop to the graph. The loop begins when all of `after` has run.
 
         Returns:
             The final states by stage, and the operations' times (see `LoopResults`).

@@ -8,9 +8,9 @@ the micro-batch in the table. Stages exchange activations and gradients over cha
 so a device waits only for the messages that it needs. The size of the graph depends
 neither on the number of micro-batches nor on the order of the operations.
 
-The loops are side by side in one graph without automatic control dependencies, which
-would run one loop after another. They would hang, because each loop waits for its
-neighbor. So operations that must run in an iteration are tied to its results by hand.
+The graph has no automatic control dependencies, which would run one loop after another.
+Then the loops would hang, because each loop waits for its neighbor. So operations that
+must run in an iteration are tied to the iteration's results by hand.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ class LoopGraph:
             devices: full names of the loops' devices, by stage.
             specs: specs of all values, for one micro-batch.
             outputs: the output values of the last stage.
-            seeded: the outputs whose gradients are arguments.
+            seeded: the outputs whose gradients are arguments of a run.
             input_gradients: the mini-batch's inputs whose gradients are results.
             channel_prefix: a prefix that no other pipeline of a step has.
             updates: one for each stage if the schedule has updates, otherwise none.
@@ -119,7 +119,7 @@ class LoopGraph:
     def emit(
         self, arguments: LoopArguments, after: Sequence[tf.Tensor] = ()
     ) -> LoopResults:
-        """Emits the loops into the current graph, without automatic dependencies.
+        """Adds the loops to the current graph, without automatic control dependencies.
 
         If `after` is not empty, loop i waits for `after[i]`, such as the `times` of an
         earlier loop.
@@ -171,9 +171,10 @@ class LoopGraph:
         }
 
     def _credits_of(self, stages: Iterable[int]) -> list[Channel]:
-        """Returns the stages' credit channels, each MAX_STEPS_AHEAD + 1 times.
+        """Returns the credit channels to these stages, each MAX_STEPS_AHEAD + 1 times.
 
-        A channel holds that many credits before the first step and after the last one.
+        A credit from the next stage allows a stage to begin another step. Each channel
+        holds that many credits before the first step and after the last one.
         """
         channels = [self._credits[k] for k in stages if k in self._credits]
         return [channel for channel in channels for _ in range(MAX_STEPS_AHEAD + 1)]

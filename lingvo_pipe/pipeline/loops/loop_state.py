@@ -41,7 +41,7 @@ class StagePorts(NamedTuple):
 
 
 class UpdateConstants(NamedTuple):
-    """The constants of a stage's updates."""
+    """The tensors that a stage's weight updates use and do not change."""
 
     divisors: tf.Tensor  # `[N]` float64, for N steps; see `LoopArguments`.
     micro_batches_per_step: tf.Tensor  # [] int32.
@@ -49,7 +49,7 @@ class UpdateConstants(NamedTuple):
 
 
 class UpdatedState(NamedTuple):
-    """The part of a stage's state that only updates change."""
+    """The part of a stage's state that only weight updates change."""
 
     weights: Pack
     # sums, notes: contents of stashes, with a slot for each step.
@@ -97,7 +97,7 @@ class StageState(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """An operation of a stage. Its micro-batch and slots are `[]` int32."""
+    """One operation of a stage. `micro_batch` and the slots are `[]` int32 tensors."""
 
     branch: Branch
     constants: StageConstants
@@ -106,12 +106,12 @@ class Operation(NamedTuple):
     write_slot: tf.Tensor
 
     def batch_values(self, inputs: Sequence[int]) -> Values:
-        """Returns the micro-batch's part of each of `inputs`, by the input's number."""
+        """Returns the micro-batch's rows of each of `inputs`, by the input's number."""
         stacked = zip(inputs, self.constants.inputs, strict=True)
         return {value: x[self.micro_batch] for value, x in stacked}
 
     def stage_inputs(self, state: StageState) -> StageInputs:
-        """Returns the stage's inputs. With updates, the weights come from `state`."""
+        """Returns the stage's inputs. Weights that updates change come from `state`."""
         constants = self.constants
         context = CallContext(
             step=self._of_micro_batch(constants.step),

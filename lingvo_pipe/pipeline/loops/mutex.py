@@ -27,7 +27,7 @@ def lock_run(name: str, arguments: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def unlock_run(lock: tf.Tensor, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Releases the lock when all results exist. Returns identities of the results."""
+    """Releases the lock when all results exist. Returns copies that wait until then."""
     finished = tf.group(*results)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([finished]):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)

@@ -1,8 +1,8 @@
-"""Methods of which each call is one node of the graph.
+"""Decorators that make each call of a method one node of the graph.
 
-Such a method is traced at its first call with arguments of certain shapes and dtypes,
-as a function. Each call adds one node to the graph being built, or none if the function
-computes nothing.
+A decorated method is traced as a function at its first call with arguments of certain
+shapes and dtypes. Each call adds one node to the graph being built, or none if the
+function computes nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class HasFunctions(Protocol):
 
 
 class OfKind(HasFunctions, Protocol):
-    """An object that uses the functions of the first object of its kind.
+    """An object, such as a stage, that shares traced functions with identical objects.
 
-    Each object numbers its values. Values at the same position correspond in all
-    objects of a kind.
+    The functions belong to the first of the identical objects. Each object has its own
+    numbers for its values. Values at one position correspond in all identical objects.
     """
 
     first: OfKind
@@ -55,11 +55,12 @@ def out_of_line(method: _Method) -> _Method:
 
 
 def shared_by_kind(operation: _Method) -> _Method:
-    """Decorates an operation like `out_of_line`. Identical stages share the function.
+    """Decorates a stage's method like `out_of_line`, once for all identical stages.
 
-    Dicts among the arguments and results are values by number. `wanted` lists numbers
-    of values. Values that the stage lacks are left out. Inside the function, values
-    have the numbers of the first stage of the kind.
+    Dicts among the arguments and results are keyed by the numbers of tensors that pass
+    between layers. `wanted` lists the numbers of the tensors to return. Numbers that
+    the stage does not use are left out. Identical stages have different numbers for
+    these tensors, so the shared function uses the numbers of the first stage.
     """
 
     @functools.wraps(operation)
@@ -90,7 +91,10 @@ def _call_node(
     args: Any,
     structure: Any,
 ) -> Any:
-    """Calls `run` as a traced function. Traces it at the first call with such specs."""
+    """Calls `run` as one node of the graph. Traces `run` if there is no function yet.
+
+    `functions` has a function for each name, specs of arguments, and `structure`.
+    """
     specs = map_present(spec_of, args)
     key = name, repr((specs, structure))
     if key not in functions:
@@ -117,7 +121,7 @@ def _packed(concrete: Any) -> Callable[[Any], Any]:
 
 
 def _renumbered(structures: Iterable[Any], numbers: Mapping[int, int]) -> tuple:
-    """Replaces each key k of dicts by `numbers[k]`. Drops keys that `numbers` lacks."""
+    """Replaces each key k of dicts by `numbers[k]`. Drops keys not in `numbers`."""
     return tuple(
         dict(sorted((numbers[k], x) for k, x in structure.items() if k in numbers))
         if isinstance(structure, dict)

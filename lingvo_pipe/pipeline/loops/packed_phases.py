@@ -1,4 +1,4 @@
-"""A layer's phases as out-of-line functions on packs.
+"""The forward and backward phases of a layer, as functions on packed tensors.
 
 Identical layers share these functions, so a deep model has few. Each layer of a stage
 adds one call, with a few arguments, for each phase. Sums and gradients are accumulated
@@ -20,7 +20,7 @@ Flat = list[tf.Tensor]
 
 
 class PackedPhases:
-    """The functions of one kind of layer, each traced at its first call.
+    """The phases of identical layers as functions, each traced at its first call.
 
     A phase passes residuals to a later phase through a slot of a stash. The stash is an
     argument and a result.
@@ -79,7 +79,7 @@ class PackedPhases:
         *,
         makes_outputs: bool,
     ) -> tuple[Flat, Pack]:
-        """Recomputes the residuals, and stashes them in `into`.
+        """Runs the forward pass again, and stashes the residuals in `into`.
 
         Returns the outputs and the stash. Without `makes_outputs`, the outputs are [].
         """
@@ -150,7 +150,7 @@ class PackedPhases:
         ]
 
     def pack_weights(self, weights: Flat) -> Pack:
-        """Packs weights, in the dtypes that the phases take."""
+        """Casts weights to the dtypes that the phases take, and packs the weights."""
         pairs = zip(weights, self.phases.cast_weights, strict=True)
         return self.weights.pack([tf.cast(x, spec.dtype) for x, spec in pairs])
 

@@ -2,9 +2,10 @@
 
     RunArguments -> LoopArguments -loops-> StageResults -> LoopResults -> RunResults
 
-Shapes: M is the number of micro-batches. "With updates" means that stages update their
-own weights, in N steps. Then M counts the micro-batches of all steps. Tensors of
-micro-batches are stacked, `[M, ...]`.
+In a run with updates, stages change their own weights after each of N steps.
+
+Shapes: M is the number of micro-batches. With updates, M counts the micro-batches of
+all N steps. Tensors of micro-batches are stacked, `[M, ...]`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ _STACKED = ["output_gradients", "first_examples", "num_examples", "inputs", "tar
 
 
 class RunArguments(NamedTuple):
-    """The arguments of a run."""
+    """The arguments of one run of a pipeline, on a whole mini-batch."""
 
     thetas: Sequence[Any]  # Weights of each layer, tensors or variables.
     step: Any  # [] integer or None; `[M]` with updates.
@@ -41,7 +42,7 @@ class RunArguments(NamedTuple):
         return present((self.inputs, self.targets))
 
     def map_stacked(self, function: Any) -> "RunArguments":
-        """Returns the arguments with `function` applied to each that is `[M, ...]`."""
+        """Returns the arguments with `function` applied to all that are `[M, ...]`."""
         has_steps = self.step is not None and self.step.shape.rank
         names = [*_STACKED, "step"] if has_steps else _STACKED
         fields = {name: getattr(self, name) for name in names}
@@ -62,7 +63,7 @@ class LoopArguments(NamedTuple):
 
 
 class StageResults(NamedTuple):
-    """The results of one stage."""
+    """The results of one stage after a run."""
 
     # Packed accumulators by layer; empty without backward passes, or with updates.
     gradients: Sequence[Pack]
@@ -76,7 +77,7 @@ class StageResults(NamedTuple):
 
 
 class LoopResults(NamedTuple):
-    """The results of all loops, of a run or of one replica."""
+    """The results of all loops, for one batch shard or for the mini-batch."""
 
     stages: Sequence[StageResults]
     # For each device `[operations, 3]` float64 seconds: when each operation began to
@@ -90,7 +91,7 @@ class LoopResults(NamedTuple):
 
 
 class RunResults(NamedTuple):
-    """The results of a run."""
+    """The results of one run of a pipeline."""
 
     # Gradients of the mean loss, for each layer in theta's structure. They are None for
     # untrained weights, and without a backward pass for all. Empty with updates.
@@ -109,7 +110,7 @@ class RunResults(NamedTuple):
 
 
 def table_spec(table: FedTable) -> FedTable:
-    """Returns the spec of a table that fits any number of operations."""
+    """Returns the spec of a loop's table, for any number of operations."""
     return FedTable(
         tf.TensorSpec([None, 4], tf.int32),
         tf.TensorSpec(table.num_slots.shape, tf.int32),

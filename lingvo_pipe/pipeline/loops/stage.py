@@ -1,10 +1,10 @@
-"""A stage: consecutive layers, run forward and backward. The last one has the loss.
+"""A stage: consecutive layers, run forward and backward.
 
     forward :  l0 -> l1 -> l2           each layer stashes its residuals
     backward:  l0 <- l1 <- l2           from its residuals
 
-A layer's residuals come from the forward pass or from a recomputation. The backward
-pass is the same for both.
+The last layer of the last stage is the loss. A layer's residuals come from the forward
+pass or from a recomputation. The backward pass is the same for both.
 
 Identical stages differ only in the numbers of their values, and in the hashes of their
 layers' paths. Each call maps the numbers, and the hashes are arguments. So identical
@@ -44,8 +44,7 @@ class Stage:
     """The layers of one stage, one after another.
 
     Weights, sums, accumulators and stashes are packs of the layers' packs. Operations
-    take the existing values or gradients by number. They return the values or gradients
-    that are `wanted`.
+    take values or gradients in dicts by number, and return those that are `wanted`.
 
     Attributes:
         layers: the layers, in order. The loss counts as a layer.
@@ -56,8 +55,8 @@ class Stage:
             layers that are not recomputed.
         numbers: the numbers of the stage's values, by position in order of use.
         positions: the positions by number. Identical stages have the same positions.
-        first: the first stage of its kind.
-        functions: the functions traced so far. Only the first stage of a kind has any.
+        first: the first of the stages that are identical to this one.
+        functions: the functions traced so far. Only `first` has any.
     """
 
     def __init__(
@@ -144,11 +143,12 @@ class Stage:
         stashed: StashSlot,
         residuals: StashSlot,
     ) -> tuple[Pack, Pack]:
-        """Recomputes residuals, or moves stashed residuals. Returns both stashes.
+        """Prepares the slot `residuals` for a backward pass. Returns both stashes.
 
-        A recomputed layer computes its outputs too if a later recomputed layer uses
-        them, or if XLA compiles the layer: as a whole, so to leave out outputs would
-        save nothing.
+        Recomputed layers run forward again. The other layers' residuals move from the
+        slot `stashed`. A recomputed layer computes its outputs too if a later
+        recomputed layer uses them, or if XLA compiles the layer. XLA compiles a layer
+        as a whole, so to leave out outputs would save nothing.
         """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
@@ -186,10 +186,10 @@ class Stage:
         *,
         wanted: Sequence[int] = (),
     ) -> tuple[Values, Pack, Pack]:
-        """Runs the layers backward, from the gradients of values.
+        """Runs the layers backward. `gradients` are those that the stage receives.
 
         The weights' gradients are added to the accumulators `into`. If `into` is a slot
-        instead, it gets the weight residuals for `weight_backward`.
+        instead, the slot gets the weight residuals for `weight_backward`.
 
         Returns:
             The wanted gradients, the new stash, and the new contents of `into`.
@@ -220,7 +220,10 @@ class Stage:
     def weight_backward(
         self, inputs: StageInputs, residuals: StashSlot, accumulators: Pack
     ) -> tuple[Pack, Pack]:
-        """Adds gradients to `accumulators`. Returns the new stash and accumulators."""
+        """Computes the weights' gradients that `backward` left out.
+
+        Returns the new stash, and `accumulators` with the gradients added.
+        """
         late = self.stashes[StashKind.WEIGHT_RESIDUALS]
         packs = [
             layer.functions.weight_backward(*layer_inputs, slot, pack)
@@ -237,7 +240,7 @@ class Stage:
 
     @property
     def recompute_inputs(self) -> list[int]:
-        """The values from which the stage's recomputation starts."""
+        """The numbers of the values from which the stage's recomputation starts."""
         by_layer = recompute_inputs_by_layer(self._uses_and_outputs())
         return list(itertools.chain.from_iterable(by_layer))
 
@@ -268,7 +271,7 @@ class Stage:
         return [layer.functions.sums.unpack(pack) for layer, pack in packs]
 
     def empty_stash(self, kind: StashKind, num_slots: tf.Tensor) -> Pack:
-        """Returns a stash with empty slots."""
+        """Returns a stash of a kind, with `num_slots` empty slots."""
         if kind is StashKind.WEIGHT_RESIDUALS:
             stashes = self._of_layers(lambda f: f.weight_residuals.empty(num_slots))
         else:
@@ -291,14 +294,14 @@ class Stage:
         )
 
     def _uses_and_outputs(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:
-        """Returns the argument `layers` of `recompute_inputs_by_layer`."""
+        """Returns (values used, values made, whether recomputed) for each layer."""
         return [
             (layer.used, layer.values.made, is_recomputed)
             for layer, is_recomputed in zip(self.layers, self.recomputed, strict=True)
         ]
 
     def _of_layers(self, make: Callable[[PackedPhases], Pack]) -> list[Pack]:
-        """Returns `make` of each layer's functions. Identical layers share a result."""
+        """Calls `make` once for each kind of layer. Returns a result for each layer."""
         functions = [layer.functions for layer in self.layers]
         packs = {f: make(f) for f in dict.fromkeys(functions)}
         return [packs[f] for f in functions]

@@ -1,4 +1,4 @@
-r"""A stage in its device's loop: its operations on loop state.
+r"""Runs a stage's operations in the loop of the stage's device.
 
     operation        receives    reads stash       writes stash        sends
 
@@ -37,7 +37,7 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 
 class StageRunner:
-    """The operations of one stage on loop state, by kind."""
+    """The operations of one stage, as functions of the loop's state, by kind."""
 
     def __init__(
         self,

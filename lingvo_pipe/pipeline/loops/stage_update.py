@@ -4,8 +4,8 @@
 
 The pipeline's caller supplies a function that changes the variables. The loop carries
 the values that the variables have after the latest step. The stage's layers compute
-with these. Gradients of a tied weight, which has several paths in a model, are summed
-here.
+with these values. Gradients of a tied weight, which has several paths in a model, are
+summed here.
 """
 
 import itertools
@@ -38,7 +38,10 @@ Update = Callable[[Sequence[BaseLayer], list[Any], list[Any], tf.Tensor], list[A
 
 
 class StageUpdate:
-    """The update of one stage, with a stash of each step's sums and notes."""
+    """The weight update of one stage, which runs after each step.
+
+    Stashes keep each step's sums and the update's notes (see `Update`).
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class StageUpdate:
         stage: Stage,
         device: str,
     ):
-        """Traces the update. `layers` and `traces` belong to the stage, in order."""
+        """Traces `update` for the stage's `layers`, in order, and their `traces`."""
         self._stage = stage
         phases = [layer.functions.phases for layer in stage.layers]
         self._num_weights = [len(of_layer.weights) for of_layer in phases]
@@ -78,7 +81,7 @@ class StageUpdate:
         self._notes = Stash([tf.TensorSpec(x.shape, x.dtype) for x in notes])
 
     def constants(self, arguments: LoopArguments) -> UpdateConstants:
-        """Returns the arguments that the update uses, and the tensors it captured."""
+        """Returns tensors that every update uses: arguments, and captured tensors."""
         return UpdateConstants(
             divisors=arguments.divisors,
             micro_batches_per_step=arguments.run.micro_batches_per_step,
@@ -97,7 +100,10 @@ class StageUpdate:
     def run(
         self, state: StageState, constants: StageConstants, micro_batch: tf.Tensor
     ) -> StageState:
-        """Returns the state after the update of the step of `micro_batch`, [] int32."""
+        """Returns the state after the update at the end of a step.
+
+        `micro_batch`, [] int32, is one of the step's micro-batches.
+        """
         stage, own, before = self._stage, constants.of_update, state.updated
         assert own is not None
         assert before is not None
@@ -139,7 +145,7 @@ class StageUpdate:
 
 
 def sum_tied(variables: Any, gradients: Any) -> Any:
-    """Sums the gradients of each tied weight over its positions in `variables`.
+    """Sums the gradients of each variable that occurs several times in `variables`.
 
     Returns the gradients in the same structure, with the sum at a variable's first
     position and None at the variable's other positions.
@@ -162,7 +168,7 @@ def sum_tied(variables: Any, gradients: Any) -> Any:
 def pack_trained(
     theta: Any, has_gradient: Sequence[bool], flat: Sequence[tf.Tensor]
 ) -> Any:
-    """Returns gradients in the structure of `theta`: None for untrained weights."""
+    """Packs gradients into the structure of `theta`, None for untrained weights."""
     remaining = iter(flat)
     gradients = [next(remaining) if has else None for has in has_gradient]
     return tf.nest.pack_sequence_as(theta, gradients)

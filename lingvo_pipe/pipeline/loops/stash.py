@@ -1,4 +1,4 @@
-"""Packs and stashes: tensors that travel through loops as one, and slots for them.
+"""Packs, which hold many tensors as one, and stashes, which hold them in slots.
 
 A stage of many layers has thousands of weights, accumulators and residuals. Passed one
 by one, each would appear in every function between the step and the layer that uses it.
@@ -20,7 +20,7 @@ Pack = list[tf.Tensor]
 
 
 class Packing:
-    """A packing of tensors of fixed specs. `spec` is the spec of a pack."""
+    """Packs a list of tensors of fixed specs. `spec` is the spec of the pack."""
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self._specs = list(specs)
@@ -53,7 +53,7 @@ class StashSlot(NamedTuple):
 
 
 class PackOfPacks:
-    """A packing of several packs into one. `packs` are the specs of the packs."""
+    """Packs lists of packs into one pack. `packs` has the spec of each pack."""
 
     def __init__(self, packs: Sequence[list[tf.TensorSpec]]):
         self._packs = packs
@@ -64,7 +64,10 @@ class PackOfPacks:
         return self._all.pack(present(packs))
 
     def unpack(self, pack: Pack | StashSlot) -> list[Any]:
-        """Returns packs. For a slot of packed stashes, returns each stash's slot."""
+        """Returns the packs in a pack.
+
+        For a slot of a pack of stashes, returns the same slot of each stash.
+        """
         if isinstance(pack, StashSlot):
             return [StashSlot(stash, pack.slot) for stash in self.unpack(pack.stash)]
         return pack_present(self._packs, self._all.unpack(pack))
@@ -73,15 +76,16 @@ class PackOfPacks:
 class Stash:
     """Numbered slots, each for a list of tensors of fixed specs.
 
-    The contents are loop state, so methods take and return them. They are one
-    TensorList for each tensor of a slot. The number of slots is no part of the graph.
+    The contents are loop state, so methods take the old contents and return the new
+    ones. Contents are one TensorList for each tensor of a slot. The number of slots is
+    no part of the graph.
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self.specs = list(specs)
 
     def empty(self, num_slots: tf.Tensor) -> list[tf.Tensor]:
-        """Returns contents of `num_slots` empty slots, [] int32."""
+        """Returns the contents of `num_slots`, [] int32, empty slots."""
         return [
             tf.raw_ops.TensorListReserve(
                 element_shape=tf.constant(-1),
@@ -134,7 +138,7 @@ class Stash:
 
 
 class PackedStash:
-    """A stash whose contents are packed. See `Stash`.
+    """A stash whose contents are one pack. See `Stash`.
 
     On CPUs a slot holds one pack, which saves three operations for each residual. On
     GPUs TensorFlow has no lists of packs.
@@ -165,7 +169,7 @@ class PackedStash:
 
 
 def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a tensor of the spec's dtype. The tensor takes no memory."""
+    """Returns an empty tensor of the spec's dtype, which takes no memory."""
     if spec.dtype != tf.variant:
         return tf.zeros([0], spec.dtype)
     return tf.raw_ops.EmptyTensorList(

@@ -37,9 +37,9 @@ class TracedLayers:
         labels: for each trace, the path and stage of its layer, for errors.
         values: for each trace, the numbers of its values.
         specs: the spec of each value, by number, for one micro-batch.
-        inputs: values that are the mini-batch's inputs and targets.
-        outputs: the last layer's outputs, as a structure of values and None.
-        needed: values whose gradients are needed.
+        inputs: numbers of the mini-batch's inputs and targets.
+        outputs: the last layer's outputs, as a structure of numbers and None.
+        needed: numbers of the values whose gradients are needed.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TracedLayers:
         functions: LayerFunctions,
         input_gradients: bool,
     ):
-        """Traces at least one layer, and the loss if there is one.
+        """Traces the layers, and the loss if there is one.
 
         `inputs` are specs of the first layer's positional inputs for a micro-batch.
         Their gradients are needed if `input_gradients`. `targets` are specs of the
@@ -103,7 +103,7 @@ class TracedLayers:
         self.needed = needs_gradient(zip(self.values, is_trained, strict=True), needed)
 
     def placed_layers(self, compilations: Sequence[Compilation]) -> list[PlacedLayer]:
-        """Returns the layers and the loss. `compilations` has one item for each."""
+        """Returns the layers and the loss, each with its item of `compilations`."""
         functions: dict[Any, PackedPhases] = {}
         placed = []
         hashes = [random_streams.path_hash(layer.path) for layer in self.layers]
@@ -131,7 +131,7 @@ class TracedLayers:
         return map_present(lambda value: self.specs[value], values)
 
     def _add(self, trace: Trace, args: Any) -> Any:
-        """Adds a trace. Returns the values of the outputs, in their structure."""
+        """Adds a trace. Returns the numbers of the outputs, nested like the outputs."""
         values = present(args)
         output_values = self._number(list(map(spec_of, trace.made)))
         tensors = [x.ref() for x in (*trace.args, *trace.made)]
@@ -160,16 +160,16 @@ class PlacedLayer:
 
     @property
     def used(self) -> list[int]:
-        """The values that the forward pass takes."""
+        """The numbers of the values that the forward pass takes."""
         return [self.values.args[i] for i in self.functions.phases.used]
 
     @property
     def given_gradients(self) -> list[int]:
-        """The values whose gradients the backward pass returns."""
+        """The numbers of the values whose gradients the backward pass returns."""
         return [self.values.args[i] for i in self.functions.phases.gives]
 
     def output_gradients(self, gradients: Values) -> list[tf.Tensor]:
-        """Returns gradients for the backward pass to take. Missing gradients are 0."""
+        """Returns the output gradients that the backward pass takes, 0 if missing."""
         outputs = zip(self.values.made, self.functions.phases.made, strict=True)
         return [
             gradient_or_zeros(gradients, value, spec)

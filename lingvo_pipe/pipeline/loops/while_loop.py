@@ -1,4 +1,4 @@
-"""A functional While that stays one node in the graph, and a clock for its body."""
+"""A While loop that stays one node of the graph, and a clock for the loop's body."""
 
 import functools
 from collections.abc import Callable
@@ -48,9 +48,9 @@ def while_loop(
 def timestamp(device: str) -> tf.Tensor:
     """Returns the time at which the returned tensor is computed, [] float64 seconds.
 
-    Only CPUs have a clock. A loop on another device calls a function that reads its
-    host's clock: operations in a loop's body run on the loop's device, but those in a
-    called function run where they are placed.
+    Only CPUs have a clock. A loop on another device calls a function that reads the
+    clock of the device's host: operations in a loop's body run on the loop's device,
+    but those in a called function run where they are placed.
     """
     name = device_name(device)
     if name.kind == "CPU":

@@ -1,8 +1,8 @@
 """Traces a model's layers and its loss. Identical layers share a trace.
 
-A layer's function stays out of line and takes theta as an argument, never by capture.
-So a hundred equal layers are traced once. The operations are the same however the
-layers are grouped into stages: results do not depend on the number of stages.
+The traced function of a layer takes theta as an argument, and never captures it. So a
+hundred equal layers are traced once. The operations are the same however the layers are
+grouped into stages: results do not depend on the number of stages.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class LayerFunctions:
     _by_graph: dict[str, Trace] = dataclasses.field(default_factory=dict, init=False)
 
     def context(self, call_context: CallContext, root_path: str = "") -> ForwardContext:
-        """Returns the context of a forward pass."""
+        """Returns the context in which a layer, or the loss, runs forward."""
         return ForwardContext(
             do_eval=self.do_eval,
             step=call_context.step,
@@ -97,7 +97,7 @@ class LayerFunctions:
         return trace
 
     def takes_targets(self, layer: BaseLayer) -> bool:
-        """Returns whether the targets of the loss are a layer's last input."""
+        """Returns whether a layer gets the loss's targets as its last input."""
         trains_by_loss = self.loss_fn is not None and not self.do_eval
         return trains_by_loss and isinstance(layer, LocalLossLayer)
 
@@ -109,7 +109,11 @@ class LayerFunctions:
         args: Any,
         is_last: bool,
     ) -> Trace:
-        """Returns a layer's trace. `theta`, `call_context` and `args` are specs."""
+        """Returns a layer's trace, perhaps made earlier for an identical layer.
+
+        `theta`, `call_context` and `args` are specs. `is_last` is true for the last
+        layer.
+        """
         dtype = None if is_last and self.has_last else self.state_dtype
         identity = LayerIdentity(layer, (theta, call_context, args, dtype))
         same = [pair for pair in self._known if pair[0].matches(identity)]

@@ -1,9 +1,10 @@
 """Decides which layers are identical, so that one trace computes all of them.
 
 Identical layers have equal params except for names, equal attributes and the same added
-functions. So do all layers below them. FProp may also read a layer's path or name,
-because `place_reads` records such reads. FProp must not depend on the layer's object,
-for instance on its index in a list outside the layer, because this is not detected.
+functions. The same holds for all layers below them. FProp may also read a layer's path
+or name, because `place_reads` records such reads. FProp must not depend on the layer's
+object, for instance on its index in a list outside the layer, because this is not
+detected.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class LayerIdentity:
     """Everything that a forward pass depends on, except values of theta and inputs.
 
     Attributes:
-        reads: FProp's reads of paths and names, empty until FProp has been traced.
+        reads: the layers whose path or name FProp reads, empty until FProp is traced.
     """
 
     def __init__(self, layer: BaseLayer, specs: Any):
@@ -49,7 +50,10 @@ class LayerIdentity:
         )
 
     def has_same_reads(self, other: LayerIdentity) -> bool:
-        """Returns whether FProp of `other` would read the same paths and names."""
+        """Returns whether all paths and names that FProp reads are the same in `other`.
+
+        FProp of this layer has been traced, so `reads` is known.
+        """
         layers, other_layers = (list(x._layer.Descendants()) for x in (self, other))
         return all(
             layers[i].path == other_layers[i].path for i in self.reads.paths
@@ -69,7 +73,7 @@ def _common_attributes() -> frozenset[str]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Returns whether attributes can be compared and are equal."""
+    """Returns whether two attributes are equal. False if they cannot be compared."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -133,7 +137,7 @@ def graph_key(trace: Trace) -> str | None:
 
 
 def _graph_attributes(op: tf.Operation) -> dict[str, bytes]:
-    """Returns a digest of each attribute, since constants may be large."""
+    """Returns a digest of each attribute of an operation, by the attribute's name."""
     return {
         name: hashlib.sha256(value.SerializeToString(deterministic=True)).digest()
         for name, value in op.node_def.attr.items()

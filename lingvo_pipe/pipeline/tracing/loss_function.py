@@ -1,4 +1,4 @@
-"""The loss: rules for the user's function, and its sums over micro-batches."""
+"""Checks the user's loss function, and turns its means into sums that add up."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class Total(NamedTuple):
 
 
 def check_loss_function(loss_fn: Any, path: str) -> None:
-    """Raises ValueError unless the pipeline at `path` can call the user's function."""
+    """Raises ValueError unless the user's function can be called and hashed."""
     if not callable(loss_fn):
         raise UserValueError(
             path=f"{path}.loss_fn",
@@ -81,7 +81,10 @@ def _check_rows(args: Any, context: ForwardContext) -> None:
 
 
 def _summed(name: str, metric: Any) -> tuple[tf.Tensor, tf.Tensor] | Total:
-    """Returns (mean · weight, weight) or a Total. The weight gets no gradient."""
+    """Returns (mean · weight, weight) for a pair (mean, weight), or a Total.
+
+    Weights and Totals get no gradient.
+    """
     if isinstance(metric, Total):
         return Total(tf.stop_gradient(tf.convert_to_tensor(metric.value)))
     is_pair = isinstance(metric, (tuple, list)) and len(metric) == 2

@@ -1,4 +1,4 @@
-"""Errors with a hint and with the name of the pipeline's function that raised them.
+"""Adds the name of the function that raised an error, and a hint, to the error.
 
 TensorFlow's own errors about tracing mention tf.function and AutoGraph, which users of
 layers do not need to know.
@@ -31,7 +31,7 @@ _ABOUT_VARIABLES = (OUTSIDE_MODEL, CAPTURED_VARIABLE, "tf.Variable")
 
 @contextlib.contextmanager
 def named_errors(location: str, given: Any, hint: str = "") -> Iterator[None]:
-    """Adds location, inputs and hints to an error that does not name its location.
+    """Adds location, inputs and hints to an error that lacks the location.
 
     The new error has the same class where possible, and its traceback ends where the
     error was raised. `given` are specs of the inputs. `hint` is a sentence that may
@@ -78,7 +78,7 @@ def _with_tracing_hint(error: Exception) -> str:
 
 
 def _with_message(error: Exception, message: str, location: str) -> Exception:
-    """Returns an error of the same class, or of a class that takes only a message."""
+    """Returns the error with another message, of the same class where possible."""
     if isinstance(error, UserError):
         copy = type(error)(message)
         vars(copy).update(vars(error), path=error.path or location)

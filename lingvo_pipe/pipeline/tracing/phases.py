@@ -31,7 +31,7 @@ Function = Callable[..., list[tf.Tensor]]
 
 
 class Compilation(NamedTuple):
-    """Compiler and device of phases."""
+    """How and where the phases of a layer run."""
 
     by_xla: bool  # Whether XLA compiles the phases.
     # Full name of the device that runs the phases; None for the caller's device.
@@ -40,14 +40,14 @@ class Compilation(NamedTuple):
 
 
 def compilation(by_xla: bool, device: str) -> Compilation:
-    """Returns a compilation. Stages with equal compilations can share functions."""
+    """Returns the Compilation of the phases of a stage on `device`."""
     caller = loop_device(device)
     on_cpu = device_name(caller).kind == "CPU"
     return Compilation(by_xla, None if caller == device else device, on_cpu)
 
 
 class Phases:
-    """A trace, cut for the input gradients that are needed.
+    """The phases of a trace, with only the input gradients that are needed.
 
     Attributes:
         compilation: the compiler and device of the phases.
@@ -65,7 +65,7 @@ class Phases:
     """
 
     def __init__(self, trace: Trace, needed: Sequence[bool], compilation: Compilation):
-        """Cuts the trace. `needed`: whether each flat input's gradient is needed."""
+        """Cuts the trace. `needed` says for each input if its gradient is needed."""
         self._trace = trace
         self.compilation = compilation
         self._sums = tf.nest.flatten(trace.result.sums)
@@ -117,7 +117,7 @@ class Phases:
 
     @functools.cached_property
     def weight_share(self) -> float:
-        """The fraction of the backward pass's multiply-adds that is in its second half.
+        """The share of the backward pass's multiply-adds that `weight_backward` does.
 
         If there are no multiply-adds, each half with results counts the same.
         """
@@ -141,9 +141,10 @@ class Phases:
         return 1 - _products(self._whole.operations_for(0, results)) / total
 
     def forward(self, stashes: bool) -> Function:
-        """Returns `(weights, context, used args) -> made, sums, residuals`.
+        """Returns the forward pass as a function.
 
-        The residuals are left out unless `stashes`.
+        `(weights, context, used args) -> made, sums, residuals`. The residuals are left
+        out unless `stashes`.
         """
         args = [self._trace.args[i] for i in self.used]
         results = [*self._trace.made, *self._sums]
@@ -181,7 +182,7 @@ class Phases:
         return self._function(self._split, 1, inputs, results)
 
     def weight_backward(self) -> Function:
-        """Returns `(weights, context, weight residuals) -> dweights`."""
+        """Returns the function `(weights, context, weight residuals) -> dweights`."""
         return self._function(self._split, 2, self._weight_residuals, self._dweights)
 
     def _function(
@@ -214,5 +215,5 @@ def _as_used(weight: tf.Tensor) -> tf.Tensor:
 
 
 def _products(operations: Iterable[tf.Operation]) -> int:
-    """Returns multiply-adds outside of called functions, which are never split."""
+    """Returns the number of multiply-adds, without those within called functions."""
     return multiply_adds(operations, in_functions=False)

@@ -64,7 +64,9 @@ def check_pure(
     variables: Mapping[str, tf.Variable],
     remedies: Remedies = OF_LAYERS,
 ) -> None:
-    """Checks a function's traced graph. `variables` are the model's variables.
+    """Checks that a traced function depends only on its arguments, and writes nothing.
+
+    `variables` are the model's variables, by path.
 
     Raises:
         ValueError: if the function uses tensors or variables other than its arguments,

@@ -16,7 +16,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class CallContext(NamedTuple):
-    """Arguments of a forward pass besides weights and inputs, or None if unknown."""
+    """Arguments of a forward pass besides weights and inputs. Unknown ones are None."""
 
     path_hash: Any = None  # [] uint64, the hash of the layer's path.
     step: Any = None  # [] integer, the training step.
@@ -155,7 +155,7 @@ def differentiable(structure: Any) -> list[tf.Tensor]:
 
 
 def effects(graph: Any) -> list[tf.Operation]:
-    """Returns operations with side effects, such as assertions."""
+    """Returns a graph's operations with side effects, such as assertions."""
     return [
         op
         for op in graph.get_operations()

@@ -1,4 +1,4 @@
-"""Buffers of tensors. A tensor that is a view of another one has the same buffer."""
+"""Finds the memory buffers of tensors. A view has the buffer of another tensor."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

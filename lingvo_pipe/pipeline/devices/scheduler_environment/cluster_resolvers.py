@@ -1,4 +1,4 @@
-"""Clusters of schedulers, read by TensorFlow's cluster resolvers."""
+"""Reads the clusters of schedulers by TensorFlow's cluster resolvers."""
 
 import importlib
 import os
@@ -58,13 +58,11 @@ def from_tf_config() -> SchedulersCluster:
 
 
 def from_slurm() -> SchedulersCluster:
-    """Returns the tasks of a Slurm step, laid out block by block.
-
-    Task 0 is the trainer.
+    """Returns the cluster of this Slurm step. Task 0 is the trainer.
 
     Raises:
-        ValueError: if this is no task of srun, or tasks are not laid out block by
-            block.
+        ValueError: if this is no task of srun, or if srun does not give each node a
+            block of consecutive tasks.
     """
     try:
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
@@ -105,7 +103,7 @@ def from_slurm() -> SchedulersCluster:
 
 
 class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
-    """A resolver that keeps Slurm's order of nodes. TensorFlow sorts n10 before n2."""
+    """A resolver that keeps Slurm's order of nodes. TensorFlow puts n10 before n2."""
 
     def _resolve_task_configuration(self) -> dict[str, int]:
         num_tasks = super()._resolve_task_configuration()
@@ -152,7 +150,7 @@ def _running_pods(labels: str) -> dict[str, str]:
 
 
 class _PodName(str):
-    """A pod's name that is sorted by its numbers: 2 comes before 10."""
+    """A pod's name that sorts by the numbers in it: pod-2 comes before pod-10."""
 
     __slots__ = ()
 
@@ -191,7 +189,7 @@ class _Pods:
         self._api = client.CoreV1Api()
 
     def list_pod_for_all_namespaces(self, label_selector: str) -> Any:
-        """Returns the pods of this namespace. Their names sort by number."""
+        """Returns the labeled pods of only this namespace. Pod names sort by number."""
         try:
             pods = self._api.list_namespaced_pod(
                 self._namespace,

@@ -1,4 +1,4 @@
-"""A process's job, task and cluster, from --cluster or its scheduler. Pure."""
+"""Finds a process's job, task and cluster, by its flags or its scheduler."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -64,6 +64,8 @@ def find_membership(
 ) -> Membership:
     """Returns the membership that follows from --cluster, --job and --task.
 
+    `flag` is the value of --cluster.
+
     Raises:
         ConnectionError: if the scheduler does not answer.
         ValueError: if the flags or the scheduler's cluster are not valid.
@@ -105,7 +107,8 @@ def membership(
 ) -> Membership:
     """Returns the membership that follows from a scheduler and the flags.
 
-    An evaluator is not part of the cluster, as elsewhere in TensorFlow.
+    `found` is the scheduler's cluster. `job` and `task` are the values of --job and
+    --task. An evaluator is not part of the cluster, as elsewhere in TensorFlow.
 
     Raises:
         ValueError: if the cluster is not valid, or contradicts the flags.
@@ -127,7 +130,10 @@ def membership(
 
 
 def as_client(cluster: Cluster, job: str) -> Cluster:
-    """Returns the cluster of a job. A job that replaces the trainer takes any port."""
+    """Returns the cluster as a process with the given job uses it.
+
+    A job that takes the trainer's place, such as an evaluation, takes any free port.
+    """
     if cluster.trainer is None or job in (TRAINER_JOB, WORKER_JOB):
         return cluster
     return replace(cluster, trainer=f"{cluster.trainer.rpartition(':')[0]}:0")

@@ -1,4 +1,4 @@
-"""Checks of TF_CONFIG, a scheduler's cluster that TensorFlow does not check. Pure."""
+"""Checks TF_CONFIG, the description of a cluster that TensorFlow does not check."""
 
 import json
 from collections.abc import Sequence
