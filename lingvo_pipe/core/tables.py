@@ -1,10 +1,10 @@
-"""Tables as aligned text or Markdown: rows of cells, the header first. Pure."""
+"""Prints tables as aligned text or Markdown, from rows of cells, header first."""
 
 from collections.abc import Container, Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Returns aligned lines. Columns with an index in `right` are right-aligned."""
+    """Returns an aligned line for each row. Columns in `right` are right-aligned."""
     return ["  ".join(cells).rstrip() for cells in _padded(rows, right)]
 
 
