@@ -41,7 +41,7 @@ def set_detail(detail: str) -> None:
 
 
 class _Shown:
-    """The display of an activity. A thread calls `run`, which returns after `ended`."""
+    """The display of an activity. A thread calls `run`, which `ended` stops."""
 
     def __init__(self, name: str, stream: TextIO, file_delay: float) -> None:
         self._name, self._stream, self._file_delay = name, stream, file_delay

@@ -70,7 +70,7 @@ class FirstSignal:
         self._first: signal.Signals | None = None
 
     def get(self) -> signal.Signals | None:
-        """Returns the first termination signal since the creation, or None."""
+        """Returns the first termination signal that has come, or None."""
         with contextlib.suppress(OSError):  # No signal has come, or it is closed.
             self._first = self._first or _first_of(self._read.recv(4096))
         return self._first

@@ -1,4 +1,4 @@
-"""Prints tables as aligned text or Markdown, from rows of cells, header first."""
+"""Formats tables as aligned text or Markdown, from rows of cells, header first."""
 
 from collections.abc import Container, Sequence
 
@@ -16,7 +16,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown_header(header: Sequence[str]) -> list[str]:
-    """Returns the lines above the rows, for a table that is printed row by row."""
+    """Returns a Markdown table's first lines. `markdown_row` makes the other ones."""
     return [markdown_row(*header), "|" + "---|" * len(header)]
 
 

@@ -89,7 +89,7 @@ def may_have_gpu() -> bool:
 
 
 def count_cpu_memory() -> None:
-    """Makes TensorFlow, if imported later, use an allocator that counts CPU tensors."""
+    """Makes TensorFlow, if imported later, count the memory of all CPU tensors."""
     os.environ.update(_COUNTING)
     everything = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     os.environ.setdefault(_LIMIT, str(everything >> 20))

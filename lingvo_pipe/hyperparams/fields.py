@@ -18,7 +18,7 @@ Undo = Callable[[], None]
 
 @dataclass
 class Field:
-    """One param. `default` is a separate copy, which edits inside `value` miss."""
+    """One param. `default` is a copy, so edits inside `value` do not change it."""
 
     value: Any
     default: Any

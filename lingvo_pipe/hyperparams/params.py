@@ -227,7 +227,7 @@ class Params(Fields):
 
 
 class InstantiableParams(Params):
-    """Params that configure the class `cls`. Instantiate creates an object of it."""
+    """Params that configure the class `cls`. Instantiate creates an object of `cls`."""
 
     def __init__(self, cls: Any = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Converts the values of params to text, and such text or typed text to values."""
+"""Converts values of params to text, and text to values, also as people type it."""
 
 import contextlib
 import dataclasses
