@@ -15,8 +15,8 @@ def cached_by_equality(
 ) -> Callable[Arguments, Result]:
     """Returns a version of `function` that runs only once for equal arguments.
 
-    The arguments must not change later. Each call compares its arguments with those of
-    all earlier runs, so there should be few different ones.
+    The arguments must not change later. Each call compares its arguments with the
+    arguments of all earlier runs, so there should be few different ones.
     """
     results: list[tuple[Any, Result]] = []
 

@@ -190,7 +190,7 @@ class PipeliningLayer(BaseLayer):
                 from `vars` itself than from the variables' values.
             inputs: positional inputs of the first layer, `[B, ...]` each.
             targets: targets of the loss, `[B, ...]` each.
-            loss_fn: see `ComputeMetrics`. The gradients are those of its 'loss'.
+            loss_fn: see `ComputeMetrics`. Its 'loss' is differentiated.
             schedule: another schedule for the same stages on the same devices, or None
                 for the layer's own.
 

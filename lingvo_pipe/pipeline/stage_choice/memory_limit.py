@@ -100,7 +100,7 @@ class MemoryLimit:
         return stage_bytes * self._sharing[stage] + prologue
 
     def _with_loss(self, end: int) -> int:
-        """Returns `end`, or one more for a stage with the last cell, and so the loss."""
+        """Returns `end`, or one more for a stage with the last cell and so the loss."""
         return end + (end == len(self._cells.layers))
 
     def _raise_infeasible(self) -> None:
