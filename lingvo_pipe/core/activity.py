@@ -1,4 +1,4 @@
-"""Activities: a spinner on a terminal, or a few lines in a file, about long work."""
+"""Messages about long work: a spinner on a terminal, or a few lines in a file."""
 
 import contextlib
 import contextvars
@@ -17,9 +17,9 @@ _PERIOD = 0.2  # Seconds between two frames of the spinner.
 def activity(
     name: str, stream: TextIO | None = None, file_delay: float = _FILE_DELAY
 ) -> Iterator[None]:
-    """Shows the name and `set_detail`'s text while the block runs.
+    """Shows `name`, the detail that `set_detail` sets, and the time, during the block.
 
-    They appear on `stream`, by default on standard error. If `stream` is a file,
+    The text appears on `stream`, by default on standard error. If `stream` is a file,
     nothing is shown in the first `file_delay` seconds.
     """
     shown = _Shown(name, sys.stderr if stream is None else stream, file_delay)
@@ -41,7 +41,7 @@ def set_detail(detail: str) -> None:
 
 
 class _Shown:
-    """An activity's display, which a thread runs until `ended` is set."""
+    """The display of an activity. A thread calls `run`, which `ended` stops."""
 
     def __init__(self, name: str, stream: TextIO, file_delay: float) -> None:
         self._name, self._stream, self._file_delay = name, stream, file_delay

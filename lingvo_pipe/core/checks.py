@@ -1,4 +1,4 @@
-"""Checks of numbers, for the params of several packages. Pure."""
+"""Checks of numbers, for the params of several packages. Needs no TensorFlow."""
 
 import numbers
 from typing import Any, TypeGuard

@@ -1,4 +1,4 @@
-"""A cache of a function's results by its arguments, compared without a hash. Pure."""
+"""A cache of a function's results, for arguments that cannot be hashed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Result = TypeVar("Result")
 def cached_by_equality(
     function: Callable[Arguments, Result],
 ) -> Callable[Arguments, Result]:
-    """Makes a function run once for equal arguments.
+    """Returns a version of `function` that runs only once for equal arguments.
 
-    The arguments must not change later. Each call compares them with all earlier ones,
-    so there should be few.
+    The arguments must not change later. Each call compares its arguments with the
+    arguments of all earlier runs, so there should be few different ones.
     """
     results: list[tuple[Any, Result]] = []
 

@@ -1,4 +1,4 @@
-"""Likely causes of TensorFlow's errors, with what to do. Pure."""
+"""Likely causes of TensorFlow's errors, and remedies. Needs no TensorFlow."""
 
 import re
 
@@ -107,9 +107,9 @@ _CAUSES = (
 
 
 def likely_cause(kind: str, message: str) -> str:
-    """Returns the likely cause of an error of TensorFlow, and a remedy, or "".
+    """Returns two lines with an error's likely cause and a remedy, or "" if unknown.
 
-    `kind` is the name of the error's class in tf.errors. The result has two lines.
+    `kind` is the name of the error's class in tf.errors.
     """
     if CALLED not in message:
         for pattern, cause, remedy in _CAUSES:

@@ -1,4 +1,4 @@
-"""Text of an error as users see it, and below it the lines of their own code."""
+"""The text of an error for users, and the lines of their own code that led to it."""
 
 import errno
 import linecache
@@ -95,9 +95,9 @@ def disk_problem(error: Exception) -> str | None:
 
 
 def _path_in(error: Exception, number: int) -> str | None:
-    """Returns the file of an error with this errno, or None for another error.
+    """Returns the file that an error with the errno `number` names.
 
-    The file is "" if it is unknown.
+    Returns None if the error has another errno, and "" if the error names no file.
     """
     if isinstance(error, OSError):
         return str(error.filename or "") if error.errno == number else None

@@ -61,7 +61,7 @@ class UserError(Exception):
         return str(self.args[0])
 
     def within(self, path: str) -> UserError:
-        """Returns this error with its path below `path`: "PATH.<its path>"."""
+        """Returns a copy of this error with `path` in front of the error's own path."""
         joined = f"{path}.{self.path}" if self.path else path
         if not self.expected:
             return type(self)(f"{path}.{self}", path=joined)
@@ -95,7 +95,7 @@ class UserDamageError(UserValueError):
 class UserNameError(UserValueError, AssertionError):
     """A name that is not allowed for a param or a key.
 
-    Lingvo raises an AssertionError for it.
+    It is also an AssertionError, which Lingvo raises for such names.
     """
 
 
@@ -140,13 +140,13 @@ class UserConnectionError(UserError, ConnectionError):
 
 
 class UserClusterError(UserConnectionError):
-    """A task of the cluster that is not there. The same command may succeed later."""
+    """A task of the cluster that does not answer. A rerun may succeed."""
 
     exit_code = 4
 
 
 def exit_code_of(error: Exception) -> int:
-    """Returns the exit code of a program that an error ends."""
+    """Returns the exit code of a program that ends with an error."""
     return error.exit_code if isinstance(error, UserError) else UserError.exit_code
 
 
@@ -165,7 +165,7 @@ def raise_problems(problems: Sequence[UserError | str], hint: str = "") -> None:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as text for an error: Params as their class, long text cut."""
+    """Returns a value as text for an error. Params show their class. Cuts long text."""
     if isinstance(cls := getattr(value, "cls", None), type):
         text = f"{cls.__name__}.Params()"
     elif type(value) in (list, tuple):

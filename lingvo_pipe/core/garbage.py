@@ -11,8 +11,8 @@ _THRESHOLDS = 50_000, 20, 50
 def collected_seldom() -> Iterator[None]:
     """Makes Python collect garbage seldom while the context is open.
 
-    TensorFlow's graphs are millions of objects. With Python's own thresholds, searching
-    them for garbage takes a tenth of the time.
+    TensorFlow's graphs are millions of objects. With Python's own thresholds, a tenth
+    of the time to build a graph goes into searching these objects for garbage.
     """
     before = gc.get_threshold()
     gc.set_threshold(*_THRESHOLDS)

@@ -1,4 +1,4 @@
-"""tf.custom_gradient for graphs that may end before the process does.
+"""A tf.custom_gradient that lets graphs be freed before the process ends.
 
 tf.custom_gradient registers a gradient for each call in a graph. The process keeps all
 of these, and with them their graphs. Here a single gradient is registered. It finds the
@@ -25,10 +25,11 @@ Function = Callable[..., tuple[Sequence[tf.Tensor], Gradient]]
 
 
 def custom_gradient(function: Function) -> Callable[..., list[tf.Tensor]]:
-    """Returns a function of tensors that has the gradient that `function` returns.
+    """Returns a function of tensors whose gradient `function` defines.
 
-    `function` reads no variables. It returns a list of tensors, and a function that
-    maps their gradients to the arguments' gradients. None stands for no gradient.
+    `function` reads no variables. It returns (a list of tensors, a gradient function).
+    The gradient function maps the gradients of these tensors to the gradients of the
+    arguments, or to None for an argument without a gradient.
     """
 
     @functools.wraps(function)

@@ -12,7 +12,7 @@ from lingvo_pipe.core.tensorflow_startup import quiet_startup
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Returns a package's `__getattr__`, `__dir__` and `__all__`, from its stub."""
+    """Returns a package's `__getattr__`, `__dir__` and `__all__`, from a stub file."""
     get, list_names, names = lazy_loader.attach_stub(package, file)
 
     def get_quietly(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Nested structures of tensors with None for an absent tensor, and dtypes of sums."""
+"""Functions of nested structures in which None stands for an absent tensor."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def present(structure: Any) -> list[Any]:
-    """Returns the leaves that are not None, flat."""
+    """Returns a flat list of the leaves that are not None."""
     return [x for x in tf.nest.flatten(structure) if x is not None]
 
 
@@ -25,7 +25,7 @@ def pack_present(structure: Any, flat: Iterable[Any]) -> Any:
 
 
 def spec_of(x: Any) -> tf.TensorSpec:
-    """Returns the shape and dtype of a tensor."""
+    """Returns the tf.TensorSpec of a tensor: shape and dtype."""
     return tf.TensorSpec(x.shape, x.dtype)
 
 
@@ -35,7 +35,7 @@ def as_args(outputs: Any) -> tuple:
 
 
 def one_or_all(values: Sequence[Any]) -> Any:
-    """Returns the only value, or a tuple of several values: a layer's outputs."""
+    """Returns a layer's outputs: the only value, or a tuple of several values."""
     return values[0] if len(values) == 1 else tuple(values)
 
 
@@ -50,5 +50,5 @@ def on_this_host(tensors: Any) -> Any:
 
 
 def wide_dtype(dtype: tf.DType) -> tf.DType:
-    """Returns the dtype for sums of such numbers: float64 for float64, else float32."""
+    """Returns the dtype to sum numbers in: float64 for float64, else float32."""
     return tf.float64 if dtype == tf.float64 else tf.float32

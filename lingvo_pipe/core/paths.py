@@ -12,14 +12,14 @@ from lingvo_pipe.core.errors import UserValueError
 
 @dataclass(frozen=True)
 class Name:
-    """A step to a param, an attribute or a key that is a name."""
+    """A part of a path that names a param, an attribute or a key, such as `.cells`."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Item:
-    """A step to an item of a list, tuple or dict."""
+    """A part of a path in brackets, `[0]` or `['left']`: an index or a dict's key."""
 
     key: int | str
 
@@ -36,7 +36,11 @@ _STEP = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def parse_path(text: str) -> tuple[Step, ...]:
-    """Splits a path, names joined by dots with [index] or ['key'], into steps."""
+    """Splits a path such as `task.cells[0].x` into steps, each a Name or an Item.
+
+    Raises:
+        ValueError: if the text is no path.
+    """
     steps: list[Step] = []
     end = 0
     while end < len(text) or not steps:
@@ -54,7 +58,7 @@ def parse_path(text: str) -> tuple[Step, ...]:
 
 
 def format_path(steps: Sequence[Step]) -> str:
-    """Returns the text of `steps`, the inverse of parse_path."""
+    """Returns the text of a path. This is the inverse of parse_path."""
     text = "".join(
         f".{step.name}" if isinstance(step, Name) else f"[{step.key!r}]"
         for step in steps

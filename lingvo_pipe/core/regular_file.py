@@ -33,7 +33,8 @@ def damaged(
 ) -> UserDamageError:
     """Returns the error for a file whose content is not as expected.
 
-    If `got` is an error, its message is shown, or the value that a UserError is about.
+    `got` is the content, or an error about the content. The result shows the error's
+    message or, if `got` is a UserError, the value `got.got`.
     """
     if isinstance(got, Exception):
         got = Words(got.got if isinstance(got, UserError) else got)

@@ -1,4 +1,4 @@
-"""Termination signals (SIGTERM of schedulers, Ctrl-C) as requests to stop. Pure."""
+"""Handling of termination signals: SIGTERM from a cluster's scheduler, and Ctrl-C."""
 
 import contextlib
 import os
@@ -57,10 +57,11 @@ class TerminationSignals:
 
 
 class FirstSignal:
-    """The first termination signal, even while the main thread hangs in TensorFlow.
+    """A watcher for termination signals, which any thread may ask for the first one.
 
-    The system's handler writes each signal's number to a socket at once, and any thread
-    may read it there. Create the object in the main thread, once.
+    Python's own handlers would wait while the main thread hangs in TensorFlow. So the
+    number of each signal is written to a socket (see signal.set_wakeup_fd), which `get`
+    reads. Create only one object per process, in the main thread.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class FirstSignal:
         self._first: signal.Signals | None = None
 
     def get(self) -> signal.Signals | None:
-        """Returns the first termination signal since creation, or None."""
+        """Returns the first termination signal that has come, or None."""
         with contextlib.suppress(OSError):  # No signal has come, or it is closed.
             self._first = self._first or _first_of(self._read.recv(4096))
         return self._first
@@ -81,7 +82,10 @@ class FirstSignal:
 
 
 def _receive_signals() -> tuple[socket.socket, socket.socket, int]:
-    """Returns sockets to read and write signals' numbers, and the earlier wakeup fd."""
+    """Makes Python write the number of each signal to a socket.
+
+    Returns (socket to read from, socket written to, wakeup fd that was set before).
+    """
     read, written = socket.socketpair()
     written.setblocking(False)
     before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
@@ -96,8 +100,8 @@ def _first_of(numbers: bytes) -> signal.Signals | None:
 def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
     """Calls `announce` with the first termination signal's name, on a thread, at once.
 
-    An earlier reader of signals still gets them. Outside the main thread this does
-    nothing.
+    If signals had a wakeup fd before, their numbers are passed on to that fd. Outside
+    the main thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -124,5 +128,5 @@ def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def exit_on_sigterm() -> None:
-    """Makes SIGTERM end this process with code 143, even a container's first one."""
+    """Makes SIGTERM end this process with code 143, also as a container's process 1."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -1,10 +1,10 @@
-"""Tables as aligned text or Markdown: rows of cells, the header first. Pure."""
+"""Formats tables as aligned text or Markdown, from rows of cells, header first."""
 
 from collections.abc import Container, Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Returns aligned lines. Columns with an index in `right` are right-aligned."""
+    """Returns an aligned line for each row. Columns in `right` are right-aligned."""
     return ["  ".join(cells).rstrip() for cells in _padded(rows, right)]
 
 
@@ -16,7 +16,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown_header(header: Sequence[str]) -> list[str]:
-    """Returns the lines above the rows, for a table that is printed row by row."""
+    """Returns a Markdown table's first lines. `markdown_row` makes the other ones."""
     return [markdown_row(*header), "|" + "---|" * len(header)]
 
 

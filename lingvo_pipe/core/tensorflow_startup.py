@@ -23,7 +23,7 @@ _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"  # TensorFlow's default is 64 GiB.
 def quiet_startup() -> Iterator[None]:
     """Hides what TensorFlow logs when it starts, except errors.
 
-    It hides nothing if the user has set TF_CPP_MIN_LOG_LEVEL to 0 or 1.
+    Hides nothing if the block fails, or if TF_CPP_MIN_LOG_LEVEL is 0 or 1.
     """
     if sys.stderr is None or os.environ.get(_LEVEL) in ("0", "1"):
         yield
@@ -49,7 +49,7 @@ def quiet_startup() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_tensorflow() -> Iterator[None]:
-    """Shows that TensorFlow is being imported, and hides lines like `quiet_startup`."""
+    """Shows that TensorFlow is being imported, and hides its log (`quiet_startup`)."""
     # Unbuffered: closing it writes nothing, which would fail if its reader is gone.
     with (
         io.TextIOWrapper(io.FileIO(os.dup(2), "w"), write_through=True) as stream,
@@ -83,13 +83,13 @@ def _is_error(line: bytes) -> bool:
 
 
 def may_have_gpu() -> bool:
-    """Returns whether NVIDIA's driver is here, and the user has not hidden its GPUs."""
+    """Returns whether NVIDIA's driver is loaded and the user does not hide all GPUs."""
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return os.path.exists(NVIDIA) and not is_hidden
 
 
 def count_cpu_memory() -> None:
-    """Chooses the allocator that counts all CPU tensors, not only large ones."""
+    """Makes TensorFlow, if imported later, count the memory of all CPU tensors."""
     os.environ.update(_COUNTING)
     everything = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     os.environ.setdefault(_LIMIT, str(everything >> 20))

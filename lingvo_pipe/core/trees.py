@@ -1,4 +1,4 @@
-"""Trees: dicts, lists, tuples and namedtuples with anything else as leaves. Pure.
+"""Trees: nested dicts, lists, tuples and namedtuples. Anything else is a leaf.
 
 Dicts are walked by sorted keys, as in tf.nest. Paths are written as in `a.b[0].c`.
 """
@@ -25,7 +25,7 @@ def leaves(node: Any, path: str = "", tuples: bool = True) -> Iterator[tuple[str
 
 
 def transform(node: Any, fn: Callable[[str, Any], Any], path: str = "") -> Any:
-    """Returns the tree with `fn(path, leaf)` for each leaf.
+    """Returns the tree with each leaf replaced by `fn(path, leaf)`.
 
     Tuples are leaves. Leaves that become DROPPED are removed, and so are nodes that
     have no other leaves.
@@ -47,7 +47,7 @@ def transform(node: Any, fn: Callable[[str, Any], Any], path: str = "") -> Any:
 
 
 def same_structure(a: Any, b: Any) -> bool:
-    """Returns whether two trees have the same nodes. All dicts count as the same."""
+    """Returns whether trees differ only in leaves. Classes of dicts do not matter."""
     children, other_children = _children(a), _children(b)
     if children is None or other_children is None:
         return children is other_children
@@ -62,7 +62,7 @@ def same_structure(a: Any, b: Any) -> bool:
 
 
 def convert_dicts(node: Any, kind: type) -> Any:
-    """Returns a copy of a tree with `kind` for every dict. Leaves are shared."""
+    """Returns a copy of a tree with all dicts of the class `kind`. Shares leaves."""
     children = _children(node)
     if children is None:
         return node
@@ -73,7 +73,7 @@ def convert_dicts(node: Any, kind: type) -> Any:
 
 
 def _children(node: Any, tuples: bool = True) -> list[tuple[str, Any]] | None:
-    """Returns (step, child) for all children, or None for a leaf. See `leaves`."""
+    """Returns a pair such as (".key", child) for each child, or None for a leaf."""
     if isinstance(node, tuple) and not tuples:
         return None
     if isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""Differences of two Params or texts: `>` lines are in the first, `<` in the second."""
+"""Differences of two Params or two texts: `>` marks the first, `<` the second."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ def diff_params(a: Fields, b: Fields) -> str:
 
 
 def diff_texts(a: str, b: str) -> str:
-    """Returns the entries that differ in two texts, as `> path : value` or `< ...`."""
+    """Returns entries that differ, as lines `> entry` of `a` and `< entry` of `b`."""
     a_entries, b_entries = entries_by_path(a), entries_by_path(b)
     return "".join(
         f"{mark} {entries[path]}\n"
@@ -55,7 +55,7 @@ def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
 
 
 def _by_name(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields each name in `a` or in `b`, sorted, with both values or _ABSENT."""
+    """Yields (name, value in `a`, value in `b`) by name. A missing value is _ABSENT."""
     a_values, b_values = (
         dict(x.IterParams() if isinstance(x, Fields) else x) for x in (a, b)
     )

@@ -1,4 +1,4 @@
-"""The fields of a Params: their definition, and paths from them to nested values."""
+"""Definition of the fields of Params, and access to nested values by paths."""
 
 import contextlib
 import keyword
@@ -18,7 +18,7 @@ Undo = Callable[[], None]
 
 @dataclass
 class Field:
-    """One param. `default` is never shared, so it stays as defined."""
+    """One param. `default` is a copy, so edits inside `value` do not change it."""
 
     value: Any
     default: Any
@@ -46,7 +46,7 @@ class _ObservedField(Field):
 
 
 class Fields:
-    """Fields by name: the part of Params that paths, walks and texts need."""
+    """Base class of Params, which defines fields and looks them up by name."""
 
     _fields: dict[str, Field]
     _frozen: bool
@@ -90,7 +90,7 @@ class Fields:
         self._fields[name] = Field(default, copy_value(default), description)
 
     def ObserveReads(self, name: str, on_read: Callable[[], None]) -> None:
-        """Calls `on_read` at every read of a param's value, except in copies."""
+        """Calls `on_read` at every read of a param. Reads of a copy do not count."""
         self._fields[name] = _ObservedField(self._fields[name], on_read)
 
     def GetKeys(self) -> list[str]:
@@ -98,7 +98,7 @@ class Fields:
         return list(self._fields)
 
     def IterParams(self) -> Iterator[tuple[str, Any]]:
-        """Yields (name, value), in the order of definition."""
+        """Yields (name, value) of each param, in the order of definition."""
         for name, field in self._fields.items():
             yield name, field.value
 
@@ -121,9 +121,9 @@ class Fields:
             )
 
     def _Lookup(self, steps: tuple[Step, ...]) -> Field:
-        """Returns the field that the last step names.
+        """Returns the field that the last step of a path names.
 
-        The other steps are for the error's text.
+        Errors show the whole path.
         """
         name = steps[-1].name if isinstance(steps[-1], Name) else None
         if name in self._fields:
@@ -144,7 +144,7 @@ class Fields:
 
 
 def resolve(root: Fields, steps: Steps) -> Any:
-    """Returns the value at `steps` from `root`."""
+    """Returns the value that the path `steps` leads to, starting at `root`."""
     value: Any = root
     for depth in range(1, len(steps) + 1):
         value = _child(value, steps[:depth])
@@ -152,7 +152,7 @@ def resolve(root: Fields, steps: Steps) -> Any:
 
 
 def assign(root: Fields, steps: Steps, new: Any) -> Undo:
-    """Sets the value at `steps`."""
+    """Sets the value that the path `steps` leads to, starting at `root`."""
     owner = resolve(root, steps[:-1])
     old = _child(owner, steps)
     if isinstance(owner, Fields):
@@ -173,10 +173,10 @@ def assign(root: Fields, steps: Steps, new: Any) -> Undo:
 
 
 def change_all(change: Callable[[Any], Undo], items: Iterable[Any]) -> None:
-    """Makes a change for each item, or none if there are problems.
+    """Calls `change` for each item. If some calls fail, undoes the other changes.
 
     Raises:
-        UserError: if there are problems; one error about all of them.
+        UserError: a single error about all calls that raised a UserError.
     """
     problems: list[errors.UserError] = []
     with contextlib.ExitStack() as undo:
@@ -198,7 +198,7 @@ def change_all(change: Callable[[Any], Undo], items: Iterable[Any]) -> None:
 
 
 def delete(root: Fields, steps: Steps) -> Undo:
-    """Removes the param at `steps`."""
+    """Removes the param that the path `steps` leads to, starting at `root`."""
     owner = owner_of(root, steps)
     owner._CheckMutable("delete", format_path(steps))
     before = dict(owner._fields)
@@ -212,10 +212,10 @@ def delete(root: Fields, steps: Steps) -> Undo:
 
 
 def owner_of(root: Fields, steps: Steps) -> Fields:
-    """Returns the Params that have the param at `steps`.
+    """Returns the Params that have the param at the end of the path `steps`.
 
     Raises:
-        ValueError: if `steps` end in an item.
+        ValueError: if the path ends in an item of a list, tuple or dict.
     """
     resolve(root, steps)
     owner = resolve(root, steps[:-1])
@@ -229,7 +229,7 @@ def owner_of(root: Fields, steps: Steps) -> Fields:
 
 
 def _child(owner: Any, steps: Steps) -> Any:
-    """Returns the child of `owner` that the last of `steps` names."""
+    """Returns the param or item of `owner` that the last step of a path names."""
     step = steps[-1]
     if isinstance(step, Name) and isinstance(owner, Fields):
         return owner._Lookup(steps).value

@@ -1,4 +1,4 @@
-"""Copies, frozen forms and comparison of the values that Params hold."""
+"""Functions that copy, freeze and compare the values that Params hold."""
 
 import copy
 import sys
@@ -25,7 +25,7 @@ def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def freeze_value(value: Any) -> Any:
-    """Returns `value` with Params frozen, and plain lists and dicts unmodifiable."""
+    """Freezes Params in `value`, and returns it with unmodifiable lists and dicts."""
     if hasattr(value, "Freeze") and not isinstance(value, type):
         value.Freeze()
         return value
@@ -42,7 +42,7 @@ def freeze_value(value: Any) -> Any:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Returns whether values are equal.
+    """Returns whether two values are equal.
 
     NaN equals NaN. Tensors are equal only if they are the same object.
     """
@@ -76,7 +76,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class FrozenList(list):
-    """A list that cannot be changed, equal to the plain list."""
+    """A list that cannot be changed. It equals a plain list with the same items."""
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse
@@ -89,7 +89,7 @@ class FrozenList(list):
 
 
 class FrozenDict(dict):
-    """A dict that cannot be changed, equal to the plain dict."""
+    """A dict that cannot be changed. It equals a plain dict with the same items."""
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     update = setdefault = pop = popitem = clear = _refuse

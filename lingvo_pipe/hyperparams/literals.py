@@ -32,13 +32,13 @@ def read_plain(text: str) -> Any:
 
 
 class Literal:
-    """A parser of texts that start with a bracket. `read_word` reads bare items."""
+    """A parser of one nested list, tuple or dict. `read_word` reads each leaf."""
 
     def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
         self._text, self._read_word, self._at = text, read_word, 0
 
     def parse(self) -> Any:
-        """Returns the value.
+        """Returns the list, tuple or dict that the text describes.
 
         Raises:
             ValueError: if the text is malformed.

@@ -1,4 +1,4 @@
-"""Names of earlier versions in texts of Params, and their current names.
+"""Replaces names of earlier versions in texts of Params by their current names.
 
 Classes that have moved and params that were renamed are listed here, so that the texts
 in run directories can still be read.
@@ -52,12 +52,12 @@ _SYMBOL = re.compile(r"\b((?:params|type|func|enum)/lingvo_pipe\.)([\w.]+)/(\w+)
 
 
 def current_path(path: str) -> str:
-    """Returns a param's path with old names of params replaced."""
+    """Returns a param's path with current names in place of old names of params."""
     return _PATH.sub(lambda match: _PARAMS[match[0]], path)
 
 
 def current_value(text: str) -> str:
-    """Returns a value's text with old names of modules and classes replaced."""
+    """Returns a value's text with the current names of modules and classes."""
 
     def replace(match: re.Match[str]) -> str:
         prefix, module, name = match.groups()

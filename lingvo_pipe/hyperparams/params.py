@@ -37,7 +37,7 @@ class Params(Fields):
         p.dropout = 0.2
         p.Set(dropout=0.3, **{"cells[0].dim": 8})
 
-    A call that changes several params changes all of them or none.
+    A call that changes several params changes none of them if it fails.
     """
 
     def Delete(self: Self, *names: str) -> Self:
@@ -46,7 +46,7 @@ class Params(Fields):
         Raises:
             AttributeError: if a name is unknown.
             TypeError: if Params are frozen.
-            ValueError: if a path is malformed or ends in an item.
+            ValueError: if a path is malformed, or ends in an item of a list or dict.
         """
         self._CheckMutable("delete", *names)
         change_all(lambda name: delete(self, parse_path(name)), names)
@@ -57,7 +57,7 @@ class Params(Fields):
     def Set(self: Self, **values: Any) -> Self:
         """Sets the params at the given paths, all or none, and returns self.
 
-        A path may lead through, and end in, an item: `p.Set(**{"cells[0].dim": 8})`.
+        A path may contain items of lists and dicts: `p.Set(**{"cells[0].dim": 8})`.
 
         Raises:
             AttributeError: if a name or item is unknown.
@@ -87,13 +87,13 @@ class Params(Fields):
         return same_value(field.value, field.default)
 
     def MergeCommonKeysFrom(self: Self, other: Params) -> Self:
-        """Sets the params that both have, except `cls`, from `other`. Returns self."""
+        """Copies values of common params, except `cls`, from `other`. Returns self."""
         return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
     # ---- The whole.
 
     def Copy(self: Self) -> Self:
-        """Returns a deep copy to edit. Tensors, classes and functions are shared."""
+        """Returns a deep, unfrozen copy. Shares tensors, classes and functions."""
         return copy_value(self)
 
     def Freeze(self) -> None:
@@ -129,9 +129,10 @@ class Params(Fields):
     # ---- As text.
 
     def ToText(self, include_types: bool = False, separator: str = "\n") -> Any:
-        """Returns entries `path : value`, each ended by `separator`, for FromText.
+        """Returns a text of entries `path : value`, each ended by `separator`.
 
-        With `include_types`, returns the text and a dict from path to the value's type.
+        FromText reads the text. With `include_types`, returns (text, a dict from each
+        path to the name of the value's type).
 
         Raises:
             ValueError: if a value has no text form.
@@ -149,7 +150,7 @@ class Params(Fields):
         return f"{text}\n" + "".join(f"{path} : {t}\n" for path, t in types.items())
 
     def FromTextWithTypes(self: Self, text: str) -> Self:
-        """Reads the text of ToTextWithTypes, and otherwise is like FromText."""
+        """Sets params from the text of ToTextWithTypes, all or none. Returns self."""
         values, _, types = text.partition("\n\n")
         pairs = (line.rpartition(" : ") for line in types.splitlines())
         return self.FromText(values, {path: kind for path, _, kind in pairs})
@@ -162,11 +163,12 @@ class Params(Fields):
     ) -> Self:
         """Sets params from entries `path : value`, all or none, and returns self.
 
-        A value is read as the type of the param's present value. If that is None, it is
-        read as the type that it looks like. `path (str) : value` names another type,
-        and so does `type_overrides`, by path. Every param accepts `None`. Strings may
-        be bare or quoted. An entry ends at a newline, or at `separator` outside of
-        quotes. Lines that start with # are comments.
+        A value is read as the type of the param's present value. If the present value
+        is None, the text is read as the type that it looks like. An entry
+        `path (str) : value` names another type. `type_overrides` maps paths to other
+        types. Every param accepts `None`. Strings may be bare or quoted. An entry ends
+        at a newline, or at `separator` outside of quotes. Lines that start with # are
+        comments.
 
         Raises:
             AttributeError: if a name or item is unknown.
@@ -178,7 +180,7 @@ class Params(Fields):
         return self
 
     def TextDiff(self, other: Params) -> str:
-        """Returns differences: lines `> name: value` of self, `< ...` of `other`."""
+        """Returns what differs: lines `> name: value` of self, `< ...` of `other`."""
         return diff_params(self, other)
 
     # ---- Python's protocols.
@@ -199,7 +201,7 @@ class Params(Fields):
         return sorted({*super().__dir__(), *self._fields})
 
     def __eq__(self, other: object) -> bool:
-        """Returns whether classes, names and values are equal, NaN equal to NaN."""
+        """Returns whether class, names and values are equal. NaN equals NaN."""
         if type(self) is not type(other):
             return NotImplemented
         return same_value(dict(self.IterParams()), dict(other.IterParams()))
@@ -225,7 +227,7 @@ class Params(Fields):
 
 
 class InstantiableParams(Params):
-    """Params of a class, in `cls`. Instantiate makes an object of the class."""
+    """Params that configure the class `cls`. Instantiate creates an object of `cls`."""
 
     def __init__(self, cls: Any = None) -> None:
         super().__init__()
@@ -273,7 +275,7 @@ def CopyFieldsTo(
 def CopyFieldsSubsetTo(
     from_p: Params, to_p: Self, fields_to_set: str | Collection[str]
 ) -> Self:
-    """Copies the params `fields_to_set`, but never `cls`, and returns `to_p`.
+    """Copies the values of `fields_to_set`, except `cls`, to `to_p`. Returns `to_p`.
 
     Raises:
         AttributeError: if `from_p` or `to_p` lacks a name.

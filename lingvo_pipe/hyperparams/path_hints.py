@@ -1,4 +1,4 @@
-"""Descriptions of the params at a path or near it, for errors."""
+"""Hints for errors: what param is at a path, or which paths are similar."""
 
 import contextlib
 import os
@@ -44,7 +44,10 @@ def _short(value: Any) -> str:
 
 
 def _near_paths(params: Fields, path: str) -> list[str]:
-    """Returns up to three near paths. Paths that end in the same name come first."""
+    """Returns up to three paths of params that are similar to `path`.
+
+    Paths that end in the same name come first.
+    """
     paths = list(_paths(params, "", path))
     last_name = re.split(r"\W", path)[-1]
     same = [x for x in paths if re.split(r"\W", x)[-1] == last_name]

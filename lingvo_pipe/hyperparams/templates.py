@@ -21,7 +21,10 @@ _DOTTED = re.compile(r"\w+(\.\w+)*")
 
 
 def template_text(params: Any) -> str:
-    """Returns the text of Params: the class, and all names if the class has others."""
+    """Returns the text of Params, such as `params/module/Class`.
+
+    The text lists the names of the params unless the class defines the same names.
+    """
     if type(params) is Fields._plain:
         return f"params({', '.join(params.GetKeys())})"
     if type(params) is not Fields._instantiable:
@@ -35,7 +38,7 @@ def template_text(params: Any) -> str:
 
 
 def build_template(text: str) -> Any:
-    """Returns new Params from the text of template_text."""
+    """Returns new Params, at their defaults, that a text of template_text describes."""
     match = _TEMPLATE.fullmatch(text)
     if match is None or text == "params":
         expected = "`params/module/Class`, `params(name, ...)` or None"
@@ -57,7 +60,7 @@ def build_template(text: str) -> Any:
 
 
 def fresh_params(cls: Any) -> Any:
-    """Returns `cls.Params()`, or InstantiableParams(cls) if that does not fit `cls`."""
+    """Returns `cls.Params()` if these configure `cls`, else InstantiableParams(cls)."""
     make: Any = getattr(cls, "Params", None)
     try:
         inspect.signature(make).bind()
@@ -84,7 +87,7 @@ def symbol_text(symbol: Any) -> str:
 
 
 def find_symbol(text: str) -> Any:
-    """Imports a module and returns its object named `module/Name`."""
+    """Returns the object that the text `module/Name` names. Imports the module."""
     module_name, _, qualname = text.partition("/")
     if not (_DOTTED.fullmatch(module_name) and _DOTTED.fullmatch(qualname)):
         raise UserValueError(expected="`module/Name`", got=text)

@@ -1,4 +1,4 @@
-"""Entries of a text: `path : value`, or `path (type) : value`."""
+"""Splits texts of Params into entries `path : value` or `path (type) : value`."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
 
 @dataclass(frozen=True)
 class Entry:
-    """A param's path, the text of its value, and the type that is named, or ""."""
+    """A param's path, its value as text, and the type named in parentheses, or ""."""
 
     path: str
     text: str
@@ -31,7 +31,7 @@ class Entry:
 
 
 def parse_entry(text: str) -> Entry:
-    """Parses an entry. Names of earlier versions are replaced by current ones."""
+    """Parses `path : value` or `path (type) : value`. Replaces outdated names."""
     head = _HEAD.match(text)
     if not head:
         raise UserValueError(expected="an entry `path : value`", got=text)
@@ -40,7 +40,7 @@ def parse_entry(text: str) -> Entry:
 
 
 def entries_by_path(text: str) -> dict[str, Entry]:
-    """Returns the entries of a text by path.
+    """Returns a dict from path to entry, for all entries of a text.
 
     Raises:
         ValueError: if a line is not an entry.
@@ -50,7 +50,7 @@ def entries_by_path(text: str) -> dict[str, Entry]:
 
 
 def split_entries(text: str, separator: str) -> Iterator[str]:
-    """Yields each entry's text. In quotes or brackets, no separator ends an entry."""
+    """Yields each entry's text. A separator in quotes or brackets ends no entry."""
     ends = ";\n" if ";" in separator else "\n"
     between = re.compile(rf"(?:[\s{ends}]|#[^\n]*)+")
     until_end = re.compile(rf"[^{ends}]*")
@@ -67,14 +67,17 @@ def split_entries(text: str, separator: str) -> Iterator[str]:
 
 
 def check_separator(separator: str) -> None:
-    """Raises ValueError if `separator` could be part of an entry."""
+    """Raises ValueError unless `separator` is a newline or semicolon with blanks."""
     if not re.fullmatch(r"\s*;\s*|[ \t]*\n\s*", separator):
         expected = "a newline or ';', apart from blanks"
         raise UserValueError(path="separator", expected=expected, got=separator)
 
 
 def _skip_value(text: str, at: int) -> int:
-    """Returns the end of a quoted or bracketed value at `at`, or else `at`."""
+    """Returns the index after the quoted or bracketed value that starts at `at`.
+
+    For other values, returns the index of the first character that is no blank.
+    """
     while text[at : at + 1] in (" ", "\t"):
         at += 1
     if quoted := QUOTED.match(text, at) or _RAW_STRING.match(text, at):

@@ -1,7 +1,8 @@
-"""Texts of Params, and Params from texts. A text fits new Params of the same class.
+"""Writes Params as entries of a text, and sets Params from such a text.
 
-Nested Params that new Params may lack are written as a template first. A value that
-would be read as another type is written with its type.
+A text can be read into new Params of the same class. Nested Params that new Params may
+lack are written as a template first. A value that would be read as another type is
+written with its type.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ _PATH = re.compile(r"[^\s:=(]*")
 
 
 def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
-    """Yields (entry, name of its value's type), sorted by name. See Params.ToText."""
+    """Yields (entry, name of the value's type) for all params, sorted by name."""
     knows_class = isinstance(params, Fields._instantiable)
     fresh = templates.fresh_params(params.cls) if knows_class else None
     return _params_entries("", params, fresh)
@@ -48,7 +49,7 @@ def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
 def _params_entries(
     prefix: str, params: Fields, fresh: Fields | None
 ) -> Iterator[tuple[Entry, str]]:
-    """Yields `params`' entries. `fresh`: the Params to read them into, if known."""
+    """Yields the entries of `params`. `fresh`: the Params to read into, if known."""
     for name, value in sorted_params(params):
         if prefix and name == "cls" and isinstance(params, Fields._instantiable):
             continue  # The template states it.
@@ -76,7 +77,7 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry
 
 
 def _kind_to_name(value: Any, expected: Any) -> str:
-    """Returns the type to name in the entry, "" if the reader needs none."""
+    """Returns the type that an entry must name, or "" if a reader infers it."""
     kind, expected_kind = value_text.kind_of(value), value_text.kind_of(expected)
     if value is None or expected is None or expected_kind == kind:
         return ""
@@ -108,7 +109,7 @@ def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
 def read_entries(
     params: Fields, text: str, type_overrides: Mapping[str, str], separator: str
 ) -> None:
-    """Sets params from text, all or none. See Params.FromText."""
+    """Sets params from the entries of a text, all or none. See Params.FromText."""
     check_separator(separator)
     kinds = {current_path(path): kind for path, kind in type_overrides.items()}
     steps_seen: set[Steps] = set()
@@ -126,7 +127,7 @@ def read_entries(
 
 
 def _find(params: Fields, text: str) -> tuple[Entry, Steps, Any]:
-    """Returns the entry with this text, the steps to its param and the old value."""
+    """Parses an entry. Returns the entry, its path's steps and the param's value."""
     try:
         entry = parse_entry(text)
         steps = parse_path(entry.path)
@@ -154,7 +155,7 @@ def _read(params: Fields, entry: Entry, old: Any, kind: str) -> Any:
 
 
 def _at_path(error: Exception, path: str, *hints: str) -> UserError:
-    """Returns an error as one about the param at `path`, with more hints."""
+    """Returns a UserError about the param at `path`, with more hints than `error`."""
     if not (isinstance(error, UserError) and error.expected):
         message = f"{path}: {error}".removeprefix(": ")
         return UserValueError(message, path=path, hint=" ".join(filter(None, hints)))
@@ -167,7 +168,7 @@ def _at_path(error: Exception, path: str, *hints: str) -> UserError:
 
 
 def _other_kind(entry: Entry) -> str:
-    """Returns a hint to write the entry with another type, or ""."""
+    """Returns a hint to name the type that the entry's text looks like, or ""."""
     is_word = entry.text.isidentifier()
     if not is_word and not entry.text.startswith(("[", "(", "{")):
         return ""

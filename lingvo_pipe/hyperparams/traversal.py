@@ -1,4 +1,4 @@
-"""Walks through everything that Params hold, and a nested form that is easy to read."""
+"""Functions that walk through all values in Params, or print them nested."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from lingvo_pipe.hyperparams.fields import Fields
 
 
 def record_fields(value: Any) -> dict[str, Any] | None:
-    """Returns the fields of a dataclass or named tuple by name, or None."""
+    """Returns the fields of a dataclass or named tuple by name, else None."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -18,7 +18,7 @@ def record_fields(value: Any) -> dict[str, Any] | None:
 
 
 def children(value: Any) -> list[tuple[str, Any]] | None:
-    """Returns (step in a path, child) for all children, or None for a leaf."""
+    """Returns a pair such as (".name", child) for each child, or None for a leaf."""
     if isinstance(value, Fields):
         return [(f".{name}", child) for name, child in value.IterParams()]
     if isinstance(value, dict):
@@ -45,7 +45,7 @@ def walk(
     on_exit: Callable[[str, Any], None] | None = None,
     path: str = "",
 ) -> None:
-    """Calls the functions for everything in `value`. See Params.Visit."""
+    """Walks through `value`, depth first, and calls the functions. See Params.Visit."""
     shown = path.removeprefix(".")
     held = children(value)
     if held is None or (enter is not None and not enter(shown, value)):
@@ -61,7 +61,7 @@ _BRACKETS = {Fields: "{}", dict: "{}", list: "[]", tuple: "()"}
 
 
 def braces(value: Any, indent: str = "") -> str:
-    """Returns `value` as text. Params take several lines, their names sorted."""
+    """Returns `value` as text. Params take a line for each param, sorted by name."""
     kind = next((k for k in _BRACKETS if isinstance(value, k)), None)
     if kind is None or not holds_params(value):
         return repr(value)

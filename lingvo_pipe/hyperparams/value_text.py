@@ -1,4 +1,4 @@
-"""Values to text and back: texts written here, and texts that people type."""
+"""Converts values of params to text, and text to values, also as people type it."""
 
 import contextlib
 import dataclasses
@@ -50,7 +50,7 @@ def write_value(value: Any, like: Any = None) -> str:
     """Returns the text of a value.
 
     Nested Params are written as templates. A dataclass or named tuple has a text only
-    if `like`, the value that the reader has, is of the same class.
+    if `like`, the value that a reader will replace, is of the same class.
 
     Raises:
         ValueError: if the value has no text form.
@@ -172,7 +172,10 @@ def _number_reader(kind: Callable, expected: str) -> Callable[[str], Any]:
 
 
 def _read_record(text: str, like: Any, fields: Mapping[str, Any]) -> Any:
-    """Reads a record of the class of `like`. Lingvo quotes dtypes, classes and None."""
+    """Returns a copy of a dataclass or named tuple, with fields set from a dict's text.
+
+    Dtypes, classes, functions and None may be in quotes, as Lingvo writes them.
+    """
     values = _read_dict(text)
     for name, value in values.items():
         if name not in fields:
@@ -204,7 +207,10 @@ def _read_dtype(text: str) -> Any:
 
 
 def _read_symbol(text: str, any_function: bool = False) -> Any:
-    """Reads a class or a function. Lingvo writes `type/` for both."""
+    """Reads `type/module/Class` or `func/module/name`.
+
+    With `any_function`, `type/` may precede a function, as Lingvo writes it.
+    """
     prefix, _, symbol = text.partition("/")
     if prefix not in ("type", "func"):
         expected = "a class `type/module/Name` or a function `func/module/name`"

@@ -1,4 +1,4 @@
-"""A search for the slices with which a model fits. See `slices`.
+"""A search for the fewest slices of layers with which a model fits into memory.
 
 Cells are cut until no slice needs more than a target number of bytes. The target starts
 at the bytes of a device, and shrinks until the model fits:
@@ -35,9 +35,9 @@ def fewest_slices(
     max_slices: int,
     attempt: Callable[[dict[str, int]], tuple[Result | None, float]],
 ) -> tuple[dict[str, int], Result] | None:
-    """Returns slices that fit and the attempt's result, or None if no slices fit.
+    """Returns (number of slices by path, result of `attempt`), or None if none fit.
 
-    Cells that need more than a target are cut into the fewest slices within the target.
+    Cells that need more bytes than a target are cut into the fewest slices that do not.
     The largest target with which the model fits is found by a coarse search.
 
     Args:
@@ -45,8 +45,9 @@ def fewest_slices(
         cell_bytes: bytes that a device needs for each cell by itself.
         limit: bytes of a device.
         max_slices: largest number of slices of all layers together.
-        attempt: maps slices to (result, bytes). The result is None if the model does
-            not fit. The bytes are then what a device needs, or 0 if that is unknown.
+        attempt: maps the numbers of slices to (result, bytes). If the model does not
+            fit, the result is None and the bytes are what a device needs, or 0 if that
+            is unknown.
     """
     parts = list(_find_parts(p, cell_bytes))
     can_be_cut = {part.cell for part in parts}
@@ -72,7 +73,7 @@ def fewest_slices(
 
 
 class _Search(Generic[Result]):
-    """A search with the results of its attempts. See `fewest_slices` for arguments."""
+    """A search that keeps its attempts. See `fewest_slices` for the arguments."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class _Search(Generic[Result]):
         self._known: dict[str, tuple[Result | None, float]] = {}
 
     def find(self, target: float) -> tuple[dict[str, int], Result] | None:
-        """Returns (slices below `target` bytes, result), or None if they do not fit."""
+        """Tries slices of up to `target` bytes. Returns (slices, result) or None."""
         slices = _slices_below(self._groups, target)
         if (key := repr(slices)) not in self._known:
             self._known[key] = self._attempt(slices)
@@ -94,14 +95,15 @@ class _Search(Generic[Result]):
         return None if result is None else (slices, result)
 
     def num_slices(self, target: float) -> int:
-        """Returns the total number of slices if each has at most `target` bytes."""
+        """Returns the number of slices of all layers, each of up to `target` bytes."""
         return sum(_slices_below(self._groups, target).values())
 
     def is_hopeless(self, target: float) -> bool:
-        """Returns whether no smaller slices can fit, after `target` failed.
+        """Returns whether no slices below `target` bytes can fit.
 
-        The attempt used the best boundaries between its slices. Boundaries inside
-        slices would save a stage at most one slice, and some of the workspace.
+        The failed attempt with `target` used the best boundaries between its slices.
+        Smaller slices allow boundaries inside these slices, which save a device at most
+        one slice and some workspace. Both together are estimated as two slices.
         """
         slices = _slices_below(self._groups, target)
         if slices == _slices_below(self._groups, 1.0):
@@ -120,7 +122,7 @@ class _Search(Generic[Result]):
 
 @dataclasses.dataclass
 class _Part:
-    """A cell, or a part of a cell, that can be cut between its units.
+    """A cell, or a part of a cell, that can be cut between its units, such as heads.
 
     `num_bytes` counts the part. `cell_bytes` counts the whole cell of the part.
     """
@@ -132,14 +134,17 @@ class _Part:
     cell_bytes: int
 
     def num_slices(self, target: float) -> int:
-        """Returns the smallest number of slices of at most `target` bytes."""
+        """Returns the smallest number of slices with at most `target` bytes each."""
         if self.cell_bytes <= target:
             return 1
         return max(int(-(-self.num_bytes // target)), 1)
 
 
 def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_Part]:
-    """Yields the parts that can be cut. Cells' bytes are shared by parameter count."""
+    """Yields the parts that can be cut, and estimates the bytes of each.
+
+    A part has the share of its cell's bytes that it has of the cell's parameters.
+    """
     sliceable = [
         (i, name, part)
         for i, cell in enumerate(p.cell_tpl)
@@ -154,7 +159,11 @@ def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_P
 
 
 def _slices_below(groups: Sequence[Sequence[_Part]], target: float) -> dict[str, int]:
-    """Returns slices of at most `target` bytes, where the parts have enough units."""
+    """Returns numbers of slices by part's name, for slices of at most `target` bytes.
+
+    A part with too few units is cut into as many slices as it has units. Leaves out
+    parts that stay whole.
+    """
     slices: dict[str, int] = {}
     for group in groups:
         number = max(part.num_slices(target) for part in group)
@@ -164,9 +173,9 @@ def _slices_below(groups: Sequence[Sequence[_Part]], target: float) -> dict[str,
 
 
 def _tied_groups(p: InstantiableParams, parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Returns groups of parts. A group's parts are cut into equal numbers of slices.
+    """Groups the parts that tied weights force into equal numbers of slices.
 
-    A part stays whole if one of its weights is tied to an uncut weight.
+    A part stays whole if one of its weights is tied to a weight that cannot be cut.
     """
     owners = dict(_cut_weights(p, parts))
     groups = {part.name: [part] for part in parts}
@@ -183,7 +192,10 @@ def _tied_groups(p: InstantiableParams, parts: Sequence[_Part]) -> list[list[_Pa
 def _cut_weights(
     p: InstantiableParams, parts: Sequence[_Part]
 ) -> Iterator[tuple[str, _Part]]:
-    """Yields (path, part) for each weight that cutting the part would divide."""
+    """Yields (path of a weight, part) for each weight that cutting the part divides.
+
+    Leaves out cells that have no tied weights.
+    """
     tied = {*p.tied, *p.tied.values()}
     for part in parts:
         name = p.cell_tpl[part.cell].name or f"cells_{part.cell}"

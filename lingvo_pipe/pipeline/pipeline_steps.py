@@ -38,7 +38,7 @@ Feed = Callable[[Any], tuple[Sequence[Any], Any]]
 
 
 class PipelineSteps:
-    """Several training steps of one pipeline, with one loss and one update."""
+    """Training of a pipeline for several steps at a time, with one loss and update."""
 
     def __init__(
         self,
@@ -47,10 +47,11 @@ class PipelineSteps:
         loss_fn: LossFunction,
         update: Update,
     ):
-        """Initializes the steps of a pipeline.
+        """Initializes the training of `pipeline`.
 
-        `loss_fn` is as in `ComputeGradients`. The loss's weight must depend only on the
-        targets. `update` updates the weights of a stage.
+        `feed` maps a mini-batch to (inputs of the first cell, targets). `loss_fn` is as
+        in `ComputeGradients`, but the loss's weight must depend only on the targets.
+        `update` updates the weights of a stage.
 
         Raises:
             ValueError: if a stage can't update its weights without the other stages.
@@ -79,7 +80,7 @@ class PipelineSteps:
 
     @property
     def table_specs(self) -> list[FedTable]:
-        """Specs of the tables of any number of steps."""
+        """Specs of the devices' tables, which fit any number of steps."""
         return list(map(table_spec, self.tables(1)))
 
     def run(
@@ -89,11 +90,11 @@ class PipelineSteps:
         first_step: tf.Tensor,
         tables: Sequence[FedTable],
     ) -> RunResults:
-        """Runs N steps.
+        """Trains for N steps.
 
-        `theta` has the variables' own dtypes. `batches` are mini-batches, with tensors
+        `theta` has the variables' own dtypes. `batches` are N mini-batches, of tensors
         `[N, B, ...]`. `first_step` is the first step's number, [] int64. `tables` are
-        tensors or arrays.
+        the devices' tables for N steps, as tensors or arrays (see `self.tables`).
         """
         num_steps = tf.shape(present(batches)[0])[0]
         cut, (inputs, targets) = self._cut(batches)
@@ -117,9 +118,9 @@ class PipelineSteps:
         return function(arguments, tables)
 
     def _cut(self, batches: Any) -> tuple[MicroBatches, Any]:
-        """Returns the cut of one mini-batch, and (inputs, targets) of all mini-batches.
+        """Cuts N mini-batches. Returns (the cut of one of them, (inputs, targets)).
 
-        Inputs and targets are `[N * M, ...]`, stacked by micro-batch.
+        Inputs and targets are `[N * M, ...]`: the micro-batches of all mini-batches.
         """
         flat = present(batches)
         p, path = self._pipeline.params, self._pipeline.path

@@ -85,7 +85,7 @@ class PipeliningLayer(BaseLayer):
 
     @property
     def boundaries(self) -> list[int]:
-        """Stage boundaries, as `splits` may list them."""
+        """Stage boundaries: for each stage, the number of cells up to its end."""
         return list(self._layout.boundaries)
 
     @property
@@ -105,7 +105,7 @@ class PipeliningLayer(BaseLayer):
 
     @property
     def spec(self) -> PipelineSpec:
-        """Specification of all runs."""
+        """Specification from which all runs are built."""
         return self._runs.spec
 
     @property
@@ -114,7 +114,7 @@ class PipeliningLayer(BaseLayer):
         return self._runs.functions
 
     def stage_of_cell(self, index: int) -> int:
-        """Returns the stage of a cell.
+        """Returns the number of the stage that has a cell.
 
         Raises:
             ValueError: if there is no cell of this index.
@@ -131,9 +131,9 @@ class PipeliningLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Runs the cells, pipelined.
 
-        If a tape records the call, its gradient runs the pipeline once more, forward
-        and backward. `ComputeGradients` needs only one run. It also returns losses and
-        metrics that cells add. Untrained weights have no gradient.
+        If a tape records the call, the gradient runs the pipeline once more, forward
+        and backward. `ComputeGradients` needs only one run, and also returns the losses
+        and metrics that cells add. Untrained weights have no gradient.
 
         Args:
             theta: weights.
@@ -186,11 +186,11 @@ class PipeliningLayer(BaseLayer):
         """Runs the cells and the loss forward and backward, pipelined.
 
         Args:
-            theta: weights; gradients have their dtypes. A graph is built faster from
-                `vars` itself than from the variables' values.
+            theta: weights, whose dtypes the gradients have. A graph is built faster
+                from `vars` itself than from the variables' values.
             inputs: positional inputs of the first layer, `[B, ...]` each.
             targets: targets of the loss, `[B, ...]` each.
-            loss_fn: see `ComputeMetrics`; its 'loss' is differentiated.
+            loss_fn: see `ComputeMetrics`. Its 'loss' is differentiated.
             schedule: another schedule for the same stages on the same devices, or None
                 for the layer's own.
 
@@ -198,12 +198,12 @@ class PipeliningLayer(BaseLayer):
             NestedMap:
                 metrics: see `ComputeMetrics`.
                 gradients: gradients of the mini-batch's mean loss, in the structure of
-                    `theta`, each on its weight's device; None for weights that are not
+                    `theta`, each on its weight's device. None for weights that are not
                     trained, and for the second path of a tied weight.
-                accumulated: sums in the structure of `accumulators`; None in an
-                    evaluation.
-                times: see `LoopResults`; for each device, replica by replica. The times
-                    of a device's batch shards follow one another.
+                accumulated: sums that layers add, in the structure of `accumulators`,
+                    or None in an evaluation.
+                times: for each device, replica by replica, when its operations ran (see
+                    `LoopResults`). A device's batch shards follow one another.
         """
         schedule = checked_schedule(schedule, self._layout, self.path)
         prologue, cut, arguments = self._prepare(theta, inputs, targets, trains=True)

@@ -1,7 +1,7 @@
 """Params of a PipeliningLayer, and the layout that they define.
 
 The layout assigns cells to stages, and stages to the devices of each replica. Cells may
-be cut into slices: into given numbers by path, or into as few as fit.
+be cut into slices, either into given numbers of slices or into as few as fit.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
 
 
 def make_layout(p: InstantiableParams, path: str) -> Layout:
-    """Returns the layout. Replaces cells by their slices in the params.
+    """Returns the layout that params define. Replaces cells in `p` by their slices.
 
     Raises:
         ValueError: if params are invalid, or no stages fit into `memory_limit`. If a
@@ -233,7 +233,7 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
 def _fewest_slices(
     p: InstantiableParams, path: str
 ) -> tuple[dict[str, int], _Sliced] | None:
-    """Returns (slices that fit into `memory_limit`, result of `_sliced`), or None."""
+    """Finds the fewest slices that fit. Returns (slices, `_sliced` result) or None."""
     memory, num_cells = whole_memory(p, path), len(p.cell_tpl)
     num_devices = len(p.devices) // p.num_replicas
     if memory.held(0, num_cells) > num_devices * p.memory_limit:
@@ -252,7 +252,7 @@ def _fewest_slices(
 
 
 def _layout(p: InstantiableParams, path: str) -> Layout:
-    """Returns the layout of the cells, uncut. `p` must have been checked."""
+    """Returns the layout of `cell_tpl` without cutting cells. `p` must be checked."""
     per_device = p.stages_per_device
     num_stages = count_stages(p, path)
     if num_stages % per_device:

@@ -27,7 +27,7 @@ PLANNED = ("num_micro_batches", "schedule", "recompute")
 
 
 def check_each_param(p: InstantiableParams, path: str) -> None:
-    """Raises ValueError if a param of the layer at `path` is wrong."""
+    """Raises ValueError if a param of the pipeline at `path` is wrong by itself."""
     if left := [name for name in PLANNED if is_auto(p.Get(name))]:
         raise UserValueError(
             path=f"{path}.{left[0]}",

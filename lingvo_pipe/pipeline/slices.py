@@ -1,4 +1,4 @@
-"""The cells of a pipeline whose layers are in slices. See `layers.core.slicing`.
+"""Replaces cells of a pipeline by their slices. See `layers.core.slicing`.
 
 cell_tpl  [ embedding  encoder  logits ]     slices = {'cells[2]': 3}
 becomes   [ embedding  encoder  logits>0  logits>1  logits>2 ]
@@ -42,7 +42,7 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
 
 
 def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
-    """Returns the largest number of slices by path, for cells and parts of cells."""
+    """Returns the largest possible number of slices, by path of a cell or part."""
     units_by_path: dict[str, int] = {}
     for i, cell in enumerate(cells):
         units_by_path |= {
@@ -54,7 +54,7 @@ def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
 def parts_below(
     path: str, p: InstantiableParams
 ) -> Iterator[tuple[str, InstantiableParams]]:
-    """Yields (path, params) for the layer `p` and for all its parts that can be cut."""
+    """Yields (path, params) of the layer `p` and of all its parts that can be cut."""
     yield path, p
     for name, part in p.cls.SliceableParts(p).items():
         yield from parts_below(f"{path}.{name}", part)
@@ -97,7 +97,7 @@ def _by_cell_name(name: str, cells: Sequence[InstantiableParams]) -> str:
 
 
 def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
-    """Returns nested maps: {'cells[3].ffn': 4} -> {'cells[3]': {'ffn': 4}}."""
+    """Nests the map by path: {'cells[3].ffn': 4} -> {'cells[3]': {'ffn': 4}}."""
     tree: dict[str, Any] = {}
     for path, number in slices.items():
         *above, last = path.split(".")
@@ -109,14 +109,14 @@ def slices_by_cell(slices: Mapping[str, int]) -> dict[str, Any]:
 
 
 class _Ties:
-    """Ties between weights, some of which are divided among slices."""
+    """The tied weights of a pipeline, some of which are divided among slices."""
 
     def __init__(self, tied: Mapping[str, str]):
         self._tied = dict(tied)
         self._slices: dict[str, list[str]] = {}
 
     def add(self, name: str, slices: Sequence[InstantiableParams]) -> None:
-        """Records which slices of the cell `name` have each tied weight of the cell."""
+        """Records, for each tied weight of the cell `name`, the slices that have it."""
         used = {*self._tied, *self._tied.values()}
         for path in used:
             cell, _, weight = path.partition("/")
@@ -125,7 +125,7 @@ class _Ties:
                 self._slices[path] = [f"{s.name}/{weight}" for s in has]
 
     def resolved(self, param: str) -> dict[str, str]:
-        """Returns the ties. A tie of divided weights becomes one tie for each slice.
+        """Returns `tied` for the slices. Divided weights are tied slice by slice.
 
         Raises:
             ValueError: if tied weights are in different numbers of slices.

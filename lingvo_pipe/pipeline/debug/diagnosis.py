@@ -39,7 +39,7 @@ _MACHINE_ERRORS = (
 
 
 def may_be_diagnosed(error: tf.errors.OpError) -> bool:
-    """Returns whether another run of the failed step may find the layer."""
+    """Returns whether a rerun of the failed step may show which layer failed."""
     return not isinstance(error, _MACHINE_ERRORS)
 
 
@@ -103,9 +103,10 @@ class NotFinite:
         self._has_nan = False
 
     def inspect(self, owner: str, values: Iterable[tuple[str, tf.Tensor]]) -> None:
-        """Inspects an owner's values. `values` are pairs (name, tensor).
+        """Records the first of an owner's tensors that is not finite.
 
-        An example is the name "output hidden" of "model/dense, micro-batch 0,".
+        `values` are pairs (name, tensor), such as ("output hidden", x). An example of
+        an owner is "model/dense, micro-batch 0,".
         """
         for name, x in values:
             if self._has_nan or not is_differentiable(x):
@@ -208,7 +209,7 @@ class _Layer:
 
     @contextlib.contextmanager
     def _running(self, direction: str, micro_batch: int) -> Iterator[str]:
-        """Names the pass in errors. Yields the label under which to inspect values."""
+        """Adds the pass to errors in the block. Yields the layer and micro-batch."""
         label = f"{self._label}, micro-batch {micro_batch}"
         location = f"the {direction} pass of {label}"
         with tf.device(self._device), naming(location, self._trace.graph):
@@ -226,9 +227,9 @@ def _by_path(name: str, structure: Any) -> list[tuple[str, tf.Tensor]]:
 
 @contextlib.contextmanager
 def naming(location: str, graph: Any = None) -> Iterator[None]:
-    """Adds location, operation and likely cause to an operation's error.
+    """Adds location, operation and likely cause to an error of TensorFlow in the block.
 
-    If the graph that the operations were traced in is given, the error ends with the
+    If `graph`, in which the operation was traced, is given, the error also shows the
     lines of the user's code that made the operation.
     """
     try:
@@ -244,7 +245,7 @@ def naming(location: str, graph: Any = None) -> Iterator[None]:
 
 
 def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yields the batches. An error of an operation that reads them names the input."""
+    """Yields the batches. Errors in reading a batch begin "In reading the input:"."""
     with naming("reading the input"):
         yield from batches
 
@@ -252,7 +253,7 @@ def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
 def _lines(graph: Any, node: str) -> str:
     """Returns the lines of the user's code that made a node.
 
-    If the graph lacks the node, takes the innermost operation around the node.
+    If the graph lacks the node, takes the innermost operation that contains the node.
     """
     operations = {operation.name: operation for operation in graph.get_operations()}
     names = list(itertools.accumulate(node.split("/"), "{}/{}".format))

@@ -17,7 +17,7 @@ _MAX_NAMED = 5
 
 
 def warn_of_unreached_weights(traced: TracedLayers) -> None:
-    """Logs a line if no loss depends on some trained weights of a traced model."""
+    """Logs a warning that names trained weights on which no loss depends, if any."""
     paths = _unreached_weights(traced)
     if paths:
         tf.get_logger().warning(

@@ -1,1 +1,1 @@
-"""Memory of a pipeline: weights, gradient accumulators and stashes."""
+"""Memory of a pipeline: weights, gradient accumulators, stashes and workspace."""

@@ -1,4 +1,4 @@
-"""Bytes of a model's layers, of weights that they share, and of stashes. Pure."""
+"""Types for the bytes of layers, of shared weights and of stashes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind, StashMoment
 
 
 class Workspace(NamedTuple):
-    """Bytes of temporary tensors during each operation of a layer's phases.
+    """Bytes of temporary tensors, during each TensorFlow operation of a layer's passes.
 
     Weights, residuals, accumulators and the forward pass's inputs do not count.
     Gradients of outputs count during the whole backward pass. Gradients of inputs and
@@ -24,7 +24,7 @@ class Workspace(NamedTuple):
 
 
 class CallBytes(NamedTuple):
-    """Bytes of a layer, or of the loss, at its position in the model."""
+    """Bytes of a call: of a layer at one position in the model, or of the loss."""
 
     weights: int
     accumulators: int  # Accumulators of its gradients.
@@ -78,7 +78,7 @@ class BytesByOperation(NamedTuple):
 
 
 class StashBytes(NamedTuple):
-    """Bytes that a stage needs for a micro-batch."""
+    """Bytes that a stage needs for a micro-batch, without weights and accumulators."""
 
     # Bytes in each `StashKind` while the device works on other micro-batches.
     held: tuple[int, ...]
@@ -86,5 +86,5 @@ class StashBytes(NamedTuple):
 
 
 def operation_index(moment: StashMoment) -> int:
-    """Returns the index of an operation in `StashBytes.during`."""
+    """Returns the index of the moment's operation in `StashBytes.during`."""
     return OPERATIONS[moment.op.kind, moment.use.write]

@@ -51,7 +51,9 @@ def bytes_of_calls(
 ) -> list[CallBytes]:
     """Returns the bytes of a model's layers, and of the loss if there is one.
 
-    A device holds the accumulators of `num_accumulators` batch shards.
+    The loss is the last of `layers`. `recomputed` is True for each layer that is
+    recomputed if the schedule recomputes. A device holds the accumulators of
+    `num_accumulators` batch shards.
     """
     source: dict[int, int] = {}  # By value that is a view: the value that it views.
     workspace = functools.cache(lambda packed: workspace_of(packed.phases))
@@ -85,11 +87,11 @@ def bytes_of_calls(
 def shared_weights(
     layers: Sequence[BaseLayer], num_replicas: int = 1
 ) -> list[SharedWeight]:
-    """Returns the tied weights of a model's layers.
+    """Returns the weights that several of a model's layers share, with one replica.
 
-    With several replicas there are none: each device of a stage owns some layers, and
-    has copies of the other layers' weights. A layer that occurs several times stands
-    for equal layers, whose weights are not tied.
+    With several replicas, returns none: each device of a stage owns some layers, and
+    has copies of the other layers' weights. A layer that occurs several times in
+    `layers` stands for equal layers, whose weights are not tied.
     """
     calls: dict[Any, dict[BaseLayer, int]] = {}
     for i, layer in enumerate(layers):
@@ -103,7 +105,7 @@ def shared_weights(
 
 
 def _new_bytes(phases: Phases) -> int:
-    """Returns the bytes of own weight residuals that are not among the residuals."""
+    """Returns the bytes of a layer's own buffers that hold only weight residuals."""
     before = {x.ref() for x in phases.residual_buffers.own}
     late = phases.weight_residual_buffers.own
     return num_bytes(spec_of(x) for x in late if x.ref() not in before)
@@ -112,7 +114,7 @@ def _new_bytes(phases: Phases) -> int:
 def _residuals(
     buffers: Buffers, layer: LayerValues, source: Mapping[int, int]
 ) -> tuple[int, tuple[int, ...]]:
-    """Returns the bytes of a layer's own buffers, and the values in other buffers."""
+    """Returns (bytes of the buffers that only the layer has, values in the others)."""
     values = [layer.args[i] for i in buffers.args] + [
         layer.made[i] for i in buffers.made
     ]
@@ -123,6 +125,6 @@ def _residuals(
 def value_bytes(
     specs: Mapping[int, tf.TensorSpec], inputs: Iterable[int]
 ) -> dict[int, int]:
-    """Returns the bytes of all values except the mini-batch's inputs."""
+    """Returns the bytes of each value by number, except the mini-batch's inputs."""
     excluded = set(inputs)
     return {v: num_bytes([spec]) for v, spec in specs.items() if v not in excluded}

@@ -1,4 +1,4 @@
-r"""Memory of a schedule's stages, for any grouping of the layers. Pure.
+r"""Memory of a schedule's stages, for any grouping of the layers.
 
     weights and gradient accumulators of a stage     during the whole training
     stash of a micro-batch                           while the schedule holds it
@@ -54,7 +54,10 @@ class OperationBytes(NamedTuple):
 
 
 class StageMemory:
-    """Bytes of stages, each given as the range of its calls from `start` to `end`."""
+    """Bytes of any stage of a model. A stage has the calls from `start` to `end` - 1.
+
+    A call is a layer at one position in the model, or the loss.
+    """
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class StageMemory:
         shared_weights: Sequence[SharedWeight] = (),
         allocator_loss: float = ALLOCATOR_LOSS,
     ):
-        """Initializes the memory of all calls of a model, in order.
+        """Initializes the memory of a model with these calls, in order.
 
         `value_bytes` are the bytes of each value between calls, for one micro-batch.
         The mini-batch's inputs are left out, because they are not stashed. With
@@ -94,7 +97,7 @@ class StageMemory:
         self.lower_bound = functools.lru_cache(_MAX_CACHED)(self._lower_bound)
 
     def weights(self, start: int, end: int) -> int:
-        """Returns the bytes of the weights, with copies of other devices' weights."""
+        """Returns the bytes of the weights, and of copies of other devices' weights."""
         weight_bytes = self._weights[end] - self._weights[start]
         for num_bytes, calls in self._shared_weights:
             users = bisect.bisect_left(calls, end) - bisect.bisect_left(calls, start)
@@ -115,22 +118,22 @@ class StageMemory:
         return self._bytes(start, end, values.for_recompute, values.both)
 
     def _lower_bound(self, start: int, end: int) -> StashBytes:
-        """Returns `stash` without the values from which recomputation starts.
+        """Returns `_stash` without the values from which recomputation starts.
 
-        Of two stages with the same start or end, the longer one needs no less.
+        So of two stages with the same start or end, the longer one needs no less.
         """
         values = self._values(start)
         return self._bytes(start, end, values.not_recomputed, values.residuals)
 
     def minimum(self, start: int, end: int) -> int:
-        """Returns the bytes that any schedule needs for one micro-batch alone."""
+        """Returns the fewest bytes with which a stage can train on one micro-batch."""
         during = self.lower_bound(start, end).during
         split_backward = max(during.input_backward, during.weight_backward)
         peak = max(during.forward, min(during.backward, split_backward))
         return self.held(start, end) + peak
 
     def by_cell(self) -> list[int]:
-        """Returns `minimum` of each cell.
+        """Returns the fewest bytes that each cell needs as a stage (see `minimum`).
 
         The last call must be the loss, which counts with the last cell.
         """
@@ -143,7 +146,7 @@ class StageMemory:
         """Returns the bytes that a stage needs for a micro-batch.
 
         `before_recompute` and `during_recompute` are the bytes of the values that are
-        stashed before and during a recomputation, by number of calls.
+        stashed before and during a recomputation, by the stage's number of calls.
         """
         number, values, work = end - start, self._values(start), self._workspaces(start)
         saved = self._not_recomputed[end] - self._not_recomputed[start]
@@ -175,7 +178,7 @@ class StageMemory:
     def by_operation(
         self, schedule: Schedule, boundaries: Sequence[int]
     ) -> list[Iterator[OperationBytes]]:
-        """Returns an iterator per device: bytes at the start, then by operation."""
+        """Returns, lazily, each device's bytes at the start and at each operation."""
         stages = list(itertools.pairwise([0, *boundaries]))
         stashes = [self.stash(*stage) for stage in stages]
         devices = schedule.device_of_stage()
@@ -205,7 +208,7 @@ class StageMemory:
         return list(map(operations, range(schedule.num_devices)))
 
     def _values_from(self, start: int) -> _StashedValues:
-        """Returns the bytes of the values that a stage from `start` stashes."""
+        """Returns the bytes of the values that a stage beginning at `start` stashes."""
 
         def calls() -> Iterator[CallBytes]:
             return itertools.islice(self._calls, start, None)
@@ -229,7 +232,7 @@ class StageMemory:
         )
 
     def _sums(self, by_call: Iterable[Iterable[int]]) -> _Lazy:
-        """Returns the bytes of distinct buffers of the first 0, 1, 2, ... calls."""
+        """Returns the bytes of all distinct buffers in the first 0, 1, 2, ... calls."""
         counted: set[int] = set()
 
         def new_bytes() -> Iterator[int]:
@@ -241,7 +244,10 @@ class StageMemory:
         return _Lazy(itertools.accumulate(new_bytes(), initial=0))
 
     def _workspaces_from(self, start: int) -> _Workspaces:
-        """Returns workspaces of stages from `start`, without the stash that is read."""
+        """Returns the largest workspaces of a stage that begins at `start`.
+
+        The stash that an operation reads does not count.
+        """
 
         def largest(phase: int, new_bytes: Iterable[int]) -> _Lazy:
             work = (sizes[phase] for sizes in itertools.islice(self._work, start, None))
@@ -308,7 +314,7 @@ def _buffers(calls: Iterable[CallBytes]) -> Iterator[list[int]]:
 
 
 class _Lazy:
-    """Numbers for 0, 1, 2, ... calls, computed on demand."""
+    """A sequence with a number for 0, 1, 2, ... calls, each computed on demand."""
 
     def __init__(self, values: Iterator[int]):
         self._more = values

@@ -1,4 +1,4 @@
-"""Peak bytes of each stage of a schedule, for any range of the layers. Pure."""
+"""Peak bytes of each stage of a schedule, for any range of the layers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _IDLE = OPERATIONS[Kind.UPDATE, None]
 
 
 class StageNeeds:
-    """Peak bytes of each stage of a schedule, for any range of calls."""
+    """Peak bytes of each stage of a schedule, whichever calls the stage has."""
 
     def __init__(self, memory: StageMemory, schedule: Schedule):
-        """Initializes the needs for a training schedule."""
+        """Initializes the needs. `schedule` must be for training."""
         self._memory = memory
         moments_of_stages = _moments(schedule)
         self._moments = list(map(_largest, moments_of_stages))

@@ -50,7 +50,7 @@ def _bytes_by_operation(
     num_residuals: int,
     live: int = 0,
 ) -> tuple[int, ...]:
-    """Returns the bytes of tensors during each operation.
+    """Returns the bytes of tensors during each operation of a function's graph.
 
     The last `num_residuals` outputs are residuals and do not count. `live` are the
     bytes of tensors that exist throughout, and count.

@@ -1,1 +1,1 @@
-"""Schedules as data: made, checked, stored, and given stash slots. Pure."""
+"""Schedules as data: made, checked, stored, given stash slots. Needs no TensorFlow."""

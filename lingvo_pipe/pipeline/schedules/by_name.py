@@ -1,4 +1,4 @@
-"""Schedules by name, such as "1f1b", or from a file. Pure."""
+"""Schedules by name, such as "1f1b", or from a file. Needs no TensorFlow."""
 
 import dataclasses
 import os
@@ -64,10 +64,10 @@ def make_schedule(
     has K·V stages and assigns them to devices. The order of operations depends on
     `block_boundaries` (see `Schedule`) only in 'local'.
 
-    `recompute` is a policy of recompute.py, a list of cells, or None. If None, files
-    and SPLIT_BACKWARD_NAMES stay unchanged, and all others follow 'always'. If a list,
-    the stages recompute only the listed cells, and the schedule follows 'always' unless
-    it has RECOMPUTE operations already.
+    `recompute` is a policy of recompute.py, a list of cells, or None. If None,
+    schedules from files and those in SPLIT_BACKWARD_NAMES stay unchanged, and all
+    others follow 'always'. If a list, the stages recompute only the listed cells, and
+    the schedule follows 'always' unless it has RECOMPUTE operations already.
 
     Raises:
         ValueError: if an argument or the file is not valid.
@@ -115,12 +115,12 @@ def unchecked_schedule(
 
 
 def recomputes_by_default(name: str) -> bool:
-    """Returns whether a schedule is recomputed if `recompute` is None."""
+    """Returns whether a schedule follows 'always' if `recompute` is None."""
     return not is_file(name) and name not in SPLIT_BACKWARD_NAMES
 
 
 def is_file(name: str) -> bool:
-    """Returns whether `name` is the path of a schedule's file."""
+    """Returns whether a schedule's `name` is the path of a file."""
     return str(name).endswith(".csv")
 
 

@@ -1,4 +1,4 @@
-r"""Schedules made by rule: GPipe, 1F1B, zero bubble, local losses, interleaved. Pure.
+r"""Schedules made by rule: GPipe, 1F1B, zero bubble, local losses, interleaved.
 
 In the pictures, time runs to the right. A backward pass is as long as a forward pass.
 """
@@ -67,7 +67,10 @@ def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:
 
 
 def _with_weight_gradients(column: tuple[Op, ...], num_waiting: int) -> Iterator[Op]:
-    """Adds each micro-batch's weight gradient, `num_waiting` backward passes later."""
+    """Yields a device's operations, with a weight gradient for each backward pass.
+
+    The weight gradient runs after `num_waiting` further backward passes.
+    """
     waiting: deque[Op] = deque()
     for op in column:
         yield op
@@ -96,7 +99,7 @@ def local(
     """
 
     def num_later(stage: int) -> int:
-        """Returns the number of later stages of the same block."""
+        """Returns the number of stages after `stage` in the same block."""
         ends = (*block_boundaries, num_stages - 1)
         return min(end for end in ends if end >= stage) - stage
 
@@ -163,7 +166,10 @@ def _groups(num_micro_batches: int, min_size: int) -> list[range]:
 def _alternating(
     num_stages: int, num_micro_batches: int, num_warm_up: Callable[[int], int]
 ) -> Schedule:
-    """Returns a schedule with one stage per device. `num_warm_up` is by stage."""
+    """Returns a schedule with one stage per device, whose passes alternate.
+
+    Stage s runs `num_warm_up(s)` forward passes before its passes alternate.
+    """
     check_counts(num_stages=num_stages, num_micro_batches=num_micro_batches)
 
     def column(stage: int) -> tuple[Op, ...]:
@@ -180,9 +186,10 @@ def _alternating(
 def _alternate(
     forwards: Sequence[Op], backwards: Sequence[Op], num_warm_up: int
 ) -> tuple[Op, ...]:
-    """Returns warm-up forward passes, alternating passes, and the last backward passes.
+    """Returns a device's passes: some forward, then alternating ones, then backward.
 
-    If all of a device's forward passes are warm-up, nothing alternates.
+    `num_warm_up` forward passes come first. After that, each forward pass is followed
+    by a backward pass, until only backward passes are left.
     """
     pairs = zip(forwards[num_warm_up:], backwards, strict=False)
     return (

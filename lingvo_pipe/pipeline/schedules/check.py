@@ -1,4 +1,4 @@
-"""Proof that a schedule can run, before anything is built from it. Pure.
+"""Checks that a schedule can run, before anything is built from the schedule.
 
     device 1 |    F0 F1 B0 B1          passes
     device 0 | F0 F1       B0 B1
@@ -26,8 +26,8 @@ _MAX_NAMED = 10
 def check(schedule: Schedule, path: str = "schedule") -> None:
     """Raises ValueError if the schedule at `path` can't run.
 
-    There are four kinds of problems. The error lists problems of the first kind that
-    the schedule has, at most ten.
+    Looks for four kinds of problems in turn. The error lists at most ten problems, all
+    of the first kind that is found.
     """
     for find_problems in (_misplaced, _miscounted, _out_of_order, _stuck):
         if problems := find_problems(schedule):

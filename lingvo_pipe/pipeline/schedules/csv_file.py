@@ -1,4 +1,4 @@
-"""Schedules as CSV files, which a spreadsheet can write. Pure.
+"""Schedules as CSV files, which a spreadsheet can write.
 
 Each line is a device, starting with device 0. Each cell is an operation, in order:
 
@@ -39,12 +39,12 @@ def read_csv(path: str | os.PathLike[str]) -> Schedule:
 
 
 def write_csv(schedule: Schedule, path: str | os.PathLike[str]) -> None:
-    """Writes a schedule to a file, for `read_csv`."""
+    """Writes a schedule to a CSV file that `read_csv` reads."""
     Path(path).write_text(format_csv(schedule), encoding="utf-8")
 
 
 def format_csv(schedule: Schedule) -> str:
-    """Returns a schedule as text, for `parse_csv`."""
+    """Returns a schedule as the text of a CSV file, which `parse_csv` reads."""
     return "".join(
         ",".join(f"{kind.value}{m}.{stage}" for kind, m, stage in column) + "\n"
         for column in schedule.columns
@@ -81,7 +81,7 @@ def parse_csv(text: str) -> Schedule:
 
 
 def _parse_line(line: str, line_number: int, problems: list[str]) -> tuple[Op, ...]:
-    """Returns the operations of a line, and adds errors to `problems`."""
+    """Returns the operations in a line. Adds descriptions of errors to `problems`."""
     ops = []
     for number, cell in enumerate(re.split("[,;\t]", line), start=1):
         text = cell.strip(' "')

@@ -1,4 +1,4 @@
-r"""Recomputation: RECOMPUTE operations in place of stashed residuals. Pure.
+r"""Recomputation: RECOMPUTE operations in place of stashed residuals.
 
 GPipe under 'always':
 
@@ -19,15 +19,14 @@ POLICIES = ("always", "except_last", "never")
 
 
 def recomputed(schedule: Schedule, policy: str) -> Schedule:
-    """Returns a schedule with the RECOMPUTE operations of a policy.
+    """Returns a copy of a schedule with the RECOMPUTE operations that a policy adds.
 
-    No policy recomputes for a backward pass directly after its own forward pass, such
-    as each backward pass of 1F1B's last stage: the residuals must exist at that moment
-    anyway, so stashing them costs no memory.
-
-    In a schedule with WEIGHT_GRADIENT operations, residuals are stashed from the
-    RECOMPUTE until the WEIGHT_GRADIENT has run. 'except_last' recomputes all but the
-    last micro-batch, as torchgpipe does.
+    'always' adds one before each backward pass. 'except_last' leaves out the last
+    micro-batch, as torchgpipe does. 'never' adds none. No policy adds one to a backward
+    pass directly after its own forward pass, such as each backward pass of 1F1B's last
+    stage: the residuals must exist at that moment anyway, so stashing them costs no
+    memory. In a schedule with WEIGHT_GRADIENT operations, residuals are stashed from
+    the RECOMPUTE until the WEIGHT_GRADIENT has run.
 
     Raises:
         ValueError: if the policy is unknown, or the schedule has RECOMPUTE operations.

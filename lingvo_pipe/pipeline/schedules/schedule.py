@@ -1,4 +1,4 @@
-r"""Schedules: the operations of each device, in order. Pure data.
+r"""Schedules: the operations of each device, in order.
 
 A schedule holds one column of operations for each device. It has no times: a device
 runs its column in order and waits only for the messages an operation needs.
@@ -109,11 +109,11 @@ class Schedule:
         return self.num_micro_batches // self.num_steps
 
     def waits_for_next(self, op: Op) -> bool:
-        """Returns True if an operation starts a step that may wait for the next stage.
+        """Returns whether an operation begins a step that may wait for the next stage.
 
-        See MAX_STEPS_AHEAD. A stage that gets gradients from the next stage never
-        waits. A stage gets none if it ends a block, or if the next stages have no
-        trained weights.
+        It waits if the stage would be more than MAX_STEPS_AHEAD steps ahead. This only
+        happens to a stage that gets no gradients from the next stage, because it ends a
+        block, or because the next stages have no trained weights.
         """
         kind, m, stage = op
         return (

@@ -1,4 +1,4 @@
-r"""Several steps in one schedule: each stage updates as soon as it can. Pure.
+r"""Several steps in one schedule: each stage updates as soon as it can.
 
 3 blocks of one stage each, with one micro-batch per step (time runs to the right):
 
@@ -6,7 +6,7 @@ r"""Several steps in one schedule: each stage updates as soon as it can. Pure.
     device 1 |    F0 B0 U0 F1 B1 U1 F2 B2 U2
     device 0 | F0 B0 U0 F1 B1 U1 F2 B2 U2          U0: update after micro-batch 0
 
-A stage starts its next step when it has finished this one, without waiting for others.
+A stage starts its next step when it has finished a step, without waiting for others.
 No gradient goes from one block to another, so block k works on a step while block k + 1
 works on the previous step. After the first step there is no bubble (Laskin et al. 2020,
 figure 2).
@@ -25,7 +25,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 def several_steps(step: Schedule, num_steps: int) -> Schedule:
-    """Repeats a schedule of one step N times. Each stage ends a step with an UPDATE."""
+    """Repeats a one-step schedule `num_steps` times, with UPDATEs after each step."""
     check_counts(num_steps=num_steps)
     num = step.num_micro_batches
     columns = tuple(
@@ -40,7 +40,7 @@ def several_steps(step: Schedule, num_steps: int) -> Schedule:
 
 
 def _with_updates(column: tuple[Op, ...], last: int) -> Iterator[Op]:
-    """Adds an UPDATE of micro-batch `last` after the last operation of each stage."""
+    """Yields a column with an UPDATE after each stage's last operation of the step."""
     last_ops = {op.stage: op for op in column}
     for op in column:
         yield op

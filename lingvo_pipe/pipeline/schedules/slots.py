@@ -1,4 +1,4 @@
-"""Stash slots: numbered storage for tensors that wait between operations. Pure.
+"""Stash slots: numbered storage for tensors that wait between operations.
 
 The tensors of a micro-batch go through three stashes of a stage:
 
@@ -37,14 +37,14 @@ class StashKind(enum.Enum):
 
 
 class Use(NamedTuple):
-    """The stash that an operation reads, and the stash that it then writes, or None."""
+    """The stash that an operation reads and the one that it then writes, if any."""
 
     read: StashKind | None
     write: StashKind | None
 
 
 class SlotPair(NamedTuple):
-    """The slot that an operation reads, and the slot that it then writes, or -1."""
+    """The slot that an operation reads and the one that it then writes. -1 for none."""
 
     read: int
     write: int
@@ -58,7 +58,7 @@ class Slots(NamedTuple):
 
 
 def stash_use(schedule: Schedule, op: Op) -> Use:
-    """Returns the stashes that an operation uses. In an evaluation there are none."""
+    """Returns the stashes that an operation uses, none in a schedule for evaluation."""
     kind, m, stage = op
     if kind is Kind.FORWARD:
         recomputes = Op(Kind.RECOMPUTE, m, stage) in schedule
@@ -121,10 +121,11 @@ class _Stash:
 
 
 class StashMoment(NamedTuple):
-    """An operation, its stashes, and the numbers of other stashed micro-batches.
+    """An operation of a device, and what the device stashes while the operation runs.
 
-    `others` has these numbers by (stage, stash), for all stages of the device. The
-    mapping changes with the next moment.
+    `use` has the stashes that the operation reads and writes. `others` has the number
+    of other stashed micro-batches by (stage, stash), for all stages of the device. The
+    mapping `others` changes when `stash_moments` goes on.
     """
 
     op: Op
@@ -133,7 +134,7 @@ class StashMoment(NamedTuple):
 
 
 def stash_moments(schedule: Schedule, device: int) -> Iterator[StashMoment]:
-    """Yields a moment for each operation of a device, in order."""
+    """Yields a StashMoment for each operation of a device, in order."""
     stages = {op.stage for op in schedule.columns[device]}
     held = dict.fromkeys(itertools.product(stages, StashKind), 0)
     for op in schedule.columns[device]:

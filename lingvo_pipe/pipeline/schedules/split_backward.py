@@ -1,7 +1,7 @@
-"""Zero-bubble schedules with several stages per device. Pure.
+"""Zero-bubble schedules with several stages per device.
 
-Two are made greedily, tick by tick. A tick is as long as one operation. In each tick, a
-device runs the first of these that is ready:
+Two of them are made greedily, tick by tick. A tick is as long as one operation. In each
+tick, a device runs the first of these operations that is ready:
 
 1. the backward pass of its earliest stage, because other devices wait for it;
 2. the forward pass of its latest stage, if it may stash another micro-batch;
@@ -91,14 +91,14 @@ def dualpipe_v(num_devices: int, num_micro_batches: int) -> Schedule:
 
 
 def _v_shape(num_devices: int) -> list[list[int]]:
-    """Returns the two stages of each device."""
+    """Returns the stages of each device in a V: the first K go up, the others down."""
     return [[k, 2 * num_devices - 1 - k] for k in range(num_devices)]
 
 
 def _dualpipe_column(
     stages: Sequence[int], num_devices: int, num_micro_batches: int
 ) -> list[Op]:
-    """Returns the operations of the device with these two stages."""
+    """Returns the operations in DualPipe-V of the device that has the two `stages`."""
     device = stages[0]
     later, half = num_devices - 1 - device, (device + 1) // 2
     # The letters are as in the pictures. W takes the oldest weight gradients that
@@ -154,7 +154,7 @@ def _greedy(
 
 
 class _Ticks:
-    """Operations done before a tick. `done` counts them by kind and stage."""
+    """The state before a tick: `done` counts the past operations by kind and stage."""
 
     def __init__(self, num_stages: int, num_micro_batches: int):
         self.done = {

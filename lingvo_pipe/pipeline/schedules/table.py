@@ -1,4 +1,4 @@
-"""Schedules as numbers: the structure of a device's loop, and the rows fed to it. Pure.
+"""Schedules as numbers: the structure of a device's loop, and the rows fed to it.
 
     operation                       branch  micro-batch  read slot  write slot
     forward of 0 on stage 1     ->     0         0          -1          0
@@ -20,7 +20,7 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind, assign_slots, stash_
 
 
 class Branch(NamedTuple):
-    """A kind of operation on a stage, and the stash that it writes, or None."""
+    """A kind of operation on one stage, which writes to `stash` unless that is None."""
 
     stage: int
     kind: Kind
@@ -32,8 +32,9 @@ class FedTable(NamedTuple):
     """The inputs of a device's loop, all as arrays, as tensors or as specs.
 
     Attributes:
-        rows: `[operations, 4]` int32.
-        num_slots: `[stashes]` int32.
+        rows: branch, micro-batch, read slot and write slot of each operation,
+            `[operations, 4]` int32.
+        num_slots: the number of slots of each stash, `[stashes]` int32.
     """
 
     rows: Any
@@ -66,7 +67,7 @@ class Table:
 
     @property
     def fed(self) -> FedTable:
-        """The inputs of the device's loop."""
+        """The rows and numbers of slots as arrays, as the device's loop takes them."""
         return FedTable(
             np.array(self.rows, np.int32), np.array(self.num_slots, np.int32)
         )

@@ -1,1 +1,1 @@
-"""Timelines of schedules: simulated, measured, compared and drawn. Pure."""
+"""Timelines of schedules: simulated, measured, drawn. Needs no TensorFlow."""

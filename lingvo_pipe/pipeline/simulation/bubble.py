@@ -1,4 +1,4 @@
-"""Split of the devices' time: computation by kind and idle time by reason. Pure.
+"""Split of the devices' time: computation by kind and idle time by reason.
 
 With K equal stages, free messages and no overhead, GPipe and 1F1B idle
 (K - 1) / (M + K - 1) of the time (arXiv 1811.06965, 2.3), because the pipeline has to
@@ -61,7 +61,7 @@ class TimeSplit(NamedTuple):
 
 
 def split_time(timeline: Timeline) -> list[TimeSplit]:
-    """Splits the step's time on each device.
+    """Splits each device's time into busy seconds by kind and idle seconds by reason.
 
     The seconds of a device add up to the step's time.
 
@@ -89,7 +89,7 @@ def split_time(timeline: Timeline) -> list[TimeSplit]:
 
 
 def _evened_out(schedule: Schedule, costs: Costs) -> Costs:
-    """Returns costs equal for all operations of a kind. The total does not change."""
+    """Returns costs with the same total, but equal for all operations of a kind."""
     seconds: dict[Kind, list[float]] = {kind: [] for kind in Kind}
     for _, op in schedule.ops():
         seconds[op.kind].append(costs.seconds(schedule, op))
@@ -113,7 +113,10 @@ def _busy_by_kind(column: tuple[TimedOp, ...]) -> dict[Kind, float]:
 
 
 def _idle_by_reason(idle: list[float]) -> Idle:
-    """Returns seconds by reason, from idle seconds by line (see the file's top)."""
+    """Returns a device's idle seconds by reason.
+
+    `idle` has the idle seconds of the four lines in the table at the top of this file.
+    """
     lines = list(itertools.accumulate(reversed(idle), min))[::-1]
     return Idle(*(line - less for less, line in itertools.pairwise([0.0, *lines])))
 
@@ -121,7 +124,7 @@ def _idle_by_reason(idle: list[float]) -> Idle:
 def compare(predicted: Timeline, measured: Timeline) -> str:
     """Returns a table of predicted and measured times, for each device and the mean.
 
-    The table has the times by kind of operation and by reason for idling. The last
+    Busy times are listed by kind of operation, and idle times by reason. The last
     column is how much a measured time exceeds the predicted one.
 
     Raises:
@@ -146,7 +149,7 @@ def compare(predicted: Timeline, measured: Timeline) -> str:
 
 
 def _seconds_by_name(timeline: Timeline) -> list[dict[str, float]]:
-    """Returns one dict for each device: seconds by the name of the table's row."""
+    """Returns, for each device, seconds by the row's name in the table of `compare`."""
     return [
         {kind.label: seconds for kind, seconds in split.busy.items()}
         | dict(zip(_IDLE_ROWS, split.idle, strict=True))

@@ -1,4 +1,4 @@
-"""Timelines in the format of Chrome's tracing, which Perfetto reads too. Pure."""
+"""Timelines in the format of Chrome's tracing, which Perfetto reads too."""
 
 import json
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 
 def chrome_trace(timelines: Mapping[str, Timeline]) -> str:
-    """Returns a trace as JSON: a process per named timeline, a thread per device.
+    """Returns timelines, by name, as JSON for chrome://tracing or Perfetto.
 
-    Open a file of this text in chrome://tracing or Perfetto.
+    A timeline is shown as a process, and each of its devices as a thread.
     """
     events = []
     for process, (name, timeline) in enumerate(timelines.items()):

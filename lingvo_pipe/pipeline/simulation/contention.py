@@ -1,4 +1,4 @@
-"""Simulation of devices that slow each other down. Pure.
+"""Simulation of devices that slow each other down.
 
     device 0   ####======######
     device 1       ======          '#' runs alone, '=' runs slower with the other
@@ -22,13 +22,13 @@ from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 def simulate_with_contention(
     schedule: Schedule, costs: Costs, slowdown: Callable[[int], float]
 ) -> Timeline:
-    """Returns the predicted timeline of a schedule (see `simulate`).
+    """Predicts the timeline of a schedule on devices that slow each other down.
 
-    `costs` hold without contention, while no other device computes. `slowdown(n)` is
-    the factor by which operations take longer while n devices compute.
+    `costs` hold while no other device computes. `slowdown(n)` is the factor by which
+    operations take longer while n devices compute.
 
     Raises:
-        ValueError: as in `simulate`.
+        ValueError: if the schedule can't run, or `costs` are not for its stages.
     """
     return _Simulation(Progress(schedule, costs), slowdown).run(schedule.num_devices)
 

@@ -1,4 +1,4 @@
-"""Costs of operations and messages: given, fitted to a timeline, or medians. Pure."""
+"""Costs of operations and messages: given, fitted to a timeline, or medians."""
 
 import dataclasses
 from collections import defaultdict
@@ -38,9 +38,9 @@ class StageCosts:
     send_backward: float = 0.0
 
     def seconds(self, kind: Kind, *, split: bool = False) -> float:
-        """Returns an operation's seconds.
+        """Returns the seconds of an operation of the given kind.
 
-        With `split`, weight gradients are separate operations.
+        `split` states whether weight gradients are separate operations.
         """
         if kind is Kind.BACKWARD and not split:
             return self.backward
@@ -66,7 +66,7 @@ class Costs:
     overhead: float = 0.0
 
     def seconds(self, schedule: Schedule, op: Op) -> float:
-        """Returns the seconds of computation of an operation."""
+        """Returns the seconds that a device computes for an operation."""
         split = Op(Kind.WEIGHT_GRADIENT, op.micro_batch, op.stage) in schedule
         return self.stages[op.stage].seconds(op.kind, split=split)
 
@@ -79,7 +79,7 @@ class Costs:
 
 
 def median_costs(steps: Sequence[Costs]) -> Costs:
-    """Returns the median of each cost over at least one step of one schedule."""
+    """Returns the median of each cost over several steps of one schedule."""
     stages = zip(*(costs.stages for costs in steps), strict=True)
     return Costs(
         stages=tuple(map(_median_stage, stages)),
@@ -97,14 +97,13 @@ def _median_stage(stages: Sequence[StageCosts]) -> StageCosts:
 
 
 def fitted_costs(timeline: Timeline) -> Costs:
-    """Estimates costs from a timeline.
+    """Estimates the costs with which `simulate` would return a timeline.
 
-    Inverts `simulate` for simulated timelines. An operation of a stage costs the mean
-    over the micro-batches. A message costs the median delay over the micro-batches
-    whose receiver already waited when the message was sent. If there are no such
-    micro-batches, a message costs the smallest delay over micro-batches whose receiver
-    began to wait later. If no receiver waited, the message is free, since its delay had
-    no effect.
+    An operation of a stage costs the mean over the micro-batches. A message costs
+    the median delay over the micro-batches whose receiver already waited when the
+    message was sent. If there are no such micro-batches, a message costs the smallest
+    delay over micro-batches whose receiver began to wait later. If no receiver waited,
+    the message is free, since its delay had no effect.
     """
     seconds: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for _, timed in timeline.ops():
@@ -142,7 +141,7 @@ def fitted_costs(timeline: Timeline) -> Costs:
 
 
 def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
-    """Returns delays by the sender's (kind, stage). Leaves out free messages."""
+    """Returns seconds by a message's sender (kind, stage), if a receiver waited."""
     schedule = timeline.schedule
     devices = schedule.device_of_stage()
     ends = {timed.op: timed.end for _, timed in timeline.ops()}

@@ -1,4 +1,4 @@
-"""Images of timelines, drawn by matplotlib. Pure."""
+"""Images of timelines, drawn by matplotlib."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -46,8 +46,8 @@ def draw_timelines(
 
     Args:
         timelines: non-empty timelines by title.
-        path: the image's path, ending in .png, .pdf or .svg, or a file to write a PNG
-            to.
+        path: the image's path, ending in .png, .pdf or .svg, or an open file, to which
+            a PNG is written.
     """
     seconds = max(timeline.step_seconds for timeline in timelines.values())
     figure = Figure(figsize=_size(timelines), dpi=200, layout="constrained")
@@ -89,7 +89,7 @@ def _size(timelines: Mapping[str, Timeline]) -> tuple[float, float]:
 
 
 def _prepare(panel: Axes, name: str, timeline: Timeline) -> None:
-    """Draws everything that does not depend on the layout."""
+    """Sets the titles, axes and labels of a timeline's panel."""
     seconds = timeline.step_seconds / timeline.schedule.num_steps
     summary = f"{seconds * 1e3:.1f} ms a step, bubble {timeline.bubble_fraction:.1%}"
     panel.set_title(name, loc="left", fontsize=10, fontweight="bold", color=_DARK)

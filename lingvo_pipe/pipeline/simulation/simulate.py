@@ -1,4 +1,4 @@
-"""Simulation: a step's predicted timeline from a schedule and its costs. Pure."""
+"""Simulation: a step's predicted timeline from a schedule and its costs."""
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.check import check
@@ -57,8 +57,8 @@ class Progress:
     def next_op(self, device: int) -> TimedOp | None:
         """Returns a device's next operation with its times.
 
-        Returns None if the device has no more operations, or if it is not known yet
-        when an input arrives.
+        Returns None if the device has no more operations, or if the time at which an
+        input arrives is not known yet.
         """
         ran, column = self._columns[device], self._schedule.columns[device]
         if len(ran) == len(column):
@@ -73,12 +73,12 @@ class Progress:
         return TimedOp(op, wait_start, start, end)
 
     def end(self, device: int, timed: TimedOp) -> None:
-        """Records that a device's next operation has ended."""
+        """Records that a device's next operation has ended, with its times."""
         self._columns[device].append(timed)
         self._ends[timed.op] = timed.end
 
     def timeline(self) -> Timeline:
-        """Returns the operations that have ended."""
+        """Returns the timeline of the operations that have ended."""
         columns = tuple(map(tuple, self._columns))
         return Timeline(columns, self._schedule.block_boundaries)
 

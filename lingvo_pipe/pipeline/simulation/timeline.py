@@ -1,4 +1,4 @@
-"""Timelines: the operations of each device in time, simulated or measured. Pure.
+"""Timelines: the operations of each device in time, simulated or measured.
 
     device 1 |      .F0 F1     . B0
     device 0 | F0 F1        .........B0      '.' is a wait for a message
@@ -34,7 +34,7 @@ class TimedOp(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The seconds of computation."""
+        """The seconds that the operation computes."""
         return self.end - self.start
 
 
@@ -87,7 +87,7 @@ class Timeline:
         return cls(tuple(map(tuple, columns)), block_boundaries)
 
     def ops(self) -> Iterator[tuple[int, TimedOp]]:
-        """Yields all operations as (device, operation)."""
+        """Yields all operations as pairs (device, TimedOp)."""
         for device, column in enumerate(self.columns):
             for timed in column:
                 yield device, timed

@@ -1,4 +1,4 @@
-r"""The best partition of L layers into K stages where not all stages are allowed. Pure.
+r"""The best partition of L layers into K stages where not all stages are allowed.
 
 Where memory is limited, the bytes of a stage depend on more than its length. An early
 stage may stash more micro-batches than a late one. A stage that starts one layer later
@@ -25,14 +25,14 @@ _BestEnd = tuple[int, int] | None  # (value of this and all later stages, this e
 def feasible_ends(
     size: Size, limit: float, num_layers: int, stage_keys: Sequence[Hashable]
 ) -> list[list[int]]:
-    """Returns the feasible ends of stages whose size is at most `limit`.
+    """Returns, for each stage and start, the last end with a size of at most `limit`.
 
     The size must not decrease as the end grows. Stages with equal keys have equal
     sizes.
     """
 
     def reached(stage: int) -> list[int]:
-        """Returns a stage's feasible ends. Starts each search at the previous end."""
+        """Returns a stage's last end for each start. Searches from the previous end."""
         ends, end = [], 0
         for start in range(num_layers):
             end = max(start, end)
@@ -49,7 +49,7 @@ def feasible_ends(
 
 
 def smallest_stages(size: Size, num_layers: int, num_stages: int) -> list[int]:
-    """Returns the boundaries that minimize the largest size. Allows every stage."""
+    """Returns the boundaries that minimize the largest size. All stages are allowed."""
     boundaries = minimax_boundaries(size, [[num_layers] * num_layers] * num_stages)
     assert boundaries is not None  # There is a layer for each stage.
     return boundaries
@@ -83,7 +83,7 @@ def minimax_boundaries(size: Size, feasible_end: FeasibleEnd) -> list[int] | Non
 
 
 def cheapest_boundaries(price: Size, feasible_end: FeasibleEnd) -> list[int] | None:
-    """Returns the boundaries with the smallest sum of prices.
+    """Returns the allowed boundaries with the smallest sum of prices.
 
     Returns None if no partition is allowed. Among equal sums, prefers more layers in
     the first stage, then in the second, and so on.
@@ -106,7 +106,7 @@ def best_boundaries(
     num_stages: int,
     best_ends: Callable[[int, Mapping[int, int]], Mapping[int, tuple[int, int]]],
 ) -> list[int] | None:
-    """Returns the boundaries of the best ends, found from the last stage to the first.
+    """Returns the best boundaries. Chooses ends from the last stage to the first.
 
     `best_ends(stage, later_values)` returns {start: (value of this stage and all later
     stages, end of this stage)}. `later_values` is {start of the next stage: value of
@@ -130,9 +130,10 @@ def _boundaries(
     feasible_end: FeasibleEnd,
     best_end: Callable[[int, int, Mapping[int, int]], _BestEnd],
 ) -> list[int] | None:
-    """Calls `best_boundaries` with the best end of each stage and start.
+    """Returns the allowed boundaries that `best_end` chooses (see `best_boundaries`).
 
-    `best_end(stage, start, later_values)` returns one of these ends, or None.
+    `best_end(stage, start, later_values)` returns (value of this stage and all later
+    stages, end of this stage), or None if no end is allowed.
     """
     latest = [0]  # For each stage the last start that the earlier stages can reach.
     for end_by_start in feasible_end[:-1]:

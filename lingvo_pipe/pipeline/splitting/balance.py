@@ -1,4 +1,4 @@
-r"""The best partition of L layers into K stages. Pure.
+r"""The best partition of L layers into K stages by their costs.
 
 Among all partitions into contiguous, non-empty stages it is the one with
 
@@ -97,7 +97,7 @@ def is_finite_number(value: Any) -> bool:
 
 
 def _as_integers(values: Sequence[float]) -> list[int]:
-    """Returns integers in the same proportion as the values."""
+    """Returns integers that have the same ratios as the values."""
     exact = [Fraction(str(value)) for value in values]
     scale = math.lcm(*(value.denominator for value in exact))
     return [int(value * scale) for value in exact]

@@ -1,4 +1,4 @@
-"""Costs of cells: seconds, and bytes that cross the boundaries between them. Pure."""
+"""Costs of cells: seconds, and bytes that cross the boundaries between cells."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -8,7 +8,7 @@ BACKWARD_PER_FORWARD = 2
 
 
 class CellSeconds(NamedTuple):
-    """Seconds of one cell for one micro-batch. The forward pass stashes residuals."""
+    """Seconds that one cell takes for one micro-batch. `forward` includes stashing."""
 
     forward: float
     backward: float

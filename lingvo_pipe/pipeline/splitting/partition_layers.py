@@ -84,7 +84,7 @@ def _chain(params: Any) -> _Chain:
 
 
 def _flattened(p: InstantiableParams) -> list[InstantiableParams]:
-    """Returns copies of the layers inside a sequence, recursively, or of the layer."""
+    """Returns copies of all layers inside a sequence `p`, or of any other layer `p`."""
     is_plain = p.cls is FeatureExtractionLayer and not (
         p.num_act_inputs or p.act_fetch_layers
     )

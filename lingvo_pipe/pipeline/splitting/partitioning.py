@@ -1,4 +1,4 @@
-r"""The stage boundaries that a value of `splits` defines. Pure.
+r"""The stage boundaries that a value of `splits` defines.
 
     layers   0  1  2 | 3  4 | 5  6        boundaries = [3, 5, 7]
              stage 0   st. 1  stage 2
@@ -32,7 +32,7 @@ def resolve_boundaries(
     `splits` is a number of stages, the boundaries themselves, or 'auto'. A number gives
     the stages equal numbers of layers where possible. 'auto' needs `num_stages` and
     `costs`, and returns `balanced_boundaries`. Without 'auto', `splits` must have
-    `num_stages` stages. If that is None, any number will do.
+    `num_stages` stages, or any number of stages if `num_stages` is None.
 
     Raises:
         ValueError: if `splits` is none of these, is impossible, or gives another number

@@ -8,8 +8,8 @@ would find more in the caches than in a stage:
 
 The timed functions are the ones that a stage's loop calls, including the stash and the
 gradient accumulators. The clock is the device's. Weights and inputs are synthetic,
-because times rarely depend on them. If cells share functions, the first run that has
-such a cell measures for all of them.
+because times rarely depend on them. Equal cells share functions, and are measured only
+in the first run that has one of them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAX_BYTES = 1 << 30
 def measured_seconds(
     layers: Sequence[PlacedLayer], specs: Mapping[int, tf.TensorSpec], device: str
 ) -> list[CellSeconds]:
-    """Returns the seconds of cells on a device, as medians over several runs.
+    """Measures the seconds that cells take on a device: medians over several runs.
 
     `specs` are the specs of the values between the cells, by the values' numbers.
 
@@ -136,7 +136,10 @@ def _timed(
     values: Values,
     gradients: Values,
 ) -> tf.Tensor:
-    """Returns `[cells, 2]` float64 seconds of forward and of backward passes."""
+    """Builds one run: all cells forward, then all cells backward, each pass timed.
+
+    Returns `[cells, 2]` float64 seconds of the forward and backward passes.
+    """
     with tf.device(device):
         context = CallContext(
             step=tf.constant(0, tf.int64),
@@ -192,7 +195,7 @@ class _Cell:
 
     @property
     def state(self) -> list[tf.Tensor]:
-        """The cell's weights, sums, accumulators and stash: all of its packs."""
+        """All tensors of the cell: weights, sums, gradient accumulators and stash."""
         packs = self.inputs.weights, self.sums, self.accumulators, self.slot.stash
         return list(itertools.chain.from_iterable(packs))
 
@@ -207,7 +210,7 @@ class _Cell:
         return [*outputs.values(), *self.stage.unpack_sums(self.sums)[0], *stash]
 
     def backward(self, gradients: Values) -> list[tf.Tensor]:
-        """Adds gradients to `gradients`. Returns all tensors that the pass computes."""
+        """Adds input gradients to `gradients`. Returns all tensors of the pass."""
         (layer,) = self.stage.layers
         totals, stash, self.accumulators = self.stage.backward(
             self.inputs,
@@ -249,7 +252,7 @@ def _weight(spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _synthetic(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns floating numbers below 1, or integers of 0, which are valid indices."""
+    """Returns numbers below 1 or, for integers, zeros, which are valid as indices."""
     if spec.dtype.is_floating:
         seed = tf.constant([0, 0])
         drawn = tf.random.stateless_uniform(spec.shape, seed, dtype=tf.float32)

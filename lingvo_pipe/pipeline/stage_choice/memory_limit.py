@@ -55,7 +55,7 @@ class MemoryLimit:
         self._is_on_first = [device == devices[0] for device in devices]
 
     def feasible_end(self) -> FeasibleEnd:
-        """Returns the feasible ends of stages within the limit.
+        """Returns, for each stage and start, the last end within the limit.
 
         If a device has several stages, each stage may need an equal share of the limit.
 
@@ -94,13 +94,13 @@ class MemoryLimit:
             )
 
     def _device_bytes(self, stage: int, start: int, end: int) -> int:
-        """Returns the bytes of a device of which all stages are like `stage`."""
+        """Returns the bytes that a device needs if all its stages are like `stage`."""
         stage_bytes = self._needs(stage, start, self._with_loss(end))
         prologue = self._cells.prologue_bytes if self._is_on_first[stage] else 0
         return stage_bytes * self._sharing[stage] + prologue
 
     def _with_loss(self, end: int) -> int:
-        """Returns a stage's end. The loss counts as a cell, after the last cell."""
+        """Returns `end`, or one more for a stage with the last cell and so the loss."""
         return end + (end == len(self._cells.layers))
 
     def _raise_infeasible(self) -> None:
@@ -145,7 +145,7 @@ class MemoryLimit:
 
     @property
     def _advice(self) -> str:
-        """Advice for the user. Leaves out what is already set."""
+        """Advice for the user to need less memory. Leaves out what is already set."""
         p, hints = self._p, []
         if not _recomputes_all(p):
             hints.append("recompute='always'")

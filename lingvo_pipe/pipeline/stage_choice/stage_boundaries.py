@@ -66,11 +66,11 @@ def choose_boundaries(
     device: str,
     recomputed: Sequence[bool],
 ) -> list[int]:
-    """Returns the stage boundaries of params that `count_stages` accepts.
+    """Returns the stage boundaries that `splits` defines, the best ones for 'auto'.
 
-    `device` is the full name of the first device, on which cells are measured.
-    `recomputed` is True for each cell that is recomputed if the training schedule
-    recomputes.
+    `count_stages` must have accepted the params. `device` is the full name of the first
+    device, on which cells are measured. `recomputed` is True for each cell that is
+    recomputed if the training schedule recomputes.
 
     Raises:
         ValueError: if no stage boundaries are possible.
@@ -122,7 +122,7 @@ def needs_inputs(p: InstantiableParams) -> bool:
 def _for_inputs(
     p: InstantiableParams, path: str, trace: Callable[..., Result], *args: Any
 ) -> Result:
-    """Calls `trace(p, *args)` outside of graphs.
+    """Returns the result of `trace(p, *args)`, which is called outside of graphs.
 
     Raises:
         ValueError: if a layer cannot be traced for `input_shapes`. A ValueError or
@@ -185,7 +185,7 @@ def _costs(
 def _log_measured(
     boundaries: Sequence[int], seconds: Sequence[float], path: str
 ) -> None:
-    """Logs the stages that measured times chose. A rerun may choose other stages."""
+    """Logs the stages chosen by measured times, since a rerun may choose others."""
     stages = itertools.pairwise([0, *boundaries])
     tf.get_logger().warning(
         "%s: splits='auto' chose %s by measured times: the stages take %s ms per "

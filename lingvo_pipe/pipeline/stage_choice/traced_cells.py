@@ -57,10 +57,11 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class TracedCells:
-    """Traced cells, with the specs of their values for one micro-batch.
+    """The traced cells of a pipeline, and the specs of the values between the cells.
 
-    `inputs` are the values that the first cell takes. `outputs` are the values that the
-    last cell returns. `prologue_bytes` are needed on the first device.
+    The specs are for one micro-batch, by the values' numbers. `inputs` are the numbers
+    of the values that the first cell takes. `outputs` are those that the last cell
+    returns. `prologue_bytes` are what the prologue needs on the first device.
     """
 
     layers: list[PlacedLayer]
@@ -155,7 +156,7 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
 def pipeline_sizes(
     p: InstantiableParams, *inputs: Any
 ) -> tuple[list[LayerSize], list[LayerSize]]:
-    """Returns `layer_sizes` of a pipeline's prologue and cells, in its own dtypes."""
+    """Returns the sizes of a pipeline's prologue and cells (see `layer_sizes`)."""
     before = sizes_in_pipeline(p, "before_tpl", p.before_tpl, *inputs)
     inputs = before[-1].outputs if before else inputs
     cells = list(map(as_equal_slices, p.cell_tpl))
@@ -168,7 +169,7 @@ def sizes_in_pipeline(
     layers: Sequence[InstantiableParams],
     *inputs: Any,
 ) -> list[LayerSize]:
-    """Returns `layer_sizes` of layers that inherit a pipeline's params."""
+    """Returns the sizes of layers that inherit a pipeline's params (`layer_sizes`)."""
     inherited = {id(x): p.cls.CopyBaseParams(p, x.Copy()) for x in layers}
     return layer_sizes(
         [inherited[id(x)] for x in layers], *inputs, path=path, batch_dim=p.batch_dim
@@ -178,12 +179,12 @@ def sizes_in_pipeline(
 def sizes_for_micro_batch(
     p: InstantiableParams,
 ) -> tuple[list[LayerSize], list[LayerSize]]:
-    """Returns the sizes of a pipeline's prologue and cells with `input_shapes`."""
+    """Returns the sizes of a pipeline's prologue and cells for its `input_shapes`."""
     return pipeline_sizes(p, *_input_shapes(p))
 
 
 def outside_graphs(function: Callable[..., Result], *args: Any) -> Result:
-    """Calls a function eagerly, in a separate thread, outside any graph."""
+    """Returns the result of a function, called in another thread, outside any graph."""
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(function, *args).result()
 
@@ -218,7 +219,7 @@ def _input_shapes(p: InstantiableParams) -> list[Any]:
 
 
 def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
-    """Returns specs of inputs of a micro-batch, or of a mini-batch with a prologue."""
+    """Returns input specs: with a prologue of a mini-batch, else of a micro-batch."""
     factor = p.num_micro_batches if p.before_tpl else 1
     specs = tuple(as_specs(_input_shapes(p), default))
     return map_present(lambda x: _with_rows(p, x, lambda n: n * factor), specs)
