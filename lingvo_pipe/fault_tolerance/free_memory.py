@@ -1,8 +1,8 @@
-"""Return of a worker's free memory to the system. Pure.
+"""Return of a worker's free memory to the system.
 
-The C library keeps the memory of a forgotten trainer's objects, in an arena for each
-thread. The next trainer's threads take new arenas. So without this module, a worker
-would grow with each trainer.
+A worker may serve many trainers, one after another. The C library keeps the memory of a
+former trainer's objects in an arena for each thread, and the next trainer's threads
+take new arenas. So without this module, a worker would grow with each trainer.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def return_free_memory(every: float = 60.0) -> None:
-    """Starts a thread that returns free memory, if the system has `malloc_trim`."""
+    """Starts a thread that returns free memory every `every` seconds, if possible."""
     trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def repeat() -> None:

@@ -1,8 +1,8 @@
-"""Restarts of a process in place, and their number without progress. Pure.
+"""Restarts of this process by `exec`, and the number of restarts without progress.
 
-TensorFlow can't drop a worker that hangs: steps and connections wait for it forever.
-Only a new program image can. It keeps the process id, and of the open files only
-standard input, output and error.
+In TensorFlow, steps and connections wait forever for a worker that hangs. So the
+process starts its own command again in its place. The process id stays the same. All
+open files are closed, except standard input, output and error.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ _PROGRESS_FILES = {
 
 @dataclass(frozen=True)
 class ProcessStart:
-    """The state of this process at its start, recorded before anything else.
+    """The command, folder and environment with which this process was started.
 
-    The command has the interpreter and its arguments. The death signal is the one that
-    the process gets when its parent dies, or 0 for none.
+    `command` is the interpreter with all arguments. `folder` is the working directory.
+    `death_signal` is the signal that the process gets when its parent dies, or 0.
     """
 
     command: tuple[str, ...]
@@ -43,12 +43,12 @@ class ProcessStart:
 
     @classmethod
     def now(cls) -> "ProcessStart":
-        """Returns this process's current state as its start."""
+        """Returns the current command, folder, environment and death signal."""
         command = (sys.executable, *sys.orig_argv[1:])
         return cls(command, os.getcwd(), dict(os.environ), _death_signal())
 
     def again(self, **changes: str) -> NoReturn:
-        """Restarts this process with `changes` of its environment, from any thread."""
+        """Restarts this process in place, with these environment variables set."""
         # TensorFlow's port and connections must not stay open, since workers would
         # still see this trainer.
         for name in os.listdir("/dev/fd"):
@@ -62,11 +62,11 @@ class ProcessStart:
 
 
 class Restarts:
-    """The number of a process's restarts in a row without progress.
+    """A counter of the process's consecutive restarts without progress.
 
-    Environment variables pass this number to the restarted process, and the number by
-    which workers knew the earlier process. `progress` returns a text that changes
-    whenever progress is safe on disk.
+    `progress` returns a text that changes whenever the job's progress is safe on disk.
+    Environment variables pass two numbers to the restarted process: the number of
+    restarts, and the number by which workers knew the process before the restart.
     """
 
     def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
@@ -82,12 +82,15 @@ class Restarts:
 
     @property
     def client_before(self) -> int | None:
-        """The number by which workers knew the earlier process, or None."""
+        """The number by which workers knew this process before the restart, or None."""
         number = self._start.environment.get(_CLIENT_VARIABLE, "")
         return int(number) if number.isdecimal() else None
 
     def again(self, client: int | None) -> NoReturn:
-        """Restarts this process. Workers know it by the number `client`, if any."""
+        """Counts a restart, and restarts this process.
+
+        `client` is the number by which workers know this process, or None.
+        """
         changes = {
             _RESTARTS_VARIABLE: f"{self.in_a_row + 1} {self._progress()}",
             _CLIENT_VARIABLE: "" if client is None else str(client),
@@ -96,7 +99,7 @@ class Restarts:
 
 
 def progress_of(job: str, logdir: str) -> str:
-    """Returns a text that changes when a job has written more to a run's directory."""
+    """Returns a text that changes whenever a job has written more to `logdir`."""
     if job not in _PROGRESS_FILES:
         return ""
     folder, pattern = _PROGRESS_FILES[job]
@@ -109,7 +112,7 @@ def progress_of(job: str, logdir: str) -> str:
 
 
 def set_death_signal(number: int) -> None:
-    """Sets the signal that this thread gets when its parent dies.
+    """Sets the signal that the calling thread gets when the parent process dies.
 
     Raises:
         OSError: if the system refuses it.

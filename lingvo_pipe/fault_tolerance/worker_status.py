@@ -1,8 +1,8 @@
-"""Status of workers, from their answers: up, gone, restarted, silent, cut off. Pure.
+"""A search for lost workers: gone, restarted, silent, or cut off from other workers.
 
-Each worker is asked by itself, through its server's status call, since a session's list
-of devices would wait for all workers. A worker answers with its devices and their
-incarnations, numbers that no other process has.
+Each worker is asked separately, by the status call of its gRPC server, since a
+session's list of devices would wait for all workers. A worker's answer lists its
+devices and the devices' incarnations, numbers that no other process has.
 """
 
 import itertools
@@ -37,14 +37,14 @@ _ANSWER_SECONDS = 5.0
 
 
 class Answer(NamedTuple):
-    """A worker's answer."""
+    """A worker's answer to a status call. Without an answer, `identity` is None."""
 
     identity: bytes | None = None  # Constant as long as the process lives.
     is_gone: bool = False  # There is no such process.
 
 
 class WorkerQuestions:
-    """Questions to workers' servers. A question waits at most `seconds` for answers."""
+    """gRPC calls to all workers' servers. A call waits for at most `seconds`."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
@@ -62,19 +62,19 @@ class WorkerQuestions:
         return self.ask(seconds)
 
     def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
-        """Returns, for each worker, whether it answers but no longer knows a client."""
+        """Returns whether each worker answers but no longer knows the client."""
         sent = self._send(_KEEP_ALIVE, seconds, client)
         return [call.code() == grpc.StatusCode.ABORTED for call in sent]
 
     def cut_off(self, tasks: Sequence[int], seconds: float) -> list[int]:
-        """Returns the tasks whose workers do not reach all other workers."""
+        """Returns which workers in `tasks` cannot reach all other workers."""
         calls = self._calls[_LIST_DEVICES]
         sent = {task: calls[task].future(b"", timeout=seconds) for task in tasks}
         late = grpc.StatusCode.DEADLINE_EXCEEDED
         return [task for task, answer in sent.items() if answer.code() == late]
 
     def forget(self, client: int, seconds: float) -> None:
-        """Frees a lost client's objects in all workers. Silent ones free them later."""
+        """Asks all workers to free the objects of a lost client."""
         for call in self._send(_CLOSE_CONTEXT, seconds, client):
             call.code()  # Waits for the answer.
 
@@ -110,9 +110,10 @@ class LostWorkers:
         self._turns = itertools.cycle(range(len(self._names)))
 
     def absent(self) -> list[str]:
-        """Returns the workers that do not answer soon.
+        """Returns the names of the workers that do not answer within some seconds.
 
-        If all answer, returns those that do not reach another worker.
+        If all workers answer, returns texts about workers that cannot reach another
+        worker. Remembers each worker's identity, to notice restarts later.
         """
         seconds = min(self._timeout, _ANSWER_SECONDS)
         answers = self._questions.ask(seconds)
@@ -139,18 +140,18 @@ class LostWorkers:
         return lost
 
     def lost_after_failure(self) -> list[str]:
-        """Returns a sentence for each lost worker, even if it was killed just now."""
+        """Returns a sentence for each lost worker, even one killed just now."""
         if lost := self.lost():
             return lost
         self._sleep(_HANG_UP_SECONDS)
         return self.lost()
 
     def forget(self, client: int) -> None:
-        """Frees, in all workers, the objects of a client that is gone."""
+        """Asks all workers to free the objects of a client that is gone."""
         self._questions.forget(client, _ANSWER_SECONDS)
 
     def _cut_off(self, tasks: Sequence[int], seconds: float) -> list[str]:
-        """Returns a text about each worker in `tasks` that does not reach another."""
+        """Returns a text for each worker in `tasks` that cannot reach another one."""
         if len(self._names) == 1:
             return []
         return [
@@ -166,7 +167,7 @@ class LostWorkers:
         return "has restarted" if answer.identity != identity else ""
 
     def _forgetful(self) -> list[str]:
-        """Returns a text for each worker, "" if it still knows this process.
+        """Returns a text for each worker: "" if the worker still knows this process.
 
         A worker forgets a process that was stopped for a while.
         """

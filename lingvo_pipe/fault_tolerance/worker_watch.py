@@ -1,11 +1,11 @@
-"""Watch over a job's workers: if one is lost, the job waits for all, and resumes.
+"""A watch over a job's workers. If a worker is lost, the job restarts and resumes.
 
     wait for all workers --> job, and a thread that asks all workers every few seconds
            ^                                        |
            +------- restart of the process <--------+ one is lost
 
-A step or a connection waits for a hanging worker forever. So the thread restarts the
-process, wherever its main thread is.
+A step or a connection waits forever for a worker that hangs. So the thread restarts the
+whole process, whatever the main thread is doing.
 """
 
 import contextlib
@@ -48,11 +48,11 @@ class WorkerWatch:
         workers: search for lost workers.
         timeout: seconds in which a running worker answers.
         patience: seconds in which all workers must come up.
-        restarts: restarts of this process.
+        restarts: the object that counts and performs restarts of this process.
         resumes: whether the job resumes from a checkpoint. If not, it starts again.
         log: callback for a line for the user.
-        on_end: called before this process ends itself. The main thread may hang then,
-            but this call must not.
+        on_end: called before this process ends itself. It must not hang, even if the
+            main thread does.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class WorkerWatch:
         self._ending = threading.RLock()  # Only one thread may end job or process.
 
     def begin(self) -> None:
-        """Waits for all workers, and watches them.
+        """Waits until all workers are up, then starts a thread that watches them.
 
-        Call it in the main thread, before anything connects to workers.
+        Call this in the main thread, before anything connects to workers.
 
         Raises:
             ConnectionError: if a worker is missing for too long.
@@ -91,7 +91,7 @@ class WorkerWatch:
 
     @contextlib.contextmanager
     def surviving(self) -> Iterator[None]:
-        """Restarts this process if the block fails because of a lost worker."""
+        """Restarts this process if the block fails because a worker is lost."""
         try:
             yield
         except Exception as error:
@@ -138,7 +138,7 @@ class WorkerWatch:
                     self._give_up("Cannot watch the workers any more", error)
 
     def _restart(self, lost: Sequence[str]) -> None:
-        """Logs lost workers. Restarts or ends this process, unless the job is over."""
+        """Logs `lost`, and restarts or ends this process, unless the job is over."""
         with self._ending:
             if self._is_over.is_set():
                 return
@@ -183,7 +183,7 @@ class WorkerWatch:
 
 
 def _failed_connection(error: BaseException) -> str:
-    """Returns the reason if an error comes from a failed connection, else ""."""
+    """Returns why a connection failed if that caused `error`, or else ""."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, _CONNECTION_ERRORS):
@@ -193,10 +193,10 @@ def _failed_connection(error: BaseException) -> str:
 
 
 def set_keep_alive(seconds: int) -> bool:
-    """Sets for how long workers keep a silent client's objects.
+    """Sets for how many seconds workers keep the objects of a silent client.
 
-    The setting holds from the next connection on. Its default is 10 minutes. Returns
-    False if TensorFlow has no such setting.
+    The value applies to later connections. TensorFlow's default is 10 minutes. Returns
+    False if this TensorFlow has no such setting.
     """
     if not hasattr(context, _KEEP_ALIVE):
         return False
@@ -205,7 +205,7 @@ def set_keep_alive(seconds: int) -> bool:
 
 
 def own_client_number() -> int | None:
-    """Returns the number by which workers know this process, or None without any."""
+    """Returns the number by which workers know this process, or None if none do."""
     handle = getattr(context.context(), "_context_handle", None)
     read = getattr(pywrap_tfe, "TFE_GetContextId", None)
     is_remote = context.context().get_server_def() is not None

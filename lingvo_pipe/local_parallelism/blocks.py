@@ -8,8 +8,8 @@ The schemes for four layers (`|`: no gradient goes back, `L`: a loss is computed
     overlapping      1 - 2'L | 2 - 3'L | 3 - 4 L
 
 Laskin et al. 2020 (arXiv 2012.03837), figure 2. In the overlapping scheme a layer is in
-two blocks: 2' has the weights of 2, which both losses train. It repeats the computation
-of 2, so the weights' two gradients come from separate passes.
+two blocks: 2' shares the weights of layer 2, and both blocks' losses train them. Layer
+2' repeats the computation of 2, so each weight gets gradients from two passes.
 """
 
 import itertools
@@ -34,10 +34,11 @@ class Block(NamedTuple):
 def make_blocks(
     scheme: str, num_layers: int, chunks: int | Sequence[int] | None = None
 ) -> list[Block]:
-    """Returns the blocks of a model. The last block has the model's own loss.
+    """Returns the blocks into which a scheme divides the layers of a model.
 
-    `chunks` is for the scheme 'chunked' only: a number of blocks of nearly equal size,
-    or for each block the number of layers up to its end.
+    The last block has the model's own loss. `chunks` is for the scheme 'chunked' only.
+    It is a number of blocks of nearly equal size, or a list that has, for each block,
+    the number of the model's layers up to the block's end.
 
     Raises:
         ValueError: if the model cannot be divided like this, or `chunks` contradicts

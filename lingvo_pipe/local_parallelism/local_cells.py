@@ -7,7 +7,8 @@ r"""Params of a pipeline whose blocks are each trained by their own loss.
                [ c0  local_0  c1  c2 ]
                         `-> [ c1'  head ] -> loss     c1' has the weights of c1
 
-Cells and variables keep their names, so the weights fit the plain model, without heads.
+Cells and variables keep their names, so trained weights fit the plain model, which has
+no heads.
 """
 
 import bisect
@@ -31,18 +32,18 @@ def local_pipeline(
     """Returns params of a pipeline with local losses after all blocks but the last.
 
     The added LocalLossLayers are called local_0 and so on. Each is in the stage of the
-    cell before it, and in `recompute` if this lists that cell. Numbers in `splits`
-    count only the model's own cells. If `splits` is `auto`, the heads' cost is balanced
-    too. `before_tpl` is trained with the first block.
+    cell before it. If the param `recompute` lists that cell, the layer is listed too.
+    Numbers in `splits` count only the model's own cells. If `splits` is `auto`, the
+    heads' cost is balanced too. The first block's loss trains the prologue,
+    `before_tpl`.
 
-    An overlapping block runs copies of the cells ahead, with random numbers of their
-    own. A copy shares its cell's trained weights, which are created under the cell's
-    name. So their gradient is the sum of both blocks' gradients. Untrained variables,
-    such as moving averages, are not shared. A cell's auxiliary loss is added in both
-    blocks.
+    An overlapping block also runs copies of the next block's first cells. A copy has
+    random numbers of its own, and shares the trained weights of its cell. So the
+    weights' gradient is the sum of both blocks' gradients. Untrained variables, such as
+    moving averages, are not shared. A cell's auxiliary loss is added in both blocks.
 
-    `make_head(number of cells before the head)` returns params of a head, which maps
-    the outputs of those cells to the last cell's outputs.
+    `make_head(n)` returns params of a head that follows the model's first n cells. The
+    head maps their outputs to predictions like the outputs of the model's last cell.
 
     Raises:
         ValueError: if the pipeline has local losses already, its splits are not
@@ -101,7 +102,7 @@ def _loss_cell(
 def _ties(
     name: str, ahead: Sequence[InstantiableParams], tied: dict[str, str]
 ) -> dict[str, str]:
-    """Returns ties from the copies' weights to the cells' weights."""
+    """Returns, by the path of each copied weight, the path of the weight it shares."""
     ties = {}
     for i, cell in enumerate(ahead):
         for path in trained_paths(cell):
@@ -111,7 +112,10 @@ def _ties(
 
 
 def _with_loss_cells(indices: Sequence[int], boundaries: Sequence[int]) -> list[int]:
-    """Returns the new indices of cells, and of the loss cells right after them."""
+    """Returns the cells' indices after loss cells are inserted at `boundaries`.
+
+    Includes each loss cell that directly follows one of these cells.
+    """
     all_indices = []
     for i in indices:
         all_indices.append(i + bisect.bisect(boundaries, i))

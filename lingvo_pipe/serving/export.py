@@ -50,12 +50,13 @@ Predict = Callable[..., dict[str, tf.Tensor]]
 
 
 def export_model(task: BaseTask, data: Any, path: Path) -> None:
-    """Writes a task's current weights and its predictions as a SavedModel, atomically.
+    """Writes a SavedModel with a task's current weights to the folder `path`.
 
-    Its signature `serving_default` takes the fields of a batch that predictions depend
-    on, by name, and returns the task's `ServingOutputs`. If the task and its input can,
-    `classify_images` takes image files, and `translate` takes sentences. The input's
-    `element_spec` has the tf.TensorSpec `[B, ...]` of each field.
+    The signature `serving_default` takes, by name, the fields of a batch on which
+    predictions depend, and returns the task's `ServingOutputs`. If the task and its
+    input `data` allow it, the signature `classify_images` takes the contents of image
+    files, or `translate` takes sentences. `data.element_spec` has the tf.TensorSpec
+    `[B, ...]` of each field.
     """
     element_spec = data.element_spec
     specs = {
@@ -88,7 +89,7 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
 
 
 def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
-    """Runs layers one after another, and returns a batch's `ServingOutputs`."""
+    """Returns the task's `ServingOutputs` for a batch, without running a pipeline."""
     layers = [*task.pipeline.before, *task.pipeline.cells]
     with ForwardContext(do_eval=True):
         *_, outputs = outputs_in_sequence(
@@ -117,7 +118,7 @@ def _classify_images(predict: Predict, data: protocols.ImageInput) -> Any:
 
 
 def known_class_names(data: protocols.ImageInput) -> list[str]:
-    """Returns an input's class names, or none if the data set that has them is away."""
+    """Returns an input's class names, or [] if the data set with them is missing."""
     try:
         return data.class_names
     except ValueError:

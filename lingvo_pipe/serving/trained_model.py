@@ -54,17 +54,17 @@ def load(
     model: str | type | None = None,
     allow_foreign: bool = False,
 ) -> "TrainedModel":
-    """Returns the model of a run, with its weights, on the first GPU or the CPU.
+    """Loads the trained model of a run, onto the first GPU or else the CPU.
 
-    A run may be from elsewhere: no code that it names is imported. No data set is
-    needed. The vocabulary is read when `translate` is called first.
+    The run may come from someone else: its files cannot cause an import. No data set is
+    needed. The vocabulary is read when `translate` is first called.
 
     Args:
         logdir: directory of the run, which may be in training.
-        checkpoint: a name such as `ckpt-00000600`, or `best`; if None, the newest.
+        checkpoint: a name such as `ckpt-00000600`, or `best`. If None, the newest.
         model: the model's class, or its registered name, whose module is imported. If
             None, the run's model must be this library's, or already be imported.
-        allow_foreign: whether the run may have links, or files of another user.
+        allow_foreign: whether the run may have symbolic links or other users' files.
 
     Raises:
         LookupError: if the model is not registered.
@@ -90,11 +90,11 @@ def load(
 
 
 class TrainedModel:
-    """A model with the weights of a run, from `load`.
+    """A model with a run's trained weights. `load` returns it.
 
     Attributes:
         name: the model's registered name.
-        step: the step of its weights.
+        step: the training step after which the weights were saved.
         task: the task, a BaseTask.
     """
 
@@ -105,9 +105,9 @@ class TrainedModel:
         self._path, self._input_params = directory.path.absolute(), input_params
 
     def translate(self, sentences: Sequence[str], to: str | None = None) -> list[str]:
-        """Returns the best translation of each sentence, or "" if it has no words.
+        """Returns the best translation of each sentence, "" for one without words.
 
-        `to` is the target language, such as "en"; if None, the only one.
+        `to` is the target language, such as "en". It may be None if there is only one.
 
         Raises:
             TypeError: if the model does not translate.
@@ -118,7 +118,8 @@ class TrainedModel:
     def classify(self, images: Iterable[Any]) -> list[Classification]:
         """Returns the class of each image. An image is a path or an array `[H, W, C]`.
 
-        Arrays have the data set's sizes and range, up to `input.pixel_max`.
+        An array must have the shape of the data set's images, and numbers from 0 to the
+        data set's largest pixel (see the param `input.pixel_max`).
 
         Raises:
             TypeError: if the model does not classify images.
@@ -144,7 +145,7 @@ class TrainedModel:
 
     @functools.cached_property
     def _data(self) -> Any:
-        """The input, which is built only where it is used."""
+        """The model's input, built when first used."""
         data = self._input_params.Instantiate()
         check_vocabulary(self._path, data)
         return data

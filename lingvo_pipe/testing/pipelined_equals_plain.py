@@ -1,9 +1,10 @@
-"""A Keras model trained by plain Keras and by pipelines, and their differences.
+"""A check that pipelines train a Keras model as plain Keras does.
 
     plain Keras   --- close --- M=1, one device  --- same bytes --- M=1, other layouts
                   --- close --- M=4, one device  --- same bytes --- M=4, other layouts
 
-A layout is a number of devices, a schedule and a recompute mode.
+M is the number of micro-batches. A layout is a number of devices, a schedule and a
+recompute mode.
 """
 
 import itertools
@@ -34,7 +35,7 @@ Arguments = Callable[[], Mapping[str, Any]] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The arrays that a training leaves, each with its description, in model order."""
+    """The results of one training, as pairs of a description and an array."""
 
     name: str  # How it was trained.
     values: list[tuple[str, np.ndarray]]
@@ -42,7 +43,7 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference between two arrays."""
+    """The largest difference between the numbers of two arrays."""
 
     what: str  # What the arrays are.
     size: float
@@ -50,7 +51,7 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """The difference as a part of the largest number, or of `_SMALL`."""
+        """Ratio of `size` to `largest`, or to `_SMALL` if `largest` is smaller."""
         return self.size / max(self.largest, _SMALL)
 
 
@@ -73,9 +74,10 @@ def assert_pipelined_equals_plain(
     """Trains a model by plain Keras and by pipelines, and raises if results differ.
 
     Compares weights, state, slots of the optimizer, the history of `fit`, and the
-    results of evaluate and predict. For each number of micro-batches, the first layout
-    must be as close to plain Keras as `tolerance`. All other layouts must have the
-    first one's bytes.
+    results of evaluate and predict. A layout is a number of devices, a schedule and a
+    recompute mode. For each number of micro-batches, the first layout may differ from
+    plain Keras by at most `tolerance`. All other layouts must give the same bytes as
+    the first layout.
 
     An optimizer that divides by the size of gradients, as Adam does, enlarges rounding
     errors of gradients that should be 0, such as the gradient of an attention's key
@@ -166,7 +168,7 @@ def assert_pipelined_equals_plain(
 
 
 def differences(expected: TrainedModel, got: TrainedModel) -> Iterator[Difference]:
-    """Yields the difference of each array, in the model's order."""
+    """Yields a Difference for each array in `expected` and its counterpart in `got`."""
     for (what, a), (_, b) in zip(expected.values, got.values, strict=True):
         if a.shape != b.shape:
             yield Difference(what, float("inf"), 1.0)
@@ -207,9 +209,10 @@ def _arguments(compile_args: Any) -> Mapping[str, Any]:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Returns names in an order in which `dense_1000_loss` follows `dense_999_loss`.
+    """Sorts names so that `dense_1000_loss` follows `dense_999_loss`.
 
-    Keras sorts names as texts, but the numbers in names differ from model to model.
+    Keras sorts names as texts. But Keras numbers the layers of a process, so the same
+    layer has another number in each model.
     """
 
     def key(name: str) -> list[int | str]:

@@ -10,10 +10,11 @@ from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 class AsyncSaver(AbstractContextManager["AsyncSaver"]):
     """A thread that saves checkpoints.
 
-    `save` takes a snapshot at once. A variable's next update then creates another
-    tensor, so memory may hold two tensors for each variable. On exit, or when closed,
-    the saver waits for the checkpoint being written, even if training has failed. If
-    writing fails too, `log` gets a line.
+    `save` takes a snapshot of the variables at once. A variable's next update then
+    creates another tensor, so memory may hold two tensors for each variable. On exit,
+    or when closed, the saver waits for the checkpoint that is being written. If
+    training has failed and writing fails too, the error of training is raised, and
+    `log` gets a line about the checkpoint.
     """
 
     def __init__(self, checkpointer: Checkpointer, log: Callable[[str], None]) -> None:
@@ -28,9 +29,10 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
         pinned: int | None = None,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Waits for the previous checkpoint, then starts to write this one.
+        """Waits for the previous checkpoint, then starts to write a new one.
 
-        It raises the error if writing the previous checkpoint failed.
+        If writing the previous checkpoint failed, raises the error. `Checkpointer.save`
+        explains the arguments.
         """
         self.wait()
         values = self._checkpointer.snapshot()
@@ -39,7 +41,7 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
         )
 
     def wait(self) -> None:
-        """Waits for the checkpoint that is being written, and raises its errors."""
+        """Waits for the checkpoint being written, and raises the error if it failed."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.result()

@@ -19,12 +19,12 @@ _MAX_SHOWN = 8
 
 
 def describe(dtype: tf.DType, shape: Iterable[Any]) -> str:
-    """Returns dtype and shape of a variable as text."""
+    """Returns dtype and shape of a variable as text, such as `float32 [3, 4]`."""
     return f"{dtype.name} {list(shape)}"
 
 
 def stored_variables(reader: tf.train.CheckpointReader) -> dict[str, str]:
-    """Returns dtype and shape of each variable in a checkpoint, as from `describe`."""
+    """Returns the text of `describe` for each variable in a checkpoint, by name."""
     dtypes = reader.get_variable_to_dtype_map()
     shapes = reader.get_variable_to_shape_map()
     return {name: describe(dtypes[name], shapes[name]) for name in dtypes}
@@ -44,7 +44,7 @@ def check_names(
 
 
 def raise_mismatches(checkpoint: str, problems: Sequence[str], remedy: str) -> None:
-    """Raises ValueError about the variables in a checkpoint, if there are problems."""
+    """Raises a ValueError that lists `problems` with a checkpoint, if there are any."""
     if problems:
         raise UserValueError(
             path=checkpoint,
@@ -60,13 +60,13 @@ def mismatches(
     near: Collection[str] = (),
     sources: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Returns lines about variables that are missing or have another shape or dtype.
+    """Returns lines about variables missing in `stored`, or of another shape or dtype.
 
     Args:
         variables: variables to be restored, by path.
-        stored: contents of the checkpoint, as from `stored_variables`.
-        near: names in the checkpoint that may be meant instead of a missing one.
-        sources: name in the checkpoint for each path. If None, the path itself.
+        stored: contents of the checkpoint, from `stored_variables`.
+        near: names in the checkpoint to suggest in place of a missing name.
+        sources: each variable's name in the checkpoint, by path. If None, its path.
     """
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     names = sources or {path: path for path in here}
@@ -101,7 +101,7 @@ def _lines(
 def differences(
     first: tf.train.CheckpointReader, second: tf.train.CheckpointReader
 ) -> dict[str, str]:
-    """Returns a text about each variable whose bytes differ, sorted by name."""
+    """Returns, by name, a text about each variable that differs in two checkpoints."""
     left, right = stored_variables(first), stored_variables(second)
     text_by_name = {}
     for name in sorted(left.keys() | right.keys()):

@@ -27,12 +27,12 @@ _REFUSED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 
 def stem_of(step: int) -> str:
-    """Returns the name of a checkpoint's files without their endings."""
+    """Returns the name of a step's checkpoint, such as `ckpt-00001200`."""
     return f"ckpt-{step:08d}"
 
 
 def steps_in(directory: Path) -> list[int]:
-    """Returns the steps of all checkpoints, ascending, damaged ones included."""
+    """Returns the steps of a directory's checkpoints, ascending, even damaged ones."""
     with naming(directory):
         names = os.listdir(directory) if directory.is_dir() else []
     matches = (re.fullmatch(r"ckpt-(\d{8,})\.index", name) for name in names)
@@ -40,7 +40,7 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def _steps_of_state(directory: Path) -> list[int]:
-    """Returns the steps that the file `checkpoint` names, or [] if it is unreadable."""
+    """Returns the steps named in the file `checkpoint`, or [] if it is unreadable."""
     text = None
     with contextlib.suppress(OSError, ValueError):  # Checkpoints do not need the file.
         text = read_text(directory / "checkpoint")
@@ -48,7 +48,7 @@ def _steps_of_state(directory: Path) -> list[int]:
 
 
 def is_checkpoint(prefix: Path) -> bool:
-    """Returns whether a checkpoint, perhaps a damaged one, has this prefix."""
+    """Returns whether there is a checkpoint at this prefix, even a damaged one."""
     return Path(f"{prefix}.index").is_file()
 
 
@@ -87,9 +87,9 @@ class ReadCheckpoint(NamedTuple):
 def read_newest(
     directory: Path, log: Callable[[str], None], hint: str
 ) -> ReadCheckpoint | None:
-    """Reads a directory's newest checkpoint that is not damaged, if any.
+    """Returns a directory's newest undamaged checkpoint, or None if none was saved.
 
-    `log` gets a line about each damaged checkpoint. `hint` is for the error.
+    `log` gets a line about each damaged checkpoint. The error ends with `hint`.
 
     Raises:
         ValueError: if all checkpoints are damaged, or gone although some were saved.
@@ -129,8 +129,8 @@ def read_through(prefix: str) -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
     Raises:
-        ValueError: if the checkpoint is damaged, or its name has another step than its
-            content. The error's text is only the reason.
+        ValueError: if the checkpoint is damaged, or the step in its name is not the
+            step in its content. The error's text is the reason, without the prefix.
         OSError: if the system refuses to read the files.
     """
     try:

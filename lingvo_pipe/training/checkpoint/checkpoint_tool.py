@@ -61,7 +61,7 @@ def list_checkpoints(path: Path) -> bool:
 
 
 def verify_checkpoints(path: Path) -> bool:
-    """Prints whether each checkpoint is damaged, and returns whether none is."""
+    """Prints whether each checkpoint is damaged, and returns whether all are good."""
     is_good = True
     for prefix, reader, problem in _read_all(path):
         print(f"{prefix.name}: {problem or 'good'}")
@@ -70,7 +70,7 @@ def verify_checkpoints(path: Path) -> bool:
 
 
 def compare_checkpoints(first: Path, second: Path) -> bool:
-    """Prints the variables whose bytes differ, and returns whether there are none."""
+    """Prints the variables whose bytes differ, and returns whether none differ."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
     from lingvo_pipe.training.checkpoint.checkpoint_contents import differences
 
@@ -93,7 +93,7 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
 def _read_all(
     path: Path,
 ) -> Iterator[tuple[Path, tf.train.CheckpointReader | None, str]]:
-    """Yields (prefix, reader, ""), or (prefix, None, problem) if damaged."""
+    """Yields (prefix, reader, ""), or (prefix, None, problem) for a damaged one."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
 
     for prefix in files.prefixes_at(path, "PATH"):

@@ -1,10 +1,10 @@
-"""Checkpoints of named variables, safe from kills and damaged files.
+"""Checkpoints of named variables, which survive killed processes and damaged files.
 
-They have TensorFlow's format, with a checksum of every tensor. A checkpoint is first
-written to the folder `incomplete`. Its files are then moved, the index last. The
-checkpoint exists once the index has been moved, which is atomic. The `checkpoint` file
-is for tools such as tf.train.latest_checkpoint. Here it only tells which checkpoints
-are missing.
+Checkpoints have TensorFlow's format, with a checksum of every tensor. A checkpoint is
+first written to the folder `incomplete`. Its files are then moved, the index last. The
+checkpoint exists once the index has been moved, which is atomic. The file `checkpoint`
+is for tools such as tf.train.latest_checkpoint. This library uses it only to notice
+that checkpoints are missing.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from lingvo_pipe.training.checkpoint.checkpoint_contents import check_names
 class Checkpointer:
     """The checkpoints of named variables in a directory.
 
-    Creating it touches no file.
+    The constructor reads and writes no file.
 
     Args:
         directory: folder for the checkpoints alone.
         variables: variables by names such as `task/stem/conv/w`.
-        keep: number of checkpoints to keep; older ones are deleted.
+        keep: number of checkpoints to keep. Older ones are deleted.
         log: callback for a line about each damaged checkpoint.
 
     Raises:
@@ -81,9 +81,9 @@ class Checkpointer:
 
         Args:
             step: number of steps.
-            values: values from `snapshot`; if None, the current ones.
+            values: values from `snapshot`. If None, the current values.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: called when the checkpoint exists, before old ones go.
+            when_written: called when the checkpoint exists, before deleting older ones.
 
         Raises:
             ValueError: if a later step is already saved.
@@ -165,7 +165,7 @@ class Checkpointer:
         write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
 
     def _delete_remains(self) -> None:
-        """Deletes damaged checkpoints, and incomplete ones left by killed processes."""
+        """Deletes damaged checkpoints, and incomplete files of killed processes."""
         remove(self._scratch)
         for step in self._unreadable:
             self._delete(step)
@@ -176,7 +176,7 @@ class Checkpointer:
                 remove(path)
 
     def _values_elsewhere(self) -> dict[str, tf.Tensor]:
-        """Returns the values of the variables on workers. Runs as one tf.function."""
+        """Returns the values of variables on workers, copied to this process."""
         return on_this_host({k: v.value() for k, v in self._elsewhere.items()})
 
     def _delete(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Restoration of a trained model's weights, without the state of its training."""
+"""Restoration of a trained model's weights, without the optimizer's state."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def restore_weights(
     checkpoint: str | None,
     log: Callable[[str], None],
 ) -> int:
-    """Restores a model's variables from a checkpoint, and returns its step.
+    """Restores a model's variables from a checkpoint. Returns the checkpoint's step.
 
     A variable gets the value of its moving average, if the checkpoint has one.
     `checkpoint` is a name such as `ckpt-00000600`. If it is None, the newest intact
     checkpoint is restored, and `log` gets a line about each damaged one.
 
     Raises:
-        ValueError: if there is no checkpoint, it is damaged, or it holds another
-            model's variables. Nothing is changed then.
+        ValueError: if there is no checkpoint, or the checkpoint is damaged or holds
+            another model's variables. In this case no variable is changed.
     """
     prefix, reader = _read(directory, checkpoint, log)
     problems = mismatches(variables, stored_variables(reader))
@@ -51,10 +51,11 @@ def assign_weights(
     reader: tf.train.CheckpointReader,
     use_averages: bool = True,
 ) -> list[str]:
-    """Assigns variables from a checkpoint, and returns the names of the values used.
+    """Assigns values from a checkpoint to variables, and returns the values' names.
 
-    `names` maps paths to names in the checkpoint. If `use_averages`, a variable gets
-    the value of its moving average, if the checkpoint has one.
+    `names` maps the paths of the variables to assign to names in the checkpoint. If
+    `use_averages`, a variable gets the value of its moving average, if the checkpoint
+    has one.
     """
     used = []
     for path, name in names.items():

@@ -1,9 +1,9 @@
-"""Variables by the names of the model without slices, for checkpoints.
+"""Whole variables, joined from the pieces of sliced layers, for checkpoints.
 
     logits>0/w [0:50, :], logits>1/w [50:100, :]   ->   logits/w, a JoinedVariable
 
-Checkpoints hold whole weights, optimizer slots and averages, so a run may resume with
-other slices, or none.
+Slices divide a layer into several cells. Checkpoints hold whole weights, optimizer
+slots and averages, so a run may resume with other slices, or none.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class JoinedVariable:
         return self.value().numpy()
 
     def assign(self, value: Any) -> None:
-        """Assigns each piece its range of a whole value."""
+        """Assigns to each piece its part of the whole value."""
         value, begin = tf.convert_to_tensor(value, self.dtype), 0
         for variable in self._pieces:
             size = variable.shape[self._axis]
@@ -68,14 +68,15 @@ class JoinedVariable:
 
 
 def whole_variables(layer: Any) -> dict[str, Any]:
-    """Returns a layer's variables by paths without slices. Pieces are joined."""
+    """Returns a layer's whole variables, by their paths in the unsliced layer."""
     return join_pieces(layer, layer.VariablePaths())
 
 
 def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
-    """Returns all variables by names without slices. Pieces are joined.
+    """Returns the variables in `named` by their names in the unsliced layer.
 
-    `named` has variables of `layer`, their slots and their averages.
+    Pieces of one variable are joined. `named` has variables of `layer`, and their
+    optimizer slots and moving averages, by name.
 
     Raises:
         ValueError: if variables that get the same name are not pieces of one variable.
@@ -107,7 +108,7 @@ def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
 
 
 def problems_with_pieces(p: Params) -> list[UserValueError]:
-    """Returns errors about params that update pieces unlike the whole weight."""
+    """Returns errors about training params that do not work for pieces of weights."""
     problems = []
     if p.optimizer.name not in _ELEMENTWISE:
         problems.append(
@@ -131,7 +132,7 @@ def problems_with_pieces(p: Params) -> list[UserValueError]:
 
 
 def check_elementwise(p: Params, layer: Any) -> None:
-    """Raises ValueError if `p` updates pieces of a weight unlike the whole weight."""
+    """Raises ValueError if `layer` has slices, and `p` has `problems_with_pieces`."""
     if pieces_by_path(layer):
         hint = "Or set task.pipeline.slices to None: slices train pieces of weights."
         raise_problems(problems_with_pieces(p), hint)
@@ -142,7 +143,7 @@ def _slot_prefix(path: str) -> str:
 
 
 def _piece_of(name: str, pieces: Mapping[str, Piece]) -> Piece | None:
-    """Returns the piece that a variable, average or slot holds, or None if whole."""
+    """Returns which piece a variable, average or slot is, or None if it is whole."""
     if name in pieces or whole_path(name) == name:
         return pieces.get(name)
     prefixes = [k for k in pieces if k.endswith("_") and name.startswith(k)]

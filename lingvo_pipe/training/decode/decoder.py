@@ -36,7 +36,7 @@ class Translation:
 
 
 class Decoder:
-    """A translator with a DecodingTask's variables.
+    """A translator of a data set's batches, with the weights of a DecodingTask.
 
     Raises:
         ValueError: if the task is not a DecodingTask.
@@ -51,7 +51,7 @@ class Decoder:
         self._function = tf.function(run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
-        """Yields a translation for each row that is not padding.
+        """Yields the Translation of each sentence in `batches`, without padding rows.
 
         Raises:
             FloatingPointError: if a score is not finite.
@@ -82,7 +82,7 @@ Decode = Callable[[NestedMap, tf.Tensor, int], Sequences]
 
 
 def decode_method(task: BaseTask) -> Decode:
-    """Returns a task's `Decode` with the task's weights as `theta`.
+    """Returns a task's method `Decode`, with the task's weights in place of `theta`.
 
     Raises:
         ValueError: if the task has no Decode.
@@ -102,7 +102,7 @@ def decoded_texts(
     num_rows: int | tf.Tensor,
     vocabulary: Vocabulary,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns a batch's texts, scores and lengths, `[B, N]` each, B = `num_rows`."""
+    """Decodes `num_rows` rows. Returns texts, scores and lengths, each `[B, N]`."""
     first_ids = tf.fill([num_rows], vocabulary.bos_id)
     with ForwardContext(do_eval=True):
         sequences = decode(input_batch, first_ids, vocabulary.eos_id)

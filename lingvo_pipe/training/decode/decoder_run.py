@@ -2,7 +2,7 @@
 
 decoder/<split>-<step>.jsonl   a line per sentence: source, reference, hypothesis,
                                score, and the languages
-decoder/<split>-<step>.txt     BLEU and chrF by language pair; also as .json for
+decoder/<split>-<step>.txt     BLEU and chrF by language pair, also as .json for
                                programs, and as an image, .png
 decoder/metrics.jsonl          BLEU and chrF of all decoding runs
 decoder/<split>/               the same scores and the image, for TensorBoard
@@ -37,10 +37,10 @@ from lingvo_pipe.training.task.protocols import DecodeInput
 
 
 def check_decode_input(input_generator: Any) -> DecodeInput:
-    """Returns the input if it can be decoded.
+    """Returns the input if it has sentences to translate.
 
     Raises:
-        ValueError: if it is not a DecodeInput, or its data cannot be read.
+        ValueError: if the input is not a DecodeInput, or its data cannot be read.
     """
     if not isinstance(input_generator, DecodeInput):
         raise UserValueError(
@@ -60,9 +60,10 @@ def decode(
     steps: Iterable[int],
     log: Callable[[str], None],
 ) -> None:
-    """Translates a data set, and writes translations and scores.
+    """Translates a data set with one or more checkpoints, and writes the results.
 
-    `steps` restores one checkpoint after another. All are used.
+    `steps` is an iterator that restores one checkpoint after another into `task`, and
+    yields the checkpoint's step (see `weights_in_turn`).
 
     Raises:
         ValueError: if the task, the checkpoint or the vocabulary is unusable, or there
@@ -85,7 +86,7 @@ def decode(
 def write_report(
     directory: Path, step: int, split: str, translations: Sequence[Translation]
 ) -> str:
-    """Writes all files to the run's folder `decoder`, and returns a table of scores."""
+    """Writes the translations and scores of a step, and returns a table of scores."""
     scores = scores_by_languages(translations)
     table, image = scores_table(scores), draw_scores(scores)
     # The baseline of a model's scores: each source as its own translation.

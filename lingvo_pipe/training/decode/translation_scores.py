@@ -45,7 +45,7 @@ class TranslationScores:
 def scores_by_languages(
     translations: Iterable[Translation],
 ) -> list[TranslationScores]:
-    """Returns each language pair's scores of best hypotheses, sorted by pair."""
+    """Returns the scores of each language pair's best hypotheses, sorted by pair."""
     by_pair: dict[tuple[str, str], list[Translation]] = defaultdict(list)
     for translation in translations:
         by_pair[translation.source_language, translation.target_language].append(
@@ -64,7 +64,7 @@ def mean_scores(scores: Sequence[TranslationScores]) -> dict[str, float]:
 
 
 def scores_table(scores: Sequence[TranslationScores]) -> str:
-    """Returns a line per language pair, their means, and sacrebleu's signatures."""
+    """Returns a text table of language pairs, with means and sacrebleu's signatures."""
     mean = mean_scores(scores)
     total = sum(pair_scores.num_sentences for pair_scores in scores)
     rows = [("languages", "sentences", "BLEU", "chrF")]

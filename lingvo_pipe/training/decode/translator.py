@@ -17,7 +17,7 @@ def check_sentence_input(input_generator: Any) -> SentenceInput:
     """Returns the input if it is a SentenceInput.
 
     Raises:
-        ValueError: if it is not.
+        ValueError: if the input is not a SentenceInput.
     """
     if not isinstance(input_generator, SentenceInput):
         raise UserValueError(
@@ -30,7 +30,7 @@ def check_sentence_input(input_generator: Any) -> SentenceInput:
 
 
 class Translator:
-    """A translator with a DecodingTask's variables.
+    """A translator of single sentences, with the weights of a DecodingTask.
 
     Raises:
         ValueError: if the task is not a DecodingTask.
@@ -41,7 +41,7 @@ class Translator:
         self._function = translate_function(decoder.decode_method(task), data)
 
     def __call__(self, sentences: Sequence[str], language: str | None) -> list[str]:
-        """Returns the best translation of each sentence, or "" if it has no words.
+        """Returns the best translation of each sentence, "" for one without words.
 
         `language` is the target language. It may be None if the model has only one.
 
@@ -92,7 +92,7 @@ def translate_function(decode: decoder.Decode, data: SentenceInput) -> Any:
     """Returns a tf.function of `sentences`, string `[B]`, and `target_language`, `[]`.
 
     The function returns `translations`, string `[B]`, and `scores`, `[B]`. For a
-    sentence without words, they are "" and a meaningless number.
+    sentence without words, the translation is "", and the score has no meaning.
     """
 
     def translate(

@@ -19,13 +19,13 @@ _ADVICE = (
 
 
 class ClassWeights:
-    """The examples' total weight for each class in the batches of an evaluation."""
+    """The total weight of an evaluation's examples, for each class."""
 
     def __init__(self) -> None:
         self._weights: dict[int, float] = defaultdict(float)
 
     def add(self, batch: NestedMap) -> None:
-        """Adds a batch, if it has classes and weights `[B]` as `label` and `weight`."""
+        """Adds a batch's weights, if the batch has `label` and `weight`, each `[B]`."""
         both: list[Any] = [batch.get("label"), batch.get("weight")]
         if all(tf.is_tensor(x) and x.shape.rank == 1 for x in both):
             labels, weights = (x.numpy().tolist() for x in both)
@@ -33,7 +33,7 @@ class ClassWeights:
                 self._weights[label] += weight
 
     def warning(self, step: int, metrics: Mapping[str, float]) -> str:
-        """Returns a warning if an accuracy is chance after many steps, or ""."""
+        """Returns a warning if an accuracy is still no better than chance, else ""."""
         largest = max(self._weights.values(), default=0.0)
         total = sum(self._weights.values())
         if step < _MIN_STEP or total < _MIN_EXAMPLES or largest == total:

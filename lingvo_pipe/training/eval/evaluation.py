@@ -1,4 +1,4 @@
-"""Evaluation: metrics over one pass of a data set, pipelined."""
+"""Evaluation: means of a task's metrics over a data set, computed by its pipeline."""
 
 import contextlib
 import math
@@ -19,10 +19,10 @@ from lingvo_pipe.training.task.protocols import EvalImages
 
 
 class Evaluation:
-    """An evaluation of a task.
+    """A callable that evaluates a task on batches.
 
-    `values` returns the weights, in the structure of `task.vars`. If it is None, the
-    task's variables are used.
+    `values` returns the weights, in the structure of `task.vars`. If `values` is None,
+    the task's variables are used.
     """
 
     def __init__(self, task: BaseTask, values: Callable[[], NestedMap] | None = None):
@@ -33,7 +33,7 @@ class Evaluation:
         self._predictions = tf.function(self._predict, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
-        """Builds the graph for a batch's tf.TensorSpecs."""
+        """Builds the graph for batches of these tf.TensorSpecs."""
         traced = self._function.get_concrete_function(batch_spec)
         self.metric_names = sorted(traced.structured_outputs)
 
@@ -42,8 +42,8 @@ class Evaluation:
     ) -> dict[str, float]:
         """Returns each metric's mean over all examples of `batches`.
 
-        A metric whose weights are all 0 is left out. If `images` is given, each batch
-        runs forward once more.
+        A metric whose weights are all 0 is left out. `images`, if given, gets each
+        batch and its predictions, for which the batch runs forward once more.
 
         Raises:
             ValueError: if there are no batches, or the loss's total weight is 0.

@@ -36,16 +36,17 @@ def evaluate_run(
     steps: Iterable[int],
     log: Callable[[str], None],
 ) -> dict[str, float]:
-    """Evaluates the checkpoints that `steps` restores, one after another.
+    """Evaluates one or more checkpoints of a run, and writes their metrics.
 
-    It writes to `LOGDIR/evaler`, where several evaluations may write at a time.
+    The metrics go to `LOGDIR/evaler`, where several processes may write at a time.
 
     Args:
         task: the task.
         data: input with `EvalBatches()`.
         directory: the run's directory.
-        split: name of the data.
-        steps: iterator that restores the task's weights; see `weights_in_turn`.
+        split: name of the data set, such as `test`.
+        steps: iterator that restores one checkpoint after another into the task, and
+            yields the checkpoint's step (see `weights_in_turn`).
         log: callback for a line of text for the user.
 
     Returns:
@@ -72,7 +73,7 @@ def evaluate_run(
 
 @dataclass(eq=False)
 class RunEvaluations:
-    """Evaluations by a run's trainer: logged, compared, and drawn.
+    """The evaluations that a run's trainer makes, logs, compares and draws.
 
     Args:
         evaluation: evaluation of the task, traced.
@@ -109,16 +110,16 @@ class RunEvaluations:
         return interval is not None and step > 0 and step % interval == 0
 
     def is_missing(self, step: int) -> bool:
-        """Returns whether the run stopped between a step and its evaluation."""
+        """Returns whether an evaluation is due after a step, but not in the log."""
         return self.is_due(step) and not any(
             record["step"] == step and record["split"] == SPLIT
             for record in self._records
         )
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Evaluates the state after `step` steps, unless that has been evaluated.
+        """Evaluates the state after `step` steps, unless this was done before.
 
-        Returns the metrics, empty if the run is stopping.
+        Returns the metrics, or {} if the run is stopping.
         """
         if step in self._evaluated:
             return self._evaluated[step]
@@ -163,12 +164,12 @@ class RunEvaluations:
             )
 
     def best_writer(self) -> Callable[[], None]:
-        """Returns a function for later that writes the best evaluation so far."""
+        """Returns a function that will write the evaluation that is best now."""
         path, text = self.directory.best_path, self.best.text()
         return lambda: write_best(path, text)
 
     def write_best(self) -> None:
-        """Writes the best evaluation. Its checkpoint must exist."""
+        """Writes the best evaluation's file. The checkpoint must already exist."""
         write_best(self.directory.best_path, self.best.text())
 
     def _inform_schedules(self) -> None:

@@ -24,10 +24,10 @@ def open_run(
     follow_seconds: float | None = None,
     allow_foreign: bool = False,
 ) -> RunDirectory:
-    """Returns a run's directory, after waiting up to `follow_seconds` for its start.
+    """Waits up to `follow_seconds` for a run to start, and returns its directory.
 
     Raises:
-        ValueError: if it has not started, or is of another model than `model_name`.
+        ValueError: if the run has not started, or has another model than `model_name`.
     """
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
     while not os.path.exists(params):
@@ -50,11 +50,11 @@ def weights_in_turn(
     follow_seconds: float | None,
     log: Callable[[str], None],
 ) -> Iterator[int]:
-    """Restores a task's weights from a checkpoint, and yields the checkpoint's step.
+    """Restores checkpoints into a task, one after another, and yields their steps.
 
-    `checkpoint` is a checkpoint's name, `best`, or None for the newest. If
-    `follow_seconds` is given, each newer checkpoint follows, until the run ends or no
-    checkpoint appears for this time.
+    If `follow_seconds` is None, restores one checkpoint. `checkpoint` is its name,
+    `best`, or None for the newest. Otherwise restores the newest checkpoint, and later
+    each newer one, until the run ends or none has appeared for `follow_seconds`.
 
     Raises:
         ValueError: if a checkpoint is unusable, there is no best evaluation, or no
@@ -103,10 +103,11 @@ def new_checkpoints(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[int]:
-    """Yields the newest checkpoint's step each time it changes.
+    """Yields the step of the newest checkpoint, each time that a newer one appears.
 
-    It ends with the run's last step, or after `patience_seconds` without a change.
-    Until the run starts, the directory may be missing, and `last_step` returns None.
+    Stops at the run's last step, or when no newer checkpoint has appeared for
+    `patience_seconds`. Until the run starts, the directory may be missing, and
+    `last_step` returns None.
     """
     seen, since = -1, clock()
     while clock() - since <= patience_seconds:

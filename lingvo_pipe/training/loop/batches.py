@@ -1,4 +1,4 @@
-"""The batches of a run: their start in the data, and groups of equal shapes."""
+"""The batches of a training run: the position to resume at, and groups to train on."""
 
 import itertools
 from collections.abc import Iterable
@@ -11,9 +11,10 @@ from lingvo_pipe.pipeline.debug.diagnosis import naming_reads
 
 
 class InputPosition:
-    """The position of an input in its data, if it has one.
+    """The position in the data at which a resumed run continues.
 
-    The module `input_generator` explains positions.
+    The position is the text that the input's method `Place` returns (see the module
+    `input_generator`). For an input without this method, the position is empty.
     """
 
     def __init__(self, train_input: Any):
@@ -23,15 +24,15 @@ class InputPosition:
             self._text = tf.Variable("", trainable=False)
 
     def state(self) -> dict[str, tf.Variable]:
-        """Returns the variables for checkpoints, by name, even without a position."""
+        """Returns the variable that holds the position, by its name in checkpoints."""
         return {"input_place": self._text}
 
     def set_batch(self, index: int) -> None:
-        """Sets the position in the next checkpoint to the start of a batch."""
+        """Sets the position, for the next checkpoint, to the start of batch `index`."""
         self._text.assign(self._input.Place(index) if self._has_position else "")
 
     def batches(self, index: int) -> tf.data.Dataset:
-        """Returns all batches from an index on."""
+        """Returns all batches of the input from batch `index` on."""
         if not self._has_position:
             return self._input.TrainBatches(index)
         return self._input.TrainBatches(index, place=self._text.numpy().decode())
@@ -45,7 +46,7 @@ class BatchGroups:
         self._ahead: list[NestedMap] = []
 
     def next(self, max_size: int) -> list[NestedMap]:
-        """Returns up to `max_size` batches, and none only if the batches have ended."""
+        """Returns up to `max_size` batches of equal shapes, or [] if none are left."""
         group, self._ahead = self._ahead, []
         for batch in itertools.islice(self._batches, max_size - len(group)):
             if group and _shapes(batch) != _shapes(group[0]):

@@ -1,11 +1,11 @@
 """The policy of a run when a step goes wrong.
 
-    the loss or a gradient is not finite   skip the step; end the run after more than
-                                           max_skipped_steps consecutive ones
+    the loss or a gradient is not finite   skip the step, but end the run after more
+                                           than max_skipped_steps consecutive ones
     a variable to be saved is not finite   end the run without saving it
     the loss has a spike                   roll back to the newest checkpoint and skip
-                                           the batches since; end the run after more
-                                           than max_rollbacks to the same checkpoint
+                                           the batches since, but end the run if it has
+                                           rolled back there max_rollbacks times
     the batches end before max_steps, or   save, then end the run
       an example's weight is negative
 
@@ -48,7 +48,7 @@ class FailurePolicy:
         return self._skipped_steps.state()
 
     def train(self, group: list[NestedMap]) -> Iterator[dict[str, float]]:
-        """Trains on batches and yields each step's metrics, empty for a skipped step.
+        """Trains on batches, and yields each step's metrics, {} for a skipped step.
 
         Raises:
             FloatingPointError: if a step is not finite and may not be skipped.
@@ -75,7 +75,7 @@ class FailurePolicy:
             )
 
     def skip_batches(self, start: int, spike: LossSpikeError) -> None:
-        """Skips the batches since the restored checkpoint, whose step is `start`.
+        """Makes the run skip the batches between step `start` and the spike.
 
         Raises:
             FloatingPointError: if the run has rolled back too often.
@@ -94,7 +94,7 @@ class FailurePolicy:
         self._log(f"Rolled back to step {start}: {spike}. Skipping the batches since.")
 
     def input_problem(self, group: list[NestedMap], step: int) -> ValueError | None:
-        """Returns an error if `group` is empty or has bad weights, else None."""
+        """Returns an error if `group` has no batch or bad weights, or else None."""
         try:
             for batch in group:
                 check_weights(batch, may_be_infinite=True)

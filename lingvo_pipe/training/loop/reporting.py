@@ -22,7 +22,7 @@ class StepReports:
     _shown: tuple[int, float] | None = field(default=None, init=False)
 
     def add(self, step: int, metrics: dict[str, float]) -> None:
-        """Reports on a trained step, unless it was skipped.
+        """Logs a step's metrics if a report is due. Ignores a skipped step.
 
         Raises:
             LossSpikeError: if the loss is a spike.
@@ -37,7 +37,7 @@ class StepReports:
             self._shown = step, metrics["loss"]
 
     def after_call(self, step: int, progress: Progress) -> None:
-        """Reports on one call's steps, after the last of them."""
+        """Shows progress after a call. Profiles and writes histograms if due."""
         if self._shown:
             progress.report(*self._shown, self.utilization())
             self._shown = None
@@ -49,7 +49,7 @@ class StepReports:
             self.metrics_log.write_histograms(step, "train", variables)
 
     def utilization(self) -> float | None:
-        """Returns the devices' mean busy fraction in the last call, None if unknown."""
+        """Returns the devices' mean busy fraction in the last call, or None."""
         replicas, times = self.step.task.pipeline.replicas, self.step.Times()
         devices = [device for replica in replicas for device in replica]
         return stage_utilization(devices, times) if times else None

@@ -41,11 +41,12 @@ def train(
         train_input: input with `TrainBatches(start_step)` and `params.batch_size`.
         test_input: input with `EvalBatches()`.
         directory: the run's directory.
-        params_text: all params of the run, to be written there.
+        params_text: all params of the run, to be written to `params.txt`.
         log: callback for a line for the user. A progress bar may be shown meanwhile.
-        profile_step: step to profile, or None; see `StepProfiler`.
-        allowed_changes: params that may differ from the run's; see `check_changes`.
-        planned: prediction of a step, to compare with the profiled one.
+        profile_step: step to profile, or None (see `StepProfiler`).
+        allowed_changes: paths of params that may have changed since the run was started
+            (see `check_changes`).
+        planned: the planner's prediction of a step, to compare with the profiled step.
         building: context in which the run's graphs are built.
 
     Returns:

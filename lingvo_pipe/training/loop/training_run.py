@@ -1,15 +1,15 @@
 """A training run, from the state in its directory to its last step.
 
-It writes a checkpoint
+The run writes a checkpoint
 
-- before the first step, if it has initial values from other runs, or may roll back;
-- every `save_interval_steps`, after a best evaluation, and after its last step.
+- before the first step, if it has initial values from other runs, or may roll back
+- every `save_interval_steps`, after a best evaluation, and after the last step.
 
 It rolls back to the newest checkpoint after a loss spike (see `failure_policy`). It
 stops
 
-- after `max_steps`, or after the current step on a termination signal;
-- after `patience` consecutive evaluations that are not the best;
+- after `max_steps`, or after the current step on a termination signal
+- after `patience` consecutive evaluations that are not the best
 - on a failure.
 """
 
@@ -136,7 +136,10 @@ class TrainingRun:
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
 
     def start(self, params_text: str, changes: Sequence[str]) -> None:
-        """Writes the files that precede the first step, and accepted param changes."""
+        """Writes the run's first files, and logs how the run starts.
+
+        `changes` are the accepted changes of params since the run was first started.
+        """
         since = [f"since step {self._start}: {change}" for change in changes]
         self._directory.write_params(params_text, since)
         write_vocabulary(self._directory.path, self._train_input)
@@ -165,7 +168,7 @@ class TrainingRun:
     def train(
         self, profile_step: int | None, planned: PlannedStep | None
     ) -> dict[str, float]:
-        """Trains and evaluates, as `train` in `training_loop` says."""
+        """Trains until the run stops, and returns the last evaluation's metrics."""
         with TerminationSignals() as signals, announcing_signals(self._announce):
             while True:
                 try:
@@ -183,7 +186,7 @@ class TrainingRun:
         profile_step: int | None,
         planned: PlannedStep | None,
     ) -> dict[str, float]:
-        """Trains from the start, or the last roll-back, until the run stops.
+        """Trains from the start, or from the last roll-back, until the run stops.
 
         Raises:
             LossSpikeError: if the run must roll back.
@@ -293,7 +296,10 @@ class TrainingRun:
         return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
 
     def _max_group(self, step: int) -> int:
-        """Returns how many steps the next call may have until a save or the like."""
+        """Returns how many steps the next call may train.
+
+        A call must end where a checkpoint, histogram or evaluation is due.
+        """
         p = self._task.params
         intervals = (
             p.train.save_interval_steps,

@@ -23,7 +23,7 @@ _RULES = {
 
 
 def define_averaging_params(p: Params) -> None:
-    """Defines the averages' params in a task's `train` params."""
+    """Adds the params of moving averages to a task's `train` params."""
     p.Define(
         "ema_decay",
         0.0,
@@ -39,16 +39,17 @@ def define_averaging_params(p: Params) -> None:
 
 
 def average_name(path: str) -> str:
-    """Returns the average's name in checkpoints, given the variable's path."""
+    """Returns the name in checkpoints of the moving average of a variable."""
     return f"{path}/ema"
 
 
 def make_averages(
     p: Params, trained: Mapping[str, tf.Variable], every: Mapping[str, tf.Variable]
 ) -> ExponentialMovingAverage | None:
-    """Creates the averages that the params ask for, or returns None.
+    """Creates the moving averages of a model's variables.
 
-    `trained` has the trained variables by path, and `every` has all variables.
+    Returns None if `ema_decay` is 0. `trained` has the trained variables by path, and
+    `every` has all variables.
 
     Raises:
         ValueError: if the decay is not in [0, 1), or some variables are not trained and
@@ -77,10 +78,11 @@ def make_averages(
 
 
 class ExponentialMovingAverage:
-    """Averages of variables, each on the variable's device.
+    """Moving averages of variables, each on the variable's device.
 
-    They start equal to the variables, and follow them at the rates of `averaging_rate`.
-    Averages of 16-bit variables have 32 bits, since 16 would lose small changes.
+    An average starts equal to its variable, and follows it at the rate that
+    `averaging_rate` returns. Averages of 16-bit variables have 32 bits, since 16 bits
+    would lose small changes.
     """
 
     def __init__(self, decay: float, variables: Mapping[str, tf.Variable]):
@@ -98,9 +100,10 @@ class ExponentialMovingAverage:
     def Update(
         self, num_steps: tf.Tensor, paths: Collection[str] | None = None
     ) -> None:
-        """Moves the averages of `paths`, or all if None, towards their variables.
+        """Moves the averages of the variables at `paths` towards the variables.
 
-        `num_steps`, integer `[]`, is the number of trained steps, including this one.
+        If `paths` is None, moves all averages. `num_steps`, integer `[]`, is the number
+        of trained steps, including the current step.
         """
         with tf.device("/CPU:0"):
             rate = averaging_rate(self._decay, num_steps)
@@ -122,7 +125,7 @@ class ExponentialMovingAverage:
         return []
 
     def Value(self, variable: tf.Variable) -> tf.Tensor:
-        """Reads a variable's average, or its value if it has no average.
+        """Returns a variable's average, or the variable's value if it has no average.
 
         The result is on the variable's device and has the variable's dtype.
         """

@@ -21,7 +21,7 @@ _PATH = "task.train"
 
 
 def define_freezing_params(p: Params) -> None:
-    """Defines the freezing params in a task's `train` params."""
+    """Adds the params that freeze variables to a task's `train` params."""
     p.Define(
         "bprop_variable_filter",
         None,
@@ -39,9 +39,9 @@ def define_freezing_params(p: Params) -> None:
 def without_frozen(
     p: Params, variables: Mapping[str, tf.Variable]
 ) -> dict[str, tf.Variable]:
-    """Returns the variables, by path, that the params do not freeze.
+    """Returns the variables, by path, that the params `p` do not freeze.
 
-    `variables` has all trainable variables.
+    `variables` has all trainable variables by path.
 
     Raises:
         ValueError: if a pattern matches no path, or no variable is left to train.
@@ -66,8 +66,8 @@ def paths_with(
 ) -> list[str]:
     """Returns the paths in which a regular expression has a match.
 
-    `param` is the path of the param with the expression. If `at_start`, a match counts
-    only at the start of a path.
+    `pattern` is the expression, and `param` is the path of the param that holds it. If
+    `at_start`, a match counts only at the start of a path.
 
     Raises:
         ValueError: if the expression is invalid, or matches no path.

@@ -38,8 +38,8 @@ def square_sums(
 ) -> list[tf.Tensor]:
     """Returns each gradient's sum of squares, float64 `[]`, on its variable's device.
 
-    One call computes all sums of a device. In a graph, calls with equal shapes and
-    dtypes share a function.
+    One function call computes all sums on a device. In a graph, devices whose gradients
+    have the same shapes and dtypes call the same function.
     """
     sum_by_index: dict[int, tf.Tensor] = {}
     shared = SharedUpdates()
@@ -91,7 +91,7 @@ def on_devices(
     gradients: Sequence[tf.Tensor],
     variables: Sequence[tf.Variable],
 ) -> list[tf.Tensor]:
-    """Returns `function` of each gradient, computed on the variable's device."""
+    """Applies `function` to each gradient, on the device of the gradient's variable."""
     results = []
     for gradient, variable in zip(gradients, variables, strict=True):
         with tf.device(variable.device):

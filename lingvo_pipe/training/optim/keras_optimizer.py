@@ -45,9 +45,9 @@ _PARAM_FOR = {
 def OptimizerParams(name: str, **arguments: Any) -> Params:
     """Returns params that name an optimizer, with its arguments.
 
-    The optimizer is one of `keras.optimizers`, RMSpropFromOnes, or our Adafactor with
-    Keras's arguments. The learning rate, clipping by norms and moving averages of
-    weights are params of the learner instead.
+    The optimizer is one of `keras.optimizers`, RMSpropFromOnes, or this library's
+    Adafactor, which has the same arguments as Keras's. The learning rate, clipping by
+    norms and moving averages of weights are not arguments, but params of the learner.
     """
     return _named(name, "optimizer", arguments)
 
@@ -56,8 +56,8 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
     """Returns params that name a schedule, with its arguments.
 
     The schedule is one of `keras.optimizers.schedules`, InverseSquareRoot, LinearWarmup
-    or Floor. The argument `schedule` of the last two is params of another schedule. The
-    initial learning rate is the learner's learning_rate.
+    or Floor. LinearWarmup and Floor have an argument `schedule`, which is params of
+    another schedule. The initial learning rate is the learner's learning_rate.
     """
     return _named(name, "schedule", arguments)
 
@@ -65,7 +65,9 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
 def make_optimizer(
     p: Params, learning_rate: Any, schedule: Params | None = None
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer that OptimizerParams `p` name, with the rate of `make_rate`.
+    """Makes the optimizer that `p`, from OptimizerParams, describes.
+
+    The optimizer's learning rate is `make_rate(learning_rate, schedule)`.
 
     Raises:
         ValueError: if the optimizer or its schedule does not exist, or does not accept
@@ -84,6 +86,7 @@ def make_rate(
 ) -> Any:
     """Returns the learning rate of an optimizer: a constant, or a schedule.
 
+    If `schedule` is None, the rate is the constant `learning_rate`. Otherwise
     `schedule`, the param at `path`, is either ScheduleParams, whose initial rate is
     `learning_rate`, or params of a class in `lingvo_pipe.schedule`, whose values are
     multiplied by `learning_rate`.
@@ -130,7 +133,7 @@ def _classes(module: ModuleType, base: type) -> dict[str, type]:
 def _make(
     classes: Mapping[str, type], p: Any, fixed_arguments: dict[str, Any], path: str
 ) -> Any:
-    """Makes the optimizer or schedule that `p` names, and a schedule inside it."""
+    """Makes the optimizer or schedule that `p` names, and any schedule inside `p`."""
     if not isinstance(p, Params):
         kind = "Optimizer" if path.endswith("optimizer") else "Schedule"
         raise UserValueError(path=path, expected=f"{kind}Params(name, ...)", got=p)

@@ -55,7 +55,7 @@ _RULES = {
 
 
 def define_learner_params(p: Params) -> None:
-    """Defines a learner's params in a task's `train` params."""
+    """Adds the params of a learner to a task's `train` params."""
     p.Define("learning_rate", None, "Constant rate, or lr_schedule's initial rate.")
     p.Define("optimizer", OptimizerParams("SGD"), "See OptimizerParams.")
     p.Define(
@@ -140,7 +140,7 @@ class Learner:
         return [layer for layer in layers if isinstance(layer, DevBasedSchedule)]
 
     def Apply(self, gradients: Mapping[str, tf.Tensor]) -> None:
-        """Updates the variables. Ignores gradients whose paths are not theirs."""
+        """Updates the learner's variables. Ignores gradients of other variables."""
         decayed = add_l2_gradients(gradients, self._variables, self._l2_weights)
         ordered = [decayed[path] for path in self._variables]
         self._optimizer.apply(self._clipped(ordered))
@@ -150,7 +150,7 @@ class Learner:
         return learner_state([self])
 
     def OwnVariables(self) -> list[tuple[str, tf.Variable]]:
-        """Returns the optimizer's variables with their names, which may repeat.
+        """Returns (name, variable) for the optimizer's variables. Names may repeat.
 
         Keras's variable of a constant learning rate is left out, since the rate comes
         from the params even after a resume. A name such as `variable_3` loses its
@@ -171,10 +171,10 @@ class Learner:
 
 
 def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
-    """Returns a list for each learner: the scalars whose names all learners have.
+    """Returns each learner's step counter and the scalars that depend on it alone.
 
-    All lists have the same order. The scalars are the number of steps and values
-    derived from this number. The learners have the same optimizer.
+    These are the optimizer's scalars whose names all learners have, in the same order
+    for each learner. All learners must have the same kind of optimizer.
     """
     scalars = [
         {

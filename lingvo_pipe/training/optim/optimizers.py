@@ -31,8 +31,8 @@ class Adafactor(keras.optimizers.Adafactor):
 
     Keras's Adafactor cannot be used. It names slots after variables, and fails for the
     names of plain TensorFlow variables. It creates R and C on any device, and also
-    stores V, as large as the variable. It bounds the rate by 1/√t even with a schedule
-    or `relative_step=False`.
+    stores V, which is as large as the variable. It bounds the rate by 1/√t even with a
+    schedule or `relative_step=False`.
     """
 
     def build(self, var_list: list[tf.Variable]) -> None:
@@ -110,7 +110,7 @@ class RMSpropFromOnes(keras.optimizers.RMSprop):
     def add_optimizer_variables(
         self, trainable_variables: Any, name: Any, initializer: Any = "zeros"
     ) -> Any:
-        """Creates slots. The averages of squares, `velocity`, start at ones."""
+        """Creates slots. `velocity`, the average of squared gradients, starts at 1."""
         return super().add_optimizer_variables(
             trainable_variables, name, "ones" if name == "velocity" else initializer
         )

@@ -1,4 +1,4 @@
-"""Rules for the values of a task's params, in tables beside their definitions."""
+"""Rules that say which values a task's params may have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def optional(rule: Rule) -> Rule:
 
 
 def check_params(p: Params, path: str, rules: Mapping[str, Rule]) -> None:
-    """Checks each param named in `rules`. The group `p` of params is at `path`.
+    """Checks the params that `rules` names in the group `p`, which is at `path`.
 
     Raises:
         ValueError: if any value is wrong. The error names all wrong values.

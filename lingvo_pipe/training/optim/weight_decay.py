@@ -43,7 +43,7 @@ _RULES = {
 
 
 def define_weight_decay_params(p: Params) -> None:
-    """Defines the weight decay's params in a task's `train` params."""
+    """Adds the params of weight decay to a task's `train` params."""
     p.Define(
         "l2_regularizer_weight",
         None,
@@ -63,7 +63,8 @@ def l2_weights(
 ) -> dict[str, float]:
     """Returns λ of each trained variable that has weight decay, by path.
 
-    `without` has the paths of variables whose layers declare that they do not decay.
+    `paths` has the paths of all trained variables. `without` has the paths of variables
+    that, as their layers declare, do not decay.
 
     Raises:
         ValueError: if the weight or a scale is not a number of at least 0, an
@@ -88,7 +89,7 @@ def add_l2_gradients(
     variables: Mapping[str, tf.Variable],
     weights: Mapping[str, float],
 ) -> dict[str, tf.Tensor]:
-    """Returns gradients plus weight decay, by path, on the variables' devices."""
+    """Returns each gradient plus λ·w, by path, where `weights` has λ by path."""
     added = dict(gradients)
     for path, weight in weights.items():
         variable = variables[path]

@@ -25,10 +25,10 @@ class MemoryWatch:
         self._before: dict[str, int] = {}
 
     def peaks(self) -> list[MemoryPeak]:
-        """Returns a peak for each memory that this process's devices use.
+        """Returns the peak use of each memory of this process since the last call.
 
-        A peak is the largest growth since the last call, plus the variables' bytes. The
-        first call returns an empty list.
+        A peak is the largest growth of memory since that call, plus the bytes of the
+        variables. The first call returns an empty list.
         """
         peaks = []
         for name, indices in self._local.items():
@@ -42,7 +42,10 @@ class MemoryWatch:
 
 
 def _local_devices(devices: Sequence[str]) -> dict[str, list[int]]:
-    """Returns indices in `devices` by memory, such as `CPU:0`, in this process only."""
+    """Groups this process's devices by the memory that they use.
+
+    Returns the indices in `devices`, by the name of the memory, such as `CPU:0`.
+    """
     indices_by_name: dict[str, list[int]] = {}
     for i, full in enumerate(devices):
         name = device_name(full)

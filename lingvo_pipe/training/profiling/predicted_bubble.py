@@ -1,4 +1,4 @@
-"""The stages' shares of the work and the resulting bubble, computed from shapes."""
+"""A prediction, from shapes alone, of each stage's share of the work and the bubble."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _UNEVEN, _MORE_EVEN = 1.4, 0.9
 
 
 class PredictedBubble(NamedTuple):
-    """The flops of forward passes in training, without the loss, and the bubble."""
+    """The predicted flops of forward passes, without the loss, and the bubble."""
 
     cell_flops: list[float]  # Each cell's flops for one example.
     cell_multiply_adds: list[float]  # Each cell's multiply-adds for one example.
@@ -38,7 +38,7 @@ class PredictedBubble(NamedTuple):
 def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     """Predicts a training step's bubble, from the batch's shapes.
 
-    All other devices wait while the first runs the prologue, forward and backward.
+    All other devices are idle while the first runs the prologue, forward and backward.
 
     Raises:
         ValueError: if a layer cannot be traced, or the batch cannot be cut.
@@ -89,9 +89,9 @@ def predict_from_spec(task: BaseTask, batch_spec: NestedMap) -> PredictedBubble 
 
 
 def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
-    """Returns a line that proposes more even stages, or "" if they are even enough.
+    """Returns a line about uneven stages, with advice, or "" if stages are even enough.
 
-    The line is also "" if the planner chooses the stages, or a memory limit is set.
+    Returns "" too if the planner chooses the stages, or a memory limit is set.
     """
     p, flops = task.pipeline.params, predicted.cell_flops
     num_stages, total = task.pipeline.num_stages, sum(flops)
@@ -124,7 +124,11 @@ def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
 
 
 def _bubble_fraction(shard: Timeline, spec: PipelineSpec, prologue: float) -> float:
-    """Returns a step's idle fraction. Times in `shard` and `prologue` are in flops."""
+    """Returns the fraction of the devices' time in a step that is idle.
+
+    `shard` is the timeline of one batch shard. Its times, and `prologue`, the time of
+    the prologue in a step, are in flops.
+    """
     num_columns = len(shard.columns)
     num_devices = num_columns * len(spec.layout.replicas)
     idle = spec.layout.num_batch_shards * sum(

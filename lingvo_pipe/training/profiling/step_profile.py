@@ -1,8 +1,8 @@
 """Timelines of a training step, predicted and measured, as image, table and trace.
 
-The prediction simulates the schedule with the costs of earlier steps. So it differs
-from the measured step by what the schedule and these costs do not explain. This module
-does not use TensorFlow.
+The prediction simulates the schedule with the costs of earlier steps. So neither the
+schedule nor these costs explain a difference from the measured step. This module does
+not use TensorFlow.
 """
 
 import dataclasses
@@ -53,10 +53,11 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
 
 
 def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Timeline]:
-    """Returns the timelines of a step's batch shards, each of which ran the schedule.
+    """Returns the timeline of each batch shard of a step.
 
-    `times` has an array for each device, replica by replica. An array has the rows of
-    `measured_timeline` for each of the device's shards, shard by shard.
+    A batch shard is a part of the mini-batch with which one replica runs the whole
+    schedule. `times` has an array for each device, replica by replica. The array has
+    the rows that `measured_timeline` takes, for one shard of the device after another.
     """
     size = len(schedule.columns)
     num_shards = len(times[0]) // len(schedule.columns[0])
@@ -82,7 +83,7 @@ class MemoryPeak(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PlannedStep:
-    """The planned timeline of a step or batch shard, and each device's peak bytes."""
+    """The planner's timeline of a step or batch shard, and each device's peak bytes."""
 
     timeline: Timeline
     bytes_by_device: Sequence[int]
@@ -119,7 +120,7 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """The steps of one call, predicted and measured. `step` is the last of them."""
+    """The predicted and measured timelines of one call, whose last step is `step`."""
 
     step: int
     predicted: Timeline
@@ -147,7 +148,7 @@ class StepProfile:
         )
 
     def text(self) -> str:
-        """Returns the notes and the tables."""
+        """Returns a title, the notes and the tables as one text."""
         together = ", all together" if self.measured.schedule.num_steps > 1 else ""
         title = f"{self.name.capitalize()}{together}: predicted, and measured."
         lines = [title, *self.notes]

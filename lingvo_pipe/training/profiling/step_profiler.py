@@ -1,4 +1,4 @@
-"""Profiles one step of a training run."""
+"""A profiler of one step of a training run."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -37,11 +37,11 @@ def check_profile_step(step: int, max_steps: int) -> None:
 
 @dataclass(eq=False)
 class StepProfiler:
-    """A profiler of one step. It compares the step with earlier ones.
+    """A profiler of step `step`, which also predicts the step from earlier steps.
 
-    If a call runs several steps, all steps of one call are profiled: the first call
-    that ends at or after `step` and has enough calls before it. `start` is the number
-    of steps trained before this run.
+    If a call runs several steps, the profiler profiles all steps of one call: the first
+    call that ends at or after `step` and has enough calls before it. `start` is the
+    number of steps trained before this run.
     """
 
     pipeline: PipeliningLayer
@@ -66,7 +66,7 @@ class StepProfiler:
             )
 
     def after_step(self, step: int, trained: TrainStep | SeveralSteps) -> None:
-        """Records the call whose last step is `step`, and profiles its steps if due."""
+        """Records the call whose last step is `step`, and profiles it if it is due."""
         self._num_calls += 1
         if self._is_done:
             return

@@ -24,7 +24,7 @@ _LOG_SPREADS = {
 
 
 class Figure(NamedTuple):
-    """A metric by step: an SVG if any value is finite, colors by split, and notes."""
+    """Curves of a metric by step, as SVG, with the color of each split, and notes."""
 
     metric: str
     svg: bytes | None

@@ -28,7 +28,7 @@ from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 
 
 def write_report(directory: RunDirectory) -> Path:
-    """Writes the page of a run, and returns its path.
+    """Writes the page about a run, and returns the page's path.
 
     Raises:
         ValueError: if a file is damaged.
@@ -45,7 +45,7 @@ def write_report(directory: RunDirectory) -> Path:
 
 
 def report_end(directory: RunDirectory, log: Callable[[str], None]) -> None:
-    """Writes the page. Only logs an error, since the job itself is complete."""
+    """Writes the page about a run. Logs an error, since the job itself is complete."""
     try:
         write_report(directory)
     except Exception as error:
@@ -165,7 +165,7 @@ def _translations(scores: run_record.Scores) -> dict[str, Any]:
 
 
 def _profile(step: int, png: bytes, text: str) -> dict[str, Any]:
-    """Parses the text of a `StepProfile`: title, notes, blank line, table."""
+    """Returns a profile's values for the template. `text` is from `StepProfile`."""
     title_and_notes, _, table = text.partition("\n\n")
     # At least two blanks separate the table's columns.
     lines = filter(None, table.splitlines())

@@ -1,4 +1,4 @@
-"""Contents of a run's directory, for its page. Damaged files raise ValueError."""
+"""Contents of a run's directory, for the run's page. Damage raises ValueError."""
 
 import contextlib
 import functools
@@ -33,7 +33,10 @@ _PACKAGES = ("tensorflow", "keras", "numpy")
 
 
 class Scores(NamedTuple):
-    """The last scores of a split: its JSON file, image, and rows of sentences."""
+    """The scores of a split's translations, with an image and sample sentences.
+
+    A sample is [source, reference, hypothesis].
+    """
 
     path: Path
     split: str
@@ -43,7 +46,7 @@ class Scores(NamedTuple):
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
-    """Returns the series of each metric, metrics with the most series first.
+    """Returns each metric's series, one per split. The longest lists come first.
 
     Metrics of single language pairs are left out.
     """
@@ -65,7 +68,7 @@ def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
 
 
 def read_scores(directory: RunDirectory) -> list[Scores]:
-    """Returns for each split the scores of the latest decoded checkpoint."""
+    """Returns the scores of each split's latest decoded checkpoint."""
     form, paths = re.compile(r"(.+)-(\d{8,})"), directory.decoder_path.glob("*.json")
     matches = [(form.fullmatch(path.stem), path) for path in paths]
     by_step = sorted(
@@ -96,7 +99,7 @@ def _samples(path: Path) -> list[list[str]]:
 
 
 def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
-    """Returns image and text of each profiled step, as `StepProfile` wrote them."""
+    """Returns (PNG, text) of each step profile in the directory, by step."""
     profiles = {}
     for path in directory.profile_path.glob("step-*.txt"):
         match = re.fullmatch(r"step-(\d{1,18})", path.stem)
@@ -107,7 +110,7 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
-    """Returns each checkpoint's bytes by step, without checkpoints just deleted."""
+    """Returns the size in bytes of each checkpoint, by step."""
     path = directory.checkpoints_path
     stats_by_step = {
         step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)
@@ -116,9 +119,9 @@ def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
 
 
 def last_images(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """Returns the step and the PNG of the last image of each name.
+    """Returns (step, PNG) of the last image with each name in TensorBoard's files.
 
-    A file is read up to its first incomplete event.
+    Each file of events is read up to its first incomplete event.
     """
     images = {}
     # File names begin with the time of creation.
@@ -142,7 +145,7 @@ def software_versions() -> dict[str, str]:
 
 
 def best_metric(directory: RunDirectory) -> str | None:
-    """Returns the run's best metric, if any.
+    """Returns the run's param `task.eval.best_metric`, or None if it is not set.
 
     Raises:
         ValueError: if the param is damaged.

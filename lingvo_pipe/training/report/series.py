@@ -1,4 +1,4 @@
-"""A run's metrics as series of numbers by step. Pure."""
+"""A run's metrics as series of numbers by step."""
 
 import dataclasses
 import math
@@ -18,14 +18,14 @@ _HIGH = {"accuracy", "bleu", "chrf", "precision", "recall", "f1"}
 
 
 class Report(NamedTuple):
-    """A reported number."""
+    """A metric's reported value at a step."""
 
     step: int
     value: float
 
 
 class Point(NamedTuple):
-    """One report, or several up to `step`: their mean, minimum and maximum."""
+    """A point of a curve: the mean, minimum and maximum of reports up to `step`."""
 
     step: int
     value: float
@@ -35,7 +35,7 @@ class Point(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """One metric of one split, such as `train`: at least one report, by step."""
+    """The reports of a metric for a split such as `train`, at least one, by step."""
 
     metric: str
     split: str
@@ -52,7 +52,7 @@ class Series:
         return [report for report in self.reports if math.isfinite(report.value)]
 
     def best(self, best_metric: str | None = None) -> Report | None:
-        """Returns the best report, or None if the direction is unknown."""
+        """Returns the best report, or None if it is unknown what is better."""
         sign = _direction(self.metric, best_metric)
         if not sign or not self.finite:
             return None
@@ -78,7 +78,10 @@ class Series:
 def series_by_metric(
     records: Iterable[Mapping[str, Any]], origin: str = ""
 ) -> dict[str, list[Series]]:
-    """Returns each metric's series, one per split. `origin` is added to split names."""
+    """Returns each metric's series, one per split, by the metric's name.
+
+    `origin`, if given, is added to the names of splits.
+    """
     splits_by_metric: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         split = f"{record['split']}, {origin}" if origin else record["split"]

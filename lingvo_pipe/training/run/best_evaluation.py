@@ -26,7 +26,7 @@ _HINT = "The trainer's command, run again, rebuilds it from metrics.jsonl."
 
 
 def define_best_params(p: Params) -> None:
-    """Defines the params of the best evaluation in a task's evaluation params."""
+    """Adds the params that rank evaluations to a task's `eval` params."""
     p.Define(
         "best_metric",
         None,
@@ -53,7 +53,7 @@ BEST_RULES = {
 
 
 class BestEvaluation:
-    """The best evaluation by one metric. `step` is None if there is no evaluation."""
+    """The best evaluation so far, by `best_metric`. `step` is its step, or None."""
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._metric = p.best_metric or ""
@@ -88,7 +88,7 @@ class BestEvaluation:
         return f"best {SPLIT} {self._name} {value:.4f} at step {self.step}"
 
     def check_metrics(self, names: Collection[str]) -> None:
-        """Raises ValueError unless the metric is one of an evaluation's `names`."""
+        """Raises ValueError if `best_metric` is set, but not to one of `names`."""
         if self._name and self._name not in names:
             raise UserValueError(
                 path="task.eval.best_metric",
@@ -118,7 +118,7 @@ class BestEvaluation:
 
 
 def write_best(path: Path, text: str | None) -> None:
-    """Writes the text of `BestEvaluation.text`, or removes the file if it is None."""
+    """Writes the text of `BestEvaluation.text`. Removes the file if `text` is None."""
     if text is None:
         path.unlink(missing_ok=True)
         return

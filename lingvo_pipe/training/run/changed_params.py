@@ -49,7 +49,7 @@ _PARENT_DEPTH = 3
 
 
 def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
-    """Raises ValueError if an allowed path occurs in none of the texts of params."""
+    """Raises ValueError if a path in `allowed` is in none of the texts of params."""
     paths = {path for text in texts for path in entries_by_path(text or "")}
     known_paths = {path.split("[")[0] for path in paths} | paths
     known_paths |= {path.rpartition(".")[0] for path in known_paths}
@@ -64,11 +64,12 @@ def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
 
 
 def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
-    """Returns the accepted changes of the params with which a run is resumed.
+    """Returns the allowed changes of a run's params since the run was started.
 
-    Devices, duration, intervals, the treatment of bad steps, and the folder of the data
-    may always change, and are not in the result. Params at or below `allowed` paths may
-    change too. Their changes are returned as texts `path : before -> now`.
+    `before` and `now` are all params as text. Devices, duration, intervals, the
+    treatment of bad steps, and the folder of the data may always change, and are not in
+    the result. Params at or below `allowed` paths may change too, and are returned as
+    texts `path : before -> now`.
 
     Raises:
         ValueError: if any other params have changed. The error names them.
@@ -85,8 +86,9 @@ def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
 def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
     """Checks that weights are used in the model that they were trained in.
 
-    Another model may have the same variables, and give wrong results. The params of
-    training and its data may differ, and the params that `check_changes` accepts.
+    Another model may have the same variables, and give wrong results. Params of
+    training and of data may differ, and so may the params that `check_changes` accepts.
+    `trained` and `now` are all params as text.
 
     Raises:
         ValueError: if any other params differ.
@@ -140,7 +142,7 @@ def _is_below(path: str, parents: Iterable[str]) -> bool:
 
 
 def _names(changed: Sequence[str]) -> list[str]:
-    """Returns the changed paths, or the groups that hold them if there are many."""
+    """Returns the paths of changed params, or of their groups if there are many."""
     if len(changed) <= _MAX_NAMED:
         return list(changed)
     parents = (

@@ -37,7 +37,7 @@ _NUM_BUCKETS = 30  # As in TensorBoard's own summaries.
 
 
 def _metadata(plugin: str, data_class: str) -> Any:
-    """Returns metadata as tf.summary's functions write it. Needs no TensorBoard."""
+    """Returns the metadata of a TensorBoard summary, without using TensorBoard."""
     return tf.compat.v1.SummaryMetadata(
         plugin_data={"plugin_name": plugin}, data_class=f"DATA_CLASS_{data_class}"
     )
@@ -52,8 +52,8 @@ _HISTOGRAM = _metadata("histograms", "TENSOR")
 class MetricsLog(AbstractContextManager["MetricsLog"]):
     """A log of one run's metrics, which one process at a time may write.
 
-    Opening it drops an incomplete last line, and `log` gets a line about that. Opening
-    also drops lines of steps after `resume_step`: a resumed run writes them again.
+    Opening the log drops an incomplete last line, and tells `log` so. It also drops the
+    lines of steps after `resume_step`, since a resumed run writes them again.
 
     Raises:
         ValueError: if a line is damaged.
@@ -81,7 +81,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def write(
         self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> None:
-        """Writes a step's scalars for a split such as `train`, visible at once."""
+        """Writes a step's metrics for a split such as `train`. Flushes the files."""
         if not re.fullmatch(r"\w[\w.-]*", split):
             expected = "letters, digits, '_', '-' and '.', a letter or digit first"
             raise UserValueError(path="split", expected=expected, got=split)
@@ -96,7 +96,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def contains(
         self, step: int, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> bool:
-        """Returns whether the log has a line with exactly these arguments."""
+        """Returns whether the log has a line with this step, split and metrics."""
         values = {name: float(value) for name, value in metrics.items()}
         record = {"step": step, "split": split, **values}
         return any(same_metrics(record, line) for line in read_metrics(self._logdir))
@@ -168,7 +168,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
 def shared_log(directory: Path) -> Iterator[MetricsLog]:
     """Opens a log that several processes write, and creates it if missing.
 
-    It waits until no other process has the log open.
+    Waits until no other process has the log open.
     """
     directory.mkdir(exist_ok=True)
     with regular_file.open_file(directory / LOCK_NAME, "a") as file:
@@ -178,7 +178,7 @@ def shared_log(directory: Path) -> Iterator[MetricsLog]:
 
 
 def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
-    """Returns all complete lines of `metrics.jsonl`.
+    """Returns the records in the complete lines of a run's `metrics.jsonl`.
 
     Raises:
         ValueError: if a line is damaged.
@@ -211,7 +211,7 @@ def buckets(values: Any) -> np.ndarray:
 
 
 def lines_until(path: Path, step: float) -> str:
-    """Returns the complete lines of steps up to `step` in a `metrics.jsonl`."""
+    """Returns the complete lines in `metrics.jsonl` of steps up to `step`, as text."""
     return "".join(line for line, record in _read(path) if record["step"] <= step)
 
 
@@ -241,7 +241,7 @@ def _parse(line: str, position: str) -> dict[str, Any]:
 
 
 def _encoded(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a record for JSON. Numbers that are not finite become strings."""
+    """Returns a record that JSON can hold. Numbers that are not finite become texts."""
     return {
         key: value if key in _KEYS or math.isfinite(value) else json.dumps(value)
         for key, value in record.items()

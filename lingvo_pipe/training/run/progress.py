@@ -1,4 +1,4 @@
-"""The progress of a training run, as shown to the user. Pure."""
+"""The progress of a training run, as shown to the user."""
 
 import collections
 import datetime
@@ -58,7 +58,7 @@ class Progress(AbstractContextManager["Progress"]):
             )
 
     def report(self, step: int, loss: float, utilization: float | None = None) -> None:
-        """Shows the progress after a step, with `stage_utilization` if known."""
+        """Shows the progress after a step, with the `stage_utilization` if known."""
         last, now = self._reports[-1], (step, self._clock())
         self._step = step
         self._reports.append(now)
@@ -85,7 +85,7 @@ class Progress(AbstractContextManager["Progress"]):
             self._bar.update(step - self._bar.n)
 
     def summary(self) -> str:
-        """Returns the number of steps up to the last one, and their time."""
+        """Returns a text with the number of trained steps and the time they took."""
         first, start = self._start
         return f"{self._step - first:,} steps in {_duration(self._time - start)}"
 
@@ -125,9 +125,9 @@ def stage_utilization(
 ) -> float | None:
     """Returns the mean fraction of a step in which devices worked, or None if unknown.
 
-    It is unknown for GPUs, which have only times of dispatch, for several machines,
-    which have several clocks, and if a clock was set. `times` are `[N, 3]` per device,
-    from `TrainStep.Times`.
+    The fraction is unknown for GPUs, which have only times of dispatch, for several
+    machines, which have several clocks, and if a clock was set. `times`, from
+    `TrainStep.Times`, has an array `[N, 3]` for each device.
     """
     names = [device_name(device) for device in devices]
     several_clocks = len({name.worker for name in names}) > 1

@@ -1,10 +1,10 @@
-"""A record of some of a run's files, stored with its checkpoints.
+"""A record of a run's metrics and skipped batches at its newest checkpoint.
 
     checkpoints/record.json   {"num_lines": 12, "sha256": "...", "skipped_batches": []}
 
-A run's next steps depend on its metrics and skipped batches. So a run does not resume
-if any of these that the newest checkpoint recorded is lost or changed. Runs of old
-versions have no record.
+`num_lines` and `sha256` are about the lines of `metrics.jsonl`. A run's next steps
+depend on its metrics and skipped batches. So a run does not resume if any that were
+recorded are lost or changed. Runs of old versions have no record.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 
 
 class ResumeRecord:
-    """The record of a run's metrics and skipped batches."""
+    """The record of a run's metrics and skipped batches at its newest checkpoint."""
 
     def __init__(self, directory: RunDirectory, skipped: SkippedBatches) -> None:
         self._path = directory.checkpoints_path / "record.json"
@@ -31,13 +31,13 @@ class ResumeRecord:
         self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
 
     def write(self) -> None:
-        """Records the files as they are. Call it just before saving a checkpoint."""
+        """Updates the record. Call this just before a checkpoint is saved."""
         with open_file(self._metrics_path, "rb") as file:
             file.seek(self._num_bytes)
             self._write(file.read())
 
     def rewind(self, step: int) -> None:
-        """Drops metrics after `step` from the record. The run replaces them."""
+        """Drops metrics of later steps than `step`, since the run replaces them."""
         self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
         record = self._read()
         if record is None:
@@ -47,7 +47,7 @@ class ResumeRecord:
             self._write(text.encode())
 
     def check(self, step: int) -> None:
-        """Raises ValueError if files lack what the checkpoint of `step` recorded."""
+        """Raises ValueError if what the checkpoint recorded was lost or changed."""
         record = self._read()
         if record is None:
             return
@@ -65,7 +65,7 @@ class ResumeRecord:
         self._skipped.check_recorded(recorded, step, self._hint)
 
     def _write(self, more: bytes) -> None:
-        """Adds `more` metrics to the file, without reading the earlier ones again."""
+        """Writes the record after `more` lines of metrics were added to the log."""
         self._digest.update(more)
         self._num_bytes += len(more)
         self._num_lines += more.count(b"\n")

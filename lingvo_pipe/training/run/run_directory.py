@@ -1,12 +1,12 @@
 """The directory of one training run.
 
     params.txt      the model's name, accepted changes of its params, and its params
-    vocabulary.txt  the fingerprint of its vocabulary, if it has one
+    vocabulary.txt  the fingerprint of the model's vocabulary, if there is one
     vocabulary.model  the vocabulary
     metrics.jsonl   metrics (see metrics_log)
     best.json       the best evaluation (see best_evaluation), if a metric ranks them
     skipped_batches.json  skipped batches (see skipped_batches), if any
-    parts.json      where each part was trained, and how fast (see run_parts)
+    parts.json      the devices and the speed of each part of the run (see run_parts)
     lock            the process of the trainer, or of the last one
     checkpoints/    checkpoints (see checkpointer), and a record of the files above that
                     a resumed run depends on (see resume_record)
@@ -45,15 +45,16 @@ _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
 
 class RunDirectory:
-    """A directory that belongs to one model, by default the model named in it.
+    """The directory of a run of one model.
 
-    It is created when it is locked or its params are written. Symbolic links, and files
-    of another user, could make a run overwrite files by mistake. They are refused
+    If `model_name` is None, the model is the one named in `params.txt`. The directory
+    is created when it is locked or when params are written. Symbolic links, and files
+    of another user, could make a run overwrite files by mistake. So they are refused,
     unless `allow_foreign`.
 
     Raises:
-        ValueError: if it cannot be written or created, is another model's, or has links
-            or files that are refused.
+        ValueError: if the directory cannot be written or created, is another model's,
+            or has links or files that are refused.
     """
 
     def __init__(
@@ -82,8 +83,8 @@ class RunDirectory:
     def lock(self) -> None:
         """Locks the directory for this object, and creates it if missing.
 
-        The system releases the lock when a process ends. The lock's file names the last
-        holder, unless it is a hard link.
+        The system releases the lock when the process ends. The lock's file names the
+        last process that held the lock, unless that file is a hard link.
 
         Raises:
             ValueError: if another process holds the lock.
@@ -123,22 +124,22 @@ class RunDirectory:
             self._lock = None
 
     def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
-        """Replaces the params, and adds lines of changes, like `since step 3: ...`."""
+        """Writes the params. Adds lines of changes, such as `since step 3: ...`."""
         self.path.mkdir(parents=True, exist_ok=True)
         head = [f"model: {self.model_name}", *self.read_changes(), *changes]
         text = "".join(f"# {' '.join(line.split())}\n" for line in head)
         write_atomically(self.params_path, f"{text}{params_text}")
 
     def read_changes(self) -> list[str]:
-        """Returns the lines about changes of params, from `write_params`."""
+        """Returns the lines about changed params that `write_params` wrote."""
         header = _HEADER.match(regular_file.read_text(self.params_path) or "")
         return [line[2:] for line in header[2].splitlines()] if header else []
 
     def read_params(self) -> str | None:
-        """Returns the params last written, or None without a file.
+        """Returns the text of the run's params, or None if there is no file.
 
         Raises:
-            ValueError: if they are damaged.
+            ValueError: if the params are damaged.
         """
         text = regular_file.read_text(self.params_path)
         if text is None:
@@ -211,7 +212,7 @@ def read_model_name(params_path: Path) -> str:
     """Returns the model's name in `params.txt`.
 
     Raises:
-        ValueError: if it has none.
+        ValueError: if the file names no model.
     """
     header = _HEADER.match(regular_file.read_text(params_path) or "")
     if header is None:
@@ -228,7 +229,7 @@ def check_params_present(logdir: Path) -> None:
 
 
 def _check_own(path: Path) -> None:
-    """Raises ValueError unless this user or root owns all files, and none is a link."""
+    """Raises ValueError if a file is a link, or is neither this user's nor root's."""
     entries = [path, Path(os.path.realpath(path))]
     for folder, folders, files in os.walk(path):
         entries += [Path(folder, name) for name in (*folders, *files)]

@@ -16,12 +16,12 @@ _SYMBOLS = ("type", "func", "enum", "params")  # Their text names a module to im
 def params_of_run(directory: RunDirectory, dataset: str) -> Params:
     """Returns the registered model's params, with the values that the run changed.
 
-    `dataset` is the input's name. Only plain values are read, so no module is imported
-    because `params.txt` names it.
+    `dataset` names the input, such as `Test`. Only plain values are read from
+    `params.txt`, so this file cannot cause an import.
 
     Raises:
         LookupError: if the model is not registered.
-        ValueError: if the run's weights are of another model.
+        ValueError: if the run trained another model.
     """
     trained = directory.read_params() or ""
     model = model_registry.GetParams(directory.model_name, "Train")
@@ -46,7 +46,7 @@ def _apply(model: Params, changes: list[Entry]) -> None:
 
 
 def _is_plain(entry: Entry) -> bool:
-    """Returns whether an entry can be read without importing a module."""
+    """Returns whether a param's value can be read without importing a module."""
     if entry.kind in _SYMBOLS:
         return False
     read_word = functools.partial(_read_word, is_in_dict=entry.text.startswith("{"))
@@ -62,12 +62,13 @@ def _is_plain(entry: Entry) -> bool:
 
 
 def _read_word(text: str, is_in_dict: bool) -> str:
-    """Returns the text of a word, without quotes.
+    """Returns a value, or one item of a list, tuple or dict, without its quotes.
 
-    In a dict even a quoted text may name a module: the text may be a record's class.
+    A text with `/` or `(` may name a class and its module, unless it is quoted. A dict
+    may hold the fields of a dataclass, where a class's name may be quoted too.
 
     Raises:
-        ValueError: if the word may name a module.
+        ValueError: if reading the text might import a module.
     """
     is_quoted = RAW_QUOTED.fullmatch(text)
     word = str(read_plain(text.replace("\n", "\\n"))) if is_quoted else text

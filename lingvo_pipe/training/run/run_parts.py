@@ -1,4 +1,4 @@
-"""Records in `parts.json`: where each part of a run was trained, and how fast."""
+"""The parts of a run, in `parts.json`: where each was trained, and how fast."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,7 @@ from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kind_difference
 
 @dataclasses.dataclass
 class RunPart:
-    """A part of a run. It begins after the step `after_step`."""
+    """A part of a run, from `after_step` until the run stops or rolls back."""
 
     after_step: int
     place: str  # Parameters, stages and devices, as text.
@@ -34,7 +34,7 @@ class RunPart:
 
     @contextlib.contextmanager
     def timing(self, num_steps: int, batch_size: int) -> Iterator[None]:
-        """Measures a call that trains. The first is left out, since it also builds."""
+        """Measures each block that trains, except the first, which builds graphs."""
         begin = time.monotonic()
         yield
         if self._is_built:
@@ -44,9 +44,9 @@ class RunPart:
         self._is_built = True
 
     def write(self, path: Path) -> None:
-        """Writes the part, if it has steps, after the earlier parts.
+        """Writes this part, if it has steps, after the earlier parts in the file.
 
-        Earlier parts are cut where this part begins.
+        An earlier part is cut off where this part begins.
         """
         if self.last_step == self.after_step:
             return
@@ -76,7 +76,7 @@ class RunPart:
 
 
 def read_parts(path: Path) -> list[RunPart]:
-    """Returns all parts, or an empty list without a file.
+    """Returns all parts of a run, or an empty list if there is no file.
 
     Raises:
         ValueError: if the file is damaged.
@@ -95,9 +95,10 @@ def read_parts(path: Path) -> list[RunPart]:
 
 
 def kinds_note(parts: Sequence[RunPart], step: int, now: Sequence[DeviceKind]) -> str:
-    """Returns a line if the part up to `step` used other kinds of devices than `now`.
+    """Returns a line if a run resumes after `step` on other kinds of devices.
 
-    Otherwise, or if the part is too old to tell, returns "".
+    `now` has the kinds of devices on which the run resumes. Returns "" if the earlier
+    part used the same kinds, or is too old to tell.
     """
     before = [part.device_kinds for part in parts if part.after_step < step][-1:]
     texts = kind_differences(before[0], now) if before and before[0] else []

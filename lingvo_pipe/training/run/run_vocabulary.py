@@ -44,7 +44,7 @@ def check_vocabulary(directory: Path, input_generator: Any) -> None:
 
 
 def check_one_vocabulary(train_input: Any, test_input: Any) -> None:
-    """Raises ValueError unless training and test have one vocabulary."""
+    """Raises ValueError unless both inputs have the same vocabulary, or none."""
     trained, tested = (_text(x) or "none" for x in (train_input, test_input))
     if trained.split()[0] != tested.split()[0]:
         got = f"{trained.strip()} for training and {tested.strip()} for the test"

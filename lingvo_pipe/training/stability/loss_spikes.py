@@ -19,7 +19,7 @@ _MIN_RECENT = 5
 
 
 def define_spike_params(p: Params) -> None:
-    """Defines the params of loss spikes in a task's training params."""
+    """Adds the params of loss spikes to a task's `train` params."""
     p.Define(
         "loss_spike_factor",
         None,
@@ -44,7 +44,7 @@ SPIKE_RULES = {
 
 
 class LossSpikeError(UserNumberError):
-    """A spike of the loss in `step`."""
+    """Error for a spike of the loss in step `step`."""
 
     def __init__(self, step: int, loss: float, usual: float):
         super().__init__(
@@ -55,7 +55,7 @@ class LossSpikeError(UserNumberError):
 
 
 class LossSpikes:
-    """A detector of losses far above earlier ones. It needs only logged metrics."""
+    """A detector of losses far above earlier ones, which are logged in `records`."""
 
     def __init__(self, factor: float | None, records: Iterable[Mapping[str, Any]]):
         self._factor = factor

@@ -10,7 +10,7 @@ from lingvo_pipe.training.optim.param_rules import count
 
 
 def define_skipping_params(p: Params) -> None:
-    """Defines the params of skipped steps in a task's training params."""
+    """Adds the params of skipped steps to a task's `train` params."""
     p.Define(
         "max_skipped_steps",
         0,

@@ -20,9 +20,9 @@ _Batch = TypeVar("_Batch")
 
 
 class SkippedBatches:
-    """The batches skipped so far.
+    """The batches that a run has skipped so far, as recorded in the file `path`.
 
-    `entries` has pairs of a step and the number of batches skipped after it.
+    `entries` has pairs of a step and the number of batches skipped after that step.
 
     Raises:
         ValueError: if the file is damaged.
@@ -35,10 +35,10 @@ class SkippedBatches:
     def check_recorded(
         self, recorded: Sequence[tuple[int, int]], step: int, hint: str
     ) -> None:
-        """Raises ValueError unless the entries are as at the checkpoint of `step`.
+        """Raises ValueError if entries were lost or changed since a checkpoint.
 
-        `recorded` has the checkpoint's entries. Later roll-backs to this checkpoint may
-        have added more.
+        `recorded` are the entries at the checkpoint of `step`. Later roll-backs to this
+        checkpoint may have added entries.
         """
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]

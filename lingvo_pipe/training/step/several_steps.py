@@ -32,10 +32,10 @@ from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class SeveralSteps(TrainState):
-    """Several steps in one call.
+    """Several training steps in one call, in which each stage updates its own weights.
 
     Raises:
-        ValueError: if stages cannot update by themselves.
+        ValueError: if the task or its params need all stages for an update.
     """
 
     def __init__(self, task: BaseTask):

@@ -61,7 +61,7 @@ class TrainState:
         self.global_step.assign_add(1)
 
     def EvalValues(self) -> NestedMap:
-        """Returns `task.Values`, with moving averages in place of averaged weights."""
+        """Returns the weights for evaluations: moving averages, where there are any."""
         if self.averages is None:
             return self.task.Values()
         return tf.nest.map_structure(self.averages.Value, self.task.vars)
@@ -72,18 +72,21 @@ class TrainState:
             self.averages.Reset()
 
     def Times(self) -> list[np.ndarray]:
-        """Returns the times of operations in the last call, from `LoopResults`."""
+        """Returns the times of operations in the last call, `[N, 3]` per device.
+
+        The times are when an operation began to wait, started and ended.
+        """
         return [times.numpy() for times in self._times]
 
     def gradients_by_path(self, variables: Any, gradients: Any) -> dict[str, tf.Tensor]:
-        """Returns gradients by path. `variables` has the structure of `gradients`."""
+        """Returns the gradients that are not None, by their variables' paths."""
         flat = zip(tf.nest.flatten(variables), tf.nest.flatten(gradients), strict=True)
         return {self._paths[v.ref()]: x for v, x in flat if x is not None}
 
     def diagnose_error(
         self, error: tf.errors.OpError, batches: Sequence[NestedMap]
     ) -> NoReturn:
-        """Raises the failing layer's error if a rerun fails, or otherwise `error`."""
+        """Reruns failed steps. Raises the failing layer's error, or else `error`."""
         if may_be_diagnosed(error):
             for n, batch in enumerate(batches):
                 with contextlib.suppress(FloatingPointError):
@@ -94,7 +97,7 @@ class TrainState:
     def not_finite_error(
         self, n: int, loss: float, batch: NestedMap
     ) -> FloatingPointError:
-        """Returns the error that step global_step + n + 1 is not finite."""
+        """Returns an error about step global_step + n + 1, which was not finite."""
         problem = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
         layer = ""
         try:

@@ -23,7 +23,7 @@ GRADIENT_NORM = "gradient_norm"
 def with_own_metrics(
     metrics: NestedMap, rate: tf.Tensor, norm: tf.Tensor, weight: tf.Tensor
 ) -> NestedMap:
-    """Adds a step's own metrics to the task's, and moves all to this process.
+    """Returns a task's metrics, learning rate and gradient norm, on this host.
 
     Raises:
         ValueError: if the task has metrics of the same names.
@@ -53,7 +53,7 @@ class TrainStep(TrainState):
             self._function.get_concrete_function(batch_spec)
 
     def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
-        """Trains on batches in order, as `__call__` does, and yields their metrics."""
+        """Trains a step on each batch, in order, and yields the step's metrics."""
         return map(self, input_batches)
 
     def __call__(self, input_batch: NestedMap) -> NestedMap:

@@ -54,8 +54,8 @@ class BaseTask(BaseLayer):
         Args:
             p: the task's params.
             num_cells: number of cells before the head.
-            passed_on: specs of the last cell's outputs: the head's inputs.
-            predictions: specs of the model's outputs: the head's outputs.
+            passed_on: specs of the head's inputs, the outputs of the cell before it.
+            predictions: specs of the model's outputs, which are also the head's.
 
         Raises:
             ValueError: if the task defines no head, as in this base class.
@@ -71,7 +71,10 @@ class BaseTask(BaseLayer):
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Raises ValueError if an input does not fit the params of a task to build."""
+        """Raises ValueError if an input does not fit a task with the params `p`.
+
+        By default, any input fits. Sub-classes may override this.
+        """
 
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """Returns the first layer's positional inputs from a batch."""
@@ -91,7 +94,7 @@ class BaseTask(BaseLayer):
         raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
 
     def OnlyInTraining(self) -> list[str]:
-        """Returns what the loss includes in training and not in evaluations."""
+        """Returns names of what only the training loss includes, such as `dropout`."""
         p, layers = self.params, [x.params for x in self.pipeline.Descendants()]
         parts = {
             "label smoothing": "label_smoothing" in p and p.label_smoothing > 0,
@@ -108,7 +111,7 @@ class BaseTask(BaseLayer):
         return self.pipeline.FProp(theta.pipeline, *self.PipelineInputs(input_batch))
 
     def ServingOutputs(self, predictions: Any) -> dict[str, tf.Tensor]:
-        """Returns an exported model's outputs by name, given the last layer's."""
+        """Returns the last layer's outputs by name, for an exported model."""
         flat = tf.nest.flatten(predictions)
         if len(flat) == 1:
             return {"predictions": flat[0]}
@@ -121,9 +124,9 @@ class BaseTask(BaseLayer):
     def ComputeGradients(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
         """Returns a NestedMap of a batch's metrics and gradients.
 
-        It has `metrics`, `gradients` in the structure of `vars` with None for variables
-        that are not trained, `accumulated` in the structure of `accumulators`, and the
-        pipeline's `times`.
+        Its fields are `metrics`, `gradients`, `accumulated`, and the pipeline's
+        `times`. `gradients` has the structure of `vars`, with None for variables that
+        are not trained. `accumulated` has the structure of `accumulators`.
         """
         result = self.pipeline.ComputeGradients(*self._arguments(theta, input_batch))
         return NestedMap(
@@ -134,7 +137,7 @@ class BaseTask(BaseLayer):
         )
 
     def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
-        """Reruns a failed step to find its cause, by `PipeliningLayer.Diagnose`."""
+        """Reruns a failed step layer by layer, and raises the failing layer's error."""
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 
     def _arguments(self, theta: NestedMap, input_batch: NestedMap) -> tuple[Any, ...]:
@@ -142,7 +145,7 @@ class BaseTask(BaseLayer):
         return theta.pipeline, inputs, self.LossTargets(input_batch), self.ComputeLoss
 
     def Values(self) -> NestedMap:
-        """Reads the variables on their devices. Layers cast the values there."""
+        """Returns the values of all variables, each on the variable's device."""
         return tf.nest.map_structure(_read, self.vars)
 
     def CheckAllInPipeline(self) -> None:

@@ -61,9 +61,10 @@ def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
 def declared_size(
     pipeline: InstantiableParams, index: int, names: Sequence[str]
 ) -> Size | None:
-    """Returns the size that a layer's first param among `names` declares, or None.
+    """Returns the size that the first or the last layer of a pipeline declares.
 
-    `index` is 0 for the first layer and -1 for the last.
+    The size is in the first of the params `names` that the layer has. Returns None if
+    the layer has none of them. `index` is 0 for the first layer and -1 for the last.
     """
     is_before = index == 0 and pipeline.before_tpl
     path = "task.pipeline." + ("before_tpl" if is_before else "cell_tpl")

@@ -13,7 +13,7 @@ _MAX_NUMBERS = 2**33
 
 
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
-    """Returns the data set of batches from an input's method, without reading it.
+    """Returns the data set that an input's method makes, without reading it.
 
     Raises:
         TypeError: unless the method returns a data set of NestedMaps.

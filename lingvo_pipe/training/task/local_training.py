@@ -24,12 +24,12 @@ from lingvo_pipe.training.task.task_params import BACKPROPAGATION, plain_task
 def with_local_losses(
     task_params: InstantiableParams, input_generator: Any
 ) -> InstantiableParams:
-    """Returns params of a task whose cells are trained in the blocks of `local`.
+    """Returns params of a task whose blocks of cells are trained by local losses.
 
-    Each block but the last is followed by a `LocalLossLayer` (see `local_pipeline`).
-    Devices and stages stay the same. If the schedule is `local` and each stage ends
-    where a block ends, no device waits for another's backward pass. The sizes of heads
-    follow from the input's `element_spec`.
+    The task's params `local` define the blocks. Each block but the last is followed by
+    a `LocalLossLayer` (see `local_pipeline`). Devices and stages stay the same. If the
+    schedule is `local` and each stage ends where a block ends, no device waits for
+    another's backward pass. The input's `element_spec` determines the sizes of heads.
 
     Raises:
         ValueError: if the blocks are invalid, or the task has no head for them.

@@ -15,8 +15,7 @@ from lingvo_pipe.training.task.task_params import plain_task
 def configure_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
     """Sets the pipeline's `input_shapes` and `input_dtypes`, if unset and needed.
 
-    They are the shapes and dtypes of a micro-batch. NestedMaps become dicts, which have
-    a text form.
+    Both describe a micro-batch. NestedMaps become dicts, which can be written as text.
 
     Raises:
         ValueError: if batches cannot be cut into micro-batches.

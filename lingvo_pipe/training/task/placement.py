@@ -26,12 +26,12 @@ class Placement(NamedTuple):
 def place_stages(
     pipeline: InstantiableParams, flag: int | Sequence[str] | None
 ) -> Placement:
-    """Resolves the devices from a pipeline's params and the flag --devices.
+    """Returns the devices to run on, from a pipeline's params and the flag --devices.
 
     The flag is a number of devices or their full names. If it is None, the devices are
-    those in the params, or as many as stages and replicas need. If `splits` is a
-    number, it becomes the number of stages that the flag gives. With several replicas,
-    `num_batch_shards` is set too.
+    those in the params, or as many as stages and replicas need. If the param `splits`
+    is a number, it is set to the number of stages for these devices. With several
+    replicas, the param `num_batch_shards` is set too.
 
     Raises:
         ValueError: if a param is invalid, the params and the flag contradict each
@@ -78,7 +78,7 @@ def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
 def _set_splits(
     pipeline: InstantiableParams, flag: int | Sequence[str], num_stages: int | None
 ) -> str:
-    """Sets `splits` as --devices asks. Returns a line about a change, or ""."""
+    """Sets `splits` to fit the flag --devices. Returns a line about a change, or ""."""
     splits, num_replicas = pipeline.splits, pipeline.num_replicas
     number = flag if isinstance(flag, int) else len(flag)
     if number % num_replicas:

@@ -1,6 +1,6 @@
 """Interfaces of tasks and inputs for decoding, and for images of evaluations.
 
-Shapes: B examples in a batch, N sequences for each, T tokens at most.
+Shapes: B examples in a batch, N sequences for each, T tokens at most. K is any number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class Sequences(Protocol):
-    """Decoded sequences. An example's best one comes first, and empty ones last."""
+    """Decoded sequences, N for each example, the best first and empty ones last."""
 
     @property
     def ids(self) -> tf.Tensor:
@@ -81,9 +81,9 @@ class DecodeInput(Protocol):
         Decoding is fastest if sentences are sorted by length. A batch is a NestedMap of
         tensors with static shapes. It has the task's inputs and
 
-        - source_text, target_text: string `[B]`, the sentence and its translation;
-        - source_language, target_language: string `[B]`;
-        - place: int64 `[B]`, the sentence's position in the data;
+        - source_text, target_text: string `[B]`, the sentence and its translation
+        - source_language, target_language: string `[B]`
+        - place: int64 `[B]`, the sentence's position in the data
         - weight: float32 `[B]`, 1 for a sentence, and 0 for padding.
         """
 
@@ -107,9 +107,10 @@ class SentenceInput(Protocol):
         """
 
     def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
-        """Returns `Decode`'s `input_batch` for sentences, string `[B]`.
+        """Returns the batch with which `Decode` translates sentences, string `[B]`.
 
-        Its `weight` is 0 for a sentence without words. `language` is string `[]`.
+        The batch's `weight` is 0 for a sentence without words. `language`, string `[]`,
+        is the target language.
         """
 
 

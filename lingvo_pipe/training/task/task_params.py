@@ -136,7 +136,7 @@ def plain_task(task_params: InstantiableParams) -> InstantiableParams:
 def whole_task(task_params: InstantiableParams) -> InstantiableParams:
     """Returns a copy of a task's params without local losses and slices.
 
-    Decoding and export use it, since they run whole layers and need no gradients.
+    Decoding and export use this, since both run whole layers and need no gradients.
     """
     p = plain_task(task_params)
     if p.pipeline.slices is not None:

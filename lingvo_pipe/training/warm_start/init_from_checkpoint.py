@@ -30,7 +30,7 @@ from lingvo_pipe.training.warm_start.init_rules import (
 
 
 def define_initialization_params(p: Params) -> None:
-    """Defines the source of initial values in a task's training params."""
+    """Adds the params of initial values from checkpoints to the `train` params."""
     p.Define(
         "init_from_checkpoint_rules",
         {},
@@ -54,14 +54,15 @@ def define_initialization_params(p: Params) -> None:
 def init_from_checkpoint(
     p: Params, variables: Mapping[str, tf.Variable], log: Callable[[str], None]
 ) -> None:
-    """Assigns initial values from checkpoints to variables of the model, by path.
+    """Assigns initial values from checkpoints to a model's variables.
 
-    `log` gets two lists: the checkpoints' unused variables, and the model's variables
-    that keep their own initial values, with reasons.
+    `variables` has all variables of the model by path. `log` gets texts that list the
+    unused variables of each checkpoint, and the model's variables that keep their own
+    initial values, with reasons.
 
     Raises:
         ValueError: if rules are wrong, or a checkpoint is missing or damaged, or lacks
-            a variable. Nothing is changed then.
+            a variable. In this case no variable is changed.
     """
     rules = p.init_from_checkpoint_rules
     if p.init_from_checkpoint_override:

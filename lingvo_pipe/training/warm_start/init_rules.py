@@ -6,8 +6,8 @@
     )}
 
 A variable takes a value if its path begins with a match of an expression in the first
-list. The expression's format, filled in with the match's groups, names the value's
-variable in the checkpoint. The first expression that matches counts. A variable is
+list. The format beside the expression, filled in with the match's groups, is the name
+of the value in the checkpoint. The first expression that matches counts. A variable is
 excluded if its path begins with a match of the second list. Lingvo has the same rules.
 """
 
@@ -24,7 +24,7 @@ PARAM = "task.train.init_from_checkpoint_rules"
 
 
 class InitRules(NamedTuple):
-    """The variables, by path, that one checkpoint initializes or that are excluded."""
+    """Paths of variables that take values from one checkpoint, or are excluded."""
 
     checkpoint: str  # Its path or the run's directory, as given.
     names: dict[str, str]  # The taken variables' names in the checkpoint.
@@ -32,7 +32,7 @@ class InitRules(NamedTuple):
 
 
 def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
-    """Applies rules to the variables of a model, given all their paths.
+    """Applies rules to a model's variables, whose paths are `paths`.
 
     Raises:
         ValueError: if rules have another form, an expression matches no variable, a
