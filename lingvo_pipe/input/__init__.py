@@ -1,4 +1,4 @@
-"""Data sets and the batches made from them."""
+"""Inputs, which read data sets and make batches for training and evaluation."""
 
 from lingvo_pipe.core.lazy_names import attach
 

@@ -1,9 +1,8 @@
 """The order of training examples, a pure function of a seed and a position.
 
-Position `p` of the endless stream of `n` examples reads entry `p % n` of the
-permutation of epoch `p // n`. Step `s` trains on the `B` positions from `s * B` on. No
-state is kept, so a run resumed at any step reads the same examples as an uninterrupted
-one.
+The stream of `n` examples is endless: position `p` has entry `p % n` of the permutation
+of epoch `p // n`. Step `s` trains on the `B` positions from `s * B` on. No state is
+kept, so a run resumed at any step reads the same examples as an uninterrupted one.
 """
 
 import functools
@@ -16,9 +15,9 @@ from lingvo_pipe.core.errors import UserValueError
 
 @functools.lru_cache(maxsize=4)
 def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
-    """Returns the numbers below `num_examples` in random order, int64, read-only.
+    """Returns the numbers below `num_examples` in random order: int64, read-only.
 
-    Their order sorts raw Philox output, which NumPy promises never to change.
+    The order sorts raw Philox output, which NumPy promises never to change.
 
     Raises:
         ValueError: unless the seed is from 0 to 2**64 - 1.
@@ -41,9 +40,9 @@ def named_seed(seed: int, name: str) -> int:
 def stream_indices(
     seed: int | None, start: int, stop: int, num_examples: int
 ) -> np.ndarray:
-    """Returns the example numbers, int64, at positions `start` to `stop - 1`.
+    """Returns the numbers of the examples at positions `start` to `stop - 1`, int64.
 
-    If the seed is None, the examples are in order.
+    If the seed is None, the examples of each epoch are in order.
     """
     positions = np.arange(start, stop, dtype=np.int64)
     if seed is None:

@@ -1,11 +1,14 @@
 """The protocol of inputs: four members that training and evaluation use.
 
-Any class with these four can be a model's input. Further members are optional. If there
-are `class_names`, in the order of the labels, evaluations of images show them. If the
-params have `dataset`, --dataset sets it, by the class method `ReplaceDataset(params,
-name)` if that exists. An input that reaches a late batch only by processing earlier
-data may have `Place(step)`. It returns that batch's position as a text, which
-checkpoints store. TrainBatches then takes the text as a second argument, `place`.
+Any class with these four can be a model's input. Further members are optional:
+
+- `class_names`: the names of the classes, in the order of the labels, which evaluations
+  of images show.
+- A param `dataset`: the flag --dataset sets it, by the class method
+  `ReplaceDataset(params, name)` if the input has this method.
+- `Place(step)`: for an input that reaches a late batch only by processing earlier data.
+  The method returns the position of the batch before `step` as a text, which
+  checkpoints store. TrainBatches then takes the text as a second argument, `place`.
 """
 
 from typing import Protocol
@@ -26,14 +29,14 @@ class InputGenerator(Protocol):
 
     @property
     def params(self) -> Params:
-        """The params. Training reads `batch_size`, the examples in a batch."""
+        """The input's params. Training reads `batch_size`, the examples in a batch."""
 
     @property
     def element_spec(self) -> NestedMap:
         """The tf.TensorSpec of each tensor of a batch, known without data."""
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns endless batches from `start_step` on, defined by params and step."""
+        """Returns endless batches from `start_step` on, the same in every run."""
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns batches with every example once, always in the same order."""

@@ -1,4 +1,4 @@
-"""Rules for the params of inputs, of their data sets and of their transforms. Pure."""
+"""Rules for the values of params of inputs, of data sets and of transforms."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ def check_params(p: InstantiableParams, rules: Mapping[str, Rule]) -> None:
 
 
 def or_none(rule: Rule) -> Rule:
-    """Returns a rule that allows None, too."""
+    """Returns a rule that allows None and what `rule` allows."""
     predicate, expected = rule
     return lambda x: x is None or predicate(x), f"{expected} or None"
 

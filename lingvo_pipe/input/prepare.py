@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prepares or checks the data set. A user error exits with a message."""
+    """Prepares or checks a data set. After a user's error, exits with a message."""
     flags = _parse(arguments)
     # Imported late: TensorFlow takes seconds to start.
     from lingvo_pipe.input import prepared_dataset as prepared

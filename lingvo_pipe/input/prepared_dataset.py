@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets: search, preparation on disk, random access."""
+"""Functions that find, prepare and read data sets of TensorFlow Datasets."""
 
 import contextlib
 import errno
@@ -57,8 +57,8 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
     ~/tensorflow_datasets.
 
     Raises:
-        ValueError: if no such data set is known, or its folder names code to be
-            imported.
+        ValueError: if no such data set is known, or the files in its folder name code
+            that would have to be imported.
     """
     if _NOT_CHECKED.match(name):
         raise UserValueError(
@@ -112,11 +112,11 @@ def _imported_classes_only() -> Iterator[None]:
 
     TensorFlow Datasets imports the modules of the classes that features.json and
     dataset_info.json name, wherever Python finds them. So a folder from elsewhere could
-    name code of its own. The guard is in the function that looks up each class, for all
-    files and all threads.
+    name code of its own. In this context, looking up a class of a module that is not
+    yet imported raises an error, for all files and all threads.
 
     Raises:
-        ValueError: before a module that is not yet imported would be imported.
+        ValueError: before another module would be imported.
     """
     with _lookup_lock:
         look_up = FeatureConnector.cls_from_name
@@ -139,9 +139,9 @@ def _imported_classes_only() -> Iterator[None]:
 
 
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
-    """Returns the builder of a prepared data set. Prepares an embedded one first.
+    """Returns the tfds builder of a data set that is prepared on disk.
 
-    See `find_builder`.
+    An embedded data set is prepared first if necessary. See `find_builder`.
 
     Raises:
         ValueError: if the data set is not prepared. The error has the command for that.
@@ -173,7 +173,7 @@ def prepare(builder: Any, manual_dir: str | None = None) -> None:
     Several processes may call this at once: one prepares, and the others wait. What a
     killed process left unfinished is repeated. `manual_dir` holds manually downloaded
     files, and is by default downloads/manual in the folder of data sets. `builder`
-    comes from `find_builder`, and may raise any error.
+    comes from `find_builder`. Its code may raise any error.
     """
     with _lock(builder):
         if _is_prepared(builder):  # Perhaps by another process since it was found.
@@ -189,7 +189,7 @@ def prepare(builder: Any, manual_dir: str | None = None) -> None:
 
 
 def open_records(builder: Any, split: str) -> Any:
-    """Returns the stored records of one split, as bytes. See `open_split`."""
+    """Returns the stored records of a split, as bytes. See `open_split` for errors."""
     raw = tfds.decode.DeserializeMethod.RAW_BYTES
     return open_split(builder, split, deserialize_method=raw)
 
@@ -217,7 +217,7 @@ def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
 
 
 def unknown_split(dataset: str, split: str, splits: Sequence[str]) -> ValueError:
-    """Returns the error for a split that a data set with `splits` does not have."""
+    """Returns the error for a data set that has the splits `splits` but not `split`."""
     name = split.split("[")[0]
     return UserValueError(
         path="split",
@@ -234,10 +234,7 @@ def is_in_catalog(builder: Any) -> bool:
 
 
 def _configuration_problem(name: str) -> str:
-    """Returns what is wrong with the configuration in a name, or "".
-
-    TensorFlow Datasets does not report it.
-    """
+    """Returns a sentence if `name` has an unknown configuration, or else ""."""
     dataset, *parts = re.split("[/:]", name)
     try:
         configurations = list(tfds.builder_cls(dataset).builder_configs)
@@ -265,7 +262,7 @@ def _is_prepared(builder: Any) -> bool:
 
 @contextlib.contextmanager
 def _lock(builder: Any) -> Iterator[None]:
-    """Holds the data set's lock. The system releases it if the process dies."""
+    """Locks a data set. The system releases the lock if the process dies."""
     builder.data_path.parent.mkdir(parents=True, exist_ok=True)
     path = builder.data_path.parent / ".prepare.lock"
     with regular_file.open_file(path, "ab") as lock:

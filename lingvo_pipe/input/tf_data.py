@@ -1,4 +1,4 @@
-"""Steps of tf.data pipelines that all inputs use."""
+"""Functions for the tf.data pipelines of all inputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,19 +14,19 @@ def map_plainly(
     parallel: int | None = tf.data.AUTOTUNE,
     deterministic: bool | None = None,
 ) -> tf.data.Dataset:
-    """Maps a dataset without AutoGraph."""
+    """Returns `dataset.map(function)` without AutoGraph's conversion of `function`."""
     plain = tf.autograph.experimental.do_not_convert(function)
     return dataset.map(plain, parallel, deterministic)
 
 
 def make_batches(dataset: tf.data.Dataset, make: Callable) -> tf.data.Dataset:
-    """Maps each element to a batch, in order. Batches are made ahead, in parallel."""
+    """Returns the batches `make(element)`, in order, made ahead and in parallel."""
     batches = map_plainly(dataset, make, deterministic=True)
     return with_own_threads(batches.prefetch(BATCHES_AHEAD))
 
 
 def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Gives a dataset a thread for each core, apart from the threads of a step."""
+    """Returns the dataset with its own pool of threads, one for each core."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = 0  # A thread for each core.
     # With more threads, sums in an operation would depend on the number of cores.
@@ -35,7 +35,7 @@ def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def call_numpy(function: Callable, argument: tf.Tensor, specs: Any) -> Any:
-    """Calls a pure function of a NumPy array on a tensor of a graph.
+    """Calls a pure NumPy function within a TensorFlow graph, on one tensor.
 
     `specs` are the TensorSpecs of the function's results.
     """

@@ -1,4 +1,4 @@
-"""Layers, one file per family. `core` holds their base."""
+"""Layers, one file per family. The folder `core` holds what all layers share."""
 
 from lingvo_pipe.core.lazy_names import attach
 

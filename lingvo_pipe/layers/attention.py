@@ -3,11 +3,11 @@
     query = x·wq   key = m·wk   value = m·wv          for each of N heads
     softmax(query·keyᵀ / √H)·value, all heads concatenated, times wo
 
-The queries come from `x`; the memory `m` is `x` itself (self-attention) or another
+The queries come from `x`. The memory `m` is `x` itself (self-attention) or another
 sequence (cross-attention). A boolean mask defines which keys a query sees.
 
-Packed examples hold several segments in a row, numbered from 1; padding is segment 0.
-A query sees only keys of its own segment, so only padding sees padding.
+Packed examples hold several segments in a row, numbered from 1. Padding is segment 0. A
+query sees only keys of its own segment, so only padding sees padding.
 
     segments  1 1 1 2 2 0        query 3 (segment 2) sees keys 3 4, causally only 3
 
@@ -32,7 +32,7 @@ _SOFTMAX_FLOPS = 5
 
 
 class MultiHeadAttentionLayer(CompositeLayer):
-    """Mean of the values, weighted by how well each key matches the query, per head."""
+    """Multi-head attention of the inputs to themselves or to another sequence."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -56,7 +56,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the heads. The slices' outputs add up."""
+        """Returns the class of the slices. Each slice has some of the heads."""
         return _AttentionSlice
 
     def CheckParams(self) -> None:
@@ -79,7 +79,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
         return self.Attend(theta, inputs, self.KeysValues(theta, memory), mask)
 
     def KeysValues(self, theta: NestedMap, memory: tf.Tensor) -> NestedMap:
-        """Maps `[B, S, D]` to a NestedMap of key and value, `[B, N, S, H]` each."""
+        """Maps a memory `[B, S, D]` to its `key` and `value`, `[B, N, S, H]` each."""
         return NestedMap(
             key=self._heads(self.key.FProp(theta.key, memory)),
             value=self._heads(self.value.FProp(theta.value, memory)),
@@ -92,7 +92,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
         memory: NestedMap,
         mask: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Attends like FProp, given the memory's keys and values from `KeysValues`."""
+        """Computes FProp's outputs from the keys and values that `KeysValues` made."""
         p = self.params
         query = self._heads(self.query.FProp(theta.query, inputs))
         query *= p.dim_per_head**-0.5
@@ -106,7 +106,10 @@ class MultiHeadAttentionLayer(CompositeLayer):
         return self.output.FProp(theta.output, joined)
 
     def InitStates(self, batch_size: int, max_length: int) -> NestedMap:
-        """Returns zero keys and values, `[B, N, S, H]` each, with S = `max_length`."""
+        """Returns the states before the first `ExtendStep`: zero keys and values.
+
+        Both are `[B, N, S, H]`, with S = `max_length`.
+        """
         p = self.params
         shape = [batch_size, p.num_heads, max_length, p.dim_per_head]
         zeros = tf.zeros(shape, self.fprop_dtype)
@@ -142,7 +145,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
         return self.Attend(theta, inputs, states, positions <= time_step), states
 
     def _heads(self, x: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, T, N·H]` to `[B, N, T, H]`."""
+        """Splits the channels into heads: `[B, T, N·H]` -> `[B, N, T, H]`."""
         p = self.params
         x = tf.reshape(x, [-1, dim_size(x, 1), p.num_heads, p.dim_per_head])
         return tf.transpose(x, [0, 2, 1, 3])
@@ -168,7 +171,10 @@ def dim_size(x: tf.Tensor, dim: int) -> int | tf.Tensor:
 
 
 def same_segment(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Returns the mask `[B, 1, T, S]` of equal segments, `[B, T]` and `[B, S]`."""
+    """Returns the mask `[B, 1, T, S]`: True for a query and a key of equal segments.
+
+    `queries` `[B, T]` and `keys` `[B, S]` are the numbers of their segments.
+    """
     return tf.equal(queries[:, tf.newaxis, :, tf.newaxis], keys[:, None, None])
 
 
@@ -179,9 +185,9 @@ def not_later(num_tokens: int) -> tf.Tensor:
 
 
 def _masked_softmax(logits: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """Returns the keys' weights `[B, N, T, S]`, in float32 or wider.
+    """Returns the softmax of logits over the keys, `[B, N, T, S]`, float32 or wider.
 
-    Masked keys have weight 0, unless all keys of a query are masked.
+    Keys where the mask is False have weight 0, unless a query sees no key at all.
     """
     wide = wide_dtype(logits.dtype)
     logits = tf.cast(logits, wide)

@@ -5,7 +5,7 @@ evaluation uses, move once per step by the moments of the whole mini-batch (GPip
 section 2). FProp reports the moments as sums and changes no state, so recomputation is
 harmless.
 
-Shapes: C channels; inputs are `[..., C]`, averaged over all other dimensions.
+Shapes: C channels. Inputs are `[..., C]`, averaged over all other dimensions.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def averaging_rate(decay: float, num_steps: Any) -> tf.Tensor:
 
 
 class BatchNormLayer(BaseLayer):
-    """gamma·(x - mean) / √(variance + epsilon) + beta."""
+    """Batch norm: gamma·(x - mean) / √(variance + epsilon) + beta."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -126,7 +126,7 @@ def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
 def _weighted(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, weights: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Runs `_composed` with the moments of the rows of weight 1."""
+    """Normalizes by the moments of only the rows of weight 1, like `_composed`."""
     wide = wide_dtype(inputs.dtype)
     values = tf.cast(inputs, wide)
     axes = list(range(inputs.shape.rank - 1))
@@ -139,7 +139,10 @@ def _weighted(
 def _composed(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns (outputs, mean, variance). `moments` None means the inputs' moments."""
+    """Normalizes inputs by `moments`, or by the inputs' own moments if that is None.
+
+    Returns (outputs, mean, variance).
+    """
     if moments is None:
         moments = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
     mean, variance = (tf.cast(moment, inputs.dtype) for moment in moments)
@@ -150,7 +153,7 @@ def _composed(
 def _fused(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Runs `_composed` as one operation, with float32 moments and weights."""
+    """Does what `_composed` does by one operation, with float32 moments and weights."""
     image = inputs
     if inputs.shape.rank != 4:
         image = tf.reshape(inputs, [-1, 1, 1, inputs.shape[-1]])

@@ -1,7 +1,7 @@
-"""Layers that compose others or apply a function.
+"""Layers that combine other layers or apply a function.
 
-`builder` makes most of them. Their inputs and outputs are one tensor or several.
-Several outputs form a tuple.
+The module `builder` makes most of these layers. A layer takes one tensor or several,
+and returns one tensor or a tuple of several.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class FnLayer(BaseLayer):
 
     @property
     def only_traces_meta(self) -> bool:
-        """True if FPropMeta only traces the layer."""
+        """True if no param gives shapes or flops, so FPropMeta traces the layer."""
         p = self.params
         return p.fn_meta is None and p.fn_out is None and p.fn_flops is None
 
@@ -71,7 +71,7 @@ class FnLayer(BaseLayer):
 
 
 class ParallelLayer(BaseLayer):
-    """Layers that all take the same inputs. Their outputs are merged."""
+    """A layer that runs several layers on the same inputs, and merges the outputs."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -97,7 +97,7 @@ class ParallelLayer(BaseLayer):
 
     @property
     def only_traces_meta(self) -> bool:
-        """True if FPropMeta only traces the layer."""
+        """True if `merge_meta` is not given, so FPropMeta traces the layer."""
         return self.params.merge_meta is None
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
@@ -129,7 +129,7 @@ class ArgIndexLayer(BaseLayer):
 
 
 class BiasLayer(BaseLayer):
-    """x + b: `[..., D]` -> `[..., D]`."""
+    """A layer that adds a trained vector b: `[..., D]` -> `[..., D]`."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -148,7 +148,10 @@ class BiasLayer(BaseLayer):
 
 
 class BranchLayer(BaseLayer):
-    """A layer's outputs, followed by the outputs of FetchLayers inside the layer."""
+    """A layer that also returns outputs from inside its body.
+
+    The body's outputs come first, then the outputs of FetchLayers inside the body.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -29,9 +29,9 @@ def _max_pool(
 ) -> tf.Tensor:
     """Returns the maximum of each window.
 
-    In training the gradient pools again, so that no output is stashed. On CPUs a
-    gradient is eight times faster if its function also contains the pooling, because
-    oneDNN then provides the maxima's positions.
+    In training the gradient pools again, so that no output is kept for the backward
+    pass. On CPUs a gradient is eight times faster if its function also contains the
+    pooling, because oneDNN then provides the maxima's positions.
     """
     context = forward_context.current_context()
     if context.do_eval:
@@ -84,7 +84,7 @@ def _define_window(p: InstantiableParams, filter_shape: str) -> None:
 
 
 class _ConvolutionLayer(BaseLayer):
-    """Base of convolutions: a weight, a bias, and the subclass's `_convolve`."""
+    """Base of convolutions with a weight and a bias. Subclasses define `_convolve`."""
 
     _FILTER_SHAPE: str
     # Number of the weight's first dimensions that a sum runs over.
@@ -97,7 +97,7 @@ class _ConvolutionLayer(BaseLayer):
         return p
 
     def _check_params(self) -> None:
-        """Raises ValueError for params that TensorFlow rejects late or gets wrong."""
+        """Raises ValueError for an unknown padding, or for strides beside dilation."""
         p = self.params
         check_choice(p.padding, _PADDINGS, f"{self.path}.padding")
         if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
@@ -131,14 +131,14 @@ class _ConvolutionLayer(BaseLayer):
 
 
 class Conv2DLayer(_ConvolutionLayer):
-    """A convolution with a full window: `[B, H, W, I]` -> `[B, H', W', O]`."""
+    """An ordinary convolution over all channels: `[B, H, W, I]` -> `[B, H', W', O]`."""
 
     _FILTER_SHAPE = "Height and width of the window, I, O."
     _NUM_SUMMED = 3
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the filters, with joined outputs."""
+        """Returns the class of the slices. Each slice has some output channels."""
         return _Conv2DSlice
 
     def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
@@ -153,7 +153,7 @@ class Conv2DLayer(_ConvolutionLayer):
 
 
 class DepthwiseConv2DLayer(_ConvolutionLayer):
-    """A convolution per channel: `[B, H, W, I]` -> `[B, H', W', I·M]`.
+    """A convolution of each channel by itself: `[B, H, W, I]` -> `[B, H', W', I·M]`.
 
     The strides must be equal in both directions, as TensorFlow requires.
     """
@@ -163,7 +163,7 @@ class DepthwiseConv2DLayer(_ConvolutionLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the input channels, with joined outputs."""
+        """Returns the class of the slices. Each slice has some input channels."""
         return _DepthwiseConv2DSlice
 
     def _check_params(self) -> None:
@@ -197,7 +197,7 @@ class SeparableConv2DLayer(CompositeLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the input channels, with summed outputs."""
+        """Returns the class of the slices. Each slice takes some input channels."""
         return _SeparableConv2DSlice
 
     @classmethod
@@ -249,7 +249,7 @@ class _SeparableConv2DSlice(SliceLayer, SeparableConv2DLayer):
 
 
 class PoolingLayer(BaseLayer):
-    """The maximum or the mean of each window. A mean leaves out padding."""
+    """Pooling: the maximum or the mean of each window. Padding does not count."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -60,7 +60,7 @@ class ActivationLayer(BaseLayer):
 
 
 class FCLayer(BaseLayer):
-    """activation(x·w + b): `[..., I]` -> `[..., O]`."""
+    """A fully connected layer: activation(x·w + b), `[..., I]` -> `[..., O]`."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -82,7 +82,7 @@ class FCLayer(BaseLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices along the larger dimension of w."""
+        """Returns the class of the slices, which cut w along its larger dimension."""
         return _FCOutputSlice if p.output_dim >= p.input_dim else _FCInputSlice
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
@@ -94,9 +94,9 @@ class FCLayer(BaseLayer):
 
 
 class FeedForwardLayer(CompositeLayer):
-    """activation(x·w1 + b1)·w2 + b2 of x `[B, ..., D]`, with dropout before w2.
+    """Feed-forward: activation(x·w1 + b1)·w2 + b2, with dropout before w2.
 
-    See Vaswani et al., 1706.03762, section 3.3.
+    Inputs and outputs are `[B, ..., D]`. See Vaswani et al., 1706.03762, section 3.3.
     """
 
     @classmethod
@@ -111,7 +111,7 @@ class FeedForwardLayer(CompositeLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the hidden channels.
+        """Returns the class of the slices. Each slice has some hidden channels.
 
         Slice j computes activation(x·w1_j + b1_j)·w2_j. The slices' outputs add up.
         """

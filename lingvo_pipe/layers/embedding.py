@@ -20,7 +20,7 @@ _MAX_WAVELENGTH = 10_000.0  # in units of 2π
 
 
 class TokenEmbeddingLayer(BaseLayer):
-    """Maps a token to its row of the table `w` `[V, D]`, multiplied by √D.
+    """An embedding: a token's row of the table `w` `[V, D]`, multiplied by √D.
 
     The table itself has the small initial variance 1/D that a softmax's weight needs,
     so the two can be tied (Vaswani et al., 1706.03762, section 3.4).
@@ -53,7 +53,7 @@ class TokenEmbeddingLayer(BaseLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of slices of the vocabulary, each with its tokens' rows."""
+        """Returns the class of the slices. Each slice has the rows of some tokens."""
         return _TokenEmbeddingSlice
 
 
@@ -73,7 +73,7 @@ class _TokenEmbeddingSlice(SliceLayer, TokenEmbeddingLayer):
 
 
 def table_weight(num_tokens: int, dim: int) -> Params:
-    """Returns WeightParams of a table `[V, D]`. All weights that can be tied use it."""
+    """Returns the WeightParams of a table `[V, D]`, or of a weight tied to a table."""
     return WeightParams([num_tokens, dim], WeightInit.Gaussian(dim**-0.5))
 
 

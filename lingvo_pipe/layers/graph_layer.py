@@ -3,8 +3,8 @@
     input_endpoints = ['x', 'y'], output_endpoints = ['z']
     sub = [('x->h', a), ('h,y->z', b)]            z = b(a(x), y)
 
-The inputs of a signature are names, lists `[x,y]` or NestedMaps `(a=x,b=y)` of them;
-its outputs are names. A name `m.a` is a value in the NestedMap `m`.
+The inputs of a signature are names, lists of names `[x,y]` or NestedMaps of names
+`(a=x,b=y)`. The outputs are names. A name `m.a` is a value in the NestedMap `m`.
 """
 
 import re
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 class GraphLayer(BaseLayer):
-    """Layers that run in order, each on named values computed before."""
+    """Layers that run in order, and take earlier layers' outputs by name."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -87,7 +87,7 @@ class _NamedValues:
 
 
 def _parts(signature: str) -> tuple[list[Any], list[str]]:
-    """Returns a signature's inputs (names, lists or NestedMaps) and output names."""
+    """Parses a signature: returns the inputs, and the names of the outputs."""
     inputs, _, outputs = signature.partition("->")
     names = [name.strip() for name in outputs.split(",")]
     tokens = [*re.findall(r"[\w.]+|\S", inputs), "]"]
@@ -102,7 +102,7 @@ def _parts(signature: str) -> tuple[list[Any], list[str]]:
 
 
 def _items(tokens: list[str], end: str) -> Any:
-    """Consumes the tokens up to `end`. Returns their items as a list or a NestedMap."""
+    """Parses and removes the tokens up to `end`. Returns a list or a NestedMap."""
     items: dict[Any, Any] = {}
     while tokens[0] != end:
         key: Any = len(items)
@@ -118,7 +118,7 @@ def _items(tokens: list[str], end: str) -> Any:
 
 
 def _item(tokens: list[str]) -> Any:
-    """Consumes one item's tokens. Returns the item: a name, a list or a NestedMap."""
+    """Parses and removes the tokens of one item: a name, a list or a NestedMap."""
     token = tokens.pop(0)
     if token in ("[", "("):
         return _items(tokens, "]" if token == "[" else ")")

@@ -1,4 +1,4 @@
-"""A layer, or a whole pipeline, within a Keras model.
+"""A Keras layer that runs a layer of this project, or a whole pipeline.
 
     pipeline = PipeliningLayer.Params().Set(name="pipe", cell_tpl=cells).Instantiate()
     model = keras.Sequential([keras.Input([8]), KerasLayer(pipeline, batch_size=32)])
@@ -30,9 +30,9 @@ class KerasLayer(keras.layers.Layer):
 
     Args:
         layer: the layer, such as `task.pipeline` of a task.
-        batch_size: B, which a pipeline must know and Keras does not provide; if None,
+        batch_size: B, which a pipeline must know and Keras does not provide. If None,
             any number.
-        name: Keras's name of the layer; if None, the layer's own name.
+        name: Keras's name of the layer. If None, the layer's own name.
     """
 
     def __init__(

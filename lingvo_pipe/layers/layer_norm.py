@@ -14,7 +14,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class LayerNormLayer(BaseLayer):
-    """gamma·(x - mean) / √(variance + epsilon) + beta, for moments of each vector."""
+    """Layer norm of each vector: gamma·(x - mean) / √(variance + epsilon) + beta."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -19,11 +19,12 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class LocalLossLayer(BaseLayer):
-    """An identity that stops gradients, with a head that has a loss.
+    """The end of a block of cells that is trained by a loss of its own.
 
-    The loss is the model's loss, so the head maps the block's outputs to predictions
-    like the last layer's. The layer trains the mean over the same examples or tokens as
-    the model does, and reports it as `<loss_name>_loss`. In evaluation, and wherever
+    In training, the layer passes on its inputs but no gradient. It also runs `head`,
+    which maps the inputs to predictions like the model's, and applies the model's loss
+    to these predictions. The loss is a mean over the same examples or tokens as the
+    model's loss. It is reported as `<loss_name>_loss`. In evaluation, and wherever
     there is no loss, the head does not run and gradients pass.
 
     The layer is a cell of a `PipeliningLayer`, which provides the targets.
@@ -42,7 +43,7 @@ class LocalLossLayer(BaseLayer):
         self.CreateChild("head", self.params.head)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Returns the inputs."""
+        """Returns the inputs. In training, also runs the head and records its loss."""
         context = forward_context.current_context()
         if context.compute_loss is not None:
             outputs = self.head.FProp(theta.head, *args)

@@ -49,9 +49,9 @@ class ResidualLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Returns the slices of the body.
+        """Returns params of cells, one for each slice of the body.
 
-        A norm before the body is in the first slice. The sum is in the last one.
+        The first cell also has a norm before the body. The last cell computes the sum.
         """
         bodies = slices_of(p.body, part_slices(num_slices, "body"))
         tpl = CopyFieldsTo(p, _ResidualSlice.Params()).Set(name="")
@@ -81,7 +81,7 @@ class ResidualLayer(CompositeLayer):
 
 
 class _ResidualSlice(ResidualLayer):
-    """The layer with one slice of its body. It also passes on the layer's inputs."""
+    """A cell with one slice of the body, which also passes on the layer's inputs."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -3,9 +3,10 @@
     x, a --> [ sub_0 --> sub_1 --> sub_2 ] --> y, a, b      act_fetch_layers = ['sub_1']
                            '--------------------------b
 
-Activations of a FeatureExtractionLayer follow its ordinary inputs and outputs: first
-the incoming activations (`a`), then the outputs of the layers that `act_fetch_layers`
-names (`b`). So several such layers in sequence collect the activations of all.
+The activations of a FeatureExtractionLayer come after its ordinary inputs and outputs.
+First come the incoming activations (`a`), then the outputs of the layers that
+`act_fetch_layers` names (`b`). So several such layers in sequence collect the
+activations of all.
 """
 
 import contextlib
@@ -54,9 +55,9 @@ class _InSequence(BaseLayer):
 class SequentialLayer(_InSequence):
     """Layers in sequence.
 
-    A tuple of outputs becomes several inputs of the next layer. The children are `sub`.
-    If `repeat` is above 1, they are instead `rep`: SequentialLayers, each with its own
-    `sub`.
+    A tuple of outputs becomes several inputs of the next layer. The children are the
+    list `sub`. If `repeat` is above 1, the children are instead the list `rep` of
+    SequentialLayers, each with its own `sub`.
     """
 
     @classmethod
@@ -85,7 +86,10 @@ class SequentialLayer(_InSequence):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts layers of `sub`. Consecutive layers that are not cut become one cell."""
+        """Returns params of cells: slices of layers in `sub`, and the other layers.
+
+        Consecutive layers that are not cut form one cell.
+        """
         sliceable, joins = cls.SliceableParts(p), False
         groups: list[list[InstantiableParams]] = []
         for i, sub in enumerate(p.sub):
@@ -105,8 +109,8 @@ class SequentialLayer(_InSequence):
 class SeqLayer(_InSequence):
     """The cells of a PipeliningLayer in sequence, on one device.
 
-    If a SeqLayer has the PipeliningLayer's name, the paths of their variables are the
-    same. So either layer can use weights that the other has trained.
+    If a SeqLayer and a PipeliningLayer have the same name, their variables have the
+    same paths. So each can use weights that the other has trained.
     """
 
     _lists = ("before", "cells")
@@ -125,7 +129,7 @@ class SeqLayer(_InSequence):
 
 
 class FetchLayer(BaseLayer):
-    """An identity whose name marks a position in a sequence."""
+    """An identity that passes its inputs, under its name, to `saved_outputs`."""
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         _save(self._path.rpartition("/")[2], args)
@@ -149,7 +153,7 @@ def _save(name: str, values: tuple) -> None:
 
 
 class FeatureExtractionLayer(BaseLayer):
-    """Layers in sequence, with activations that are carried to the end."""
+    """Layers in sequence that also return activations: see the module's picture."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -179,7 +183,7 @@ class FeatureExtractionLayer(BaseLayer):
         self.CreateChildren("sub", [sub.Copy().Set(name=name) for sub, name in named])
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs the layers in order: inputs, activations -> outputs, activations."""
+        """Maps (inputs, activations) to (outputs, activations, fetched activations)."""
         inputs, activations = _split(args, self.params, self._path)
         outputs = list(outputs_in_sequence(self.sub, theta.sub, inputs))
         activations += _fetched(self.params, outputs[1:])
@@ -194,7 +198,7 @@ def sub_names(p: InstantiableParams) -> list[str]:
 
 
 def check_activations(p: InstantiableParams, path: str) -> None:
-    """Raises ValueError, with all problems, unless the counts of activations add up."""
+    """Raises ValueError, with all problems, if params about activations are wrong."""
     num_outputs, names = p.num_act_inputs + len(p.act_fetch_layers), sub_names(p)
     wrong = []  # Triples of param, expected, got.
     if p.num_act_inputs < 0:
@@ -216,7 +220,7 @@ def check_activations(p: InstantiableParams, path: str) -> None:
 def _split(
     args: tuple[Any, ...], p: InstantiableParams, path: str
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Returns inputs and activations. Raises ValueError unless there is an input."""
+    """Returns (inputs, activations). Raises ValueError unless there is an input."""
     num_inputs = len(args) - p.num_act_inputs
     if num_inputs < 1:
         expected = f"at least one input and {p.num_act_inputs} activations"

@@ -13,11 +13,12 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class SliceLayer:
-    """Mixin of a layer's slices. A slice is the layer with a range of its units.
+    """Mixin that turns a layer's class into the class of its slices.
 
-    For inputs `x, *args` of the layer, a slice passes on `(x, partial, *args)`, where
-    `partial` is the result of the slices so far. `Own` computes the slice's own result,
-    and `Merge` adds it to the previous slices' result.
+    A slice computes the part of the layer that belongs to a range of its units. For
+    inputs `x, *args` of the layer, a slice passes on `(x, partial, *args)`, where
+    `partial` is the combined result of the slices so far. `Own` computes the slice's
+    own result, and `Merge` combines the two.
     """
 
     UNITS: ClassVar[str]  # The param that counts the units.
@@ -40,7 +41,7 @@ class SliceLayer:
 
     @classmethod
     def Trim(cls, p: InstantiableParams) -> InstantiableParams:
-        """Returns the slice's params, with the changes that a slice needs."""
+        """Changes a slice's params `p`, such as to drop a bias, and returns them."""
         return p
 
     @classmethod
@@ -56,21 +57,21 @@ class SliceLayer:
         return Piece(axis, p.begin * size, p.whole * size)
 
     def OwnUnits(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the slice's range of the layer's units `[..., whole]`."""
+        """Returns the channels of `x` `[..., whole]` that belong to this slice."""
         p = self.params
         check_channels(x, p.whole, self._path)
         return x[..., p.begin : p.begin + p.Get(self.UNITS)]
 
     def Own(self, theta: NestedMap, *args: Any) -> Any:
-        """Returns the result of the slice's units."""
+        """Returns the result of this slice alone."""
         return super().FProp(theta, *args)  # type: ignore[misc]
 
     def Merge(self, partial: Any, own: Any) -> Any:
-        """Returns the result of the slices so far: by default, partial + own."""
+        """Combines the results of earlier slices and of this one: by default, adds."""
         return partial + own
 
     def Finish(self, result: Any) -> Any:
-        """Returns the layer's outputs, given the result of all slices."""
+        """Returns the layer's outputs, given the combined result of all slices."""
         return result
 
     def FProp(self, theta: NestedMap, x: Any, *rest: Any) -> Any:
@@ -85,7 +86,8 @@ class SliceLayer:
 def as_equal_slices(p: InstantiableParams) -> InstantiableParams:
     """Returns a copy of `p` in which all slices but the first and last have `begin` 1.
 
-    A slice costs the same wherever it begins, so slices of equal sizes are traced once.
+    Slices of equal size then have equal params, so they are traced only once. A slice
+    costs the same wherever it begins.
     """
 
     def set_begin(_: str, value: Any) -> None:
@@ -101,7 +103,7 @@ def as_equal_slices(p: InstantiableParams) -> InstantiableParams:
 
 
 class HiddenSlice(SliceLayer):
-    """Mixin of slices of hidden units, which go through dropout and then a product."""
+    """Mixin of slices of hidden units, which get dropout before the last product."""
 
     # The part whose bias only the last slice has, and the axis of units in dropout.
     PRODUCT: ClassVar[str]
@@ -124,7 +126,7 @@ class JoinedSlice(SliceLayer):
 
 
 class _DropoutSlice(DropoutLayer):
-    """The part of a layer's dropout that is applied to a slice's units."""
+    """Dropout of a slice's units, with the mask that the whole layer would draw."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

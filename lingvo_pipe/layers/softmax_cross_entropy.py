@@ -1,6 +1,6 @@
 """Softmax cross entropy with label smoothing.
 
-Shapes: B examples, C classes; further dimensions may follow B.
+Shapes: B examples, C classes. Further dimensions may follow B.
 """
 
 import tensorflow as tf
@@ -21,7 +21,7 @@ def check_label_smoothing(label_smoothing: float) -> None:
 def cross_entropies(
     logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0
 ) -> tf.Tensor:
-    """Returns losses `[B]` in float32 or wider. See `softmax_cross_entropy`."""
+    """Returns the cross entropy of each example, `[B]`, in float32 or wider."""
     logits = tf.cast(logits, wide_dtype(logits.dtype))
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     if label_smoothing:
@@ -36,7 +36,7 @@ def softmax_cross_entropy(
     weights: tf.Tensor,
     label_smoothing: float = 0.0,
 ) -> NestedMap:
-    """Returns weighted means over the examples, in float32 or wider.
+    """Returns the mean loss and the accuracy of examples, in float32 or wider.
 
     Args:
         logits: `[B, C]`.
@@ -46,8 +46,8 @@ def softmax_cross_entropy(
         label_smoothing: fraction of the target that is spread evenly over all classes.
 
     Returns:
-        NestedMap with `loss` and `accuracy`, each a pair (mean, total weight) of
-        scalars. The mean over no examples is 0.
+        NestedMap with `loss` and `accuracy`, each a pair (weighted mean, total weight)
+            of scalars. The mean over no examples is 0.
     """
     dtype = wide_dtype(logits.dtype)
     logits, weights = tf.cast(logits, dtype), tf.cast(weights, dtype)

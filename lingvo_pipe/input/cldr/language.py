@@ -1,9 +1,9 @@
-"""Languages in Unicode CLDR: their names for things, and their ways of writing.
+"""Languages in Unicode CLDR: their digits, and their names for places and things.
 
-Sentences are translated between English and 102 other languages. These have a locale
-without script or territory in Babel 2.18.0 (CLDR 47) that
+Sentences are translated between English and 102 other languages. For each of these,
+Babel 2.18.0 (CLDR 47) has a locale without script or territory. This locale
 
-- does not copy its words from another language, as Nynorsk does from Norwegian;
+- does not copy its words from another language, as Nynorsk does from Norwegian,
 - has its own words for dates, relative times, large numbers and "or", and for at least
   70 % each of the territories, languages, scripts, currencies and units in sentences.
 """
@@ -84,7 +84,7 @@ _UNSEEN = "\u061c\u200b\u200e\u200f"
 
 
 class Language:
-    """A locale of Babel, such as `de`: its digits, and the codes it has names for."""
+    """A language, with its digits and the codes of places and things that it names."""
 
     def __init__(self, code: str) -> None:
         self.locale = Locale.parse(code)
@@ -102,13 +102,13 @@ class Language:
         self._replaced = digits | dict.fromkeys(map(ord, _UNSEEN))
 
     def plain(self, text: str) -> str:
-        """Returns Babel's text in the language's digits, without unseen characters."""
+        """Returns `text` in the language's digits and without invisible characters."""
         return " ".join(text.translate(self._replaced).split())
 
 
 @functools.cache
 def get_language(code: str) -> Language:
-    """Returns a language.
+    """Returns the Language of a code, such as `de`.
 
     Raises:
         ValueError: if the code is neither English's nor in LANGUAGES.
@@ -144,7 +144,10 @@ def _currencies() -> tuple[str, ...]:
 
 
 def _unit_widths(patterns: Mapping[str, Mapping]) -> dict[str, str]:
-    """Returns units' widths, `long` or else `short`. Omits units with only a symbol."""
+    """Returns the CLDR form of each unit: `long`, or `short` if there is no long form.
+
+    Leaves out units for which the language has only an international symbol.
+    """
     root = localedata.load("root")["unit_patterns"]
     widths = {}
     for unit in UNITS:

@@ -1,4 +1,4 @@
-"""The base of all kinds of phrases, and the reproducible draws of their values."""
+"""Kinds of phrases, such as dates or prices, and reproducible random numbers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ Content = tuple[int | str, ...]
 class Kind:
     """A kind of phrase, such as dates or prices.
 
-    Kinds with equal names are styles of one kind. `draw` draws a value for which both
-    the language and English have words. `render` writes the value.
+    `draw` returns a random value for which both the given language and English have
+    words. `render` writes a value in a language. Two Kinds with the same name write the
+    same values in different styles.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Kind:
     parts: tuple[tuple[str, int], ...] = ()
 
     def contents(self, value: Value) -> list[Content]:
-        """Returns the contents of a value: its `parts`, or else the whole value."""
+        """Returns the pieces of a value that training and testing must not share."""
         items = iter(value)
         parts = self.parts or ((self.name, len(value)),)
         return [(name, *itertools.islice(items, size)) for name, size in parts]
@@ -48,14 +49,14 @@ _MIN_RANGE = 2**64
 
 
 class Draws:
-    """Random integers from a key, in the same sequence on every machine and Python."""
+    """A random generator that gives the same numbers for a key on every machine."""
 
     def __init__(self, *key: int | str) -> None:
         self._key = repr(key)
         self._num_digests, self._digits, self._range = 0, 0, 1
 
     def below(self, limit: int) -> int:
-        """Returns a number from 0 to `limit` - 1, each equally likely."""
+        """Returns a random integer from 0 to `limit` - 1, all equally likely."""
         if self._range < limit * _MIN_RANGE:
             text = f"{self._key} {self._num_digests}".encode()
             self._digits = int.from_bytes(hashlib.blake2b(text).digest(), "little")
@@ -66,5 +67,5 @@ class Draws:
         return number
 
     def one_of(self, options: Sequence[_T]) -> _T:
-        """Returns one of the options, each equally likely."""
+        """Returns a random element of `options`, all equally likely."""
         return options[self.below(len(options))]

@@ -1,13 +1,14 @@
-"""Sentences: lists of phrases, drawn as values and written in any language.
+"""Random sentences: lists of phrases that can be written in any language.
 
 **The split.** Test sentences share no content with training sentences. A hash of each
-phrase's value (a date, a quantity, a price) assigns it to training or, for one in 16,
-to testing. The hash is the same for all languages and seeds. All values of a sentence
-are of the sentence's split. So a test sentence's date occurs in no training sentence,
-in whatever phrase.
+phrase's value (a date, a quantity, a price) assigns the value to training or, for one
+value in 16, to testing. The hash is the same for all languages and seeds. A sentence
+has only values of its own split. So the date in a test sentence occurs in no training
+sentence, in whatever phrase.
 
 Names of territories, languages and scripts are in both splits, because nobody can
-translate an unseen one. If a sentence has only names, their set is in one split.
+translate an unseen name. If a sentence has only names, the set of names is in one
+split.
 """
 
 import hashlib
@@ -23,7 +24,11 @@ from lingvo_pipe.input.cldr.quantities import QUANTITY_KINDS
 
 
 def _single(name: str, weight: int, field: str) -> Kind:
-    """Returns a kind of names: the codes in Language's `field`, written by Babel."""
+    """Returns the Kind of phrases that are one name, such as a territory's.
+
+    `field` names the attribute of Language with the codes that may be drawn, and the
+    attribute of Babel's Locale with the names of the codes.
+    """
 
     def draw(draws: Draws, language: Language) -> Value:
         return (draws.one_of(getattr(language, field)),)
@@ -43,7 +48,7 @@ def _draw_regional_language(draws: Draws, language: Language) -> Value:
 
 
 def _render_regional_language(language: Language, value: Any) -> str:
-    """Writes a language and its territory, as Babel writes the name of `pt_BR`."""
+    """Writes a language and a territory, such as "Portuguese (Brazil)"."""
     name = _LANGUAGE.render(language, value[:1])
     return f"{name} ({_TERRITORY.render(language, value[1:])})"
 
@@ -66,20 +71,23 @@ _TEST_SHARE = 16
 
 
 class Phrase(NamedTuple):
-    """A value, and the kind that writes it."""
+    """A phrase: a value in no language, and the Kind that writes the value."""
 
     kind: Kind
     value: Value
 
 
 class Sentence(NamedTuple):
-    """Phrases joined by "and" (`standard`) or by "or"."""
+    """Phrases that are joined by "and" (the conjunction `standard`) or by "or"."""
 
     phrases: tuple[Phrase, ...]
     conjunction: Literal["standard", "or"]
 
     def contents(self) -> list[Content]:
-        """Returns the contents by which the sentence belongs to a split."""
+        """Returns the contents that must all be in the split of the sentence.
+
+        Names count only if the sentence has nothing else.
+        """
         contents = [
             content
             for kind, value in self.phrases
@@ -90,17 +98,17 @@ class Sentence(NamedTuple):
         return contents or [("names", *names)]
 
     def text(self, language: str) -> str:
-        """Returns the sentence in a language."""
+        """Returns the sentence in the language of a code, such as `de`."""
         writer = get_language(language)
         phrases = [kind.render(writer, value) for kind, value in self.phrases]
         return writer.plain(format_list(phrases, self.conjunction, writer.locale))
 
 
 def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sentence:
-    """Returns a sentence that a language and English have words for.
+    """Returns a random sentence that both English and another language can express.
 
-    The sentence is a function of the arguments and of Babel's version. `index` counts
-    from 0, without limit.
+    The sentence depends only on the arguments and on Babel's version. `index` is the
+    sentence's number, from 0, without limit.
 
     Raises:
         ValueError: if the language is not in LANGUAGES, or the split not in SPLITS.
@@ -119,7 +127,7 @@ def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sente
 
 
 def split_of(content: Content) -> str:
-    """Returns the split that a content belongs to."""
+    """Returns `test` for one content in 16, chosen by a hash, and else `train`."""
     digest = hashlib.blake2b(repr(content).encode(), digest_size=8).digest()
     is_test = int.from_bytes(digest, "little") % _TEST_SHARE == 0
     return "test" if is_test else "train"

@@ -1,4 +1,4 @@
-"""Files of sentences in the project, made by `python -m tools.make_cldr_files`."""
+"""Paths of the vocabularies and texts that `python -m tools.make_cldr_files` makes."""
 
 from importlib import resources
 
@@ -19,5 +19,5 @@ TEXTS = {"train": "english.train.txt", "test": "english.test.txt"}
 
 
 def shipped_file(name: str) -> str:
-    """Returns the path of the file `name`, which is one of the names above."""
+    """Returns the path of an included file, given by one of the names above."""
     return str(resources.files("lingvo_pipe.input.cldr") / "data" / name)

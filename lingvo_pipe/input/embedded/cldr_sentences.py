@@ -1,7 +1,8 @@
 """The embedded data set `cldr_sentences`: translations to and from English.
 
-Importing this module registers it, for `tfds.load("cldr_sentences/8_to_en")`. The
-sentences are made from Babel's data, so they may differ under another version of Babel.
+Importing this module registers the data set, so that tfds finds it:
+`tfds.load("cldr_sentences/8_to_en")`. The sentences are made from Babel's data, so they
+may differ under another version of Babel.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ _CITATION = """\
 
 @dataclasses.dataclass(eq=False)
 class Translations(tfds.core.BuilderConfig):
-    """A configuration: languages, direction and sizes."""
+    """A configuration of the data set: languages, direction and sizes."""
 
     languages: tuple[str, ...] = ()  # besides English
     to_english: bool = True  # if False, from English
@@ -66,7 +67,7 @@ def _configs() -> list[Translations]:
 
 
 class CldrSentences(EmbeddedBuilder):
-    """The builder of `cldr_sentences`. Examples cycle through the languages."""
+    """The tfds builder of `cldr_sentences`. Examples cycle through the languages."""
 
     name = "cldr_sentences"
     VERSION = tfds.core.Version("1.0.0")

@@ -1,4 +1,4 @@
-"""The base of the embedded data sets."""
+"""The base class of the tfds builders of embedded data sets."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ class EmbeddedBuilder(tfds.core.GeneratorBasedBuilder):
             super().download_and_prepare(**kwargs)
 
     def _embedded_info(self, features: dict, **others: Any) -> tfds.core.DatasetInfo:
-        """Returns a data set's info. The first two features are input and target."""
+        """Returns tfds's DatasetInfo. The first two features are input and target."""
         return tfds.core.DatasetInfo(
             builder=self,
             features=tfds.features.FeaturesDict(features),

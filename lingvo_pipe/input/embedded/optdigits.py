@@ -1,6 +1,6 @@
 """The embedded data set `optdigits`: 1,797 real handwritten digits.
 
-Importing this module registers it.
+Importing this module registers the data set, so that tfds finds it.
 """
 
 import gzip
@@ -34,7 +34,7 @@ _CITATION = """\
 
 
 class OptDigits(EmbeddedBuilder):
-    """The builder of `optdigits`: `image` uint8 [8, 8, 1], 0 to 16, `label` 0 to 9."""
+    """The tfds builder: `image` is uint8 [8, 8, 1] from 0 to 16, and `label` 0 to 9."""
 
     name = "optdigits"
     VERSION = tfds.core.Version("1.0.0")

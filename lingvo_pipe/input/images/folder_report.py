@@ -1,4 +1,4 @@
-"""A report about a folder of images, which are all read and decoded to find problems.
+"""A report about a folder of images. All images are read, to find problems.
 
 class  test  train
 cat       2      8
@@ -22,7 +22,7 @@ _REQUIRED = ("train", "test")
 
 
 class FolderReport(NamedTuple):
-    """Lines about a folder: what is in it, and what must be mended."""
+    """A report as text: what is in the folder, and which problems must be mended."""
 
     lines: list[str]
     problems: list[str]
@@ -35,10 +35,10 @@ class _File(NamedTuple):
 
 
 def report_folder(folder: ImageFolder) -> FolderReport:
-    """Reads all images of a folder.
+    """Reads and decodes all images of a folder, and reports counts and problems.
 
     Raises:
-        ValueError: if the folder has another layout.
+        ValueError: if the images do not lie in SPLIT/CLASS folders.
     """
     classes = folder.class_names
     files_by_split = {split: folder.files(split) for split in folder.splits()}
@@ -95,7 +95,7 @@ def _sizes(images: Sequence[_File]) -> Iterator[str]:
 
 
 def _missing(classes: Sequence[str], counts: dict[str, Counter[str]]) -> Iterator[str]:
-    """Yields a line for each split, and class of a split, without images."""
+    """Yields a line for each split that is missing or has classes without images."""
     for split in dict.fromkeys((*_REQUIRED, *counts)):
         if split not in counts:
             yield f"no split {split}, which models expect unless their params differ"

@@ -1,4 +1,7 @@
-"""Errors that name the unreadable example, by reading its batch again one by one."""
+"""Datasets whose errors name the example that cannot be read.
+
+TensorFlow's errors do not name it. So the failed batch is read again, one by one.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,11 +16,13 @@ from lingvo_pipe.input.images.image_source import ImageSource, read_pixels
 
 
 class NamedErrorsDataset(tf.data.Dataset):
-    """A dataset whose iterators raise a ValueError that names an unreadable example.
+    """A dataset that raises a ValueError with the name of an unreadable example.
 
-    Datasets derived from it raise TensorFlow's errors. `examples` maps an element's
-    number to the examples, int [K], that may have been read for it and for no earlier
-    one.
+    It has the elements of `dataset`. If the element with number `i` fails, the examples
+    `examples(i)`, int [K], are read again from `source`, to find the unreadable one.
+    These must be the examples that may have been read for this element and for no
+    earlier element. Datasets made from this dataset, such as by `map`, raise
+    TensorFlow's errors.
     """
 
     def __init__(
@@ -62,7 +67,7 @@ class NamedErrorsDataset(tf.data.Dataset):
 
 
 def read_all(source: ImageSource, make: Callable[[Any], Any]) -> tf.data.Dataset:
-    """Applies a function to each example's record. Errors name the example."""
+    """Returns a dataset of `make(record)` for each example. Errors name the example."""
     number = source.num_examples
     examples = read_examples(source, one_pass(number), lambda _, record: make(record))
     return NamedErrorsDataset(examples, source, lambda i: consecutive(i, 1, number))
@@ -75,5 +80,9 @@ def reason_of(error: tf.errors.OpError) -> str:
 
 
 def consecutive(first: int, size: int, num_examples: int) -> np.ndarray:
-    """Returns the examples that may have been read for a batch from `first` on."""
+    """Returns the numbers of the examples that may be read for a batch.
+
+    The batch has `size` examples from `first` on. A chunk of later ones may be read
+    too.
+    """
     return np.arange(first, min(first + size + CHUNK_SIZE, num_examples))

@@ -1,4 +1,4 @@
-"""Classified images, K of N, in ROOT/SPLIT/CLASS/IMAGE.jpg. Dotfiles are ignored."""
+"""Classified images in a folder: ROOT/SPLIT/CLASS/IMAGE.jpg. Dotfiles are ignored."""
 
 import itertools
 import os
@@ -18,9 +18,9 @@ _REMEDY = "Put images there, or set another dataset or data_dir."
 
 
 class ImageFolder:
-    """An `ImageDataset` of RGB images of any size, shuffled.
+    """An `ImageDataset` of RGB images of any size in a folder.
 
-    Classes are sorted by name.
+    Classes are sorted by name. Each split is shuffled, in the same order every time.
     """
 
     format = _FORMAT
@@ -29,7 +29,7 @@ class ImageFolder:
         self._root = os.path.expanduser(root)
 
     def has_folder(self, name: str) -> bool:
-        """Returns whether a folder in the root, or for "" the root itself, exists."""
+        """Returns whether the root has a folder `name`, where "" is the root itself."""
         return tf.io.gfile.isdir(os.path.join(self._root, name))
 
     def folders(self) -> list[str]:
@@ -42,12 +42,12 @@ class ImageFolder:
 
     @property
     def class_names(self) -> list[str]:
-        """The names of the classes' folders, which must exist."""
+        """The names of the classes, which are the folders within the splits, sorted."""
         folders = [os.path.join(self._root, split) for split in self.splits()]
         return sorted({name for folder in folders for name in _list(folder)})
 
     def Open(self, split: str) -> "ImageFolderSplit":
-        """Opens a split. See `ImageDataset`."""
+        """Returns a split such as `train`, or a slice such as `train[:90%]`."""
         splits = self.splits()
         labels = {name: label for label, name in enumerate(self.class_names)}
         examples = {name: self._examples(name, labels) for name in splits}
@@ -57,7 +57,7 @@ class ImageFolder:
         return ImageFolderSplit(chosen)
 
     def splits(self) -> list[str]:
-        """Returns the names of the splits' folders, at least one."""
+        """Returns the names of the splits: all folders in the root, at least one."""
         splits = _list(self._root)
         if not splits:
             got = Words(f"the empty folder {self._root}")
@@ -67,7 +67,7 @@ class ImageFolder:
         return splits
 
     def files(self, split: str) -> list[tuple[str, str]]:
-        """Returns path and class of each file of a split, images or not."""
+        """Returns (path, class) of each file in a split, image or not."""
         folder = os.path.join(self._root, split)
         return [
             (os.path.join(folder, name, file), name)
@@ -85,7 +85,7 @@ class ImageFolder:
 
 
 class ImageFolderSplit:
-    """An `ImageSource` of images, given by path and label."""
+    """An `ImageSource` of image files, made from a list of (path, label)."""
 
     format = _FORMAT
 
@@ -96,7 +96,7 @@ class ImageFolderSplit:
         self.num_examples = len(examples)
 
     def Fetch(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns paths, string [K], and labels, int32 [K]."""
+        """Returns the paths, string [K], and labels, int32 [K], of examples."""
         return tf.gather(self._paths, indices), tf.gather(self._labels, indices)
 
     def Read(self, record: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -104,12 +104,12 @@ class ImageFolderSplit:
         return tf.io.read_file(path), label
 
     def Name(self, index: int) -> str:
-        """Returns the path."""
+        """Returns the path of an example's image."""
         return self._paths[index].numpy().decode()
 
 
 def is_image_name(path: str) -> bool:
-    """Returns whether a path has the ending of a kind of image that can be read."""
+    """Returns whether a path has the ending of an image, such as .jpg."""
     return path.lower().endswith(_EXTENSIONS)
 
 
@@ -129,7 +129,7 @@ def _list(folder: str) -> list[str]:
 
 
 def _slice_of(examples: dict[str, list], split: str) -> list:
-    """Returns the examples of a split such as `train[:90%]`, or [] if there is none."""
+    """Returns the examples of a split or slice such as `train[:90%]`, [] if unknown."""
     infos = {
         name: tfds.core.SplitInfo(
             name=name, shard_lengths=[len(split_examples)], num_bytes=0

@@ -1,4 +1,4 @@
-"""Batches of B of N images of H x W pixels in C channels, and their classes."""
+"""An input of classified images: B of N examples in a batch, images [H, W, C]."""
 
 import contextlib
 import functools
@@ -39,7 +39,7 @@ class ImageClassificationInput:
     - weight: float32 [B], 1 for an example and 0 for padding.
 
     Training batches depend only on the params and the step. The data set is opened when
-    first read. If an image cannot be read, the error at its batch names it. Raises
+    it is first read. If an image cannot be read, the error names the image. Raises
     ValueError if a param is unset or out of range, the data set is unknown or has no
     classified images, or transforms give images of different shapes.
     """
@@ -113,10 +113,11 @@ class ImageClassificationInput:
 
     @classmethod
     def ReplaceDataset(cls, p: InstantiableParams, name: str) -> None:
-        """Sets another data set.
+        """Changes the params `p` to another data set, called `name`.
 
-        Its images will have the shape of the present data set's images. For this, sets
-        `image_size` and `channels` if they are unset. Sets `pixel_max` to None.
+        The new images will have the shape that the present data set's images have. For
+        this, sets `image_size` and `channels` if they are unset. Also sets `pixel_max`
+        to None.
         """
         if name == p.dataset:
             return
@@ -142,7 +143,7 @@ class ImageClassificationInput:
 
     @property
     def num_examples(self) -> int:
-        """Examples in the split, N."""
+        """The number of examples in the split, N."""
         return self._source.num_examples
 
     @property
@@ -163,13 +164,13 @@ class ImageClassificationInput:
 
     @property
     def note(self) -> str:
-        """A line about the conversion of the images before the transforms, or ""."""
+        """A sentence on how images are converted before the transforms, or ""."""
         changes = self._train_chain.conversion or self._eval_chain.conversion
         return f"Images of {self.params.dataset} are {changes}." if changes else ""
 
     @property
     def pixel_note(self) -> str:
-        """The range of pixels, and the transforms of evaluations."""
+        """A sentence on the range of pixels, and on the transforms in evaluations."""
         transforms = ", ".join(x.cls.__name__ for x in self.params.eval_transforms)
         then = f", then transformed by {transforms}" if transforms else ""
         return f"Pixels from 0 to {self._pixel_max} are divided by it{then}."
@@ -184,10 +185,10 @@ class ImageClassificationInput:
         )
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns endless batches.
+        """Returns the endless batches of training, from step `start_step` on.
 
         Raises:
-            ValueError: if a batch exceeds the split.
+            ValueError: if a batch has more examples than the split.
         """
         p, num_examples = self.params, self.num_examples
         check_counts(start_step=start_step, minimum=0)
@@ -210,7 +211,10 @@ class ImageClassificationInput:
         return image_errors.NamedErrorsDataset(batches, self._source, examples)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass in order, padded by the last example with weight 0."""
+        """Returns batches with each example of the split once, in order.
+
+        Copies of the last example with weight 0 fill the last batch.
+        """
         size, num_examples = self.params.batch_size, self.num_examples
         draws = pipeline.one_pass(num_examples, self.num_batches * size)
         batches = self._batches(draws, self._eval_chain).apply(
@@ -223,7 +227,7 @@ class ImageClassificationInput:
         )
 
     def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns an image from outside the data set as evaluations read it.
+        """Prepares an image that is in no data set, like the images of an evaluation.
 
         The image is an image file's content, string [], or pixels from 0 to `pixel_max`
         in the data set's shape. The result is float32 [H, W, C].
@@ -255,7 +259,7 @@ class ImageClassificationInput:
     def _transformed(
         self, pixels: tf.Tensor, chain: transform_chain.TransformChain, seed: tf.Tensor
     ) -> tf.Tensor:
-        """Maps pixels [H', W', C] after an initial crop to float32 [H, W, C]."""
+        """Scales pixels, and applies all transforms but an initial crop: [H, W, C]."""
         image = tf.cast(pixels, tf.float32) / self._pixel_max
         image = chain.apply_after_window(image, seed)
         return tf.ensure_shape(image, chain.output_shape)
@@ -307,10 +311,11 @@ _FOLDER = "image_folder:"
 
 
 def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:
-    """Returns the data set of a name, without opening it.
+    """Returns the data set called `name`, without opening it.
 
     The PATH of `image_folder:PATH` is absolute or within `data_dir`. PATH alone names a
-    folder, too, if the folder `train` is in it, or the catalog has no such name.
+    folder, too, if the folder has a folder `train`, or if TensorFlow Datasets has no
+    data set of this name.
 
     Raises:
         ValueError: if no such data set is known.

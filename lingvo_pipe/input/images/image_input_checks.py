@@ -11,14 +11,14 @@ from lingvo_pipe.input.transforms.image_transform import ImageShape
 
 
 def check_labels(p: InstantiableParams, num_classes: int) -> None:
-    """Raises a ValueError if a label is not a class of the data set."""
+    """Raises a ValueError if a label in the params is not below `num_classes`."""
     if p.labels is not None and max(p.labels) >= num_classes:
         expected = f"labels below {num_classes}, the number of classes of {p.dataset}"
         raise UserValueError(path="input.labels", expected=expected, got=p.labels)
 
 
 def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
-    """Raises a ValueError if there are more classes than the model has."""
+    """Raises a ValueError if there are more classes than the param `num_logits`."""
     if p.num_logits is not None and len(class_names) > p.num_logits:
         raise UserValueError(
             path="input.num_logits",
@@ -30,17 +30,18 @@ def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
 
 
 def image_size(p: InstantiableParams) -> tuple[int, int] | None:
-    """Returns (H, W) of the param `image_size`, or None."""
+    """Returns the param `image_size` as (H, W), or None if it is unset."""
     return None if p.image_size is None else _sides(p.image_size)
 
 
 def common_shape(
     train: ImageShape, evaluation: ImageShape, size: tuple[int, int] | None
 ) -> tuple[int, int, int]:
-    """Returns all images' (H, W, C).
+    """Returns the (H, W, C) of all images after the transforms.
 
     Raises:
-        ValueError: if this is not one fixed shape of `size`.
+        ValueError: if the images of training and of evaluation differ in shape, or the
+            shape is not fixed, or not of `size`.
     """
     height, width, channels = train
     if height is None or width is None or train != evaluation:
@@ -58,7 +59,7 @@ def common_shape(
 
 
 def shape_hint(got: Sequence[int], expected: ImageShape) -> str:
-    """Returns how to bring an array to the shape of a data set's images."""
+    """Returns advice on how to bring an array from the shape `got` to `expected`."""
     if len(got) == 2:
         return "Add a last dimension, of one channel."
     if len(got) != 3:
@@ -72,7 +73,7 @@ def shape_hint(got: Sequence[int], expected: ImageShape) -> str:
 
 
 def _sides(value: Any) -> tuple[int, int]:
-    """Returns `image_size` as (height, width), or (0, 0) for other values."""
+    """Returns (height, width) of `image_size`, or (0, 0) for a list not of length 2."""
     sides = value if is_sequence(value) else (value, value)
     return (sides[0], sides[1]) if len(sides) == 2 else (0, 0)
 

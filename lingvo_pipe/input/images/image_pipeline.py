@@ -1,12 +1,12 @@
 """The tf.data pipeline from example numbers to batches.
 
-    draws                     numbers of examples, K at a time, of N
-      | fetch                 their records, in parallel
-      | example               decode and transform each, in parallel
+    Draws                     numbers of examples, K at a time, of N
+      | fetch                 the examples' records, in parallel
+      | example               decode and transform each record, in parallel
       | batch, prefetch
     batches
 
-An example is a function of its draw and its record, so a batch has the same bytes at
+An example is a function of its Draw and its record, so a batch has the same bytes at
 any parallelism. Memory holds only a few batches.
 """
 
@@ -30,7 +30,7 @@ CHUNK_SIZE = 32
 
 
 class Draw(NamedTuple):
-    """An example to read, with tensors [], or several with tensors [K]."""
+    """One example to read, as tensors [], or K examples, as tensors [K]."""
 
     epoch: tf.Tensor  # int64, the number of earlier passes over the data set
     index: tf.Tensor  # int64, the example's number, from 0 to N - 1
@@ -38,9 +38,10 @@ class Draw(NamedTuple):
 
 
 def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.Dataset:
-    """Returns training's Draws of K examples after `start`.
+    """Returns the endless Draws of training, CHUNK_SIZE examples at a time.
 
-    Without a seed, they are in order.
+    `start` is the position of the first example in the stream. If `seed` is None, the
+    examples are in order.
     """
 
     def indices(first: np.ndarray) -> np.ndarray:
@@ -55,7 +56,10 @@ def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.D
 
 
 def one_pass(num_examples: int, num_draws: int | None = None) -> tf.data.Dataset:
-    """Returns Draws of all N examples in order. Further draws repeat the last one."""
+    """Returns Draws of all N examples in order, CHUNK_SIZE at a time.
+
+    If `num_draws` exceeds N, the last example is repeated with weight 0.
+    """
 
     def draw(position: tf.Tensor) -> Draw:
         return Draw(
@@ -74,7 +78,7 @@ def read_examples(
     make_example: Callable[[Draw, Any], Any],
     num_parallel_calls: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns `make_example(draw, record)` of each draw, in order, made in parallel."""
+    """Returns the examples `make_example(draw, record)`, in order, made in parallel."""
     parallel = num_parallel_calls or tf.data.AUTOTUNE
     records = map_plainly(
         draws, lambda draw: (draw, source.Fetch(draw.index)), parallel
@@ -86,5 +90,5 @@ def read_examples(
 
 
 def in_batches(examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-    """Returns full batches of examples, with prefetching."""
+    """Returns the full batches of examples, with prefetching. Drops the remainder."""
     return examples.batch(batch_size, drop_remainder=True).prefetch(BATCHES_AHEAD)

@@ -1,7 +1,7 @@
-"""Protocols of data sets of classified images, and reading of one image.
+"""Protocols of data sets of classified images, and functions that read one image.
 
-Shapes: K examples of N in a split, images of H x W pixels in C channels. A window is
-int32 [4]: the row of its first pixel, the column, its height, its width.
+Shapes: K examples of N in a split, images of H x W pixels in C channels. A window is a
+rectangle in an image: int32 [4], first row, first column, height and width.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from lingvo_pipe.input.transforms.transform_chain import ChooseWindow
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """The format of a data set's images, known before any is read."""
+    """The format of a data set's images, known before any image is read."""
 
     shape: ImageShape  # (H, W, C); H and W are None if images differ
     is_encoded: bool  # True for JPEG, PNG, GIF or BMP, decoded to uint8; or arrays
@@ -25,7 +25,7 @@ class ImageFormat:
 
 
 class ImageSource(Protocol):
-    """One split of a data set, with random access."""
+    """One split of a data set of images, with random access to the examples."""
 
     @property
     def format(self) -> ImageFormat:
@@ -33,20 +33,27 @@ class ImageSource(Protocol):
 
     @property
     def num_examples(self) -> int:
-        """N."""
+        """The number of examples in the split, N."""
 
     def Fetch(self, indices: tf.Tensor) -> Any:
-        """Returns records of examples, int64 [K]: a structure of tensors [K, ...]."""
+        """Returns the records of examples, int64 [K], as nested tensors [K, ...].
+
+        A record is what `Read` needs for one example, such as its path.
+        """
 
     def Read(self, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns a record's image, string [] or [H, W, C], and its label, int32 []."""
+        """Returns the image of a record, and its label, int32 [].
+
+        The image is [H, W, C] or, if the format is encoded, a file's content, string
+        [].
+        """
 
     def Name(self, index: int) -> str:
-        """Returns the location of an example for errors, such as a file."""
+        """Returns a text that tells users where an example is, such as its file."""
 
 
 class ImageDataset(Protocol):
-    """A data set, which need not be on disk until it is opened."""
+    """A data set of classified images, which may be made before its files exist."""
 
     @property
     def format(self) -> ImageFormat:
@@ -54,10 +61,7 @@ class ImageDataset(Protocol):
 
     @property
     def class_names(self) -> list[str]:
-        """The name of each class, in the order of the labels.
-
-        Reading them may need the data.
-        """
+        """The name of each class, in the order of the labels. May need the files."""
 
     def Open(self, split: str) -> ImageSource:
         """Returns a split such as `train`, or a slice such as `train[:90%]`.
@@ -71,7 +75,10 @@ class ImageDataset(Protocol):
 def read_pixels(
     source: ImageSource, record: Any, choose_window: ChooseWindow | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns pixels [H, W, C], of a window if given, and label, int32 []."""
+    """Returns the pixels [H, W, C] and the label, int32 [], of a record.
+
+    If `choose_window` is given, returns only the pixels in the window that it chooses.
+    """
     image, label = source.Read(record)
     if source.format.is_encoded:
         image = decode_image(image, source.format.shape[2], choose_window)
@@ -88,10 +95,11 @@ _MARGIN = 2
 def decode_image(
     encoded: tf.Tensor, num_channels: int, choose_window: ChooseWindow | None
 ) -> tf.Tensor:
-    """Returns the pixels, uint8 [H, W, C], of an image or of a window of it.
+    """Decodes an image file, or only a window of the image: uint8 [H, W, C].
 
-    `encoded`, string [], is a JPEG, PNG, GIF or BMP file. Of a JPEG, little more than
-    the window is decoded, bitwise equal to that part of the whole image.
+    `encoded`, string [], is a JPEG, PNG, GIF or BMP file. `choose_window` maps the
+    image's shape to a window. Of a JPEG, little more than the window is decoded,
+    bitwise equal to that part of the whole image.
     """
 
     def whole() -> tf.Tensor:
@@ -108,7 +116,7 @@ def decode_image(
 
 
 def cut(image: tf.Tensor, choose_window: ChooseWindow) -> tf.Tensor:
-    """Returns the chosen window of pixels [H, W, C]."""
+    """Returns the pixels [H, W, C] in the window that `choose_window` chooses."""
     return keep_window(image, choose_window(tf.shape(image)))
 
 

@@ -1,4 +1,4 @@
-"""A source restricted to examples of some classes: K examples of N in a split."""
+"""A source of images that has only the examples of some classes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +12,11 @@ from lingvo_pipe.input.images.image_source import ImageSource
 
 
 class LabelSubset:
-    """An `ImageSource` of the examples of label `labels[i]`, which get label i.
+    """An `ImageSource` of the examples whose label is in `labels`.
 
-    Reads the whole split to find them. Raises ValueError if there are none, or one
-    cannot be read.
+    An example with the label `labels[i]` gets the label i. The constructor reads the
+    whole split to find these examples. It raises ValueError if there are none, or if an
+    example cannot be read.
     """
 
     def __init__(self, source: ImageSource, labels: Sequence[int]) -> None:

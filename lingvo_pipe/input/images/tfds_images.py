@@ -13,10 +13,10 @@ from lingvo_pipe.input.tf_data import call_numpy
 
 
 class TfdsImages:
-    """An `ImageDataset` of tfds.
+    """An `ImageDataset` of TensorFlow Datasets (tfds).
 
     Raises:
-        ValueError: if it is unknown, or has no labeled images.
+        ValueError: if the data set is unknown, or has no images with labels.
     """
 
     def __init__(self, name: str, data_dir: str | None) -> None:
@@ -28,11 +28,11 @@ class TfdsImages:
 
     @property
     def class_names(self) -> list[str]:
-        """The names of the classes, which need no data."""
+        """The names of the classes, in the order of the labels, known without files."""
         return self._features["label"].names
 
     def Open(self, split: str) -> "TfdsSplit":
-        """Opens a split. See `ImageDataset`."""
+        """Returns a split such as `train`, or a slice such as `train[:90%]`."""
         builder = prepared_dataset.prepared_builder(self._name, self._data_dir)
         source = TfdsSplit(builder, split, self.format)
         _, first_label = source.Read(source.Fetch(tf.constant([0], tf.int64))[0])
@@ -43,7 +43,7 @@ class TfdsImages:
 
 
 class TfdsSplit:
-    """An `ImageSource` of a prepared split.
+    """An `ImageSource` of one split of a data set that tfds has prepared.
 
     TensorFlow's operations parse the records.
     """
@@ -58,7 +58,7 @@ class TfdsSplit:
         self._decoders = skip if image_format.is_encoded else None
 
     def Fetch(self, indices: tf.Tensor) -> tf.Tensor:
-        """Returns the stored records, string [K]."""
+        """Returns the stored records of examples, string [K]."""
 
         def fetch(numbers: np.ndarray) -> np.ndarray:
             return np.array(self._records.__getitems__(numbers.tolist()), object)

@@ -1,10 +1,13 @@
 """Batch plans: the sentences of each row, and positions from which training resumes.
 
-A round of sentences is cut into windows, each packed by itself. So a row depends only
-on the order and on the sentences' lengths, and resuming repacks at most one window.
+Training reads sentences in rounds, each of as many sentences as the data have: see
+`mixture_order`. A round is cut into windows of thousands of sentences. Each window is
+packed into rows by itself. So a row depends only on the order and on the sentences'
+lengths, and a resumed run repacks at most one window.
+
 Rows are filled in turn. The next sentence is always one with the longest source that
-still fits. Among those, it is the one whose target keeps the remaining room in
-proportion:
+still fits. Among these sentences, it is the one whose target takes about the same share
+of the remaining room as its source:
 
     source  aaaaaaabbbbccc.    S = 15
     target  aaaaabbbbbccc      T = 13
@@ -34,14 +37,18 @@ Row = list[int]
 
 
 class BatchPlan(NamedTuple):
-    """The sentences of a batch."""
+    """The sentences of a batch, row by row."""
 
     sentences: np.ndarray  # int64 [n], sentence numbers row by row
     row_sizes: np.ndarray  # int32 [B], sentences in each row; 0 for padding
 
 
 class Position(NamedTuple):
-    """The number of a batch, and where its first row is: round, window and row."""
+    """The position of a training batch in the data.
+
+    `step` is the batch's number. The batch begins at row `row` of window `window` of
+    round `round`. All count from 0.
+    """
 
     step: int = 0
     round: int = 0
@@ -63,9 +70,10 @@ class BatchPlanner:
     def training(
         self, order: MixtureOrder, start_step: int, position: Position
     ) -> Iterator[tuple[Position, BatchPlan]]:
-        """Yields endless batches from `start_step` on, each with its position.
+        """Yields the position and the plan of each training batch, without end.
 
-        `position` is the position of the first batch, or of an earlier one.
+        `start_step` is the number of the first batch to yield. `position` is the
+        position of this or an earlier batch, where packing begins.
         """
         rows = self._positioned_rows(order, position)
         first = (start_step - position.step) * self.batch_size
@@ -76,7 +84,10 @@ class BatchPlanner:
             yield Position(step, *positions[0]), self._plan(batch)
 
     def one_pass(self, sentences: np.ndarray) -> Iterator[BatchPlan]:
-        """Yields the sentences' batches in order. The last one may have empty rows."""
+        """Yields the plans of batches with each of `sentences` once, in order.
+
+        The last batch may have empty rows.
+        """
         windows = _windows(sentences)
         rows = itertools.chain.from_iterable(map(self._packed, windows))
         while batch := list(itertools.islice(rows, self.batch_size)):
@@ -112,18 +123,18 @@ def _windows(sentences: np.ndarray) -> list[np.ndarray]:
 
 
 class PlanPositions:
-    """The positions of recent batches of one plan, by step."""
+    """The positions of recent batches, and their text form for checkpoints."""
 
     def __init__(self, planner: BatchPlanner, order: MixtureOrder):
         self._fingerprint = _fingerprint(planner, order)
         self._positions: dict[int, Position] = {}
 
     def add(self, position: Position) -> None:
-        """Records the position of a planned batch, which may not be read yet."""
+        """Records the position of a batch, which training may not have read yet."""
         self._positions[position.step] = position
 
     def text_before(self, step: int) -> str:
-        """Returns the position of the batch before `step` as text, "" if unknown."""
+        """Returns the position of the batch before `step` as text, or "" if unknown."""
         position = self._positions.get(step - 1)
         if position is None:
             return ""
@@ -134,9 +145,9 @@ class PlanPositions:
         return json.dumps([self._fingerprint, *position])
 
     def read(self, text: str, step: int) -> Position:
-        """Returns the position in a text.
+        """Returns the position that `text_before` wrote, to continue at `step`.
 
-        Returns `FIRST` if the text is "", of another plan or of a later step.
+        Returns `FIRST` if the text is "", or from a later step or other data or params.
         """
         if text:
             fingerprint, *numbers = json.loads(text)
@@ -163,10 +174,11 @@ def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
 
 
 def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
-    """Packs sentences into rows: lists of sentence numbers, in ascending order.
+    """Packs sentences into rows, and returns the sentence numbers of each row.
 
-    `lengths`, int [N, 2], are the numbers of source and target tokens of the sentences.
-    `capacity` is (S, T).
+    Numbers ascend within a row, and rows ascend by their first numbers. `lengths`, int
+    [N, 2], are the numbers of source and target tokens of the sentences. `capacity` is
+    (S, T).
 
     Raises:
         ValueError: if a length is not from 1 to the capacity.
@@ -203,7 +215,7 @@ class _Unpacked:
         )
 
     def take(self, source: int, target: int) -> int | None:
-        """Removes a fitting sentence and returns its number, or None if none fits."""
+        """Removes the best sentence that fits, and returns its number or else None."""
         fitting = self.present & ((2 << source) - 1)
         while fitting:
             length = fitting.bit_length() - 1

@@ -27,8 +27,8 @@ class LanguageModelInput(TextInput):
 
     A batch is a NestedMap of
 
-    - ids, segment_ids, segment_pos: int32 [B, T];
-    - labels: int32 [B, T], one token ahead of the `ids`;
+    - ids, segment_ids, segment_pos: int32 [B, T].
+    - labels: int32 [B, T], one token ahead of the `ids`.
     - weights: float32 [B, T], 1 for a token and 0 for padding.
 
     The labels of a document are its tokens and the end token. Its `ids` are the begin
@@ -83,7 +83,7 @@ class LanguageModelInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the endless batches of training after `start_step` steps."""
+        """Returns the endless batches of training, from step `start_step` on."""
         check_counts(start_step=start_step, minimum=0)
         p = self.params
         seed = p.random_seed if p.shuffle else None
@@ -92,7 +92,7 @@ class LanguageModelInput(TextInput):
         return self._batches(firsts, stream, None)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all tokens in order. The last rows may be padding."""
+        """Returns batches with all tokens once, in order. Last rows may be padding."""
         p = self.params
         stream = TokenStream(self._lengths, p.length, None)
         firsts = tf.data.Dataset.range(0, stream.rows_per_epoch, p.batch_size)

@@ -1,4 +1,4 @@
-"""Tokenized sentences, measured before the first batch: which of them fit rows.
+"""Counts of each sentence's tokens, and the choice of sentences that fit into a row.
 
 Shapes: K sentences of N.
 """
@@ -28,11 +28,11 @@ class RowLimit(NamedTuple):
 
     @property
     def max_tokens(self) -> int:
-        """The largest number of tokens of a sentence, without added tokens."""
+        """The most tokens that a sentence may have, apart from the added tokens."""
         return self.length - self.added
 
     def check(self) -> None:
-        """Raises a ValueError if no sentence fits."""
+        """Raises a ValueError if a row has no room for any sentence."""
         if self.max_tokens < 1:
             raise UserValueError(
                 path=f"input.{self.param}",
@@ -45,7 +45,7 @@ class RowLimit(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredPairs:
-    """A source of sentences, and its measurements."""
+    """A source of sentences, with each sentence's languages and number of tokens."""
 
     source: PairSource
     pairs: list[tuple[str, str]]  # of languages, in order of appearance
@@ -53,15 +53,16 @@ class MeasuredPairs:
     num_tokens: np.ndarray  # int32 [N, 2], source and target tokens, no added ones
 
     def names(self) -> list[str]:
-        """Returns the name of each pair, such as `de-en`."""
+        """Returns the name of each pair of languages, such as `de-en`."""
         return ["-".join(pair) for pair in self.pairs]
 
     def fitting(
         self, source: RowLimit, target: RowLimit | None, allow_others: bool
     ) -> np.ndarray:
-        """Returns the ascending numbers of sentences that fit. Logs how many do not.
+        """Returns the numbers of the sentences that fit into a row, ascending.
 
-        If `target` is None, targets may be empty or of any length.
+        Logs how many sentences are empty or too long. If `target` is None, targets may
+        be empty or of any length.
 
         Raises:
             ValueError: if a sentence does not fit and `allow_others` is False, or no
@@ -126,7 +127,7 @@ class MeasuredPairs:
 
 
 def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
-    """Counts the tokens of all sentences.
+    """Tokenizes all sentences of a source to count their tokens.
 
     Raises:
         ValueError: if there are no sentences.
@@ -160,6 +161,6 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
 
 
 def fetch(source: PairSource, numbers: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the four fields of SentencePairs as tensors, string [K] each."""
+    """Returns sentences by number: SentencePairs' four fields, string [K] each."""
     specs = [tf.TensorSpec(numbers.shape, tf.string)] * 4
     return call_numpy(lambda chosen: list(source.Fetch(chosen)), numbers, specs)

@@ -1,15 +1,15 @@
 """The order of several language pairs' training sentences, by seed and position.
 
-Training reads an endless stream in rounds, each of as many sentences as the data have.
-The temperature sets each pair's share, because pairs differ in size by a factor of up
-to 100,000. Each pair has an endless stream of its own epochs. A round continues it
-where the last round ended:
+Training reads an endless stream of sentences. The stream consists of rounds, each with
+as many sentences as the data. The temperature sets each pair's share of a round,
+because pairs differ in size by a factor of up to 100,000. Each pair has an endless
+stream of its own epochs, which a round continues where the last round ended:
 
     pairs        de-en fr-en de-en de-en fr-en ...
     of de-en       0           1     2         ...   of its stream of epochs
     of fr-en             0                 1   ...
 
-A round is computed from its number; nothing is stored.
+A round is computed from its number. Nothing is stored.
 """
 
 import math
@@ -25,7 +25,7 @@ from lingvo_pipe.input.example_order import named_seed, permutation, stream_indi
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """The rounds of a stream of sentences."""
+    """The order of training sentences from several language pairs, round by round."""
 
     members: Mapping[str, np.ndarray]  # each pair's sentence numbers, int64 [D]
     temperature: float  # T of `sampling_probabilities`
@@ -33,9 +33,9 @@ class MixtureOrder:
     shuffle: bool  # if True, each pair shuffles its epochs
 
     def sentences(self, number: int) -> np.ndarray:
-        """Returns the sentences of round `number`, in order: int64 [sum of all D].
+        """Returns the sentence numbers of a round in order: int64 [sum of all D].
 
-        Rounds count from 0.
+        Rounds count from 0. D is the number of sentences of a pair.
         """
         names = sorted(self.members)
         sizes = [len(self.members[name]) for name in names]
@@ -63,11 +63,12 @@ class MixtureOrder:
 
 
 def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarray:
-    """Returns the probability of each pair, float64: p ~ (D / sum of all D)^(1/T).
+    """Returns each pair's share of training, float64: p ~ (D / sum of all D)^(1/T).
 
+    T is the temperature, and `sizes` are the pairs' numbers of sentences D, at least 1.
     From Arivazhagan et al. (1907.05019), who chose T = 5. GPipe (1811.06965, section 5)
     states no T. T = 1 samples sentences uniformly, and an infinite T samples pairs
-    uniformly. Sizes D must be at least 1.
+    uniformly.
 
     Raises:
         ValueError: unless T is at least 1.

@@ -1,4 +1,4 @@
-"""The protocol of data sets of translated sentences: K of N sentences."""
+"""Protocols of data sets of translated sentences. Shapes: K of N sentences."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -16,27 +16,27 @@ class SentencePairs(NamedTuple):
 
 
 class PairSource(Protocol):
-    """Translated sentences with random access."""
+    """A source of translated sentences, with random access."""
 
     @property
     def num_sentences(self) -> int:
-        """N."""
+        """The number of sentences, N."""
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
-        """Returns sentences by number, int64 [K]. Several threads may call it."""
+        """Returns sentences by number, int64 [K]. Several threads may call this."""
 
     def Where(self, number: int) -> str:
         """Returns the location of a sentence for messages, such as a file and line."""
 
 
 class PairDataset(Protocol):
-    """A data set, made from params. It need not be on disk until it is opened."""
+    """A data set of translated sentences, which may be made before its files exist."""
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Returns the sentences in `data_dir`, or in the default folder.
+        """Returns the data set's sentences, from `data_dir` or from the default folder.
 
         Raises:
-            ValueError: if they cannot be read.
+            ValueError: if the sentences cannot be read.
         """
 
 

@@ -21,7 +21,7 @@ _TAB = b"\t"
 
 
 class _TextFiles:
-    """A data set of one language pair.
+    """The base of data sets of one language pair in text files.
 
     Raises:
         ValueError: if a language or file is unset, or the languages are equal.
@@ -48,7 +48,7 @@ class _TextFiles:
 
 
 class ParallelFiles(_TextFiles):
-    """Two files whose n-th lines translate each other."""
+    """A data set of two text files, whose n-th lines translate each other."""
 
     FILES = ("source_file", "target_file")
 
@@ -62,9 +62,11 @@ class ParallelFiles(_TextFiles):
         return p
 
     def Open(self, data_dir: str | None) -> "FilePairs":
-        """Opens the files.
+        """Opens the two files.
 
-        See `PairDataset`. Both must have the same number of lines, and no blank line.
+        Raises:
+            ValueError: if a file is missing or has a blank line, or the files differ in
+                their number of lines.
         """
         source, target = (
             LineFile(data_path(self._params.Get(name), data_dir)) for name in self.FILES
@@ -97,7 +99,7 @@ class ParallelFiles(_TextFiles):
 
 
 class TsvFile(_TextFiles):
-    """One file whose lines have a sentence, a tab and its translation."""
+    """A data set of one text file: a line is a sentence, a tab and the translation."""
 
     FILES = ("file",)
 
@@ -108,7 +110,7 @@ class TsvFile(_TextFiles):
         return p
 
     def Open(self, data_dir: str | None) -> "FilePairs":
-        """Opens the file. See `PairDataset`. Each line must have two sentences."""
+        """Opens the file. Raises ValueError if a line does not have two sentences."""
         lines = LineFile(data_path(self._params.file, data_dir))
         for number in range(len(lines)):
             columns = lines[number].split(_TAB)

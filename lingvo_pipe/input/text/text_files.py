@@ -1,6 +1,6 @@
-r"""Text files: their paths, their lines and their documents. Pure.
+r"""Text files: their paths, their lines and their documents.
 
-Files stay on disk; memory holds 16 bytes per line. Only \n and \r\n end a line, so two
+Files stay on disk. Memory holds 16 bytes per line. Only \n and \r\n end a line, so two
 parallel files stay aligned even if sentences contain other separators. Shapes: K of N
 lines or documents.
 """
@@ -18,7 +18,9 @@ from lingvo_pipe.core.near_names import did_you_mean
 def data_path(
     name: str, data_dir: str | None, path: str = "file of text", hint: str = ""
 ) -> str:
-    """Returns a file's path. A relative name is relative to `data_dir`.
+    """Returns the path of an existing file. A relative name is relative to `data_dir`.
+
+    `path` and `hint` are for the error: the param's path, and further advice.
 
     Raises:
         ValueError: if there is no such file.
@@ -47,7 +49,7 @@ _BLOCK_LINES = 1 << 16
 
 
 class LineFile:
-    """The lines of a text file, by number.
+    """A text file with random access to its lines.
 
     Raises:
         ValueError: if the file is empty or not UTF-8.
@@ -76,7 +78,7 @@ class LineFile:
         return text.removesuffix(b"\r")
 
     def num_bytes(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Returns the sizes in bytes of the texts that `between` returns: int64 [K]."""
+        """Returns the bytes in lines `first` to `after - 1`, for K pairs: int64 [K]."""
         return self._ends[after - 1] - self._starts[first]
 
     def is_blank(self) -> np.ndarray:
@@ -128,7 +130,7 @@ class Documents:
     `blank_lines`, blank lines separate documents.
 
     Raises:
-        ValueError: if there is no document, or one beyond a megabyte.
+        ValueError: if there is no document, or a document has more than a megabyte.
     """
 
     def __init__(self, files: Sequence[LineFile], separated_by: str) -> None:
@@ -151,7 +153,7 @@ class Documents:
         return len(self._file_of)
 
     def fetch(self, numbers: np.ndarray) -> list[bytes]:
-        """Returns the texts of documents by number, from 0: [K] of UTF-8 bytes."""
+        """Returns documents by number, [K]: their texts as bytes in UTF-8."""
         chosen = zip(self._file_of[numbers], self._bounds[numbers], strict=True)
         return [self._files[index].between(*bounds) for index, bounds in chosen]
 
@@ -170,7 +172,7 @@ def _check_sizes(file: LineFile, bounds: np.ndarray) -> None:
 
 
 def _lines(file: LineFile) -> np.ndarray:
-    """Returns each document's first line and the line after its last, int [N, 2]."""
+    """Returns the bounds (line, line + 1) of lines that are not blank: int [N, 2]."""
     lines = np.flatnonzero(~file.is_blank())
     return np.stack([lines, lines + 1], 1)
 

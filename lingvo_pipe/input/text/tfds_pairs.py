@@ -1,8 +1,8 @@
 """Translated sentences, K of N, from two kinds of TensorFlow Datasets.
 
-- A text for each language, as `tfds.features.Translation`, such as
-  `wmt14_translate/de-en`; each text can be source or target;
-- the texts `source`, `target`, `source_language` and `target_language`.
+- Examples with a text for each language, as `tfds.features.Translation`, such as in
+  `wmt14_translate/de-en`. Each of the texts can be source or target.
+- Examples with the texts `source`, `target`, `source_language` and `target_language`.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _CHUNK_SIZE = 1024
 
 
 class TfdsPairs:
-    """A prepared data set of TensorFlow Datasets.
+    """A data set of translations that TensorFlow Datasets has prepared.
 
     Raises:
         ValueError: if a param is wrong.
@@ -53,7 +53,7 @@ class TfdsPairs:
         check_params(p, {"dataset": NAME, "split": NAME, "pairs": _PAIRS})
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
-        """Returns the languages, or None if examples have different languages."""
+        """Returns the languages that every example has, or None if examples differ."""
         features = find_builder(self._params.dataset, data_dir).info.features
         if isinstance(features, tfds.features.Translation):
             return sorted(features)
@@ -68,7 +68,7 @@ class TfdsPairs:
         raise UserValueError(path="dataset", expected=expected, got=got)
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Opens a split. See `PairDataset`."""
+        """Returns the sentences of the split, in the language pairs of the params."""
         p = self._params
         languages = self.Languages(data_dir)
         records = _Records(prepared_builder(p.dataset, data_dir), p.split)
@@ -101,7 +101,7 @@ class _Records:
 
 
 class _Translations:
-    """A `PairSource` of all examples, in one pair of languages."""
+    """A `PairSource` of all examples, translated in one direction."""
 
     def __init__(self, records: _Records, pair: tuple[str, str]) -> None:
         self._records, self._pair = records, pair
@@ -116,7 +116,7 @@ class _Translations:
 
 
 class _Rows:
-    """A `PairSource` of the examples of `pairs`, or of all examples if it is None."""
+    """A `PairSource` of the examples in the languages `pairs`, or of all examples."""
 
     def __init__(self, records: _Records, pairs: _Pairs | None) -> None:
         self._records = records
@@ -133,7 +133,7 @@ class _Rows:
         return f"example {self._chosen[number]} of {self._records.name}"
 
     def _select(self, all_numbers: np.ndarray, pairs: _Pairs) -> np.ndarray:
-        """Returns the numbers of the pairs' examples. Reads all examples' languages."""
+        """Returns the numbers of the examples whose languages are one of `pairs`."""
         example_pairs: list[tuple[str, str]] = []
         for first in range(0, len(all_numbers), _CHUNK_SIZE):
             numbers = all_numbers[first : first + _CHUNK_SIZE]

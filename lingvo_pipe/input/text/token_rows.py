@@ -15,7 +15,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class MarkIds(Protocol):
-    """A vocabulary's ids of padding, of the begin token and of the end token."""
+    """The ids of a vocabulary's special tokens: padding, begin and end."""
 
     pad_id: int
     bos_id: int
@@ -32,8 +32,8 @@ def source_rows(
     """Returns the source stream: `ids`, `segment_ids`, `segment_pos`, int32 [B, T].
 
     See `streams` of the models. `tokens` are int32 [n, (tokens)]. `languages`, int32
-    [n] or None, has a token to put before each sentence. `row_sizes`, int32 [B], are
-    the numbers of sentences in the rows.
+    [n] or None, are tokens to put before the sentences. `row_sizes`, int32 [B], are the
+    numbers of sentences in the rows. `length` is T.
     """
     parts = [tokens, column(tokens, vocabulary.eos_id)]
     if languages is not None:
@@ -46,10 +46,10 @@ def source_rows(
 def target_rows(
     tokens: tf.RaggedTensor, row_sizes: tf.Tensor, length: int, vocabulary: MarkIds
 ) -> NestedMap:
-    """Returns the target stream, whose `labels` are one token ahead of its `ids`.
+    """Returns the target stream, with `labels` one token ahead of the `ids`.
 
     Labels and ids are int32 [B, T]. `weights`, float32 [B, T], are 1 for a token and 0
-    for padding.
+    for padding. See `source_rows`.
     """
     read = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
     labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
@@ -63,7 +63,7 @@ def target_rows(
 
 
 def column(tokens: tf.RaggedTensor, token: int) -> tf.RaggedTensor:
-    """Returns `token` once for each sentence: int32 [n, 1]."""
+    """Returns `token` for each of n sentences, to prepend or append: int32 [n, 1]."""
     filled = tf.fill([tokens.nrows(), 1], tf.constant(token, tf.int32))
     return tf.RaggedTensor.from_tensor(filled)
 
@@ -77,7 +77,10 @@ def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
 def cut_rows(
     values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
 ) -> tf.Tensor:
-    """Cuts values [N] into padded rows, int32 [B, T]. Starts and sizes: int64 [B]."""
+    """Cuts values [N] into rows of `length` T, int32 [B, T], and pads the rows.
+
+    Row i has `sizes[i]` values, from number `starts[i]` on.
+    """
     columns = tf.range(length, dtype=tf.int64)
     is_there = columns < sizes[:, tf.newaxis]
     positions = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)
@@ -85,7 +88,7 @@ def cut_rows(
 
 
 class _Rows:
-    """Rows of sentences, whose numbers of tokens are `lengths`, int64 [n]."""
+    """The layout of sentences of `lengths` tokens, int64 [n], in rows."""
 
     def __init__(self, lengths: tf.Tensor, row_sizes: tf.Tensor, length: int) -> None:
         num_rows = row_sizes.shape[0] or tf.size(row_sizes)
@@ -99,7 +102,7 @@ class _Rows:
         )
 
     def stream(self, sentences: tf.RaggedTensor, pad_id: int) -> NestedMap:
-        """Returns `ids`, `segment_ids` and `segment_pos`, int32 [B, T]."""
+        """Returns `ids`, `segment_ids` and `segment_pos` of sentences, int32 [B, T]."""
         firsts = tf.cumsum(self._row_sizes, exclusive=True)
         numbers = tf.range(tf.size(self._row_of)) - tf.gather(firsts, self._row_of) + 1
         return NestedMap(
@@ -109,5 +112,5 @@ class _Rows:
         )
 
     def dense(self, values: tf.Tensor, padding: int) -> tf.Tensor:
-        """Puts values of tokens, [N], into rows: int32 [B, T]."""
+        """Arranges values, one for each token, [N], in padded rows: int32 [B, T]."""
         return cut_rows(values, self._starts, self._sizes, self._length, padding)

@@ -3,9 +3,9 @@
     documents   a a a a a b b c c c c c ...
     rows        0 . . . 1 . . . 2 . . . ...     of T = 4 tokens
 
-An epoch has all documents in an order of its own. They are cut into rows, which are
-shuffled too. One row of an epoch may be shorter. A row's position determines its
-tokens, so resuming is free.
+Each epoch concatenates the documents in another order and cuts them into rows, which
+are shuffled too. One row of an epoch may be shorter. A row's position in the stream
+determines its tokens, so a run can resume at any row at no cost.
 
 Shapes: N documents, R rows in an epoch, n documents in a batch of B rows of T tokens.
 """
@@ -19,7 +19,7 @@ from lingvo_pipe.input.example_order import named_seed, permutation, stream_indi
 
 
 class BatchSpans(NamedTuple):
-    """The tokens of a batch, as spans of its concatenated documents."""
+    """The tokens of a batch: a span of its concatenated documents for each row."""
 
     documents: np.ndarray  # int64 [n], document numbers row by row
     starts: np.ndarray  # int64 [B], of rows in the concatenated documents
@@ -27,7 +27,7 @@ class BatchSpans(NamedTuple):
 
 
 class TokenStream:
-    """An endless stream of rows of T tokens from N documents.
+    """An endless stream of rows of T tokens from N documents of the given lengths.
 
     If `seed` is None, documents and rows are in order.
     """
@@ -56,7 +56,7 @@ class TokenStream:
         return BatchSpans(np.concatenate(documents), starts, sizes)
 
     def _row(self, epoch: int, row: int) -> tuple[np.ndarray, int, int]:
-        """Returns a row's documents, how many tokens to skip, and the row's size.
+        """Returns a row's documents, the number of tokens to skip, and the row's size.
 
         The skipped tokens are at the start of the documents. The size is in tokens.
         """

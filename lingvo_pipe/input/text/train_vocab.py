@@ -26,7 +26,7 @@ _CHUNK_SIZE = 1024
 
 
 def run() -> None:
-    """Runs the console script."""
+    """Runs the command `lingvo_pipe vocab`."""
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     sys.path.append(os.getcwd())  # For the user's builders.
@@ -34,7 +34,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Makes the vocabulary. A user error exits with a one-line message."""
+    """Makes the vocabulary. After a user's error, exits with a message of one line."""
     flags = _parse(arguments)
     try:
         _check(flags)

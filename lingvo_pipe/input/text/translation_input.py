@@ -40,13 +40,14 @@ class TranslationInput(TextInput):
 
     A batch is a NestedMap of
 
-    - source: `ids`, `segment_ids` and `segment_pos`, int32 [B, S];
-    - target: the same, [B, T]; `labels`, int32 [B, T], one token ahead of the `ids`;
-      and `weights`, float32 [B, T], 1 for a token and 0 for padding.
+    - source: `ids`, `segment_ids` and `segment_pos`, int32 [B, S].
+    - target: the same, [B, T], and also `labels`, int32 [B, T], one token ahead of the
+      `ids`, and `weights`, float32 [B, T], 1 for a token and 0 for padding.
 
-    The sentences of a row are segments 1, 2, ...; 0 is padding. A source is the
-    language token (with `language_tokens`), the sentence and the end token. Labels are
-    the translation and the end token. No sentence is ever split or truncated.
+    The sentences of a row are segments 1, 2, ..., and 0 is padding. A source is the
+    language token (if `language_tokens` is True), the sentence and the end token.
+    Labels are the translation and the end token. No sentence is ever split or
+    truncated.
 
     Training mixes the language pairs by `temperature`. Batches depend only on the
     params, the data and the step. Raises ValueError if a param is unset or out of
@@ -115,7 +116,7 @@ class TranslationInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns endless batches.
+        """Returns the endless batches of training, from step `start_step` on.
 
         If `place`, from `Place`, is given, most earlier sentences are not packed again.
         """
@@ -142,7 +143,7 @@ class TranslationInput(TextInput):
         return "" if self._positions is None else self._positions.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sentences in order. The last rows may be empty."""
+        """Returns batches with all sentences once, in order. Last rows may be empty."""
         planner, fitting = self._planner(self.params.packing), self._fitting
         return self._batches(lambda: planner.one_pass(fitting), self._batch)
 
@@ -152,10 +153,10 @@ class TranslationInput(TextInput):
         Sources are sorted because a batch takes as long as its longest translation. A
         batch is a NestedMap of
 
-        - source: as in other batches;
-        - source_text, target_text: string [B], the sentence and its translation;
-        - source_language, target_language: string [B];
-        - place: int64 [B], the sentence's number in the data, from 0;
+        - source: as in training batches.
+        - source_text, target_text: string [B], the sentence and its translation.
+        - source_language, target_language: string [B].
+        - place: int64 [B], the sentence's number in the data, from 0.
         - weight: float32 [B], 1 for a sentence and 0 for padding, with empty texts.
 
         Only sentences whose source does not fit are left out.
@@ -164,9 +165,9 @@ class TranslationInput(TextInput):
         return self._batches(lambda: planner.one_pass(sources), self._decode_batch)
 
     def TargetLanguages(self) -> list[str]:
-        """Returns the target languages, sorted.
+        """Returns the languages to translate to, sorted.
 
-        The data sets name them, or else the vocabulary does.
+        The params of the data sets name the languages, or else the vocabulary does.
         """
         p = self.params
         named = [x.target_language for x in p.data if "target_language" in x]
@@ -229,7 +230,7 @@ class TranslationInput(TextInput):
 
     @functools.cached_property
     def _fitting_sources(self) -> np.ndarray:
-        """Sentences whose source fits, the longest first."""
+        """The numbers of the sentences whose source fits into a row, longest first."""
         source, _ = self._limits()
         measured = self._measured
         fitting = measured.fitting(source, None, self.params.allow_left_out)

@@ -1,8 +1,8 @@
 """The vocabulary: its training, and conversion of texts to tokens and back.
 
 A vocabulary is a SentencePiece file (Kudo and Richardson, 1808.06226). `<2de>` is the
-language token of German; it precedes a source that is translated into German (Johnson
-et al., 1611.04558).
+language token of German, which precedes a source that is translated into German
+(Johnson et al., 1611.04558).
 
 Shapes: K texts, V tokens in the vocabulary, B rows of T tokens.
 """
@@ -39,14 +39,14 @@ _INTERNALS = re.compile(r"^[A-Z_]+: (src/\S+\(\d+\) \[.*\])?")
 
 
 def language_token(language: str) -> str:
-    """Returns the token that precedes sources to translate into a language."""
+    """Returns the token that precedes sources to translate into `language`."""
     return f"<2{language}>"
 
 
 def open_vocabulary(
     vocab_file: str, data_dir: str | None, vocab_size: int
 ) -> "Vocabulary":
-    """Opens an input's vocabulary.
+    """Opens the vocabulary of an input.
 
     Raises:
         ValueError: if the file is missing, or has another number of tokens.
@@ -64,7 +64,7 @@ def open_vocabulary(
 
 
 class Vocabulary(tf.Module):
-    """A vocabulary, which a SavedModel can hold.
+    """A vocabulary of SentencePiece, which a SavedModel can hold.
 
     Its `size` is V. Its `fingerprint` is 16 digits of the file's checksum.
 
@@ -102,12 +102,12 @@ class Vocabulary(tf.Module):
 
     @property
     def languages(self) -> list[str]:
-        """The languages with a token, in the order of the tokens."""
+        """The languages that have a language token, in the order of these tokens."""
         tokens = map(self._processor.id_to_piece, range(self.size))
         return [match[1] for match in map(_LANGUAGE_TOKEN.fullmatch, tokens) if match]
 
     def LanguageIds(self, languages: Sequence[str]) -> list[int]:
-        """Returns the token of each language.
+        """Returns the id of each language's token.
 
         Raises:
             ValueError: if a language has no token.
@@ -127,7 +127,7 @@ class Vocabulary(tf.Module):
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
     def LanguageId(self, language: tf.Tensor) -> tf.Tensor:
-        """Maps a language, string [], to its token, int32 [].
+        """Returns the id of a language's token, int32 [], for a language, string [].
 
         An unknown language fails an assertion of TensorFlow.
         """
@@ -137,7 +137,7 @@ class Vocabulary(tf.Module):
         return token
 
     def Tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Maps texts [K] in UTF-8 to int32 [K, (tokens)], without begin and end."""
+        """Maps K texts in UTF-8 to int32 [K, (tokens)], without begin or end token."""
         return self._tokenizer.tokenize(texts)
 
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
@@ -156,7 +156,7 @@ def train_vocabulary(
     normalization: str = "nmt_nfkc",
     split_digits: bool = False,
 ) -> bytes:
-    """Returns the content of a vocabulary file. Equal arguments give equal bytes.
+    """Trains a vocabulary and returns its file. Equal arguments give equal bytes.
 
     Args:
         texts: texts of up to a megabyte each.

@@ -1,4 +1,4 @@
-"""Transforms of the values of images of H x W pixels in C channels."""
+"""Transforms of the colors of images of H x W pixels in C channels."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -101,7 +101,7 @@ class ColorDistortion(_RgbTransform):
 def _change(
     middle: float, strength: float, function: Callable, seed: tf.Tensor
 ) -> Callable:
-    """Returns `function` of an image, with a random number in `middle` ± `strength`."""
+    """Returns a function that applies `function` to an image and a random number."""
     if not strength:
         return lambda image: image
     number = tf.random.stateless_uniform(
@@ -140,7 +140,7 @@ class ChromaShift(_RgbTransform):
 
 
 class Normalization(ImageTransform):
-    """A shift by `mean`, then a division by `stddev`. By default 0..1 becomes -1..1."""
+    """The map (x - mean) / stddev. By default values of 0..1 become -1..1."""
 
     PARAMS: ClassVar = {
         "mean": (0.5, "Value that becomes 0."),

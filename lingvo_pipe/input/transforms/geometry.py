@@ -13,9 +13,9 @@ from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransf
 
 
 class CropTransform(ImageTransform):
-    """A crop to a window that depends on the image's size and not on its pixels.
+    """Base of crops to a window that depends on the image's size, not on its pixels.
 
-    If it comes first, only the window is decoded.
+    If the first transform is a crop, only the window is decoded.
     """
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -36,7 +36,7 @@ def keep_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 class CentralCrop(CropTransform):
-    """A crop to the middle that keeps the same share of height and width."""
+    """A crop to the middle, with the same share of the height and of the width."""
 
     PARAMS: ClassVar = {
         "fraction": (0.875, "Share of the height, and of the width, to keep.")
@@ -65,7 +65,7 @@ class CentralCrop(CropTransform):
 
 
 class PadAndCrop(ImageTransform):
-    """A random shift by padding, usual since "Deeply-Supervised Nets" (Lee, 2014)."""
+    """A random shift by padding and cropping ("Deeply-Supervised Nets", Lee, 2014)."""
 
     PARAMS: ClassVar = {
         "padding": (4, "Pixels added on each side."),
@@ -136,9 +136,9 @@ def _is_range(value: Any) -> bool:
 
 
 class Resize(ImageTransform):
-    """A bilinear resize at any aspect ratio.
+    """A bilinear resize, which may change the aspect ratio.
 
-    By default, like Inception, it does not smooth.
+    By default, like Inception, it does not smooth images that become smaller.
     """
 
     PARAMS: ClassVar = {

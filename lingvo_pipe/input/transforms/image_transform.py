@@ -12,7 +12,7 @@ ImageShape = tuple[int | None, int | None, int]
 
 
 class ImageTransform:
-    """A pure function of image and seed.
+    """The base of transforms, which are pure functions of an image and a seed.
 
     Raises:
         ValueError: if a param is out of range.
@@ -35,7 +35,7 @@ class ImageTransform:
         check_params(params, self.RULES)
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        """Returns the (H, W, C) of transformed images, None for H and W that differ."""
+        """Returns (H, W, C) of transformed images. H and W are None if they vary."""
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

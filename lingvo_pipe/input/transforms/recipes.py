@@ -20,7 +20,7 @@ Recipe = dict[str, list[InstantiableParams]]
 
 
 def imagenet(size: int) -> Recipe:
-    """Returns Inception's preprocessing, as in AmoebaNet's program, to size x size."""
+    """Returns Inception's preprocessing to size x size, as in AmoebaNet's program."""
     resize = Resize.Params().Set(height=size, width=size)
     return _recipe(
         [RandomAreaCrop.Params(), resize, RandomFlip.Params(), ChromaShift.Params()],
@@ -38,7 +38,7 @@ def transfer(size: int) -> Recipe:
     """Returns GPipe's preprocessing for transfer: resize, flip, cutout.
 
     From Y. Huang et al., "GPipe" (2019), section 4, with size 480. The paper states no
-    size of the square; half the image's side is used, as for CIFAR-10 in Cutout's
+    size of the square. Half the image's side is used, as for CIFAR-10 in Cutout's
     paper.
     """
     resize = Resize.Params().Set(height=size, width=size)

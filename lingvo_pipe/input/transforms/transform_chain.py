@@ -20,9 +20,9 @@ ChooseWindow = Callable[[tf.Tensor], tf.Tensor]
 class TransformChain:
     """Transforms in order, made from their params, each with its own random numbers.
 
-    An initial crop is separate, because it can be done while decoding. `shape` is (H,
-    W, C) of the images, and `output_shape` is (H, W, C) of the transformed ones. H and
-    W are None if images differ. `conversion` names what `fitting_chain` added.
+    A crop that comes first is separate, because it can be done while decoding. `shape`
+    is (H, W, C) of the images, and `output_shape` is (H, W, C) of the transformed ones.
+    H and W are None if images differ. `conversion` says what `fitting_chain` added.
 
     Raises:
         ValueError: if a template is invalid, or a transform does not support its
@@ -52,7 +52,7 @@ class TransformChain:
         self.output_shape = shape
 
     def first_window(self, seed: tf.Tensor) -> ChooseWindow | None:
-        """Returns the initial crop's `shape -> window`, or None if there's no crop."""
+        """Returns the first transform's `shape -> window`, or None if it is no crop."""
         if not self._transforms or not isinstance(self._transforms[0], CropTransform):
             return None
         first = self._transforms[0]
@@ -72,7 +72,11 @@ def fitting_chain(
     size: tuple[int, int] | None,
     channels: int | None,
 ) -> TransformChain:
-    """Returns a chain that first converts to `size` and `channels`, where needed."""
+    """Returns a chain of `templates`, preceded by conversions if necessary.
+
+    Images of another number of channels are converted to `channels`. Images are resized
+    to `size` if the chain would output another size. `shape` is the images' (H, W, C).
+    """
     first, words = [], []
     if channels not in (None, shape[2]):
         first.append(Channels.Params().Set(channels=channels))

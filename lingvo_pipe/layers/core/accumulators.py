@@ -1,7 +1,8 @@
-"""The sums of a training step for `PostTrainingStepUpdate`, and Lingvo's Accumulator.
+"""Sums over a training step's micro-batches, and Lingvo's class Accumulator.
 
-A layer's `PostTrainingStepUpdate` takes the sums as an argument. Or, as in Lingvo, it
-takes none and reads the sums from its accumulators. The method's signature decides.
+After the step, each layer's `PostTrainingStepUpdate` gets the sums. The method takes
+the sums as an argument or, as in Lingvo, reads them from the layer's accumulators. The
+method's signature decides.
 """
 
 import contextvars
@@ -31,7 +32,7 @@ class Accumulator:
     _name = ""
 
     def DefaultValue(self) -> tf.Tensor:
-        """Returns the initial value."""
+        """Returns the value at the start of every step."""
         raise NotImplementedError(f"{type(self).__name__}.DefaultValue")
 
     def GetValue(self) -> tf.Tensor:
@@ -52,7 +53,7 @@ class Accumulator:
         """Does nothing: the next step begins with the initial value anyway."""
 
     def bind(self, layer: Any, name: str) -> tf.TensorSpec:
-        """Makes this a layer's accumulator `name`. Returns the shape and dtype."""
+        """Makes this object a layer's accumulator `name`. Returns the value's spec."""
         if self._layer is not None:
             raise UserValueError(
                 path=f"{layer._path}/{name}",
@@ -65,7 +66,11 @@ class Accumulator:
 
 
 def with_step_sums(update: Callable) -> Callable:
-    """Wraps PostTrainingStepUpdate: a call without sums takes the caller's sums."""
+    """Wraps a PostTrainingStepUpdate, which may take the step's sums or not.
+
+    An `update` that takes no sums reads them from Accumulators. It may call other
+    layers' updates without sums: they use the same step's sums.
+    """
     takes_sums = len(inspect.signature(update).parameters) > 1
 
     @functools.wraps(update)

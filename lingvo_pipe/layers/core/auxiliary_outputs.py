@@ -58,13 +58,13 @@ class AuxiliaryOutputs:
         return self._tree(lambda x: {**x._accumulators, **x._accumulator_objects})
 
     def AccumulatedTree(self, sums: Mapping[str, tf.Tensor]) -> NestedMap:
-        """Returns `sums`, keyed by path, in the structure of `accumulators`."""
+        """Returns the values of `sums`, a dict by path, in the structure of `vars`."""
         return self._tree(lambda x: {k: sums[f"{x.path}/{k}"] for k in x._accumulators})
 
     def Accumulate(self, name: str, value: tf.Tensor) -> None:
         """Adds this forward pass's value to the accumulator `name`.
 
-        Padding rows must not contribute; see `ForwardContext.row_weights`.
+        Padding rows must not contribute. See `ForwardContext.row_weights`.
 
         Raises:
             ValueError: if the accumulator is not registered, or has another shape.
@@ -91,11 +91,11 @@ class AuxiliaryOutputs:
     def AddLoss(self, name: str, values: tf.Tensor) -> None:
         """Adds an auxiliary loss: its mean over the mini-batch's examples is trained.
 
-        The loss is reported as a metric `name`, apart from the task's own loss. Layers
-        may share a name; their losses add up. With an auxiliary loss, the weight of the
-        task's own loss must depend only on the targets. `ComputeGradients` trains with
-        the loss. A tape's gradient of a pipeline's FProp would lack the loss, so it
-        raises an error.
+        The loss is reported as a metric `name`, apart from the task's own loss. The
+        losses of layers that share a name add up. With an auxiliary loss, the weight of
+        the task's own loss must depend only on the targets. `ComputeGradients` trains
+        with the auxiliary loss. A tape's gradient of a pipeline's FProp would lack this
+        loss, so it raises an error.
 
         Raises:
             ValueError: if the values are not `[b]`, one for each row of the inputs.
@@ -120,9 +120,9 @@ class AuxiliaryOutputs:
     def AddMetric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
         """Reports a metric that is not trained.
 
-        The mean, [], is over this forward pass. Its weight, [], is usually the number
-        of examples: the sum of `ForwardContext.row_weights`. Padding rows must
-        contribute to neither; see `Accumulate`.
+        The mean, [], is over this forward pass. The mean's weight, [], is usually the
+        number of examples: the sum of `ForwardContext.row_weights`. Padding rows must
+        contribute to neither.
 
         Raises:
             ValueError: if the mean or the weight is not a scalar.

@@ -101,7 +101,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         """Copies inherited params to `to_params`, and returns `to_params`.
 
         A param that is None, such as random_seed, is inherited. A layer that sets only
-        `dtype` also computes in it, whatever the parent's fprop_dtype is.
+        `dtype` also computes in that dtype, whatever the parent's fprop_dtype is.
         """
         inherited = ["random_seed", "params_init", "skip_lp_regularization"]
         if to_params.dtype is None:
@@ -187,7 +187,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
             self._unregularized.add(name)
 
     def AddVariable(self, name: str, create: Callable[[str], tf.Variable]) -> None:
-        """Adds variable `self.vars.<name>`, from `create(path)` unless it is tied."""
+        """Adds `self.vars.<name>`: `create(path)`, or the variable it is tied to."""
         self._check_new(name)
         variable, is_tied = created_or_tied(f"{self.path}/{name}", create)
         self._variables[name], self._tied[name] = variable, is_tied
@@ -227,17 +227,17 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
     @property
     def theta(self) -> NestedMap:
-        """The variables' values in the structure of `vars`, cast like `CastTheta`."""
+        """The variables' values in the structure of `vars`, in FProp's dtypes."""
         return self.CastTheta(self.vars)
 
     @property
     def own_variables(self) -> dict[str, tf.Variable]:
-        """The variables that this layer itself created."""
+        """The variables that this layer itself created, by name."""
         place_reads.note_path(self)
         return self._variables
 
     def CastTheta(self, values: NestedMap) -> NestedMap:
-        """Casts trained values, nested like `vars`, to their layers' `fprop_dtype`."""
+        """Returns `values`, nested like `vars`, with trained ones in `fprop_dtype`."""
         cast = NestedMap()
         for name, variable in self._variables.items():
             to_tensor = self._cast if variable.trainable else tf.convert_to_tensor
@@ -260,9 +260,9 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
             yield from child.Descendants()
 
     def VariablePaths(self) -> dict[str, tf.Variable]:
-        """Returns all variables of this layer by path, in order of creation.
+        """Returns the variables of all `Descendants` by path, in order of creation.
 
-        A tied variable is listed once: at its owner's path, or else at its first path.
+        A tied variable has one path: its owner's or, if that is elsewhere, its first.
         """
         return variables_by_path(
             (f"{layer.path}/{name}", variable, layer._tied[name])

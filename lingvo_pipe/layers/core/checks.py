@@ -31,13 +31,13 @@ def check_param(
 
 
 def check_counts(layer: Any, *names: str) -> None:
-    """Raises ValueError unless these params are integers of at least 1."""
+    """Raises ValueError unless the params `names` are integers of at least 1."""
     for name in names:
         check_param(layer, name, is_count, "an integer of at least 1")
 
 
 def check_positive(layer: Any, name: str, hint: str = "") -> None:
-    """Raises ValueError unless this param is above 0."""
+    """Raises ValueError unless the param `name` is above 0."""
     check_param(layer, name, lambda x: x > 0.0, "a number above 0", hint)
 
 

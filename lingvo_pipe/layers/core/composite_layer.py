@@ -25,7 +25,7 @@ class CompositeLayer(BaseLayer):
 
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        """Returns the parts' params by name, in order."""
+        """Returns the parts' params by name, in the order in which the parts run."""
         raise NotImplementedError(f"{cls.__name__}.Parts")
 
     def CheckParams(self) -> None:

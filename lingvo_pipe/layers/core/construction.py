@@ -1,9 +1,9 @@
 """Construction of a layer: parent, name, inherited params, and the final checks.
 
-`make_child` announces the parent. The metaclass assigns it to the child before the
-child's `__init__` runs. After `__init__` the metaclass calls `_CreateLayerVariables`,
-freezes the params and closes the layer, so that no subclass needs a call at the end of
-its own `__init__`.
+`make_child` announces the parent. The metaclass assigns the parent to the child before
+the child's `__init__` runs. After `__init__` the metaclass calls
+`_CreateLayerVariables`, freezes the params and closes the layer, so that no subclass
+needs a call at the end of its own `__init__`.
 
 A layer's name is part of its variables' paths and of a TensorFlow name scope. The name
 of a part, such as a child or a variable, is a key of a NestedMap such as `theta`.
@@ -116,7 +116,10 @@ def make_children(
     taken: set[str],
     devices: Sequence[str] | None = None,
 ) -> Any:
-    """Creates layers from a nest of dicts and lists of params. See `make_child`."""
+    """Creates a layer for each Params in nested dicts and lists, in the same structure.
+
+    `devices` has a device for each item of the outer list. See `make_child`.
+    """
     if not isinstance(params, (list, tuple, Mapping)):
         return make_child(parent, name, params, taken)
     is_map, children = isinstance(params, Mapping), {}
@@ -184,7 +187,7 @@ def check_key(name: Any, layer: Any) -> None:
 
 
 def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
-    """Raises ValueError unless `layer` is under construction and `name` is new."""
+    """Raises ValueError if `layer` is complete, or has a part called `name`."""
     if not layer._under_construction:
         raise UserValueError(
             path=f"{layer.path}/{name}",
@@ -212,7 +215,7 @@ def unknown_attribute(layer: Any, name: str) -> UserAttributeError:
 
 
 def check_devices(devices: Any, params: Any, path: str) -> None:
-    """Raises ValueError unless `devices` is None or fits `params`, a list."""
+    """Raises ValueError unless `devices` is None or as long as the list `params`."""
     if devices is not None and (
         not isinstance(params, (list, tuple)) or len(devices) != len(params)
     ):

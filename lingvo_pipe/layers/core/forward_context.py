@@ -43,9 +43,9 @@ class ForwardContext:
         do_eval: True for evaluation: no dropout, and batch norm by its moving averages.
         step: [] int64, the training step.
         first_example: [] int64, position of the first example in the mini-batch.
-        num_examples: [] int32, number of rows that are examples; if None, all rows.
+        num_examples: [] int32, number of rows that are examples. If None, all rows.
         batch_dim: dimension of the rows in the inputs.
-        num_rows: b; if None, any number.
+        num_rows: b. If None, any number.
         root_path: path of the layer that this context runs. The paths in `accumulated`
             are relative to it.
         root_hash: [] uint64, hash of this layer's path in the model. It is a tensor, so
@@ -56,7 +56,7 @@ class ForwardContext:
         accumulated: values by the accumulators' paths.
         losses: sums of auxiliary losses by name.
         local_losses: sums of the losses of `LocalLossLayer`s.
-        local_metrics: metrics of these losses by name.
+        local_metrics: metrics of `LocalLossLayer`s by name.
         metric_pairs: reported pairs (mean, weight) by name.
         draws: how often each path and seed has drawn random numbers.
     """
@@ -118,7 +118,7 @@ class ForwardContext:
         return path[len(root) + 1 :]
 
     def accumulate(self, path: str, value: tf.Tensor) -> None:
-        """Records this pass's value for the accumulator at `path`."""
+        """Records this forward pass's value for the accumulator at `path`."""
         key = self.relative_path(path)
         if key in self.accumulated:
             raise UserValueError(
@@ -130,9 +130,10 @@ class ForwardContext:
         self.accumulated[key] = tf.stop_gradient(value)
 
     def row_weights(self, x: tf.Tensor) -> tf.Tensor | None:
-        """Returns 1 for examples and 0 for padding rows, or None without padding rows.
+        """Returns a weight for each row: 1 for examples, and 0 for padding rows.
 
-        To multiply with `x`, the weights are `[1, .. b .., 1]` in `x`'s dtype and rank.
+        The weights are `[1, .. b .., 1]` in `x`'s dtype and rank, to multiply with `x`.
+        Returns None if there are no padding rows.
 
         Raises:
             ValueError: if `x` has another number of rows than the inputs.
@@ -173,9 +174,9 @@ class ForwardContext:
         self.metric_pairs.setdefault(name, []).append((mean, weight))
 
     def add_local_loss(self, name: str, sums: Mapping[str, Pair]) -> None:
-        """Records the result of `compute_loss`, which trains a block of layers.
+        """Records the metrics that `compute_loss` returned for a `LocalLossLayer`.
 
-        The names of its metrics are recorded with the prefix `name`.
+        The metrics' names get the prefix `name`.
         """
         self.local_losses.append(sums["loss"][0])
         for key, (total, weight) in sums.items():
@@ -251,7 +252,7 @@ class ForwardContext:
 
 
 def row_dim(rank: int, batch_dim: int) -> int:
-    """Returns the rows' dimension: `batch_dim`, but at most `rank - 1`."""
+    """Returns the dimension of the rows: `batch_dim`, but at most the last one."""
     return min(batch_dim, rank - 1)
 
 

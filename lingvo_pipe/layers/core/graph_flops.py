@@ -22,7 +22,7 @@ _NO_FLOPS: Mapping[tf.Operation, int] = {}
 def graph_flops(
     operations: Iterable[tf.Operation], known: Mapping[tf.Operation, int] = _NO_FLOPS
 ) -> int:
-    """Returns the flops of operations. `known` gives the flops of some operations."""
+    """Returns the total flops of operations. `known` gives some operations' flops."""
     return sum(known[op] if op in known else _flops(op, known) for op in operations)
 
 
@@ -109,7 +109,7 @@ def _iterations(op: tf.Operation) -> int:
 
 
 def _static_value(x: tf.Tensor) -> np.ndarray | None:
-    """Returns a tensor's static value, or None. Computes the operation Max itself."""
+    """Returns a tensor's static value, or None. Also computes operations Max."""
     if x.op.type == "Max":  # Keras's loops take it of the sequences' lengths.
         value = _static_value(x.op.inputs[0])
         return None if value is None else np.max(value)

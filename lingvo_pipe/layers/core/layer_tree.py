@@ -13,7 +13,10 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 def map_layers(function: Callable, layers: Any, *values: Any) -> Any:
-    """Applies a function to each layer of a nest and the values at its place."""
+    """Applies a function to each layer of a nest, and returns the results as a nest.
+
+    The function also takes the values at the layer's place in the nests `values`.
+    """
     if not isinstance(layers, (list, NestedMap)):
         return function(layers, *values)
     is_map = isinstance(layers, NestedMap)
@@ -43,7 +46,7 @@ def unregularized_paths(layer: Any) -> set[str]:
 def variables_by_path(
     entries: Iterable[tuple[str, tf.Variable, bool]],
 ) -> dict[str, tf.Variable]:
-    """Returns each variable once: at its owner's path, or else at its first path.
+    """Returns each variable by one path: its owner's or, if not listed, its first.
 
     An entry is a path, a variable, and True if the variable belongs to another path.
     """
@@ -55,7 +58,7 @@ def variables_by_path(
 
 
 def find_descendant(root: Any, path: str) -> Any:
-    """Returns a layer by its path. See `GetDescendant`."""
+    """Returns the layer at a path below `root`. See `BaseLayer.GetDescendant`."""
     node = root
     for step in path.replace("[", ".[").split(".") if path else []:
         choices: Any = node if isinstance(node, (list, dict)) else node.children

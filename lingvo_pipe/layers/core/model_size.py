@@ -65,7 +65,7 @@ def parameter_counts(layers: Sequence[InstantiableParams]) -> list[int]:
 
 
 def trained_paths(layer: InstantiableParams) -> list[str]:
-    """Returns the trained parameters' paths, relative to the layer."""
+    """Returns the paths of a layer's trained variables, relative to the layer."""
     with _declared(layer) as declared:
         return [
             path.removeprefix(f"{declared.path}/")
@@ -121,7 +121,7 @@ def layer_sizes(
 
 
 def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
-    """Returns what FPropMeta returns by default: a trace's flops and output shapes."""
+    """Returns NestedMap(flops, out_shapes) of a layer, found by tracing the layer."""
 
     def measure(specs: Any) -> LayerSize:
         with _naming(f"{p.cls.__name__} {p.name!r}", specs):
@@ -153,7 +153,11 @@ def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
 def _with_dtypes(
     measure: Callable[[Any], _Size], shapes: Sequence[Any], p: InstantiableParams
 ) -> _Size:
-    """Returns `measure(specs)`, with int32 for unknown dtypes where floats fail."""
+    """Returns `measure(specs)` for inputs of these shapes.
+
+    Shapes without a dtype are floating-point numbers or, if `measure` fails, int32. As
+    few inputs as possible are integers.
+    """
     default = p.fprop_dtype or p.dtype or tf.float32
     inputs = tuple(map(as_shapes, shapes))
     floats, integers = (as_specs(inputs, dtype) for dtype in (default, tf.int32))
@@ -222,7 +226,10 @@ def _measured(
     rows: _Rows,
     uses_own_meta: bool = True,
 ) -> LayerSize:
-    """Traces a layer. The layer's own FPropMeta gives its flops if `uses_own_meta`."""
+    """Returns the size of a layer, which is traced.
+
+    The flops are from the trace or, if `uses_own_meta`, from the layer's FPropMeta.
+    """
     with _declared(p) as layer, _training_context(rows):
         own_flops = OwnFlops(layer, uses_own_meta)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
@@ -278,7 +285,7 @@ class _DeclaredVariable:
 
 @contextlib.contextmanager
 def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
-    """Yields the layer in a scratch graph, with variables that are only declared."""
+    """Yields a layer in a graph of its own, with variables that are only declared."""
 
     def declare(next_creator: Any, **kwargs: Any) -> Any:
         return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])

@@ -1,4 +1,4 @@
-"""Flops that layers' classes give by FPropMeta, in place of traced flops."""
+"""Flops of layers whose classes define FPropMeta, in place of traced flops."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _meta(layer: Any, arguments: inspect.BoundArguments) -> Any:
 
 
 def _checked_flops(layer: Any, meta: Any, outputs: Any) -> int:
-    """Returns the flops of a layer's FPropMeta.
+    """Returns the flops in `meta`, which a layer's FPropMeta has returned.
 
     Raises:
         UserLayerError: if FPropMeta's shapes are not the outputs' shapes, or its flops

@@ -38,7 +38,10 @@ _NUMBERS_PER_BLOCK = 4
 
 
 def path_hash(path: str, prefix: int = 0) -> int:
-    """Hashes `path` (names joined by `/`) below a path whose hash is `prefix`."""
+    """Hashes `path` (names joined by `/`) below a path whose hash is `prefix`.
+
+    A slice's number in a name, such as `>1`, does not change the hash.
+    """
     value = prefix
     for part in filter(None, path.split("/")):
         name = part.partition(SLICE_MARK)[0]
@@ -58,7 +61,7 @@ def extend_hash(prefix: tf.Tensor, path: str) -> tf.Tensor:
 
 
 def seed_pair(seed: int, path: str) -> tuple[int, int]:
-    """Returns the seed of a stateless initial value: two integers in [0, 2^63)."""
+    """Returns the seed of a variable's initial value: two integers in [0, 2^63)."""
     return seed & (_MASK >> 1), path_hash(path) & (_MASK >> 1)
 
 

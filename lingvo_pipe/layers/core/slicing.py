@@ -34,7 +34,7 @@ NumSlices = int | Mapping[str, Any]
 
 
 class Piece(NamedTuple):
-    """A range of a weight along one axis."""
+    """The place of a slice's part in a whole weight: a range along one axis."""
 
     axis: int
     begin: int
@@ -42,12 +42,12 @@ class Piece(NamedTuple):
 
 
 def slice_name(name: str, number: int) -> str:
-    """Returns the name of a slice of the cell `name`."""
+    """Returns the name of a slice of the cell `name`, such as `ff>1`."""
     return f"{name}{SLICE_MARK}{number}"
 
 
 def whole_path(path: str) -> str:
-    """Removes the slices' numbers `>j` from a path."""
+    """Removes the numbers of slices, such as `>1`, from a path."""
     return re.sub(rf"{SLICE_MARK}\d+", "", path)
 
 
@@ -59,7 +59,7 @@ class Sliceable:
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer] | None:
-        """Returns the class of the layer's slices, or None if it has no units."""
+        """Returns the class of the layer's slices. None if the layer has no units."""
         return None
 
     @classmethod
@@ -96,7 +96,7 @@ class Sliceable:
         return min(map(num_units, cls.SliceableParts(p).values()), default=1)
 
     def PieceOf(self, path: str) -> Piece | None:
-        """Returns the Piece of the weight at `path`, or None for a whole weight."""
+        """Returns the Piece of the weight at a path below this layer, None if whole."""
         if self._parent is None:
             return None
         return self._parent.PieceOf(f"{self._params.name}/{path}")
@@ -118,12 +118,12 @@ def part_slices(num_slices: NumSlices, name: str) -> NumSlices:
 
 
 def slices_of(p: InstantiableParams, num_slices: NumSlices) -> list[InstantiableParams]:
-    """Returns a layer's slices, or only the layer if `num_slices` is 1."""
+    """Returns params of a layer's slices, or of the whole layer if there is only 1."""
     return [p.Copy()] if num_slices == 1 else p.cls.Slices(p, num_slices)
 
 
 def pieces_by_path(layer: Any) -> dict[str, Piece]:
-    """Returns the pieces among a layer's variables, by path."""
+    """Returns, by path, the Piece of each variable that is a part of a weight."""
     pieces = {
         f"{descendant.path}/{name}": descendant.PieceOf(name)
         for descendant in layer.Descendants()

@@ -43,7 +43,7 @@ def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
 def created_or_tied(
     path: str, create: Callable[[str], tf.Variable]
 ) -> tuple[tf.Variable, bool]:
-    """Returns the variable at a path, and whether it belongs to another path."""
+    """Returns the variable for a path, and True if it is tied to another path."""
     ties: _Ties | None = getattr(_local, "ties", None)
     return (create(path), False) if ties is None else ties.variable(path, create)
 

@@ -83,7 +83,7 @@ class WeightInit:
         TruncatedGaussian            Gaussian, redrawn beyond two standard deviations
         Uniform                      uniform in [-scale, scale)
         UniformPositive              uniform in [0, scale)
-        <any>SqrtDim, SqrtFanIn ...  scale / √n instead of scale; n is the first
+        <any>SqrtDim, SqrtFanIn ...  scale / √n instead of scale, for n the first
                                      dimension, fan_in, fan_out or the mean of both
         Xavier                       uniform in ±scale·√(6 / (fan_in + fan_out))
                                      (Glorot and Bengio 2010)
@@ -181,13 +181,13 @@ def WeightParams(
 
     Args:
         shape: all dimensions, each at least 1.
-        init: one of `WeightInit`'s rules; if None, the layer's `params_init`.
+        init: one of `WeightInit`'s rules. If None, the layer's `params_init`.
         dtype: if None, the layer's `dtype`.
         collections: Lingvo's names of groups of variables. `SKIP_LP_REGULARIZATION`
             leaves the variable out of `task.train.l2_regularizer_weight`, and
             `moving_vars` out of training. Others, such as `<layer>_vars`, do nothing.
         trainable: False for state without gradients, such as moving averages.
-        fans: inputs and outputs of a unit, for the rules that depend on them; if None,
+        fans: inputs and outputs of a unit, for the rules that depend on them. If None,
             derived from the shape `[..., I, O]`.
 
     Raises:
@@ -220,7 +220,8 @@ def create_variable(
     """Creates the variable that `WeightParams` declared, on the current device.
 
     `options` are arguments of tf.Variable. The variable is trainable if both `options`
-    and `weight` allow it. A piece's initial value is cut from the whole weight's.
+    and `weight` allow it. The initial value of a `piece` is cut from the whole
+    weight's.
 
     Raises:
         ValueError: if the declaration, the shape or the initializer is not valid.

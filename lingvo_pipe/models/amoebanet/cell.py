@@ -1,7 +1,7 @@
 """A cell of AmoebaNet, made from its genotype: images `[B, H, W, C]`, F filters.
 
-Drop-path's probability grows with a cell's depth. The network counts the cells as it
-runs. If the depth were a param, a pipeline could not share one trace among cells.
+The probability of drop-path grows with a cell's depth, which the cells count as they
+run. If the depth were a param, a pipeline could not share one trace among cells.
 """
 
 import itertools
@@ -25,7 +25,7 @@ _SIDES = ("left", "right")
 
 
 class AmoebaCell(CompositeLayer):
-    """A cell: maps (last output, output before it, cells so far, ...) to new ones."""
+    """A cell, whose inputs are the outputs of the two layers before it."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -70,7 +70,7 @@ class AmoebaCell(CompositeLayer):
 
     @classmethod
     def Range(cls, p: InstantiableParams) -> tuple[int, int]:
-        """Returns begin and end of the cell's operations that this layer runs."""
+        """Returns (begin, end) of the cell's operations that this layer runs."""
         return 0, len(_flow(p).sources)
 
     @classmethod
@@ -81,7 +81,7 @@ class AmoebaCell(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Cuts the cell into consecutive groups of its operations."""
+        """Returns params of slices: consecutive groups of the cell's operations."""
         if not isinstance(num_slices, int):  # No part is cut within.
             return super().Slices(p, num_slices)
         tpl = CopyFieldsTo(p, _CellSlice.Params()).Set(name="")
@@ -94,7 +94,7 @@ class AmoebaCell(CompositeLayer):
             check_param(self, "num_cells", lambda x: x and x > 0, expected)
 
     def FProp(self, theta: NestedMap, *inputs: Any) -> tuple:
-        """Maps (last output, output before it, number of cells, ...) to new ones.
+        """Runs the cell on (last output, output before it, number of cells, ...).
 
         The last output is `[B, H, W, C]`, and the one before it `[B, H', W', C']` or
         None. The number of cells so far is `[B]` equal integers, or None if nothing
@@ -126,7 +126,7 @@ class AmoebaCell(CompositeLayer):
 
 
 class _CellSlice(AmoebaCell):
-    """A layer that runs consecutive operations of a cell."""
+    """A slice of a cell: a layer that runs consecutive operations of the cell."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -154,14 +154,15 @@ class _Flow(NamedTuple):
     """The data flow in a cell.
 
     `sources` maps each operation, in order, to its input: `last`, `before` or another
-    operation. `outputs` form the cell's output. `right_i` names the sum of a pair.
+    operation. `outputs` form the cell's output. `right_i` also names the sum of
+    `left_i` and `right_i`.
     """
 
     sources: dict[str, str]
     outputs: list[str]
 
     def live(self, number: int) -> list[str]:
-        """Returns the values that are needed from operation `number` on."""
+        """Returns the names of the values that operations from `number` on need."""
         names = list(self.sources)
         later = names[number:]
         needed = {"last", *self.outputs, *map(self.sources.get, later)}
@@ -187,7 +188,7 @@ def _flow(p: InstantiableParams) -> _Flow:
 def _entering(
     p: InstantiableParams, inputs: Sequence[Any]
 ) -> tuple[dict[str, Any], Any, Sequence[Any]]:
-    """Splits inputs into values by name, the number of cells, and further inputs."""
+    """Splits FProp's inputs into values by name, the number of cells, and the rest."""
     names = _flow(p).live(p.cls.Range(p)[0])
     values = dict(zip(names, inputs, strict=False))
     if values.get("before", 0) is None:
@@ -200,8 +201,8 @@ def _run_cell(
 ) -> list | None:
     """Runs a layer's operations by `run(name, x)`, and sums pairs by `add`.
 
-    Returns the values that form the output. Returns None if the cell has later
-    operations. Then `values` holds only the values that these need.
+    Returns the values that form the cell's output. If a later slice computes that,
+    returns None, and leaves in `values` only what later slices need.
     """
     flow, (begin, end) = _flow(p), p.cls.Range(p)
     for name, source in list(flow.sources.items())[begin:end]:
@@ -238,7 +239,7 @@ def _widths(p: InstantiableParams) -> list[int]:
 
 
 def _fit(p: InstantiableParams) -> InstantiableParams | None:
-    """Returns params of the layer that makes state 1, or None if none is needed."""
+    """Returns params of the layer that fits the earlier input to F filters, or None."""
     if p.num_in_before is None:
         return None
     if p.before_is_larger:
@@ -249,7 +250,7 @@ def _fit(p: InstantiableParams) -> InstantiableParams | None:
 
 
 def _matched(p: InstantiableParams, state: int) -> InstantiableParams | None:
-    """Returns the layer that fits a state for concatenation, or None if it fits."""
+    """Returns params of the layer that a state needs before concatenation, or None."""
     width = _widths(p)[state]
     if p.reduction and state < 2:
         return _halve(p, width, "NONE")

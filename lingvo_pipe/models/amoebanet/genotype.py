@@ -1,4 +1,4 @@
-r"""AmoebaNet's cells as data. Pure.
+r"""AmoebaNet's cells as data.
 
 A cell computes seven states: the outputs of the previous cell and of the cell before
 it, then five that each sum two operations on earlier states:
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Edge(NamedTuple):
-    """An operation on a state."""
+    """An operation, by name, on a state, by number."""
 
     op: str
     state: int

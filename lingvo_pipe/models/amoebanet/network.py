@@ -40,18 +40,18 @@ def amoebanet(
 
     Args:
         genotype: letter of the genotype.
-        num_cells: L, the number of normal cells; a multiple of 3.
+        num_cells: L, the number of normal cells, a multiple of 3.
         num_filters: F of the first normal cell. The reduction cells before it have F /
             4 and F / 2, rounded down.
         num_classes: number of logits.
         num_image_channels: channels of the input.
-        small_images: True for CIFAR's size: the stem keeps it and has 3·F filters, and
-            no reduction cells follow it.
+        small_images: True for CIFAR's size: the stem keeps the size and has 3·F
+            filters, and no reduction cells follow the stem.
         keep_prob: keep_prob of the dropout before the logits.
-        norm_tpl: params of the batch norms; if None, their defaults.
-        drop_path_tpl: params of the DropPathLayers; if None, nothing is dropped.
+        norm_tpl: params of the batch norms. If None, their defaults.
+        drop_path_tpl: params of the DropPathLayers. If None, nothing is dropped.
         auxiliary_tpl: params of an AuxiliaryClassifierLayer with an AuxiliaryHeadLayer,
-            without their sizes; if None, there is no auxiliary head.
+            without their sizes. If None, there is no auxiliary head.
         image_shape: H and W of the input, which an auxiliary head depends on.
 
     Raises:

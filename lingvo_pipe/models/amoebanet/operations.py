@@ -31,7 +31,7 @@ class Channels(NamedTuple):
 
 
 def operation(name: str, channels: Channels, stride: int = 1) -> InstantiableParams:
-    """Returns params of an operation by name. Outputs `[B, H/stride, W/stride, F]`."""
+    """Returns params of an operation, which outputs `[B, H/stride, W/stride, F]`."""
     if name not in _OPERATIONS:
         expected = f"one of {sorted(_OPERATIONS)}"
         raise UserValueError(
@@ -70,7 +70,10 @@ def _none(channels: Channels, stride: int) -> Layers:
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
-    """Returns `middle` between two 1x1 convolutions, or only `middle` if F < 4."""
+    """Returns the layers of `middle`, at F / 4 channels, between two 1x1 convolutions.
+
+    If F is below 4, returns only the layers of `middle`.
+    """
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:
         return _chain(channels, middle)
@@ -89,7 +92,7 @@ def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
 
 
 def _separable(window: int) -> Callable[[Channels, int], Layers]:
-    """Returns a maker of two separable convolutions, the first with the stride."""
+    """Returns a function that makes two separable convolutions, one with the stride."""
 
     def make(channels: Channels, stride: int) -> Layers:
         layers = []
@@ -138,7 +141,7 @@ _OPERATIONS: dict[str, Callable[[Channels, int], Layers]] = {
 
 
 class FactorizedReductionLayer(CompositeLayer):
-    """A map to half the size: half of the filters see even pixels, the others odd."""
+    """A layer that halves the image. Even and odd pixels go to different filters."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

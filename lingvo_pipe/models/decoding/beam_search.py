@@ -1,17 +1,17 @@
 """Beam search: likely sequences of a model that scores the next token.
 
 Each step extends the W hypotheses of each example by every token and keeps the W best.
-Ended ones leave the beam (Sutskever et al., 1409.3215, section 3.2), and the next step
-fills it again. Open hypotheses have equal lengths and are compared by probability.
-Ended ones are compared by GNMT's score with a length penalty (Wu et al., 1609.08144,
-section 7, equation 14). It has no coverage penalty, which would need attention's
-weights:
+Hypotheses with an end token leave the beam (Sutskever et al., 1409.3215, section 3.2),
+and the next step fills it again. Open hypotheses have equal lengths and are compared by
+probability. Ended ones are compared by GNMT's score with a length penalty (Wu et al.,
+1609.08144, section 7, equation 14), without its coverage penalty, which would need
+attention's weights:
 
     score(Y) = log P(Y) / lp(|Y|)        lp(n) = ((5 + n) / (5 + 1))^α
 
 |Y| counts the end token too. At an example's maximal length only this token is allowed.
-The search ends when no open hypothesis can become one of the best ended ones. That is
-known because its log probability can only fall, and its penalty is at most the maximal
+The search ends when no open hypothesis can become one of the best ended ones: the log
+probability of a hypothesis can only fall, and its penalty is at most the maximal
 length's penalty. Examples don't change one another's results. Among equal hypotheses
 the one that ended earlier wins, then the one of the better parent, then the one of the
 smaller token.
@@ -47,7 +47,7 @@ class Hypotheses(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """Open hypotheses: `[B, W, T]`, `[B, W]` and `[B, W]`.
+    """Open hypotheses: `ids` `[B, W, T]`, `last_ids` and `log_probs` `[B, W]`.
 
     An empty hypothesis has the log probability -inf.
     """
@@ -71,7 +71,7 @@ def beam_search(
     length_penalty: float = 0.0,
     dtype: tf.DType = tf.float32,
 ) -> Hypotheses:
-    """Searches for all examples at once, in one loop of the graph.
+    """Finds the best sequences of all examples at once, in one loop of the graph.
 
     States stay on the devices of the initial states and of the step's results.
 
@@ -150,7 +150,7 @@ def beam_search(
 
 
 def length_penalties(alpha: float, max_length: int) -> np.ndarray:
-    """Returns lp(0), ..., lp(max_length), in float64.
+    """Returns the length penalties lp(0), ..., lp(max_length), in float64.
 
     Raises:
         ValueError: if α is out of range.
@@ -167,7 +167,10 @@ def length_penalties(alpha: float, max_length: int) -> np.ndarray:
 def _only_allowed(
     log_probs: tf.Tensor, must_end: tf.Tensor, eos_id: int, width: int
 ) -> tf.Tensor:
-    """Maps `[B·W, V]` to `[B, W, V]`. Where `must_end`, allows only the end token."""
+    """Reshapes `[B·W, V]` to `[B, W, V]`, with -inf for tokens that are not allowed.
+
+    Examples where `must_end` is True allow only the end token.
+    """
     num_tokens = log_probs.shape[-1]
     log_probs = tf.reshape(log_probs, [-1, width, num_tokens])
     is_not_end = tf.not_equal(tf.range(num_tokens), eos_id)

@@ -16,10 +16,11 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class AuxiliaryClassifierLayer(BaseLayer):
-    """A map (outputs ..., label, weight) -> outputs. It adds a loss in training.
+    """A layer that passes on its inputs, and adds a classifier's loss in training.
 
-    The loss is the mean of the examples' weighted cross entropies, for the first
-    output. In evaluation the layer needs no label or weight.
+    Its inputs are the outputs of the layer before it, a label and a weight. The loss is
+    the mean of the examples' weighted cross entropies, for the first output. In
+    evaluation the layer needs no label or weight.
     """
 
     @classmethod
@@ -41,7 +42,7 @@ class AuxiliaryClassifierLayer(BaseLayer):
         self.CreateChild("classifier", p.classifier)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Returns the outputs. In training label `[B]` and weight `[B]` follow them."""
+        """Returns the inputs, except for label `[B]` and weight `[B]` at the end."""
         p = self.params
         outputs, targets = args[: p.num_outputs], args[p.num_outputs :]
         if not self.do_eval:

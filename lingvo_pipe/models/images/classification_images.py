@@ -1,4 +1,4 @@
-"""Images of an evaluation, `[H, W, C]` each, and a matrix of N confused classes."""
+"""Pictures of an evaluation: images `[H, W, C]`, and the confusion of N classes."""
 
 import io
 import math
@@ -25,9 +25,9 @@ _DPI = 110
 class ClassificationImages:
     """EvalImages of a classification: the first images, and a confusion matrix.
 
-    Examples of weight 0, and inputs other than images, are left out. A large matrix has
-    the most confused classes. Names are in the order of the labels. Labels without a
-    name are shown as numbers.
+    Examples of weight 0 do not count. Inputs other than images are only counted in the
+    matrix. A large matrix shows only the most confused classes. Names are in the order
+    of the labels. Labels without a name are shown as numbers.
     """
 
     def __init__(self, class_names: Sequence[str] = ()):
@@ -36,7 +36,7 @@ class ClassificationImages:
         self.confusion: Confusion | None = None
 
     def Add(self, input_batch: NestedMap, predictions: tf.Tensor) -> None:
-        """Adds images `[B, H, W, C]`, label and weight `[B]`, and logits `[B, N]`."""
+        """Adds a batch: images `[B, H, W, C]`, labels, weights and logits `[B, N]`."""
         counts = np.asarray(input_batch.weight) > 0
         labels = np.asarray(input_batch.label)[counts]
         predicted = tf.argmax(predictions, -1).numpy()[counts]
@@ -86,9 +86,9 @@ class Confusion:
         np.add.at(self.counts, (labels, predicted), 1)
 
     def most_confused(self, max_classes: int) -> np.ndarray:
-        """Returns the classes of the most confused pairs, in ascending order.
+        """Returns the classes of the pairs that are confused most, in ascending order.
 
-        Returns all classes if there are at most `max_classes`.
+        Returns at most `max_classes` classes.
         """
         num_classes = len(self.counts)
         if num_classes <= max_classes:
@@ -104,7 +104,7 @@ class Confusion:
         return np.array(sorted(chosen), int)
 
     def shares(self, classes: np.ndarray) -> np.ndarray:
-        """Returns `[K, K]` shares of the examples of each true class.
+        """Returns the counts of K classes, `[K, K]`, as shares of each true class.
 
         Shares of a class without examples are 0.
         """
@@ -113,7 +113,7 @@ class Confusion:
 
 
 def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -> bytes:
-    """Returns a PNG of images, at least one, with their classes' names by label."""
+    """Returns a PNG of images, with classes' names, which `name` gives for labels."""
     num_columns = math.ceil(math.sqrt(len(images)))
     num_rows = math.ceil(len(images) / num_columns)
     inches = _INCHES_PER_IMAGE
@@ -133,7 +133,10 @@ def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -
 
 
 def displayed(pixels: np.ndarray) -> np.ndarray:
-    """Scales `[H, W, C]` to [0, 1], as `[H, W, 3]`, or as channels' mean `[H, W]`."""
+    """Returns an image scaled to [0, 1], for display.
+
+    The result is `[H, W, 3]` or, if C is not 3, the mean over channels `[H, W]`.
+    """
     if pixels.shape[-1] != 3:
         pixels = pixels.mean(-1)
     low, high = pixels.min(), pixels.max()
@@ -143,7 +146,7 @@ def displayed(pixels: np.ndarray) -> np.ndarray:
 def draw_confusion(
     confusion: Confusion, classes: np.ndarray, names: Sequence[str]
 ) -> bytes:
-    """Returns a PNG of counts of classes, int `[K]`. Larger shares are darker."""
+    """Returns a PNG of the matrix of `classes`, int `[K]`. Larger shares are darker."""
     size = len(classes) * _INCHES_PER_CLASS + _INCHES_OF_NAMES
     figure = _figure(size, size)
     panel = figure.subplots()

@@ -47,7 +47,7 @@ class ImageClassifier(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a fully connected head. For images, ReLU and a mean come first."""
+        """Returns params of a dense head. For images, ReLU and a mean come first."""
         first, *extra_outputs = as_args(passed_on)
         rank = first.shape.rank if isinstance(first, tf.TensorSpec) else None
         if rank == 4:
@@ -60,7 +60,7 @@ class ImageClassifier(BaseTask):
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Raises ValueError if channels or classes differ from what layers declare."""
+        """Raises ValueError if the input's channels or classes do not fit the model."""
         check_images(
             input_generator,
             declared_size(p.pipeline, 0, ("filter_shape", "num_in")),

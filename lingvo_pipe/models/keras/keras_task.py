@@ -37,7 +37,7 @@ _Values = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class KerasTask(BaseTask):
-    """A task whose pipeline is a Keras model, from `ParamsOf`.
+    """A task that trains a Keras model in a pipeline. `ParamsOf` makes its params.
 
     The loss is the weighted mean of a Keras loss's values. Padding, masked values and
     an ignored class have weight 0. Regularizers and losses that layers add are added to
@@ -47,7 +47,7 @@ class KerasTask(BaseTask):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns params. `ParamsOf` also sets the pipeline's cells."""
+        """Returns the params of the task, without the cells, which `ParamsOf` sets."""
         p = super().Params()
         p.Define(
             "loss",
@@ -88,14 +88,14 @@ class KerasTask(BaseTask):
     def ParamsOf(
         cls, model: Callable[..., keras.Model], /, **arguments: Any
     ) -> InstantiableParams:
-        """Returns params of a task with a model's cells.
+        """Returns params of a task that trains a Keras model.
 
         Args:
             model: function of a module that returns a Sequential or functional model.
             **arguments: arguments of `model`. Each must have a text form.
 
         Raises:
-            ValueError: if the model cannot be cut.
+            ValueError: if the model cannot be cut into cells.
         """
         built, cells = built_model(model, arguments, None)
         p, cell = cls.Params(), KerasCell.Params().Set(model=model, arguments=arguments)
@@ -149,12 +149,12 @@ class KerasTask(BaseTask):
         )
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[Any]:
-        """Returns the model's inputs as its first cell takes them."""
+        """Returns the model's inputs in the form that the first cell takes."""
         fields = tree.map_structure(input_batch.GetItem, copy_value(self.params.inputs))
         return first_inputs(graph_of(self._model), fields)
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
-        """Returns `targets`, and `weights` or None."""
+        """Returns the batch's `targets`, and its `weights` or None."""
         p = self.params
         weights = None if p.weights is None else input_batch.GetItem(p.weights)
         return NestedMap(targets=input_batch.GetItem(p.targets), weights=weights)
@@ -171,12 +171,12 @@ class KerasTask(BaseTask):
         return packed_outputs(graph_of(self._model), predictions)
 
     def ServingOutputs(self, predictions: Any) -> dict[str, tf.Tensor]:
-        """Returns the outputs, each by the name of the Keras layer that makes it."""
+        """Returns a dict of outputs, by the name of the Keras layer that makes each."""
         values = tree.flatten(self.Outputs(predictions))
         return dict(zip(graph_of(self._model).output_names, values, strict=True))
 
     def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
-        """Returns weighted means: `loss` and the metrics."""
+        """Returns the weighted means of the `loss` and of the metrics, by name."""
         outputs = self.Outputs(predictions)
         if "loss" not in self._values or not tf.is_tensor(outputs):
             raise UserValueError(
@@ -207,7 +207,7 @@ class KerasTask(BaseTask):
 
 
 def _first_cell(p: InstantiableParams) -> InstantiableParams | None:
-    """Returns the first cell's params, or None if the cells are no Keras model's."""
+    """Returns the first cell's params, or None if it is no cell of a Keras model."""
     first = next(iter(p.pipeline.cell_tpl), None)
     is_keras = first is not None and first.cls is KerasCell and first.model is not None
     return first if is_keras else None

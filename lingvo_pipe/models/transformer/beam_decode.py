@@ -1,7 +1,7 @@
 """Translation by beam search over a pipeline's layers, each on its stage's device.
 
 The encoder runs once. Then one loop of the graph runs the decoder token by token for
-all hypotheses; a layer's states of past tokens stay on its device. The search runs on
+all hypotheses. A layer's states of past tokens stay on its device. The search runs on
 the device of the logits. Stages work one after the other.
 
 Shapes: B examples, S source tokens, W hypotheses in the beam, N hypotheses returned, at
@@ -86,7 +86,7 @@ def beam_decode(
 
 
 def _max_lengths(p: Params, source: NestedMap) -> tf.Tensor:
-    """Returns `[B]` maximal lengths. The source's padding does not count."""
+    """Returns each translation's maximal length, `[B]`, from its source's length."""
     lengths = tf.math.count_nonzero(source.segment_ids, 1, dtype=tf.int32)
     of_source = tf.floor(p.max_length_ratio * tf.cast(lengths, tf.float64))
     return tf.cast(of_source, tf.int32) + p.max_extra_length

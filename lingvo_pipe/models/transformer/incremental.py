@@ -49,7 +49,7 @@ def placed_cells(
     """Returns the layers of a pipeline, including the prologue.
 
     Each layer is on its stage's device or, without `on_stages`, where TensorFlow puts
-    it. Weights that lie elsewhere are copied there once.
+    it. Weights that lie elsewhere are copied to that device once.
 
     Raises:
         ValueError: if a layer can't run token by token, or a device can't run loops.
@@ -88,7 +88,7 @@ def _placed(layer: BaseLayer, theta: NestedMap, device: str | None) -> PlacedCel
 
 
 def run_source(cells: Sequence[PlacedCell], source: NestedMap) -> NestedMap:
-    """Runs the encoder on a source, one example in each row, and returns its state."""
+    """Returns the encoder's outputs for a source with one example in each row."""
     state = NestedMap(source=source)
     for cell in cells:
         if cell.layer.params.stream == SOURCE:
@@ -122,7 +122,10 @@ def extend_step(
     states: Sequence[NestedMap],
     time_step: tf.Tensor,
 ) -> tuple[tf.Tensor, list[NestedMap]]:
-    """Returns next logits `[B, V]` and states, after `ids` `[B]` at `time_step`, []."""
+    """Runs one token of each row through the decoder: returns logits and new states.
+
+    `ids` are `[B]`, and `time_step` is []. The logits of the next tokens are `[B, V]`.
+    """
     ids = ids[:, tf.newaxis]
     ones = tf.ones_like(ids)
     target = NestedMap(ids=ids, segment_ids=ones, segment_pos=ones * time_step)

@@ -27,13 +27,13 @@ class LanguageModelTask(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a norm of the hidden states and a projection to the vocabulary."""
+        """Returns params of a head: a norm, and a projection to the vocabulary."""
         if not has_hidden(passed_on, TARGET):
             return super().LocalHead(p, num_cells, passed_on, predictions)
         return logits_head(p.pipeline.cell_tpl, passed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
-        """Returns the state of the one stream, without hidden states."""
+        """Returns the pipeline's input: a state with the target, not yet embedded."""
         return [NestedMap(target=as_stream(input_batch, "labels"))]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:

@@ -1,11 +1,11 @@
-"""Heads of a Transformer's blocks that are each trained by their own loss.
+"""Heads of a Transformer's blocks. Each head trains its block by a loss of its own.
 
     language model, decoder   norm -> logits
     encoder                   norm of the source -> target's embedding -> decoder layer
                               -> logits
 
 A head starts with a norm, because in a stack with norms first only the last layer ends
-with one.
+with a norm.
 
 Shapes: B examples, T target tokens, V tokens in the vocabulary, D channels.
 """
@@ -30,7 +30,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 def reads_source(cell: InstantiableParams) -> bool:
-    """Returns True if the target attends to the source in a cell of these params."""
+    """Returns whether these are params of a cell whose target attends to the source."""
     return (
         cell.cls is TransformerLayer and cell.stream == TARGET and cell.memory == SOURCE
     )
@@ -57,8 +57,9 @@ def decoder_head(
 
     The head's decoder layer is like the model's first decoder layer, but its
     feed-forward part is as narrow as the hidden states. An embedding of the target
-    precedes it, unless the state has hidden states of the target. At least one cell
-    must satisfy `reads_source`. See `logits_head` for `state` and `logits`.
+    precedes the decoder layer, unless the state has hidden states of the target. At
+    least one cell must satisfy `reads_source`. See `logits_head` for `state` and
+    `logits`.
     """
     dim, num_tokens = state.source.hidden.shape[-1], logits.shape[-1]
     layer = next(filter(reads_source, cells)).Copy()

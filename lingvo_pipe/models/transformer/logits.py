@@ -1,6 +1,6 @@
 """Logits of the last layer, which may be clipped, and the loss of each token.
 
-A deep model's logits grow until its gradients overflow; clipping them beyond a
+A deep model's logits grow until its gradients overflow. Clipping logits beyond a
 threshold helps (GPipe, 1811.06965, section 5, which does not give the threshold).
 
     soft    c·tanh(logit / c): within ±c, with a gradient everywhere
@@ -25,9 +25,9 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class LogitsLayer(BaseLayer):
-    """A map from a state to a stream's logits `[B, T, V]`, in float32 or wider.
+    """A layer that maps hidden states to logits `[B, T, V]`, in float32 or wider.
 
-    Its weight `w` `[V, D]` is like an embedding's table, and may be tied to one.
+    Its weight `w` `[V, D]` is like an embedding's table, and may be tied to a table.
     """
 
     @classmethod
@@ -55,7 +55,7 @@ class LogitsLayer(BaseLayer):
 
     @classmethod
     def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
-        """Returns the class of the vocabulary's slices, for streams with labels."""
+        """Returns the class of the slices. Each slice has the logits of some tokens."""
         return _LogitsSlice
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> tf.Tensor:

@@ -30,7 +30,7 @@ def translation_model(
     layer_tpl: InstantiableParams | None = None,
     logits_tpl: InstantiableParams | None = None,
 ) -> list[InstantiableParams]:
-    """Returns T(L, H, A) of GPipe (1811.06965, section 5), an encoder and a decoder.
+    """Returns the layers of T(L, H, A) of GPipe (1811.06965, section 5), as params.
 
     Args:
         num_layers: L, layers of the encoder and of the decoder each.
@@ -40,8 +40,8 @@ def translation_model(
         num_tokens: tokens in the vocabulary of both languages.
         model_dim: channels of the hidden states.
         dropout_prob: dropout of the embeddings and of the outputs of a layer's parts.
-        layer_tpl: params of the layers, without these sizes; if None, `plain_layer`.
-        logits_tpl: params of the LogitsLayer, without its sizes; if None, its defaults.
+        layer_tpl: params of the layers, without these sizes. If None, `plain_layer`.
+        logits_tpl: params of the LogitsLayer, without its sizes. If None, its defaults.
     """
     layer = _sized(layer_tpl or plain_layer(), num_layers, hidden_dim, num_heads)
     layer.Set(model_dim=model_dim, keep_prob=1.0 - dropout_prob)
@@ -68,11 +68,11 @@ def language_model(
     layer_tpl: InstantiableParams | None = None,
     logits_tpl: InstantiableParams | None = None,
 ) -> list[InstantiableParams]:
-    """Returns Transformer-L of GPipe (1811.06965, table 1), only a decoder.
+    """Returns the layers of GPipe's Transformer-L (1811.06965, table 1), as params.
 
-    See `translation_model` for the arguments and errors. If `layer_tpl` is None, the
-    layers have their default params, with biases and with norms that have weights. If
-    `logits_tpl` is None, the logits have a bias.
+    See `translation_model` for the arguments and errors. There is only a decoder. If
+    `layer_tpl` is None, the layers have their default params, with biases and with
+    norms that have weights. If `logits_tpl` is None, the logits have a bias.
     """
     layer_tpl = layer_tpl or TransformerLayer.Params()
     layer = _sized(layer_tpl, num_layers, hidden_dim, num_heads)
@@ -86,7 +86,7 @@ def language_model(
 
 
 def plain_layer() -> InstantiableParams:
-    """Returns a TransformerLayer without biases, with as many weights as GPipe's."""
+    """Returns params of a layer without biases, as large as GPipe's layers."""
     p = TransformerLayer.Params()
     p.attention_tpl.has_bias = p.feed_forward_tpl.has_bias = False
     p.norm_tpl = streams.plain_norm()
@@ -94,7 +94,7 @@ def plain_layer() -> InstantiableParams:
 
 
 def tied_embeddings(cell_tpl: Sequence[InstantiableParams]) -> dict[str, str]:
-    """Returns a pipeline's `tied`: one table for all embeddings and the logits."""
+    """Returns the param `tied` that makes embeddings and logits share one table."""
     tables = {streams.StreamEmbeddingLayer: "embedding/w", LogitsLayer: "w"}
     first, *tied_paths = [
         f"{p.name}/{tables[p.cls]}" for p in cell_tpl if p.cls in tables

@@ -6,14 +6,13 @@
     )
 
     ids          the tokens, [B, S] of the source, [B, T] of the target
-    segment_ids  1 for a sentence's tokens; 1, 2, ... for several packed into a row; 0
-                 for padding
+    segment_ids  the number of the token's sentence in its row, from 1, or 0 for padding
     segment_pos  the token's position in its sentence, from 0
     labels       the next tokens, [B, T], if known: for logits in slices
     hidden       [B, S, D] or [B, T, D], from the stream's embedding on
 
-A layer changes one stream and passes on the rest. Passing it on costs no message. A
-language model has only a target.
+A layer changes one stream and passes on the rest, which costs no message. A language
+model has only a target.
 
 Shapes: B examples, S source tokens, T tokens of the target or of the layer's stream, V
 tokens in the vocabulary, D channels.
@@ -39,28 +38,28 @@ TARGET = "target"
 
 
 def as_stream(batch: NestedMap, *optional: str) -> NestedMap:
-    """Returns a stream without hidden states, with `optional` fields of the batch."""
+    """Returns a stream: a batch's ids, segments, positions and `optional` fields."""
     names = ["ids", "segment_ids", "segment_pos", *(x for x in optional if x in batch)]
     return NestedMap({name: batch[name] for name in names})
 
 
 def has_hidden(state: Any, stream: str) -> bool:
-    """Returns True for a state in which a stream has hidden states."""
+    """Returns whether `state` has hidden states in `stream`."""
     return isinstance(state, NestedMap) and "hidden" in state.get(stream, {})
 
 
 def with_hidden(state: NestedMap, stream: str, hidden: Any) -> NestedMap:
-    """Returns the state with a stream's hidden states replaced."""
+    """Returns `state` with `hidden` as the hidden states of `stream`."""
     return NestedMap(state, **{stream: NestedMap(state[stream], hidden=hidden)})
 
 
 def check_stream(layer: BaseLayer, name: str) -> None:
-    """Raises ValueError unless a param of a layer names a stream."""
+    """Raises ValueError unless the layer's param `name` is `source` or `target`."""
     check_choice(layer.params.Get(name), (SOURCE, TARGET), f"{layer.path}.{name}")
 
 
 def plain_norm(dim: int = 0) -> InstantiableParams:
-    """Returns params of a layer norm without weights."""
+    """Returns params of a layer norm without scale and bias."""
     return LayerNormLayer.Params().Set(dim=dim, has_scale=False, has_bias=False)
 
 
@@ -95,7 +94,7 @@ class StreamEmbeddingLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Returns slices of the embedding. The last one adds positions and dropout."""
+        """Returns params of the table's slices. The last adds positions and dropout."""
         embedding = cls.SliceableParts(p)["embedding"]
         tables = slices_of(embedding, part_slices(num_slices, "embedding"))
         tpl = CopyFieldsTo(p, _StreamEmbeddingSlice.Params()).Set(name="")
@@ -111,7 +110,7 @@ class StreamEmbeddingLayer(CompositeLayer):
     def Finish(
         self, theta: NestedMap, state: NestedMap, hidden: tf.Tensor
     ) -> NestedMap:
-        """Adds positions to the rows of the table, and runs the dropout."""
+        """Adds positions to the tokens' embeddings `hidden`, and runs the dropout."""
         p = self.params
         stream = state[p.stream]
         hidden += sinusoidal_positions(stream.segment_pos, p.model_dim, hidden.dtype)

@@ -30,7 +30,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class TransformerLayer(CompositeLayer):
-    """A map of the hidden states of one stream, as defined in `streams`."""
+    """A layer that changes the hidden states of one stream (see `streams`)."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -84,7 +84,7 @@ class TransformerLayer(CompositeLayer):
     def Slices(
         cls, p: InstantiableParams, num_slices: NumSlices
     ) -> list[InstantiableParams]:
-        """Returns slices of the parts. A part that is not cut becomes one cell."""
+        """Returns params of cells: the slices of each part, or the part as a whole."""
         tpl = CopyFieldsTo(p, TransformerSlice.Params(), ignore_unknown_keys=True)
         slices = []
         for name, part in cls.SliceableParts(p).items():
@@ -112,11 +112,11 @@ class TransformerLayer(CompositeLayer):
     def InitStates(
         self, theta: NestedMap, state: NestedMap, batch_size: int, max_length: int
     ) -> NestedMap:
-        """Returns `own`: keys and values of `max_length` steps, in B rows.
+        """Returns the states before the first `ExtendStep`, as a NestedMap.
 
-        If the layer has a memory, it also returns `memory`: keys, values and
-        segment_ids of the memory. These have as many rows as `state`, which holds the
-        memory's hidden states.
+        `own` has keys and values for `max_length` steps, in B rows. If the layer has a
+        memory, `memory` has the memory's keys, values and segment_ids, in as many rows
+        as `state`, which holds the memory's hidden states.
         """
         p = self.params
         attention = self.self_attention.body
@@ -139,10 +139,10 @@ class TransformerLayer(CompositeLayer):
         """Runs FProp for one token of each row, without padding.
 
         `state` has only this stream, with hidden states `[B, 1, D]`. `states` come from
-        `InitStates` or from the previous step. Their memory may have fewer than B rows.
-        Then each row of the memory serves equally many consecutive rows of the stream.
-        The time step is [] int32, from 0. Returns FProp's state, and the states for the
-        next step.
+        `InitStates` or from the previous step. The memory in `states` may have fewer
+        than B rows. Then each row of the memory serves equally many consecutive rows of
+        the stream. The time step is [] int32, from 0. Returns FProp's state, and the
+        states for the next step.
         """
         p = self.params
         stream, extended = state[p.stream], NestedMap(states)

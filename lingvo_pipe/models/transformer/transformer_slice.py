@@ -1,4 +1,4 @@
-"""Slices of a TransformerLayer: of its attentions and its feed-forward part.
+"""Slices of a TransformerLayer: cells that each run one part, or a slice of a part.
 
     state, x, ... -> [ a slice of one part ] -> state, x, ...
 
@@ -21,7 +21,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 def part_inputs(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
-    """Returns the inputs of a TransformerLayer's part, besides hidden states."""
+    """Returns a part's inputs after the hidden states: memory and mask, or none."""
     stream = state[p.stream]
     if part == "self_attention":
         mask = same_segment(stream.segment_ids, stream.segment_ids)

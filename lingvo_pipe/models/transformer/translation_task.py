@@ -44,7 +44,7 @@ class TranslationTask(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a logits head after a cell that reads the source, else a decoder."""
+        """Returns params of a head: logits or, in the encoder, a decoder and logits."""
         cells = p.pipeline.cell_tpl
         if any(local_heads.reads_source(cell) for cell in cells[:num_cells]):
             return local_heads.logits_head(cells, passed_on, predictions)
@@ -53,7 +53,7 @@ class TranslationTask(BaseTask):
         return super().LocalHead(p, num_cells, passed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
-        """Returns the state of both streams, without hidden states."""
+        """Returns the pipeline's input: a state of both streams, not yet embedded."""
         source, target = as_stream(input_batch.source), input_batch.target
         return [NestedMap(source=source, target=as_stream(target, "labels"))]
 
@@ -78,7 +78,7 @@ class TranslationTask(BaseTask):
         eos_id: int,
         on_stages: bool = True,
     ) -> Hypotheses:
-        """Translates a batch's `source` `[B, S]`.
+        """Translates a batch's `source` `[B, S]` by beam search.
 
         See `beam_decode` and `placed_cells`.
         """
