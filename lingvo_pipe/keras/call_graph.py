@@ -22,7 +22,7 @@ _Results = tuple[list[tf.Tensor], list[tf.Tensor]]
 
 
 class CallGraph(NamedTuple):
-    """What the graph of a call for an unknown number of examples shows.
+    """Properties of a call, as read from its graph for an unknown number of examples.
 
     Attributes:
         mixes: whether an output is made of more than one example, or a state or a loss

@@ -96,7 +96,7 @@ class _Trial:
         self._outputs, self._sums = self._run(self._values, everything)
 
     def differs(self) -> bool:
-        """Returns whether results of the parts, put together, are not those for all."""
+        """Returns whether the parts' results, put together, are not the whole's."""
         (first, first_sums), (second, second_sums) = (
             self._run(self._values, part) for part in self._rows.parts
         )
@@ -136,7 +136,7 @@ class _Trial:
         )
 
     def gradients_differ(self) -> bool:
-        """Returns whether gradients of the parts do not add up to those of all.
+        """Returns whether gradients of the parts do not add up to the whole's.
 
         They are gradients of a random sum of outputs, by the weights and by the inputs
         of all examples.

@@ -166,19 +166,19 @@ class LossAndMetrics:
             lambda x: self._loss(y, packed_outputs(self._graph, x), sample_weight),
         )
 
-    def update_metrics(self, found: NestedMap, y: Any, sample_weight: Any) -> None:
+    def update_metrics(self, step: NestedMap, y: Any, sample_weight: Any) -> None:
         """Updates the metrics' variables with the results of a pipeline's step."""
         for i, m in enumerate(self._loss.metrics):
-            if f"loss{i}" in found:  # Otherwise, `whole` has updated it.
-                _add(m.variables, tf.unstack(found[f"loss{i}"].value))
+            if f"loss{i}" in step:  # Otherwise, `whole` has updated it.
+                _add(m.variables, tf.unstack(step[f"loss{i}"].value))
         if self._metrics is None:
             return
         if self._all_add_up():
             variables = self._metrics.variables
-            _add(variables, [found[f"metric{i}"].value for i in range(len(variables))])
+            _add(variables, [step[f"metric{i}"].value for i in range(len(variables))])
             return
         triples = pack_present(
-            self._triples, (found[f"output{i}"].value for i in itertools.count())
+            self._triples, (step[f"output{i}"].value for i in itertools.count())
         )
         y_pred = packed_outputs(self._graph, triples)
         self._metrics.update_state(y, y_pred, sample_weight)
@@ -197,51 +197,62 @@ class LossAndMetrics:
         divisors: Any,
         whole: WholeLoss | None,
     ) -> NestedMap:
-        """Returns a micro-batch's loss, and what it adds to the metrics' states.
-
-        If the states are not sums over examples, returns the outputs for the metrics.
-        """
+        """Returns a micro-batch's loss, and what it adds to the metrics' states."""
         outputs, context = packed_outputs(self._graph, triples), current_context()
         # Rows are not counted in the outputs: the engine needs the weight before them.
         rows = context.num_examples
         rows = triples[0].shape[0] if rows is None else rows
         divisors = divisors and map_present(lambda x: x[0], divisors)
+        data = y, outputs, sample_weight
         sums: list[tf.Tensor] = []
         if whole is not None:
             weight = tf.cast(rows, tf.float32) / float(num_examples)
             mean = stand_in(triples, whole, weight)
         else:
-            data = y, outputs, sample_weight
-
-            def mean_and_weight_of() -> tuple[tf.Tensor, tf.Tensor]:
-                if num_micro_batches == 1:
-                    return self._loss(*data), tf.ones([])
-                return mean_and_weight(self._loss, data, rows, num_examples, divisors)
-
             with no_other_variables("the loss", _HINT):
-                variables = [v for m in self._loss.metrics for v in m.variables]
-                (mean, weight), sums = _written(variables, mean_and_weight_of)
+                (mean, weight), sums = _written(
+                    [v for m in self._loss.metrics for v in m.variables],
+                    lambda: (
+                        mean_and_weight(self._loss, data, rows, num_examples, divisors)
+                        if num_micro_batches > 1
+                        else (self._loss(*data), tf.ones([]))
+                    ),
+                )
         # Through the weight the scale reaches layers' losses, too. The mean cancels it.
         weight = weight if scale is None else weight * scale[0]
         metrics = NestedMap(loss=(mean, weight))
         for i, (total, count) in enumerate(zip(sums[::2], sums[1::2], strict=True)):
             value = tf.math.divide_no_nan(total, count) * num_examples
             metrics[f"loss{i}"] = Total(tf.stack([value, tf.cast(rows, value.dtype)]))
+        metrics.update(self._metric_totals(triples, data, num_examples))
+        return metrics
+
+    def _metric_totals(
+        self, triples: Sequence[Any], data: tuple[Any, Any, Any], num_examples: int
+    ) -> dict[str, Total]:
+        """Returns what a micro-batch adds to the metrics' states.
+
+        If the states are not sums over examples, returns the outputs for the metrics.
+        """
         if self._metrics is None:
-            return metrics
+            return {}
         if self._all_add_up():
             _, sums = _written(
-                self._metrics.variables,
-                lambda: self._metrics.update_state(y, outputs, sample_weight),
+                self._metrics.variables, lambda: self._metrics.update_state(*data)
             )
-            metrics.update({f"metric{i}": Total(x) for i, x in enumerate(sums)})
-            return metrics
+            return {f"metric{i}": Total(x) for i, x in enumerate(sums)}
         self._triples = map_present(lambda x: True, triples)
-        for i, x in enumerate(present(triples)):
-            x = tf.cast(x, tf.float32) if x.dtype == tf.bool else x
-            placed = rows_in_place(x, context.first_example, num_examples)
-            metrics[f"output{i}"] = Total(placed)
-        return metrics
+        first = current_context().first_example
+        return {
+            f"output{i}": Total(
+                rows_in_place(
+                    tf.cast(x, tf.float32) if x.dtype == tf.bool else x,
+                    first,
+                    num_examples,
+                )
+            )
+            for i, x in enumerate(present(triples))
+        }
 
 
 def _check_weights(model: keras.Model, graph: Any) -> None:

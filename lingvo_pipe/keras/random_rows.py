@@ -61,9 +61,9 @@ def with_another_first(
 
 
 def is_joined(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
-    """Returns whether a result for all examples consists of those for the parts.
+    """Returns whether a result for all examples consists of the parts' results.
 
-    A result without a dimension of examples, such as of weights, is the same for each.
+    A result without a dimension of examples is the same for each part.
     """
     if not whole.ndim == first.ndim == second.ndim:
         return False
@@ -90,7 +90,7 @@ def are_others_equal(
 
 
 def is_mean(results: Sequence[np.ndarray], rows: Rows, tolerance: _Tolerance) -> bool:
-    """Returns whether a result for all examples is the mean of those for the parts."""
+    """Returns whether a result for all examples is the mean of the parts'."""
     whole, first, second = results
     part = rows.in_first_part / rows.number
     return is_close(whole, part * first + (1 - part) * second, tolerance)

@@ -11,8 +11,8 @@ The graph is traced for an unknown number of examples. Each tensor is one of
 Sums and means of micro-batches can be put together, so joint tensors may become losses
 and states of a layer. Nothing that is mixed may.
 
-The functions of conditions and loops are read as well, but not those of a loop over the
-examples, which takes them one by one.
+Functions of conditions and loops are read as well, unless a loop takes the examples one
+by one.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -80,7 +80,7 @@ def flows(
 
     Args:
         graph: the graph, in which the dimension of examples has an unknown size.
-        inputs: the flows of tensors that enter the graph. Those of others are FREE.
+        inputs: the flows of tensors that enter the graph. All others are FREE.
         constant: references of tensors that are the same for any number of examples.
     """
     by_tensor = dict(inputs)
@@ -151,7 +151,7 @@ def _functions(op: tf.Operation, *names: str) -> list[Any]:
 
 
 def _flows_of_results(graph: Any, taken: Sequence[Flow]) -> list[Flow]:
-    """Returns the flows of a function's results from those of its arguments."""
+    """Returns the flows of a function's results from its arguments' flows."""
     inputs = {x.ref(): flow for x, flow in zip(graph.inputs, taken, strict=True)}
     by_tensor = flows(graph, inputs)
     return [by_tensor[x.ref()] for x in graph.outputs]

@@ -1,4 +1,4 @@
-"""What layers of users do with `[B, 4]` examples, by whether it mixes them.
+"""Functions of users' layers on `[B, 4]` examples, by whether they mix them.
 
 Each is a function of a layer and its inputs. The layer has `gate`, a weight of 0,
 `seeds`, a SeedGenerator, and `dropout`.

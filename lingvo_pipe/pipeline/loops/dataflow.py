@@ -69,7 +69,7 @@ class Dataflow:
         )
 
     def input_gradients(self, stage: int, inputs: Iterable[int]) -> list[int]:
-        """Returns those of the mini-batch's `inputs` whose gradients a stage completes.
+        """Returns the items of `inputs` whose gradients a stage completes.
 
         Gradients flow from the last stage to the first. So the first stage that adds a
         term completes a gradient. A gradient without terms belongs to stage 0.

@@ -31,7 +31,7 @@ Function = Callable[..., list[tf.Tensor]]
 
 
 class Compilation(NamedTuple):
-    """How and where the phases of a layer run."""
+    """A way to run the phases of a layer: by XLA or not, and on which device."""
 
     by_xla: bool  # Whether XLA compiles the phases.
     # Full name of the device that runs the phases; None for the caller's device.
