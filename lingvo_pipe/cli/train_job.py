@@ -42,7 +42,10 @@ def train_model(
     allowed_changes: Sequence[str] = (),
     allow_foreign: bool = False,
 ) -> None:
-    """Trains and evaluates a model, or resumes its run. See `train`."""
+    """Trains and evaluates a model, or resumes its run in `logdir`.
+
+    For the other arguments see `train` in `training_loop.py`.
+    """
     with naming_override(request.override):
         inputs, run = _build(
             request, logdir, profile_step, allowed_changes, allow_foreign
@@ -58,7 +61,11 @@ def _build(
     allowed_changes: Sequence[str],
     allow_foreign: bool,
 ) -> tuple[tuple[Any, Any], Callable[..., dict[str, float]]]:
-    """Returns the two inputs, and `train` with all arguments except `building`."""
+    """Builds the model and its inputs, and returns what is needed to train it.
+
+    Returns the pair of training and test input, and a function that calls `train`. This
+    function takes only the argument `building`.
+    """
     model, test_model = request.params("Train"), request.params("Test")
     check_batch(model)
     path = os.path.expanduser(logdir)
