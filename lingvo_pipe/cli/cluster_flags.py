@@ -1,4 +1,4 @@
-"""What flags say about a cluster and its workers. Imports no TensorFlow."""
+"""Objects for a cluster and its workers, from flags. Imports no TensorFlow."""
 
 from __future__ import annotations
 
