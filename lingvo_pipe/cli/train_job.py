@@ -42,10 +42,7 @@ def train_model(
     allowed_changes: Sequence[str] = (),
     allow_foreign: bool = False,
 ) -> None:
-    """Trains and evaluates a model, or resumes its run in `logdir`.
-
-    For the other arguments see `train` in `training_loop.py`.
-    """
+    """Trains and evaluates a model, or resumes its run in `logdir`."""
     with naming_override(request.override):
         inputs, run = _build(
             request, logdir, profile_step, allowed_changes, allow_foreign
@@ -61,10 +58,9 @@ def _build(
     allowed_changes: Sequence[str],
     allow_foreign: bool,
 ) -> tuple[tuple[Any, Any], Callable[..., dict[str, float]]]:
-    """Builds the model and its inputs, and returns what is needed to train it.
+    """Builds the model and its inputs. Returns both inputs, and a function to train.
 
-    Returns the pair of training and test input, and a function that calls `train`. This
-    function takes only the argument `building`.
+    The function calls `train`, and takes only the argument `building`.
     """
     model, test_model = request.params("Train"), request.params("Test")
     check_batch(model)

@@ -58,10 +58,7 @@ class RunUse:
 
 
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> dict[str, float]:
-    """Evaluates trained weights on a data set.
-
-    Returns the metrics of the last checkpoint.
-    """
+    """Evaluates weights on a data set. Returns the metrics of the last checkpoint."""
     task, data, directory, steps, log = _prepare(
         request, use, lambda x: checked_batches(x, "EvalBatches"), with_slices=True
     )

@@ -16,10 +16,7 @@ from lingvo_pipe.fault_tolerance.restarts import set_death_signal
 
 
 def bound_python(cores: Iterable[int], *arguments: str) -> list[str]:
-    """Returns a command that runs Python on `cores`, and ends when this process ends.
-
-    An empty `cores` stands for all cores.
-    """
+    """Returns a command that runs Python on `cores` and ends with this process."""
     parent, core_list = str(os.getpid()), ",".join(map(str, cores))
     program = [sys.executable, *arguments]
     return [sys.executable, "-m", __name__, parent, core_list, *program]

@@ -1,6 +1,6 @@
-r"""Translation to English from other languages of CLDR: small, real, embedded.
+r"""Small models that translate to English, on data that come with the library.
 
-`lingvo_pipe/input/cldr/sentences.py` describes the sentences.
+`lingvo_pipe/input/cldr/sentences.py` describes the sentences, which are from CLDR.
 
     trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny
     trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny --job=decoder
@@ -14,7 +14,7 @@ from params.mt.translation_model import TranslationModel
 
 
 class CldrTransformer(TranslationModel):
-    """A Transformer with one table for source, target and softmax, in two stages."""
+    """A Transformer with one embedding table for source, target and softmax."""
 
     DATASET: str
 
@@ -55,7 +55,7 @@ class TransformerTiny(CldrTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTinyLocal(TransformerTiny):
-    """Encoder and decoder, each trained by a local loss on its own device."""
+    """The model with encoder and decoder as two blocks, each with a local loss."""
 
     TIED_EMBEDDINGS = False  # Blocks share no weights.
     NUM_BLOCKS = 2

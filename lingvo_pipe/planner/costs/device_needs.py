@@ -1,11 +1,9 @@
 """The memory that devices need if they run a model as a candidate says. Pure.
 
-The weights of a stage's cells are assigned to the R replicas in turn, cell by cell:
+A stage's cells are assigned to the R replicas in turn, so a replica owns whole cells:
 
 cells     3  4  5  6  7        of a stage that starts at cell 3
-replica   0  1  0  1  0        owns the cell's weights, for R = 2
-
-`owners_round_robin` assigns them in the same way.
+replica   0  1  0  1  0        owns the cell's weights if R = 2
 """
 
 from __future__ import annotations
@@ -50,17 +48,11 @@ class OwnerShares:
         ]
 
     def largest(self, start: int, end: int) -> int:
-        """Returns the most bytes that a replica owns of cells `start` to `end`.
-
-        The result never falls as `end` grows.
-        """
+        """Returns the most bytes of any replica. They never fall as `end` grows."""
         return max(self.by_replica(start, end))
 
     def lower_bound(self, start: int, end: int) -> int:
-        """Returns the bytes of cells `start` to `end`, divided by R and rounded up.
-
-        The result never rises as `start` grows.
-        """
+        """Returns an even share of the bytes. The share never rises as `start` grows."""
         return -(-sum(self.by_replica(start, end)) // self._num_replicas)
 
 
@@ -113,7 +105,7 @@ class DeviceNeeds:
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
         """Returns each device's peak bytes, for stages that end at `boundaries`.
 
-        Of the replicas, the one counts whose device needs the most.
+        If replicas differ, counts the replica whose device needs the most.
         """
         needed = self._memory.of_devices(self.schedule, self._ends(boundaries))
         stages: list[list[tuple[int, int]]] = [[] for _ in needed]
@@ -132,10 +124,7 @@ class DeviceNeeds:
         return joint_peak(operations, timeline) + sum(self.model.slot_bytes)
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
-        """Returns a device's bytes if all its stages are like `stage`.
-
-        The stage has the cells `start` to `end`.
-        """
+        """Returns the bytes of a device on which all stages are like `stage`."""
         number = self.candidate.stages_per_device
         without_slots = self._needs(stage, start, self._stop(end), number)
         return without_slots + self._slots.largest(start, end) * number
@@ -150,16 +139,15 @@ class DeviceNeeds:
         return stage_bytes * self.candidate.stages_per_device
 
     def upper_bound(self, boundaries: Sequence[int]) -> int:
-        """Returns the largest `share` of all stages, a bound on each device's bytes."""
+        """Returns the largest `share` of all stages, which no device's bytes exceed."""
         stages = enumerate(itertools.pairwise([0, *boundaries]))
         return max(self.share(stage, *pair) for stage, pair in stages)
 
     def can_fit(self, limit: int) -> bool:
-        """Returns whether stages may exist that need at most `limit` bytes per device.
+        """Returns False only if no stages can need at most `limit` bytes per device.
 
-        This is a quick check. False is certain, but True is not, because the check
-        ignores the values from which a recomputation starts. It gives each stage as
-        many of the remaining cells as the stage can hold.
+        Gives each stage as many of the remaining cells as the stage can hold. Ignores the
+        values from which a recomputation starts, so stages may need more even if True.
         """
         if self.weights_share() > limit:
             return False
@@ -177,7 +165,7 @@ class DeviceNeeds:
         return (held + slots) / self.candidate.num_devices
 
     def even_share(self) -> float:
-        """Returns roughly the bytes of a device if all devices needed the same."""
+        """Returns roughly the bytes of a device if all devices needed equally many."""
         return self._lower_bound(0, 0, self.model.num_cells) / self.schedule.num_stages
 
     def min_limit(self) -> int:
@@ -226,11 +214,7 @@ class OversizedCandidate:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """A sort key, roughly by needed bytes.
-
-        Candidates come last if their weights, accumulators and slots alone exceed the
-        limit.
-        """
+        """A sort key, roughly by bytes. Candidates with too large weights come last."""
         weights = self.needs.weights_share()
         if weights > self.limit:
             return True, weights

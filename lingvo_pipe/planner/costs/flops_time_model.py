@@ -2,8 +2,8 @@
 
 A cell's seconds follow from its flops, and an update's seconds from its bytes. In an
 update, each device gathers the gradients of the cells that it owns. They come from the
-devices with the same stages in the other replicas. The device then updates the weights
-of these cells, and sends the new weights back to the same devices.
+devices with the same stages in other replicas. The device updates the weights of these
+cells, and sends the new weights back to these devices.
 """
 
 from __future__ import annotations

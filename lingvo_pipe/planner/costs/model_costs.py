@@ -82,9 +82,8 @@ Models = Callable[[int], tuple[ModelCosts, Sequence[CellSeconds]]]
 def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
     """Returns the costs for `num_rows`, from the costs for two other numbers of rows.
 
-    The size of a tensor is constant or proportional to the rows. So the bytes at each
-    moment of a pass are a linear function of the rows, and are interpolated. The peak
-    of a pass is not linear, since it may be at different moments.
+    The size of a tensor is constant or proportional to the rows, so the bytes at each
+    moment of a pass are linear in the rows. The peak of a pass is not.
     """
     offset, interval = num_rows - a.num_rows, b.num_rows - a.num_rows
 
@@ -92,10 +91,7 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         return x + (y - x) * offset // interval
 
     def moments(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-        """Interpolates the bytes at each moment of a pass.
-
-        Rounds them, because bytes for a single row are not always on the same line.
-        """
+        """Interpolates the bytes at each moment of a pass, and rounds them."""
         if len(x) != len(y):  # With one row there may be fewer operations.
             x, y = (max(x),), (max(y),)
         pairs = zip(x, y, strict=True)

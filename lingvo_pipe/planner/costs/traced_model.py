@@ -155,7 +155,7 @@ class ModelTracer:
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
-    """Returns a function from the number of rows in a micro-batch to a model's costs.
+    """Returns a function from a micro-batch's rows to the costs of a model.
 
     Traces the model for two numbers of rows, and computes other costs from these two.
     """
@@ -244,10 +244,7 @@ class _TrainedWeights(NamedTuple):
 
 
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
-    """Returns for each cell its number of trained parameters, and their slots' bytes.
-
-    Tied weights count only for the first cell that has them.
-    """
+    """Returns each cell's trained weights. Tied weights count in the first cell."""
     p, trained, weights = task.params.train, task.TrainedVariables(), []
     left = dict(trained)
     for cell in task.pipeline.cells:

@@ -186,9 +186,6 @@ def plan_measured(
     """Finds the fastest ways to run a model, from times measured on the devices.
 
     Sizes for which a device cannot hold each cell alone are not measured.
-
-    Raises:
-        NothingFits: if no way fits into the devices' memory.
     """
     allowed = allowed_candidates(resources, constraints, tracer.num_cells)
     batch_size = resources.batch_size

@@ -207,10 +207,7 @@ def measured_correction(
 
 
 def synthetic_batch(spec: NestedMap, num_rows: int) -> Any:
-    """Returns a batch of random floats below 1 and integers 1, for any model's inputs.
-
-    Most models accept these values.
-    """
+    """Returns a batch of random floats below 1 and integers 1, valid in most models."""
 
     def synthetic(tensor_spec: tf.TensorSpec) -> tf.Tensor:
         shape, dtype = [num_rows, *tensor_spec.shape[1:]], tensor_spec.dtype

@@ -73,10 +73,7 @@ class Candidate:
         return self.num_micro_batches // self.num_replicas
 
     def params(self, boundaries: Sequence[int]) -> dict[str, Any]:
-        """Returns the params of a pipeline that runs this way.
-
-        The stages end at `boundaries`.
-        """
+        """Returns a pipeline's params to run this way. Stages end at `boundaries`."""
         return {
             "splits": list(boundaries),
             "stages_per_device": self.stages_per_device,

@@ -229,8 +229,7 @@ _RULES = {
 def _device_in_file(name: str) -> DeviceModel:
     """Reads a device from a JSON file whose fields are those in `_RULES`.
 
-    The path is relative to the current folder. Under Bazel, it is relative to the
-    folder in which the user ran Bazel.
+    The path is relative to the user's current folder, also under Bazel.
 
     Raises:
         UserValueError: if there is no such file, or a field is wrong.

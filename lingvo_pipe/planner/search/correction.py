@@ -45,12 +45,9 @@ class InStep(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """Figures of real steps, with which the planner corrects its predictions.
+    """Corrections of predictions. `forward` and `backward` multiply the cells' seconds.
 
-    Attributes:
-        forward, backward: factors by which cells take longer in a step than alone.
-        contention: how devices slow each other down, and the rest of a step.
-        allocator_loss: see `InStep`.
+    `contention` and `allocator_loss` replace the values that the planner assumes.
     """
 
     forward: float = 1.0
@@ -72,10 +69,9 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the median times of several real steps.
+    """Returns the medians of steps, which are given by their seconds and timelines.
 
-    `step_seconds` and `timelines` have one entry per step. `update` is the predicted
-    seconds of an update. `loss` is the measured allocator loss.
+    `update` is the predicted seconds of an update, and `loss` the allocator loss.
     """
     stages = median_costs(list(map(fitted_costs, timelines))).stages
     pairs = zip(step_seconds, timelines, strict=True)
@@ -121,13 +117,11 @@ def correction(
 def _slowdown(slower: float, busy: Sequence[float]) -> float:
     """Returns the slowdown of cells while all devices are busy.
 
-    `slower` is the mean slowdown of cells in a step. `busy` is as in `InStep`, and
-    tells for which share of the busy time how many devices are busy.
-
-    A device slows down in proportion to the number of other busy devices. The larger
-    the slowdown, the less work is done in a second of busy time. The result is the
-    slowdown at which this work is 1 / `slower` of the work without contention. The
-    result is at most the number of devices, as if the devices took turns.
+    `slower` is the mean slowdown of cells in a step. For `busy` see `InStep`. A device
+    slows down in proportion to the number of other busy devices. The larger the
+    slowdown, the less work is done in a second of busy time. The result is the slowdown
+    at which this work is 1 / `slower` of the work without contention. The result is at
+    most the number of devices, as if the devices took turns.
     """
 
     def work(most: float) -> float:

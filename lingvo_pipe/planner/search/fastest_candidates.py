@@ -34,10 +34,7 @@ def search(
     device: DeviceModel,
     batch_size: int,
 ) -> SearchResult:
-    """Finds the fastest candidate that fits into memory for each variant.
-
-    A variant is a schedule with a recomputation policy.
-    """
+    """Finds the fastest candidate that fits, for each schedule and recomputation."""
     fastest: dict[tuple[str, str], Evaluation] = {}
     oversized: list[OversizedCandidate] = []
     bounds, num_slower = [], 0

@@ -23,9 +23,8 @@ _STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
 class Supervisor:
     """A supervisor that keeps processes running until the trainer ends.
 
-    A process that a signal stops for more than `timeout` seconds is killed. The text
-    from `progress()` changes when the trainer makes progress. `log` takes lines for the
-    user.
+    A process that a signal stops for more than `timeout` seconds is killed. The result
+    of `progress()` changes with the trainer's progress. `log` takes lines for the user.
     """
 
     def __init__(
@@ -135,10 +134,7 @@ class StoppedTime:
         self._seconds, self._last = 0.0, clock()
 
     def look(self, is_stopped: bool, limit: float = 1.0) -> float:
-        """Records the current state, and returns the seconds since the process stopped.
-
-        Counts at most `limit` seconds since the last call.
-        """
+        """Records the state of the process, and returns its stopped time in seconds."""
         now = self._clock()
         passed, self._last = min(now - self._last, limit), now
         self._seconds = self._seconds + passed if is_stopped else 0.0

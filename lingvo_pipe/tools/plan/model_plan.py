@@ -62,8 +62,7 @@ class Plan:
     def rows(self) -> list[dict[str, Any]]:
         """The fastest way for each schedule and recomputation, the fastest first.
 
-        `bytes` is for the device that needs the most. `price` is for a million
-        examples.
+        `bytes` is for the device with the most. `price` is for a million examples.
         """
         return list(map(self._row, self._result.fastest))
 

@@ -94,10 +94,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _image_path(text: str) -> Path:
-    """Returns the path of a picture, after a check that the file can be written.
-
-    Under Bazel, `text` is relative to the user's folder.
-    """
+    """Returns the path of a picture, after a check that the file can be written."""
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     path = Path(folder, os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:

@@ -110,7 +110,7 @@ class PlannedModel:
     def plan(self, devices: Devices, constraints: Constraints) -> SearchResult:
         """Finds the fastest ways to run the model.
 
-        If no way fits into memory, layers are cut into slices.
+        If no way fits into memory, cuts layers into slices.
 
         Raises:
             ValueError: if constraints contradict each other, or nothing fits.

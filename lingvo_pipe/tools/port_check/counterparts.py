@@ -114,10 +114,9 @@ def UNKNOWN(*args: Any, **kwargs: Any) -> None:
 
 
 def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
-    """Looks up `root.a.b`, where `names` are a and b.
+    """Returns (value at `root.a.b`, ""), or (UNKNOWN, hint) if there is no such value.
 
-    Returns (value, ""). If there is no such value, returns (UNKNOWN, text about what to
-    use instead). This text is "" if nothing is known about `root`.
+    `names` are a and b. The hint says what to use instead, or is "" if this is unknown.
     """
     path = ".".join(names)
     if root is tf and _STATEFUL.match(path):
