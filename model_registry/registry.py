@@ -30,7 +30,7 @@ _OWN = (
 
 
 class DatasetError(errors.UserLookupError):
-    """A data set that the model does not have."""
+    """Error: a model does not have the data set."""
 
 
 class _Registration:

@@ -64,7 +64,7 @@ class Shard:
 
 
 def shards_of(files: list[str], number: int) -> list[int]:
-    """Returns the number of the shard of each test, from 0. `files` has their files.
+    """Returns the number of each test's shard, from 0. `files` names each test's file.
 
     The tests of a file stay together, unless the file has more than `_MAX_TOGETHER`.
     """

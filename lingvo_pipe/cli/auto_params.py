@@ -29,7 +29,7 @@ _TYPES = {
 
 
 class AutoParams:
-    """The params of `pipeline` that are `auto`, until the devices are known.
+    """The params of `pipeline` that are `auto`, which `resolve` sets.
 
     If the directory from `open_run` has a run, the number of micro-batches is the same
     as in this run, because another number can change the bytes of results. The planner

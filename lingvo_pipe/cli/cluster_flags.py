@@ -1,4 +1,4 @@
-"""Objects for a cluster and its workers, from flags. Imports no TensorFlow."""
+"""A process's role in a cluster, and the watch over workers. Needs no TensorFlow."""
 
 from __future__ import annotations
 

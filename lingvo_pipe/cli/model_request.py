@@ -120,7 +120,7 @@ def joined(*notes: str) -> str:
 
 
 def log_after(note: str, file: TextIO | None = None) -> Callable[[str], None]:
-    """Returns a function that prints lines. The first call prints the note before."""
+    """Returns a function that prints lines. The first call prints `note` first."""
     waiting = [note] if note else []
 
     def log(line: str) -> None:

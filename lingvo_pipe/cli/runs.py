@@ -98,7 +98,7 @@ class Run:
 
     @_naming_arguments()
     def load(self, checkpoint: str | None = None) -> TrainedModel:
-        """Returns the trained model, as `lp.load` does."""
+        """Returns the trained model with the weights of a checkpoint. See `lp.load`."""
         return load(
             self.logdir,
             checkpoint,

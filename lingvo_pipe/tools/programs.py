@@ -25,7 +25,8 @@ def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
     """Ends the program with one line if the block raises an error of an expected kind.
 
     Expected are errors that a user can correct, any ValueError, and the types in
-    `expected`. `argv` may have only the program's name. Changes to the user's folder.
+    `expected`. `argv` may have only the program's name. The block runs in the folder
+    of the user, also under Bazel.
     """
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))

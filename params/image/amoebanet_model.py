@@ -98,7 +98,7 @@ class AmoebaNetModel(StagedModel):
         )
 
     def _AuxiliaryHead(self) -> InstantiableParams:
-        """Returns params of the auxiliary head. The network sets its sizes."""
+        """Returns params of the auxiliary head, whose sizes the network sets."""
         return AuxiliaryHeadLayer.Params()
 
 

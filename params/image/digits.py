@@ -66,14 +66,14 @@ class AmoebaNetDigits(AmoebaNetModel):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigitsLocal(AmoebaNetDigits):
-    """The model in two blocks of cells, each with a local loss and its own device."""
+    """AmoebaNetDigits in two blocks, each with a local loss and a device of its own."""
 
     NUM_BLOCKS = 2
 
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigits0To4(AmoebaNetDigits):
-    """The model of digits on 0 to 4."""
+    """AmoebaNetDigits for the digits 0 to 4."""
 
     LABELS = [0, 1, 2, 3, 4]
     NUM_CLASSES = 5
@@ -82,7 +82,7 @@ class AmoebaNetDigits0To4(AmoebaNetDigits):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigits5To9(AmoebaNetDigits):
-    """The model of digits on 5 to 9, with weights from a run on the digits 0 to 4."""
+    """AmoebaNetDigits for the digits 5 to 9, with weights of a run on 0 to 4."""
 
     LABELS = [5, 6, 7, 8, 9]
     NUM_CLASSES = 5

@@ -45,7 +45,7 @@ class TransformerTiny(LanguageModel):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTinyLocal(TransformerTiny):
-    """The model in two blocks of layers, each with a local loss and its own device."""
+    """TransformerTiny in two blocks, each with a local loss and a device of its own."""
 
     TIED_EMBEDDINGS = False  # Blocks share no weights.
     NUM_BLOCKS = 2

@@ -36,7 +36,7 @@ class CldrTransformer(TranslationModel):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTiny(CldrTransformer):
-    """Translation from eight languages. This is the model to start with."""
+    """A model that translates from eight languages. This is the model to start with."""
 
     DATASET = "cldr_sentences/8_to_en"
     VOCAB_FILE = shipped.shipped_file(shipped.EIGHT_VOCABULARY)
@@ -55,7 +55,7 @@ class TransformerTiny(CldrTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTinyLocal(TransformerTiny):
-    """The model with encoder and decoder as two blocks, each with a local loss."""
+    """TransformerTiny in two blocks, encoder and decoder, each with a local loss."""
 
     TIED_EMBEDDINGS = False  # Blocks share no weights.
     NUM_BLOCKS = 2
@@ -63,7 +63,7 @@ class TransformerTinyLocal(TransformerTiny):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTiny102(TransformerTiny):
-    """Translation from all 102 languages."""
+    """The model TransformerTiny for all 102 languages."""
 
     DATASET = "cldr_sentences/all_to_en"
     VOCAB_FILE = shipped.shipped_file(shipped.ALL_VOCABULARY)
@@ -72,7 +72,7 @@ class TransformerTiny102(TransformerTiny):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerSmall(TransformerTiny):
-    """A model twice as wide and twice as deep, for a GPU."""
+    """A model twice as wide and twice as deep as TransformerTiny, for a GPU."""
 
     BATCH_SIZE = 64
 

@@ -111,7 +111,7 @@ def _command(python: str, worker: str, *args: object) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Returns environment variables without PYTHONPATH. They hide GPUs."""
+    """Returns this process's environment without PYTHONPATH, changed to hide GPUs."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     # All processes of a pipeline are on this machine.
     return inherited | {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -169,7 +169,7 @@ class ProcessGroup:
 def process_group(
     name: str, commands: Sequence[Sequence[str]]
 ) -> Iterator[ProcessGroup]:
-    """Runs commands while in the context, without reading the first answers."""
+    """Runs commands while in the context, and yields a group with unread answers."""
     with contextlib.ExitStack() as stack:
         logs = {}
         for command in commands:

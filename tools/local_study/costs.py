@@ -1,7 +1,7 @@
 """Cost and time of training by blocks with one device per block. Pure.
 
-A layer's forward pass takes f FLOPs for one example. The forward pass of the head that
-computes a block's loss takes a FLOPs. A backward pass takes twice as many.
+For one example, a layer's forward pass takes `f` FLOPs. The forward pass of the head
+that computes a block's loss takes `a` FLOPs. A backward pass takes twice as many.
 
 - **Total cost** is all computation: each block's 3·(its layers' f + a), for each
   example and step. A layer in two overlapping blocks counts in both.

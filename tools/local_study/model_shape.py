@@ -54,7 +54,7 @@ def _boundaries(
 ) -> list[Boundary]:
     """Returns the boundaries between blocks, or between cells if there is one block.
 
-    No gradients of activations are sent between blocks, but they are between cells.
+    Gradients of activations are sent between cells, but not between blocks.
     """
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)
@@ -79,7 +79,7 @@ def _boundaries(
 
 
 def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
-    """Returns each cell's flops for one example. Layers before count in the first."""
+    """Returns cells' flops for one example. The prologue counts in the first cell."""
     pipeline = task.pipeline
     before, cells = pipeline_sizes(pipeline.params, *map_present(spec_of, inputs))
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]

@@ -37,7 +37,7 @@ def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reach
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """Returns the points with no better one in both cost and time, sorted by cost."""
+    """Returns the points that no other point beats in both values, sorted by cost."""
     unbeaten: list[Point] = []
     for point in sorted(set(points)):
         if not unbeaten or point.time < unbeaten[-1].time:

@@ -31,7 +31,7 @@ class StudiedModel:
         return self.request.params("Test").input.Instantiate()
 
     def blocks(self, key: RowKey) -> list[Block]:
-        """Returns the blocks of the model's own cells."""
+        """Returns the blocks into which the scheme cuts the model's cells."""
         num_cells = len(self._model().task.pipeline.cell_tpl)
         return make_blocks(key.scheme, num_cells, self._chunks(key))
 

@@ -21,7 +21,7 @@ class RowKey:
 
     @property
     def name(self) -> str:
-        """Text for the log."""
+        """The scheme, batch size and seed as text for the log."""
         return f"{self.scheme}, batch size {self.batch_size}, seed {self.seed}"
 
 

@@ -48,7 +48,7 @@ _MAX_MEMORY = 0.5  # Fraction of the machine's memory.
 
 
 def ways(num_micro_batches: Sequence[int]) -> list[Candidate]:
-    """Returns ways to run a model on one and two devices, in three schedules."""
+    """Returns six ways to run a model for each number of micro-batches."""
     variants = ("gpipe", "always"), ("gpipe", "never"), ("1f1b", "never")
     return [
         Candidate(1, num_devices, 1, number, schedule, recompute)

@@ -40,7 +40,7 @@ class PaperModel:
     def evenly(
         self, device: str, num_devices: int, num_micro_batches: int
     ) -> Evaluation:
-        """Returns the evaluation for the most even flops, whether it fits or not."""
+        """Returns the evaluation of the most even stages, whether they fit or not."""
         unlimited = dataclasses.replace(DEVICES[device], memory=_UNLIMITED)
         evaluation = self._evaluate(unlimited, num_devices, num_micro_batches)
         assert isinstance(evaluation, Evaluation)

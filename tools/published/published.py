@@ -131,7 +131,7 @@ def throughput_row(row: Throughput, ours: Sequence[float]) -> str:
 
 
 def main() -> int:
-    """Prints the tables."""
+    """Prints tables of published numbers and predictions."""
     memory = memory_table(TRANSFORMERS), memory_table(AMOEBANETS)
     largest = largest_layers_table(), largest_filters_table()
     for table in (*memory, *largest, throughput_table()):

@@ -52,7 +52,7 @@ class OwnerShares:
         return max(self.by_replica(start, end))
 
     def lower_bound(self, start: int, end: int) -> int:
-        """Returns an even share of the bytes. The share never rises as `start` grows."""
+        """Returns an even share of the bytes, which never rises as `start` grows."""
         return -(-sum(self.by_replica(start, end)) // self._num_replicas)
 
 
@@ -144,10 +144,10 @@ class DeviceNeeds:
         return max(self.share(stage, *pair) for stage, pair in stages)
 
     def can_fit(self, limit: int) -> bool:
-        """Returns False only if no stages can need at most `limit` bytes per device.
+        """Returns False only if no stages fit into `limit` bytes per device.
 
-        Gives each stage as many of the remaining cells as the stage can hold. Ignores the
-        values from which a recomputation starts, so stages may need more even if True.
+        Gives each stage as many of the remaining cells as the stage can hold. Ignores
+        the values from which a recomputation starts, so True does not guarantee a fit.
         """
         if self.weights_share() > limit:
             return False
@@ -169,7 +169,7 @@ class DeviceNeeds:
         return self._lower_bound(0, 0, self.model.num_cells) / self.schedule.num_stages
 
     def min_limit(self) -> int:
-        """Returns the lowest limit that `can_fit` accepts."""
+        """Returns the lowest limit for which `can_fit` returns True."""
         everything = self._lower_bound(0, 0, self.model.num_cells)
         low = everything // (self.model.num_cells * self.schedule.num_stages)
         return bisect.bisect_left(range(everything), True, low, key=self.can_fit)
@@ -183,7 +183,7 @@ class DeviceNeeds:
         return list(map(self._stop, boundaries))
 
     def _stop(self, end: int) -> int:
-        """Returns the end of a stage's calls: after the loss, if `end` is the last."""
+        """Returns `end`, or one more for the loss if the stage has the last cell."""
         return end + (end == self.model.num_cells)
 
 
@@ -222,9 +222,9 @@ class OversizedCandidate:
 
     @functools.cached_property
     def needed_bytes(self) -> int:
-        """The bytes of the device that needs the most, with stages that minimize this.
+        """The most bytes that a device needs, with stages that keep this number low.
 
-        If `is_bound`, only a lower bound.
+        If `is_bound`, this is only a lower bound.
         """
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)

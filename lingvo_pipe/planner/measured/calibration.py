@@ -134,7 +134,7 @@ def _read_text(path: Path) -> str:
 
 
 def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
-    """Returns the seconds of an operation's overhead, and of a message of rows."""
+    """Returns the overhead of an operation and the time to send rows, in seconds."""
     used = devices[:2]
     layer = PipeliningLayer.Params().Set(
         name="calibration",

@@ -70,7 +70,7 @@ class DeviceModel:
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes of memory for a model."""
+        """The bytes of memory that a model can use."""
         return self.memory - self.reserved
 
     def speed(self, dtype: str) -> float:

@@ -30,7 +30,7 @@ class Link(NamedTuple):
     latency: float  # Seconds of a message.
 
     def seconds(self, num_bytes: float) -> float:
-        """Returns the seconds until a message has arrived, or 0 if it is empty."""
+        """Returns the seconds until a message has arrived, 0 for an empty message."""
         return self.latency + num_bytes / self.bandwidth if num_bytes else 0.0
 
 

@@ -1,4 +1,4 @@
-"""A search for the fastest candidates that fit. Pure.
+"""A search for the fastest candidates that fit into memory. Pure.
 
 Candidates are evaluated in the order of a lower bound on their step time. The bound
 assumes that messages take no time and that cells can be divided. The search for each
@@ -110,8 +110,8 @@ def _bound_by_distance(
     for K stages T = distance · (one micro-batch's seconds in all stages)
     / (1 - (1 - distance / repeats)^K).
 
-    `once` and `work` are each cell's seconds for one and for all micro-batches, and
-    `repeats` is their ratio. `distance` is the fraction of x that the stage must wait.
+    `once` and `work` are each cell's seconds for one and for all micro-batches.
+    `repeats` is their least ratio. `distance` is the part of x that the stage waits.
     """
     if candidate.stages_per_device > 1 or not min(once):
         return 0.0

@@ -86,7 +86,7 @@ class Member:
 
 
 class Worker(Member):
-    """A worker process, which hangs if it does not answer within `timeout` seconds."""
+    """A worker process. If it does not answer for `timeout` seconds, it is hung."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _MILLION, _HOUR = 1_000_000, 3600
 
 
 class Plan:
-    """The fastest ways to run a model. Its text is what `lingvo_pipe plan` prints.
+    """The fastest ways to run a model. `str` returns what `lingvo_pipe plan` prints.
 
     Args:
         model: the model to run.
