@@ -1,4 +1,4 @@
-"""Models by name, the data sets of a model, and imports of modules that register."""
+"""Models by name, a model's data sets, and imports of modules that register models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OWN = (
 
 
 class DatasetError(errors.UserLookupError):
-    """A data set that the model does not have."""
+    """Error: a model does not have the data set."""
 
 
 class _Registration:
@@ -51,7 +51,7 @@ class _Registration:
         return f"{self.module}.{self.cls.__qualname__}{file}"
 
     def replaces(self, old: _Registration) -> bool:
-        """Returns True if a rerun of `old`'s module or cell made this class."""
+        """Returns True if this class is `old`'s, made again by a rerun of its code."""
         same_name = str(self) == str(old)
         return same_name and (self.file is None or self.spec is not old.spec)
 
@@ -60,16 +60,16 @@ _registered: dict[str, _Registration] = {}
 
 
 def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
-    """Registers a model by name, as a class decorator.
+    """Registers a model by name. Use it as a class decorator.
 
-    Class `Digits` of `params.image.digits` is `image.digits.Digits`. Class `Toy` of a
-    user's module `my_models.toy` is `my_models.toy.Toy`, and `Toy` if the script is
-    run. The class has the methods Task and Model, and one for each data set, such as
-    Train. All return Params.
+    Class `Digits` of `params.image.digits` gets the name `image.digits.Digits`. Class
+    `Toy` of a user's module `my_models.toy` gets the name `my_models.toy.Toy`, or `Toy`
+    if the module is run as a script. The class has the methods Task and Model, and a
+    method for each data set, such as Train. All of these methods return Params.
 
     Raises:
         TypeError: if the class lacks Task or Model, or is not a class.
-        ValueError: if another class has the name.
+        ValueError: if another class has the same name.
     """
     if not isinstance(cls, type):
         raise errors.UserTypeError(
@@ -112,11 +112,11 @@ def GetClass(name: str) -> type:
 
 
 def GetName(model: Any) -> str:
-    """Returns a model's name. A class that is not registered yet is registered.
+    """Returns a model's registered name. Registers a class that has none yet.
 
     Raises:
         TypeError: if `model` is neither a name nor a model's class.
-        ValueError: if another class has the name.
+        ValueError: if another class has the same name.
     """
     if isinstance(model, str):
         return model
@@ -130,9 +130,9 @@ def GetName(model: Any) -> str:
 
 
 def IsKnown(name: str) -> bool:
-    """Returns True if a model is registered. Imports only modules of this library.
+    """Returns True if a model is registered, or in a module of this library.
 
-    So a name from an untrusted file imports no other module.
+    Imports no other module, because the name may be from an untrusted file.
     """
     name = name.removeprefix("params.")
     if name not in _registered and _is_of_library(name):
@@ -141,10 +141,10 @@ def IsKnown(name: str) -> bool:
 
 
 def GetParams(name: str, dataset: str) -> Any:
-    """Returns a model's Params with a data set, such as "Train", as their `input`.
+    """Returns a model's Params, with the input of a data set, such as "Train".
 
     Raises:
-        LookupError: if there is no such model, or it has no such data set.
+        LookupError: if there is no such model, or the model has no such data set.
     """
     model = GetClass(name)()
     datasets = GetDatasets(type(model))
@@ -169,7 +169,7 @@ def GetDatasets(cls: type) -> list[str]:
 
 
 def ListModels() -> list[str]:
-    """Returns the sorted names registered so far. ImportAll registers all others."""
+    """Returns sorted names of the models registered so far. ImportAll registers all."""
     return sorted(_registered)
 
 
@@ -183,7 +183,7 @@ def _is_of_library(name: str) -> bool:
 
 
 def _import_module_of(name: str) -> None:
-    """Imports the module of model `family.file.Class`, if it exists."""
+    """Imports `params.family.file` or else `family.file`, for `family.file.Class`."""
     module_name = name.rpartition(".")[0]
     if module_name and not _import_if_exists(f"params.{module_name}"):
         _import_if_exists(module_name)
@@ -192,8 +192,8 @@ def _import_module_of(name: str) -> None:
 def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) -> None:
     """Imports packages, by full names, and all modules below them but `__main__`.
 
-    Folders need an `__init__.py`. If a module fails, `on_error` gets its name and the
-    error. Without `on_error`, the error is raised.
+    Folders need an `__init__.py`. If a module below a package fails, `on_error` is
+    called with the module's name and the error. Without `on_error`, raises the error.
 
     Raises:
         ImportError: if a package does not exist.
@@ -227,7 +227,7 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
 
 
 def _siblings(name: str) -> list[str]:
-    """Returns the modules beside the first part of a name that is no module."""
+    """Returns the modules that exist beside the first missing part of `name`."""
     parent, path = "", sys.path
     for part in name.split("."):
         siblings = [f"{parent}{module}" for module in _modules_in(path)]
@@ -239,7 +239,7 @@ def _siblings(name: str) -> list[str]:
 
 
 def _modules_in(path: Iterable[str]) -> list[str]:
-    """Returns the names of modules in folders, also of packages without __init__.py."""
+    """Returns the names of all modules and subfolders in the folders of a path."""
     walks = (next(os.walk(place or "."), ("", [], [])) for place in path)
     folders = [name for _, names, _ in walks for name in names if name.isidentifier()]
     return [*folders, *(info.name for info in pkgutil.iter_modules(path))]
@@ -251,7 +251,7 @@ def ImportAll(on_error: OnError | None = None) -> None:
 
 
 def _import_if_exists(name: str) -> ModuleType | None:
-    """Imports a module, or returns None if it or a package above it is missing."""
+    """Imports a module. Returns None if the module or a package above it is missing."""
     if not all(name.split(".")):  # Python would treat it as a relative name.
         return None
     try:

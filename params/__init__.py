@@ -1,1 +1,1 @@
-"""Registered models, by family: `params.image.digits.X` is `--model=image.digits.X`."""
+"""Registered models: class X of `params.image.digits` is `--model=image.digits.X`."""

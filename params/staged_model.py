@@ -1,4 +1,4 @@
-"""Base class of registered models. Stages have even flops, or are local blocks.
+"""Base class of registered models that are cut into stages.
 
 To run on another number of devices, choose new stages:
 
@@ -77,7 +77,7 @@ class StagedModel(SingleTaskModelParams):
     def _EvenStages(
         self, cells: list[InstantiableParams], *inputs: Any
     ) -> int | list[int]:
-        """Returns boundaries of stages with even flops. `inputs` are of one example."""
+        """Returns `splits` for stages with even flops. `inputs` are for one example."""
         if self.NUM_STAGES == 1:
             return 1  # A list would contradict --devices=2.
         copies = [cell.Copy() for cell in cells]  # The caller may change the cells.
@@ -88,9 +88,9 @@ class StagedModel(SingleTaskModelParams):
 def _even_stages(
     cells: list[InstantiableParams], inputs: tuple[Any, ...], num_stages: int
 ) -> list[int]:
-    """Returns boundaries of stages of even flops.
+    """Returns the boundaries of stages with even flops.
 
-    The result is cached, because tracing takes seconds and each data set needs them.
+    The result is cached, because tracing takes seconds and each data set needs it.
     """
     sizes = layer_sizes(cells, *inputs)
     flops = [size.flops for size in sizes]
@@ -99,5 +99,5 @@ def _even_stages(
 
 
 def warm_up(steps: int, schedule: Params) -> Params:
-    """Returns params of a linear warm-up, followed by a schedule."""
+    """Returns params of a learning rate schedule with a linear warm-up before it."""
     return ScheduleParams("LinearWarmup", warmup_steps=steps, schedule=schedule)

@@ -55,7 +55,7 @@ class TransformerModel(StagedModel):
         )
 
     def _Network(self, make: Any, **arguments: Any) -> list[InstantiableParams]:
-        """Returns the layers that `make` builds from the sizes and `arguments`."""
+        """Returns the layers that `make` builds from this model's sizes."""
         return make(
             num_layers=self.NUM_LAYERS,
             hidden_dim=self.HIDDEN_DIM,

@@ -34,7 +34,7 @@ def write_api_reference(folder: Path) -> None:
 
 
 def _without_dead_links(page: str) -> str:
-    """Replaces links to members that pdoc omits by the links' text."""
+    """Replaces links to members that pdoc leaves out by the text of the links."""
     anchors = set(re.findall(r'id="([^"]*)"', page))
 
     def live(link: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Makes the files that `shipped.py` names.
+"""Makes the files of sentences and vocabularies that `shipped.py` names.
 
 python -m tools.make_cldr_files
 """
@@ -28,7 +28,7 @@ def english_sentences(split: str) -> Iterator[str]:
 
 
 def vocabulary(name: str) -> bytes:
-    """Trains a vocabulary on sentences. It has all characters, and splits digits."""
+    """Trains a vocabulary on sentences. It keeps all characters, and splits digits."""
     languages: tuple[str, ...] = ()
     texts = english_sentences("train")
     if name != shipped.ENGLISH_VOCABULARY:

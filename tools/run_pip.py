@@ -1,6 +1,7 @@
-"""Runs pip with the arguments given, and stops when nobody reads its output any more.
+"""Runs pip with the given arguments, and stops when nobody reads its output any more.
 
-Else a killed Bazel's pip would write into the folder that the next Bazel clears.
+Otherwise, after Bazel is killed, pip would go on to write into a folder that the next
+run of Bazel clears.
 """
 
 import os

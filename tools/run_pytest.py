@@ -1,6 +1,6 @@
 """Runs pytest as a Bazel test, over the *_test.py files and options given as arguments.
 
-It fails if no test is collected, or if pytest does not report success.
+The test fails if pytest collects no test, or does not report success.
 """
 
 import atexit
@@ -20,7 +20,7 @@ _MAX_TOGETHER = 70  # Tests of one file that stay in one shard.
 
 
 def _options(environment: Mapping[str, str]) -> list[str]:
-    """Returns pytest's options for Bazel's requests in the `environment`."""
+    """Returns the options for pytest that Bazel asks for by environment variables."""
     # Nothing is written next to the tests, which Bazel links to the source tree.
     always = ["--rootdir=.", "--config-file=pyproject.toml", "-pno:cacheprovider"]
     options = {
@@ -32,7 +32,7 @@ def _options(environment: Mapping[str, str]) -> list[str]:
 
 
 def _with_filter(arguments: list[str], requested: str | None) -> list[str]:
-    """Returns the arguments with one `-k`, which joins theirs and Bazel's filter."""
+    """Returns the arguments with all `-k` filters joined, also the one from Bazel."""
     is_selecting = [x.startswith("-k=") for x in arguments]
     expressions = [x[3:] for x in itertools.compress(arguments, is_selecting)]
     expressions += [requested] if requested else []
@@ -64,7 +64,7 @@ class Shard:
 
 
 def shards_of(files: list[str], number: int) -> list[int]:
-    """Returns each test's shard, from 0.
+    """Returns the number of each test's shard, from 0. `files` names each test's file.
 
     The tests of a file stay together, unless the file has more than `_MAX_TOGETHER`.
     """
@@ -99,7 +99,7 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
 
 
 def _end(code: int) -> None:
-    """Ends the process as Python does, but spends no second on clearing TensorFlow."""
+    """Ends the process as Python does, but without a second to free TensorFlow."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -1,4 +1,4 @@
-"""Params of a pipeline that are `auto`: taken from a run, or left to the planner."""
+"""Values for pipeline params that are `auto`, from a run or from the planner."""
 
 import functools
 import sys
@@ -29,11 +29,11 @@ _TYPES = {
 
 
 class AutoParams:
-    """Params that are `auto`, resolved once the devices are known.
+    """The params of `pipeline` that are `auto`, which `resolve` sets.
 
-    If the directory from `open_run` has a run, that run is resumed with its number of
-    micro-batches, because another number can change the results' bytes. The schedule
-    and the recomputation are chosen again.
+    If the directory from `open_run` has a run, the number of micro-batches is the same
+    as in this run, because another number can change the bytes of results. The planner
+    chooses the schedule and the recomputation again.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class AutoParams:
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
-        """Resolves params by `resolve_auto`. Returns a line about them, or ""."""
+        """Sets params that are `auto` to the planner's values.
+
+        Returns a line about the plan for the user, or "" if no param is `auto`.
+        """
         if not self._names:
             return ""
         line, self.planned = resolve_auto(
@@ -70,10 +73,10 @@ def extract_from_run(
     open_run: Callable[[], RunDirectory],
     flag: int | Sequence[str] | None,
 ) -> None:
-    """Sets params that are `auto` to their values in the run whose weights are used.
+    """Sets params that are `auto` to their values in the run from `open_run`.
 
-    If the flag --devices (see `place_stages`) gives another number of devices than the
-    run had, only the number of micro-batches is the run's.
+    `flag` is the value of --devices (see `place_stages`). If `flag` gives another
+    number of devices than the run had, only the number of micro-batches is taken.
     """
     names = extract_auto(pipeline)
     if not names:

@@ -1,4 +1,4 @@
-"""The cluster and the watch over its workers, from flags. Imports no TensorFlow."""
+"""A process's role in a cluster, and the watch over workers. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WATCH_FLAGS = ("worker_timeout_seconds", "wait_for_workers_seconds")
 
 
 def resolve_membership() -> Membership:
-    """Returns the role that flags give this process. Sets --job and --task to it.
+    """Returns this process's role in a cluster, and sets --job and --task to the role.
 
     Raises:
         ValueError: if a flag does not fit this process's role.
@@ -48,7 +48,9 @@ def resolve_membership() -> Membership:
 
 
 def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
-    """Returns the watch over workers, or None if there are no workers.
+    """Returns an object that restarts the job if a worker is lost.
+
+    Returns None if there are no workers.
 
     Raises:
         ValueError: if flags of the watch are given without workers.

@@ -17,7 +17,7 @@ from lingvo_pipe.core.errors import exit_code_of
 
 @contextlib.contextmanager
 def errors_as_lines() -> Iterator[None]:
-    """Ends the process with a line on standard error if the block fails."""
+    """Prints an error of the block on standard error, and ends the process."""
     try:
         with ending_with_reader():
             yield

@@ -20,7 +20,7 @@ _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
 
 def check_flags(argv: Sequence[str], member: Membership) -> None:
-    """Raises ValueError if flags do not fit job and mode, or there are arguments."""
+    """Raises a ValueError if flags contradict each other, or there are arguments."""
     if argv[1:]:
         raise UserValueError(
             path="arguments",
@@ -47,7 +47,7 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
 
 
 def _refuse(flag: str, foreign: Iterable[str], reason: str = "") -> None:
-    """Raises ValueError if a flag in `foreign` is given, since `flag` forbids it."""
+    """Raises a ValueError if a flag in `foreign` was given, which `flag` forbids."""
     if wrong := [f"--{name}" for name in foreign if FLAGS[name].present]:
         raise UserValueError(
             path=f"{flag}={FLAGS[flag.strip('-')].value}",
@@ -56,7 +56,7 @@ def _refuse(flag: str, foreign: Iterable[str], reason: str = "") -> None:
 
 
 def _check_logging_flags() -> None:
-    """Refuses flags that absl defines and nothing here uses, such as --log_dir."""
+    """Refuses flags that absl defines but the trainer ignores, such as --log_dir."""
     for flag in FLAGS.flags_by_module_dict().get("absl.logging", ()):
         if flag.present and flag.name not in _LOGGING_FLAGS:
             raise UserValueError(

@@ -57,7 +57,7 @@ def diff_params(
 ) -> str:
     """Returns the params that differ between a model and another model or a run.
 
-    The model's values are marked `>` and the other ones `<`, as a legend says.
+    Values of the model are marked `>`, and other values `<`. A legend explains this.
     """
     model_params = request.params("Train")
     if other is not None:

@@ -1,4 +1,4 @@
-"""Standard streams whose reader goes away, as in `trainer ... | head`."""
+"""Output to standard streams whose reader may go away, as in `trainer ... | head`."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 
 class _LastingFile(io.FileIO):
-    """A file that continues as the next of `others` when its reader is gone."""
+    """A file that writes to the next file in `others` once its own reader is gone."""
 
     def __init__(self, descriptor: int, others: list[int]) -> None:
         super().__init__(descriptor, "w", closefd=False)

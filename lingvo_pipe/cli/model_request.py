@@ -1,4 +1,4 @@
-"""A registered model with the user's changes, placed on devices."""
+"""A registered model with the user's changes, and the devices for its stages."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,10 @@ tf.config.list_physical_devices("GPU")
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A registered model, and the user's changes of its params, if not None."""
+    """The name of a registered model, and the user's changes of the model's params.
+
+    An attribute that is None or empty changes nothing.
+    """
 
     name: str
     imports: Sequence[str] = ()  # Packages to import first, which register models.
@@ -39,11 +42,11 @@ class ModelRequest:
     dataset: str | None = None
     max_steps: int | None = None
     devices: int | Sequence[str] | None = None  # A number or names.
-    cluster: Cluster | None = None  # The cluster, if devices are its workers'.
+    cluster: Cluster | None = None  # The cluster whose workers have the devices.
     await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
 
     def params(self, dataset: str) -> Params:
-        """Returns the changed params, with the input of `dataset`.
+        """Returns the changed params of the model, with its input for `dataset`.
 
         Raises:
             ValueError: if a change is not possible.
@@ -83,10 +86,11 @@ def place_model(
     request: ModelRequest,
     open_run: Callable[[], RunDirectory] | None = None,
 ) -> str:
-    """Prepares the devices for the stages of `model`.
+    """Chooses and initializes the devices for the stages of `model`.
 
-    Returns a note for the user. If `open_run` is given, params that are `auto` get
-    their values in the run whose directory it returns.
+    Sets the pipeline's `devices`, and returns a note for the user. If `open_run` is
+    given, pipeline params that are `auto` get the values that they have in a run.
+    `open_run()` returns the directory of this run.
     """
     pipeline = model.task.pipeline
     if open_run is not None:
@@ -111,12 +115,12 @@ def check_batch(model: Params) -> None:
 
 
 def joined(*notes: str) -> str:
-    """Returns the notes that are not empty, a line each."""
+    """Returns the notes that are not empty, separated by newlines."""
     return "\n".join(filter(None, notes))
 
 
 def log_after(note: str, file: TextIO | None = None) -> Callable[[str], None]:
-    """Returns a function that writes lines, with the note before the first one."""
+    """Returns a function that prints lines. The first call prints `note` first."""
     waiting = [note] if note else []
 
     def log(line: str) -> None:

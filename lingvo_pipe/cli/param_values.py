@@ -35,7 +35,10 @@ def check_values(model: Any) -> None:
 
 @contextlib.contextmanager
 def naming_override(override: str) -> Iterator[None]:
-    """Adds the user's override to errors of the block that name no param."""
+    """Turns errors of the block that name no param into errors about `override`.
+
+    `override` is the value of --model_params_override.
+    """
     try:
         yield
     except _VALUE_ERRORS as error:

@@ -39,7 +39,7 @@ _DASHES = re.compile(r"(?<![\w-])--(?=\w)")
 
 @contextlib.contextmanager
 def _naming_arguments() -> Iterator[None]:
-    """Removes the dashes of flags from errors, since flags are arguments here."""
+    """Removes the dashes before flags in errors, because callers pass arguments."""
     try:
         yield
     except UserError as error:
@@ -98,7 +98,7 @@ class Run:
 
     @_naming_arguments()
     def load(self, checkpoint: str | None = None) -> TrainedModel:
-        """Returns the trained model, as `lp.load` does."""
+        """Returns the trained model with the weights of a checkpoint. See `lp.load`."""
         return load(
             self.logdir,
             checkpoint,
@@ -107,7 +107,7 @@ class Run:
         )
 
     def report(self) -> Path:
-        """Writes a page about the run, and returns its path.
+        """Writes report.html, a page about the run, and returns the path of this file.
 
         Raises:
             ValueError: if one of the run's files is damaged.
@@ -152,9 +152,9 @@ def train(
         AttributeError: if a param is unknown.
         FloatingPointError: if numbers are not finite more often than params allow.
         LookupError: if the model is not registered.
-        RuntimeError: if the process has fewer devices.
-        TypeError: if an argument has another type.
-        ValueError: if a value is wrong, or the directory's run differs.
+        RuntimeError: if the process has fewer devices than the model needs.
+        TypeError: if an argument has a wrong type.
+        ValueError: if a value is wrong, or the run in the directory has other params.
     """
     request = _request(model, overrides, devices, data_dir, dataset, max_steps)
     train_model(request, str(logdir), profile_step, allow_params_change, allow_foreign)
@@ -177,7 +177,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Returns metrics of a run's weights on a data set of the model.
 
-    They are also written to LOGDIR/evaler, and to the run's page.
+    The metrics are also written to LOGDIR/evaler, and shown in LOGDIR/report.html.
 
     Args:
         model: the model's class, or its registered name.
@@ -221,10 +221,10 @@ def plan(
     recompute: str | None = None,
     **overrides: Any,
 ) -> Plan:
-    """Plans how to run a model on devices that need not be there.
+    """Plans how to run a model on devices, which this machine need not have.
 
-    The plan's text is the output of `lingvo_pipe plan`. Its `rows` are the same for a
-    DataFrame. The command's README describes the arguments.
+    The plan's text is the output of `lingvo_pipe plan`. The plan's `rows` have the same
+    figures, for a DataFrame. The command's README describes the arguments.
 
     Args:
         model: the model's class, or its registered name.

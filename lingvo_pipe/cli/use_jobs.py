@@ -29,25 +29,25 @@ from lingvo_pipe.training.task.task_params import plain_task, whole_task
 
 @dataclass(frozen=True)
 class RunUse:
-    """The weights of a run, finished or not, and the data set to use them with."""
+    """A run, finished or not, and the data set on which its weights are used."""
 
     logdir: str
     split: str  # The data set, such as `Test`.
-    checkpoint: str | None = None  # This and the next: see `weights_in_turn`.
-    follow_seconds: float | None = None
+    checkpoint: str | None = None  # See `weights_in_turn`.
+    follow_seconds: float | None = None  # See `weights_in_turn`.
     allowed_changes: Sequence[str] = ()  # See `check_use`.
     allow_foreign: bool = False  # See `RunDirectory`.
 
     def directory(self, model_name: str) -> RunDirectory:
-        """Returns the run's directory, as `open_run` does."""
+        """Returns the run's directory. Waits up to `follow_seconds` until it exists."""
         logdir = os.path.expanduser(self.logdir)
         return open_run(logdir, model_name, self.follow_seconds, self.allow_foreign)
 
     def open(self, model_name: str, model: Params) -> RunDirectory:
-        """Returns the run's directory.
+        """Returns the run's directory, after a check that the run fits the model.
 
         Raises:
-            ValueError: if its weights do not fit the model.
+            ValueError: if the run's weights do not fit the model.
         """
         directory = self.directory(model_name)
         trained, now = directory.read_params() or "", model.ToText()
@@ -58,7 +58,7 @@ class RunUse:
 
 
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> dict[str, float]:
-    """Evaluates trained weights on a data set, and returns the last metrics."""
+    """Evaluates weights on a data set. Returns the metrics of the last checkpoint."""
     task, data, directory, steps, log = _prepare(
         request, use, lambda x: checked_batches(x, "EvalBatches"), with_slices=True
     )
@@ -93,9 +93,9 @@ def translate_file(
     output_file: str,
     language: str | None,
 ) -> None:
-    """Translates the lines of a file, or of standard input if the name is `-`.
+    """Translates the lines of `input_file` to `language`, into `output_file`.
 
-    Empty lines stay empty.
+    The name `-` stands for standard input or output. Empty lines stay empty.
     """
     output = None if output_file == STANDARD else Path(output_file).expanduser()
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
@@ -143,9 +143,12 @@ def _prepare(
     log_to: TextIO | None = None,
     with_slices: bool = False,
 ) -> tuple[BaseTask, Any, RunDirectory, Iterator[int], Callable[[str], None]]:
-    """Returns the task, input, run directory, iterator `weights_in_turn`, and log.
+    """Builds what a job needs to use the weights of a run.
 
-    The task's layers are not sliced, unless `with_slices`.
+    Returns the task, the input, the run's directory, an iterator, and a function that
+    prints lines. Each step of the iterator restores a checkpoint's weights into the
+    task, and yields the number of the checkpoint's step. Layers are cut into slices
+    only if `with_slices`. `check_input` is called with the input.
     """
     with naming_override(request.override):
         model = request.params(use.split)

@@ -3,8 +3,8 @@
     python -m lingvo_pipe.tools.bound_process PARENT CORES PROGRAM ARGUMENT...
 
 PARENT is the parent's process id. CORES are comma-separated numbers, or empty for all
-cores. The system kills the program when its parent dies. Only this process can request
-that, before it becomes the program.
+cores. The system kills the program when its parent dies. A process can request this
+only for itself, so this one requests it, and then executes the program in its place.
 """
 
 import os
@@ -16,7 +16,7 @@ from lingvo_pipe.fault_tolerance.restarts import set_death_signal
 
 
 def bound_python(cores: Iterable[int], *arguments: str) -> list[str]:
-    """Returns a command that runs Python, bound to this process and to cores."""
+    """Returns a command that runs Python on `cores` and ends with this process."""
     parent, core_list = str(os.getpid()), ",".join(map(str, cores))
     program = [sys.executable, *arguments]
     return [sys.executable, "-m", __name__, parent, core_list, *program]

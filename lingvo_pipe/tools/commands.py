@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run() -> None:
-    """Runs the console script."""
+    """Runs the command `lingvo_pipe` with this process's arguments."""
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     sys.path.append(os.getcwd())  # For the user's own models.

@@ -1,4 +1,4 @@
-"""The frame of command-line tools: their folder, errors as lines, and output files."""
+"""Helpers of command-line tools: for flags, working folder, errors, output files."""
 
 import argparse
 import contextlib
@@ -13,7 +13,7 @@ from lingvo_pipe.core.errors import UserValueError, Words
 
 
 def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Returns a program's parser. Its help keeps the line breaks of the description."""
+    """Returns a parser of flags whose help keeps the description's line breaks."""
     form = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(
         name, description=description, formatter_class=form, allow_abbrev=False
@@ -22,7 +22,12 @@ def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
-    """Ends the program with one line if a user's or an `expected` error is raised."""
+    """Ends the program with one line if the block raises an error of an expected kind.
+
+    Expected are errors that a user can correct, any ValueError, and the types in
+    `expected`. `argv` may have only the program's name. The block runs in the folder
+    of the user, also under Bazel.
+    """
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:

@@ -1,4 +1,4 @@
-"""Base class of registered AmoebaNets, and initial values from another run."""
+"""Base class of registered AmoebaNets, and rules to load another run's weights."""
 
 import math
 from typing import Any
@@ -98,13 +98,13 @@ class AmoebaNetModel(StagedModel):
         )
 
     def _AuxiliaryHead(self) -> InstantiableParams:
-        """Returns params of the auxiliary head. The network sets its sizes."""
+        """Returns params of the auxiliary head, whose sizes the network sets."""
         return AuxiliaryHeadLayer.Params()
 
 
 def all_but_softmax(model: str) -> dict[str, Any]:
-    """Returns rules that load another run's weights, except the softmax layers'.
+    """Returns rules that load another run's weights, except in softmax layers.
 
-    The run is named later, by init_from_checkpoint_override.
+    `model` is named in errors. The user names the run by init_from_checkpoint_override.
     """
     return {f"a run of {model}": ([("(.*)", "%s")], [_SOFTMAXES])}

@@ -42,7 +42,7 @@ class AmoebaNetCifar10(AmoebaNetModel):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetA_18_32(AmoebaNetCifar10):
-    """2.6 million parameters."""
+    """An AmoebaNet-A with 2.6 million parameters."""
 
     GENOTYPE = "A"
     NUM_FILTERS = 32
@@ -50,7 +50,7 @@ class AmoebaNetA_18_32(AmoebaNetCifar10):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetA_18_36(AmoebaNetCifar10):
-    """3.2 million parameters."""
+    """An AmoebaNet-A with 3.2 million parameters."""
 
     GENOTYPE = "A"
     NUM_FILTERS = 36
@@ -58,7 +58,7 @@ class AmoebaNetA_18_36(AmoebaNetCifar10):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetB_18_36(AmoebaNetCifar10):
-    """2.8 million parameters."""
+    """An AmoebaNet-B with 2.8 million parameters."""
 
     GENOTYPE = "B"
     NUM_FILTERS = 36
@@ -66,7 +66,7 @@ class AmoebaNetB_18_36(AmoebaNetCifar10):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetB_18_80(AmoebaNetCifar10):
-    """13.7 million parameters."""
+    """An AmoebaNet-B with 13.7 million parameters."""
 
     GENOTYPE = "B"
     NUM_FILTERS = 80
@@ -74,7 +74,7 @@ class AmoebaNetB_18_80(AmoebaNetCifar10):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetB_18_128(AmoebaNetCifar10):
-    """34.9 million parameters."""
+    """An AmoebaNet-B with 34.9 million parameters."""
 
     GENOTYPE = "B"
     NUM_FILTERS = 128

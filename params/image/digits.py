@@ -1,6 +1,6 @@
-r"""Handwritten digits of 8 x 8 pixels: small, real, embedded.
+r"""Small models of handwritten digits, on real data that come with the library.
 
-A run on some digits gives initial values for others:
+An image has 8 x 8 pixels. Weights of a run on some digits can start a run on others:
 
     trainer --model=image.digits.AmoebaNetDigits0To4 --logdir=/tmp/low
     trainer --model=image.digits.AmoebaNetDigits5To9 --logdir=/tmp/high \
@@ -66,14 +66,14 @@ class AmoebaNetDigits(AmoebaNetModel):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigitsLocal(AmoebaNetDigits):
-    """Two blocks of cells, each trained by a local loss on its own device."""
+    """AmoebaNetDigits in two blocks, each with a local loss and a device of its own."""
 
     NUM_BLOCKS = 2
 
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigits0To4(AmoebaNetDigits):
-    """The first five digits."""
+    """AmoebaNetDigits for the digits 0 to 4."""
 
     LABELS = [0, 1, 2, 3, 4]
     NUM_CLASSES = 5
@@ -82,7 +82,7 @@ class AmoebaNetDigits0To4(AmoebaNetDigits):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigits5To9(AmoebaNetDigits):
-    """The last five digits, with initial values from a run of AmoebaNetDigits0To4."""
+    """AmoebaNetDigits for the digits 5 to 9, with weights of a run on 0 to 4."""
 
     LABELS = [5, 6, 7, 8, 9]
     NUM_CLASSES = 5

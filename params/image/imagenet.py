@@ -1,8 +1,8 @@
 """AmoebaNets on ImageNet, from GPipe (1811.06965) and Real et al. (1802.01548).
 
 `AmoebaNetD_18_208` is an AmoebaNet-D of 18 normal cells and 208 filters, trained as in
-tensorflow/tpu, models/official/amoeba_net. Its stages have nearly equal flops.
-`staged_model` describes how to choose others.
+tensorflow/tpu, models/official/amoeba_net. The models' stages have nearly equal flops.
+`staged_model` describes how to choose other stages.
 """
 
 import model_registry
@@ -15,7 +15,7 @@ from params.staged_model import warm_up
 
 
 class AmoebaNetImageNet(AmoebaNetModel):
-    """An AmoebaNet on the 1.28 million images of 2012."""
+    """An AmoebaNet on ImageNet's 1.28 million images of 2012."""
 
     DATASET = "imagenet2012"
     TEST_SPLIT = "validation"  # Labels of the test images are not public.
@@ -71,7 +71,7 @@ class AmoebaNetImageNet(AmoebaNetModel):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetB557M(AmoebaNetImageNet):
-    """GPipe's table 4: 557 million parameters, images of 480 x 480, four stages."""
+    """The model of GPipe's table 4, on images of 480 x 480, in four stages."""
 
     GENOTYPE = "B"
     NUM_FILTERS = 512
@@ -81,7 +81,7 @@ class AmoebaNetB557M(AmoebaNetImageNet):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetA_18_190(AmoebaNetImageNet):
-    """86.7 million parameters, images of 331 x 331."""
+    """An AmoebaNet-A with 86.7 million parameters, on images of 331 x 331."""
 
     GENOTYPE = "A"
     NUM_FILTERS = 190
@@ -90,7 +90,7 @@ class AmoebaNetA_18_190(AmoebaNetImageNet):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetC_18_228(AmoebaNetImageNet):
-    """155.3 million parameters, images of 331 x 331."""
+    """An AmoebaNet-C with 155.3 million parameters, on images of 331 x 331."""
 
     GENOTYPE = "C"
     NUM_FILTERS = 228
@@ -98,7 +98,7 @@ class AmoebaNetC_18_228(AmoebaNetImageNet):
 
 
 class AmoebaNetD(AmoebaNetImageNet):
-    """A model of GPipe's tables 1 and 2, without drop-path, as by public defaults."""
+    """An AmoebaNet-D in GPipe's tables 1 and 2, without drop-path as in public code."""
 
     GENOTYPE = "D"
     KEEP_PATH = 1.0
@@ -106,7 +106,7 @@ class AmoebaNetD(AmoebaNetImageNet):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD_18_208(AmoebaNetD):
-    """GPipe's table 1, without a pipeline: 82 million parameters."""
+    """The model with 82 million parameters in GPipe's table 1, without a pipeline."""
 
     NUM_FILTERS = 208
     NUM_MICRO_BATCHES = 1
@@ -114,14 +114,14 @@ class AmoebaNetD_18_208(AmoebaNetD):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD_18_416(AmoebaNetD):
-    """GPipe's table 1, one stage: 318 million parameters."""
+    """The model with 318 million parameters in GPipe's table 1, in one stage."""
 
     NUM_FILTERS = 416
 
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD_18_544(AmoebaNetD):
-    """GPipe's table 1, two stages: 542 million parameters."""
+    """The model with 542 million parameters in GPipe's table 1, in two stages."""
 
     NUM_FILTERS = 544
     SPLITS = (13, 25)
@@ -129,7 +129,7 @@ class AmoebaNetD_18_544(AmoebaNetD):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD_36_544(AmoebaNetD):
-    """GPipe's table 1, four stages: 1.05 billion parameters."""
+    """The model with 1.05 billion parameters in GPipe's table 1, in four stages."""
 
     NUM_CELLS = 36
     NUM_FILTERS = 544
@@ -138,7 +138,7 @@ class AmoebaNetD_36_544(AmoebaNetD):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD_72_512(AmoebaNetD):
-    """GPipe's table 1, eight stages: 1.8 billion parameters."""
+    """The model with 1.8 billion parameters in GPipe's table 1, in eight stages."""
 
     NUM_CELLS = 72
     NUM_FILTERS = 512
@@ -147,7 +147,7 @@ class AmoebaNetD_72_512(AmoebaNetD):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD_18_256(AmoebaNetD):
-    """GPipe's table 2, with speeds measured for two, four and eight stages."""
+    """The model of GPipe's table 2, which has speeds for two, four and eight stages."""
 
     NUM_FILTERS = 256
     SPLITS = (6, 8, 10, 13, 15, 18, 21, 25)

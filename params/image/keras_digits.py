@@ -31,7 +31,7 @@ def digits_cnn(width: int = 16) -> keras.Model:
 
 @model_registry.RegisterSingleTaskModel
 class KerasDigits(StagedModel):
-    """A residual network of five kernels, in two stages with four micro-batches."""
+    """A residual network of Keras layers, in two stages with four micro-batches."""
 
     def _Input(self, split: str) -> InstantiableParams:
         return ImageClassificationInput.Params().Set(

@@ -18,8 +18,8 @@ from params.transformer_model import inverse_square_root
 class GiantTransformer(LanguageModel):
     """A language model trained on 32 rows of 1,024 tokens a step, each a micro-batch.
 
-    The learning rate is not published. The optimizer is: RMSProp, with 12 bytes for
-    each parameter.
+    The optimizer is published: RMSProp, with 12 bytes for each parameter. The learning
+    rate is not published.
     """
 
     TRAIN_FILES = ("train.txt",)
@@ -48,7 +48,7 @@ class GiantTransformer(LanguageModel):
 
 @model_registry.RegisterSingleTaskModel
 class L3(GiantTransformer):
-    """282.2 million parameters: the largest that fits without a pipeline."""
+    """The model with 282.2 million parameters, the largest without a pipeline."""
 
     NUM_LAYERS = 3
     NUM_MICRO_BATCHES = 1
@@ -56,14 +56,14 @@ class L3(GiantTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class L13(GiantTransformer):
-    """785.8 million parameters, one stage."""
+    """The model with 785.8 million parameters, in one stage."""
 
     NUM_LAYERS = 13
 
 
 @model_registry.RegisterSingleTaskModel
 class L103(GiantTransformer):
-    """5.3 billion parameters, eight stages."""
+    """The model with 5.3 billion parameters, in eight stages."""
 
     NUM_LAYERS = 103
     NUM_STAGES = 8
@@ -71,7 +71,7 @@ class L103(GiantTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class L415(GiantTransformer):
-    """21.0 billion parameters, 32 stages."""
+    """The model with 21.0 billion parameters, in 32 stages."""
 
     NUM_LAYERS = 415
     NUM_STAGES = 32
@@ -79,7 +79,7 @@ class L415(GiantTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class L1663(GiantTransformer):
-    """83.9 billion parameters, 128 stages."""
+    """The model with 83.9 billion parameters, in 128 stages."""
 
     NUM_LAYERS = 1663
     NUM_STAGES = 128

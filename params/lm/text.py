@@ -20,7 +20,7 @@ from params.lm.language_model import LanguageModel
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTiny(LanguageModel):
-    """Four layers in two stages."""
+    """A small language model of four layers in two stages."""
 
     TRAIN_FILES = (shipped.shipped_file(shipped.TEXTS["train"]),)
     TEST_FILES = (shipped.shipped_file(shipped.TEXTS["test"]),)
@@ -45,7 +45,7 @@ class TransformerTiny(LanguageModel):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTinyLocal(TransformerTiny):
-    """Two blocks of layers, each trained by a local loss on its own device."""
+    """TransformerTiny in two blocks, each with a local loss and a device of its own."""
 
     TIED_EMBEDDINGS = False  # Blocks share no weights.
     NUM_BLOCKS = 2

@@ -1,6 +1,6 @@
-r"""Translation to English from other languages of CLDR: small, real, embedded.
+r"""Small models that translate to English, on data that come with the library.
 
-`lingvo_pipe/input/cldr/sentences.py` describes the sentences.
+`lingvo_pipe/input/cldr/sentences.py` describes the sentences, which are from CLDR.
 
     trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny
     trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny --job=decoder
@@ -14,7 +14,7 @@ from params.mt.translation_model import TranslationModel
 
 
 class CldrTransformer(TranslationModel):
-    """A Transformer with one table for source, target and softmax, in two stages."""
+    """A Transformer with one embedding table for source, target and softmax."""
 
     DATASET: str
 
@@ -36,7 +36,7 @@ class CldrTransformer(TranslationModel):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTiny(CldrTransformer):
-    """Translation from eight languages. This is the model to start with."""
+    """A model that translates from eight languages. This is the model to start with."""
 
     DATASET = "cldr_sentences/8_to_en"
     VOCAB_FILE = shipped.shipped_file(shipped.EIGHT_VOCABULARY)
@@ -55,7 +55,7 @@ class TransformerTiny(CldrTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTinyLocal(TransformerTiny):
-    """Encoder and decoder, each trained by a local loss on its own device."""
+    """TransformerTiny in two blocks, encoder and decoder, each with a local loss."""
 
     TIED_EMBEDDINGS = False  # Blocks share no weights.
     NUM_BLOCKS = 2
@@ -63,7 +63,7 @@ class TransformerTinyLocal(TransformerTiny):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTiny102(TransformerTiny):
-    """Translation from all 102 languages."""
+    """The model TransformerTiny for all 102 languages."""
 
     DATASET = "cldr_sentences/all_to_en"
     VOCAB_FILE = shipped.shipped_file(shipped.ALL_VOCABULARY)
@@ -72,7 +72,7 @@ class TransformerTiny102(TransformerTiny):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerSmall(TransformerTiny):
-    """A model twice as wide and twice as deep, for a GPU."""
+    """A model twice as wide and twice as deep as TransformerTiny, for a GPU."""
 
     BATCH_SIZE = 64
 

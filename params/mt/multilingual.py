@@ -18,7 +18,7 @@ from params.mt.translation_model import BigTransformer
 
 
 class MultilingualTransformer(BigTransformer):
-    """A T(L, H, A) trained on four million tokens a step."""
+    """A Transformer T(L, H, A) that trains on four million tokens a step."""
 
     LANGUAGES = tuple(LANGUAGES)
     VOCAB_FILE = "multilingual.vocab"
@@ -45,12 +45,12 @@ class MultilingualTransformer(BigTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class T_6_8192_16(MultilingualTransformer):
-    """473.4 million parameters, published as 400M."""
+    """The model with 473.4 million parameters, which is published as 400M."""
 
 
 @model_registry.RegisterSingleTaskModel
 class T_12_16384_32(MultilingualTransformer):
-    """The wide model: 1.3 billion parameters, two stages."""
+    """The wide model with 1.3 billion parameters, in two stages."""
 
     NUM_LAYERS = 12
     HIDDEN_DIM = 16_384
@@ -60,7 +60,7 @@ class T_12_16384_32(MultilingualTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class T_24_8192_16(MultilingualTransformer):
-    """The deep model: 1.3 billion parameters, four stages."""
+    """The deep model with 1.3 billion parameters, in four stages."""
 
     NUM_LAYERS = 24
     NUM_STAGES = 4
@@ -68,7 +68,7 @@ class T_24_8192_16(MultilingualTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class T_32_16384_32(MultilingualTransformer):
-    """3.1 billion parameters, eight stages."""
+    """The model with 3.1 billion parameters, in eight stages."""
 
     NUM_LAYERS = 32
     HIDDEN_DIM = 16_384
@@ -78,7 +78,7 @@ class T_32_16384_32(MultilingualTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class T_64_16384_32(MultilingualTransformer):
-    """6.1 billion parameters in 128 layers, sixteen stages."""
+    """The model with 6.1 billion parameters in 128 layers, in sixteen stages."""
 
     NUM_LAYERS = 64
     HIDDEN_DIM = 16_384

@@ -12,7 +12,7 @@ _WARMUP_STEPS = 40_000
 
 
 class TranslationModel(TransformerModel):
-    """A Transformer that translates, and its input."""
+    """A Transformer that translates, with the params of its input."""
 
     TASK = TranslationTask
     STREAMS = ("source", "target")
@@ -22,7 +22,7 @@ class TranslationModel(TransformerModel):
     LOGITS_SOFT_MAX: float | None = None
 
     def _Data(self, split: str) -> list[InstantiableParams]:
-        """Returns params of the data sets, for the split `train` or `test`."""
+        """Returns the params of the data sets for the split `train` or `test`."""
         raise NotImplementedError(f"{type(self).__name__}._Data")
 
     def _Input(self, split: str) -> InstantiableParams:

@@ -14,7 +14,7 @@ from params.mt.translation_model import BigTransformer
 
 @model_registry.RegisterSingleTaskModel
 class TransformerBig(BigTransformer):
-    """German to English: 375.1 million parameters (1811.06965v5, table 5, row 1)."""
+    """German to English, 375.1 million parameters (1811.06965v5, table 5, row 1)."""
 
     VOCAB_FILE = "wmt14_de_en.vocab"
     VOCAB_SIZE = 32_000

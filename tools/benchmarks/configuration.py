@@ -23,10 +23,11 @@ ZERO_BUBBLE = ("zero_bubble", "interleaved_zero_bubble", "zero_bubble_v")
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """L Transformer layers, trained with SGD on the mean of the squared outputs.
+    """A model of L Transformer layers with D channels, and a batch to train it on.
 
-    They have D channels. A mini-batch has B examples of T tokens. All systems get the
-    same weights and the same batch, and so must compute the same loss.
+    The batch has B examples of T tokens. The loss is the mean of the squared outputs,
+    and the optimizer is SGD. All systems get the same weights and the same batch, so
+    they must compute the same loss.
     """
 
     num_layers: int
@@ -66,7 +67,7 @@ class Workload:
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """A row of the table.
+    """A way to train a workload in a system, which is a row of the benchmark's table.
 
     With placement "workers", each of lingvo_pipe's stages is on a worker process.
     PyTorch's stages are always in separate processes, and have placement None. System
@@ -115,14 +116,14 @@ class Configuration:
 
     @property
     def recompute_text(self) -> str:
-        """The policy, or the layers."""
+        """The recomputation policy, or the numbers of recomputed layers, as text."""
         if isinstance(self.recompute, str):
             return self.recompute
         return ",".join(map(str, self.recompute))
 
     @property
     def name(self) -> str:
-        """The name. The flag --only selects configurations by its words."""
+        """The configuration's name, whose words the flag --only selects."""
         words = (
             f"{self.system} L={self.workload.num_layers} K={self.num_devices}",
             f"M={self.num_micro_batches} {self.schedule_text} {self.recompute_text}",
@@ -138,7 +139,7 @@ class Configuration:
 
     @property
     def limitation(self) -> str | None:
-        """The reason why the system cannot run this, or None."""
+        """The reason why the system cannot run this configuration, or None."""
         if self.system == "torch" and self.schedule in ZERO_BUBBLE:
             if self.is_compiled:
                 return "PyTorch's zero-bubble schedules refuse compiled stages"
@@ -147,7 +148,7 @@ class Configuration:
         return None
 
     def is_peer_of(self, other: Configuration) -> bool:
-        """Returns True if this trains the model of `other` in another system."""
+        """Returns whether this trains the same model as `other`, in another system."""
         names = ("workload", "num_micro_batches", "recompute", "num_blocks")
         return (
             self.system != other.system
@@ -167,7 +168,7 @@ class Configuration:
 
     @property
     def is_predicted(self) -> bool:
-        """True if the simulation predicts the steps."""
+        """True if a simulation predicts the seconds of this configuration's steps."""
         is_in_process = self.num_devices > 1 and self.placement == "in-process"
         return is_in_process and self.schedule in _PREDICTED
 

@@ -1,7 +1,7 @@
-"""The exchange between a worker and the process that measures: lines of text.
+"""The exchange of lines between a worker and the process that measures.
 
 A worker writes a line when it is ready for a turn, and runs the turn when it reads a
-line. So one worker computes at a time. A worker's last line is a `Report`, as JSON.
+line. So only one worker computes at a time. A worker's last line is a `Report` as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.benchmarks.configuration import Configuration
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request for steps after the first, and for a step's memory."""
+    """A request to time steps of a configuration, and to measure memory if asked."""
 
     configuration: Configuration
     num_steps: int
@@ -35,11 +35,11 @@ class Request:
 class Report:
     """The measurements of a configuration.
 
-    Peaks are of weights, gradients and stash, if requested. Stages that share a device
-    count as one. Prediction errors are relative errors of step times. `bytes_by_shapes`
-    is the number of bytes that processes send each other in a step, computed from the
-    shapes of activations and of the mini-batch. `sent_bytes` are the bytes sent over
-    the loopback interface in each step.
+    Peaks count weights, gradients and stash, and are None unless requested. Stages that
+    share a device count as one. Prediction errors are relative errors of predicted step
+    times. `bytes_by_shapes` is the number of bytes that processes send each other in a
+    step, computed from the shapes of activations and of the mini-batch. `sent_bytes`
+    are the measured bytes sent over the loopback interface in each step.
     """
 
     start_seconds: float  # Builds the pipeline and runs the first step.
@@ -58,7 +58,7 @@ def to_json(message: Request | Report) -> str:
 
 
 def merge(reports: Sequence[Report]) -> Report:
-    """Merges the reports of a pipeline's processes, the first stage's first."""
+    """Merges the reports of a pipeline's processes, in the order of their stages."""
     if len(reports) == 1:
         return reports[0]
     peaks = [report.peak_bytes_by_stage or [] for report in reports]
@@ -74,7 +74,7 @@ def merge(reports: Sequence[Report]) -> Report:
 
 
 class Turns:
-    """A worker's side of the exchange. A process has only one `Turns`."""
+    """The object by which a worker waits for its turns and answers. One per process."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)

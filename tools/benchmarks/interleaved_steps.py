@@ -1,4 +1,4 @@
-"""A trainer's steps and bare steps, timed in turns."""
+"""Steps of the trainer's loop and bare steps of the same model, timed in turns."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NUM_WARM = 3
 
 
 def check_turns(num_turns: int, num_steps: int, save_interval: int) -> None:
-    """Checks that steps with and without a save would be measured.
+    """Checks that a run would measure steps with and without a save.
 
     Raises:
-        ValueError: if too few steps are measured.
+        ValueError: if the run is too short for this.
     """
     kinds = {saves for *_, saves in _measured(num_turns, num_steps, save_interval)}
     if kinds != {True, False}:
@@ -35,7 +35,7 @@ def _measured(
 ) -> Iterator[tuple[int, int, bool]]:
     """Yields (turn, index, whether a save is near) for each step that counts.
 
-    A save is near the step before the save, and the step during it.
+    A save is near if it comes just after the step, or runs during the step.
     """
     for turn in range(1, num_turns - 1):
         for i in range(_NUM_WARM, num_steps):
@@ -45,8 +45,8 @@ def _measured(
 class InterleavedSteps:
     """An input for the trainer's loop that records when the loop requests batches.
 
-    A trainer's step lasts from the moment it gets a batch until it gets the next one.
-    After each turn of the trainer, equally many bare steps of the model follow.
+    A step of the trainer lasts from one batch to the next. After each turn of the
+    trainer, the same number of bare steps of the model follows.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class InterleavedSteps:
         self._bare_times: list[list[float]] = []
 
     def TrainBatches(self, start_step: int = 0) -> InterleavedSteps:
-        """Returns the input's batches, and runs bare steps between turns."""
+        """Returns an iterable of the input's batches that also runs the bare steps."""
         self._batches = self._input.TrainBatches(start_step)
         self.element_spec = self._batches.element_spec
         return self

@@ -1,9 +1,9 @@
-"""Measures PipelinedModel.fit against plain Keras's fit, in turns.
+"""Compares the speed of PipelinedModel.fit with plain Keras's fit.
 
     python -m tools.benchmarks.keras_fit
 
-A step is a mini-batch of M micro-batches. Plain Keras accumulates their gradients in
-its optimizer, on one core. A pipeline has a core for each device.
+A step is a mini-batch of M micro-batches. Plain Keras accumulates the micro-batches'
+gradients in its optimizer, on one core. A pipeline has a core for each device.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def gpt2() -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def mobilenet() -> tuple[Any, np.ndarray, np.ndarray]:
-    """Returns MobileNetV2 for images `[B, 32, 32, 3]`: many cells of little work."""
+    """Returns MobileNetV2, which has many small cells, and a batch `[B, 32, 32, 3]`."""
     import keras
 
     model = keras.applications.MobileNetV2((32, 32, 3), weights=None, classes=10)
@@ -77,7 +77,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 
 def measure(name: str, num_devices: int) -> None:
-    """Prints a step's seconds and the number of cells, once and for each input line."""
+    """Prints a step's seconds and the number of cells, then again per line of input."""
     cores = sorted(os.sched_getaffinity(0))[: max(1, num_devices)]
     os.sched_setaffinity(0, cores)
     import keras
@@ -112,8 +112,8 @@ def measure(name: str, num_devices: int) -> None:
 def _batch_timer() -> Any:
     """Returns a callback whose `seconds` add up the time of batches.
 
-    The time of `fit` itself is no measure: at its end it waits up to 5 s for a sleeping
-    thread of tf.data, with any model.
+    The time of `fit` itself is no measure, because `fit` ends by waiting up to 5 s for
+    a sleeping thread of tf.data, with any model.
     """
     import keras
 
@@ -128,7 +128,7 @@ def _batch_timer() -> Any:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Prints a row for each model."""
+    """Runs the comparison, or a measuring process if the first argument asks for it."""
     if argv[1:2] == [_MEASURE]:
         measure(argv[2], int(argv[3]))
         return
@@ -137,7 +137,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def compare(num_turns: int) -> None:
-    """Measures each model in turns, with a process for each number of devices."""
+    """Prints a row for each model, with a measuring process per number of devices."""
     titles = ["model", *map(_title, _DEVICES), "cells", "a cell costs"]
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for name in MODELS:

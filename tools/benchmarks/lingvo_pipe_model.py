@@ -29,7 +29,7 @@ from tools.benchmarks.configuration import (
 
 
 class TransformerLayer(BaseLayer):
-    """Attention and feed-forward, each after a norm and with a residual connection."""
+    """A layer of attention and feed-forward, each with a norm before and a residual."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -85,7 +85,7 @@ def make_pipeline(
 ) -> PipeliningLayer:
     """Returns the pipeline of a configuration with its initial weights.
 
-    Each block of layers but the last is followed by its loss, in the same stage.
+    After each block of layers but the last comes the block's loss, in the same stage.
     """
     workload, recompute = configuration.workload, configuration.recompute
     dim, num_layers = workload.model_dim, workload.num_layers
@@ -146,7 +146,7 @@ def train_steps(
 
 
 def bytes_by_shapes(layer: PipeliningLayer, batch: tf.Tensor) -> int:
-    """Returns the bytes that a step sends: activations, gradients and the batch."""
+    """Returns the bytes of activations, gradients and batch that a step sends."""
     inputs, weights = inputs_of(batch)
     between = layer.BoundaryBytes(inputs, weights, mean_loss)
     return sum(between.values()) + num_bytes([*inputs, weights])
@@ -162,7 +162,7 @@ def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
 def _descend(
     layers: Sequence[BaseLayer], gradients: Sequence[Any], *unused: Any
 ) -> list[tf.Tensor]:
-    """Takes a step of SGD. Returns [], for no metrics."""
+    """Takes a step of SGD. Returns [], since there are no metrics."""
     variables = tf.nest.flatten([layer.vars for layer in layers])
     flat = tf.nest.flatten(list(gradients))
     for device, indices in by_device(variables).items():

@@ -2,9 +2,9 @@
 
     python -m tools.benchmarks.lingvo_pipe_worker REQUEST WORKERS
 
-Answers with a `Report`, in turns (see `exchange`). WORKERS is a JSON object that maps
-addresses of the stages' worker processes to their ids. {} puts the stages on devices of
-this process.
+Runs steps in turns, and answers with a `Report` (see `exchange`). WORKERS is a JSON
+object that maps addresses of the stages' worker processes to process ids. {} puts the
+stages on devices of this process.
 """
 
 import json
@@ -30,7 +30,7 @@ _NUM_EARLIER_STEPS = 5
 
 
 def main() -> None:
-    """Answers with the report that the first argument requests."""
+    """Measures what the first argument requests, and answers with a report."""
     request, workers = Request.from_json(sys.argv[1]), json.loads(sys.argv[2])
     configuration, turns = request.configuration, Turns()
     os.sched_setaffinity(0, request.cores)
@@ -86,8 +86,8 @@ def prediction_errors(
     """Returns relative errors of the predicted times of all steps but the first.
 
     Each is |predicted - measured| / measured. A step's time is from the start of its
-    first operation to the end of its last. Its prediction uses only earlier steps.
-    `times` are of consecutive steps, from `ComputeGradients`.
+    first operation to the end of its last. The prediction uses only earlier steps.
+    `times` has the times of consecutive steps, from `ComputeGradients`.
 
     Raises:
         ValueError: if the times contradict each other, as after the clock was set.

@@ -1,4 +1,4 @@
-"""Compares pipelines with PyTorch's, and with a plain tf.function.
+"""Compares the pipelines of lingvo_pipe with PyTorch's, and with a plain tf.function.
 
     python -m tools.benchmarks.pipeline --output=/tmp/pipeline.json
 
@@ -113,7 +113,7 @@ def main(argv: Sequence[str]) -> None:
 def _limitations(
     groups: Sequence[Sequence[Configuration]], torch_python: str | None
 ) -> dict[Configuration, str]:
-    """Returns the configurations that cannot run, with the reasons."""
+    """Returns the configurations that cannot run, each with the reason."""
     limitations = {c: c.limitation for group in groups for c in group if c.limitation}
     torch = [c for group in groups for c in group if c.system == "torch"]
     if not torch_python:
@@ -152,7 +152,7 @@ def _is_selected(configuration: Configuration) -> bool:
 def _chosen(
     groups: Sequence[Sequence[Configuration]], choose: Callable[[Configuration], bool]
 ) -> list[list[Configuration]]:
-    """Returns the groups of chosen configurations. Leaves out empty groups."""
+    """Returns the groups with only the chosen configurations, without empty groups."""
     chosen = [[c for c in group if choose(c)] for group in groups]
     return [group for group in chosen if group]
 

@@ -1,6 +1,6 @@
 """The benchmark's model as a plain tf.function, which trains it on one device.
 
-The layers are lingvo_pipe's. All else is TensorFlow's, with its graph optimizer.
+The layers are from lingvo_pipe. All else is plain TensorFlow with its graph optimizer.
 """
 
 import dataclasses
@@ -15,9 +15,10 @@ from tools.benchmarks.configuration import LEARNING_RATE, Configuration
 
 
 def plain_step(configuration: Configuration, device: str) -> Callable[[], NestedMap]:
-    """Returns a step that accumulates the gradients of M micro-batches, in a loop.
+    """Returns a function that makes a training step, without a pipeline.
 
-    The first call traces the step.
+    The step accumulates the gradients of M micro-batches in a loop. The first call
+    traces the step.
     """
     of_layers = dataclasses.replace(configuration, schedule="gpipe")
     step = accumulating_step(

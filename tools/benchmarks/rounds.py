@@ -2,7 +2,7 @@
 
 A machine's speed changes within minutes. So only measurements of the same round are
 compared, and the configurations of a group run their steps in turns. Every second round
-runs backwards, so that a drift of the speed favors neither side.
+has the reverse order, so that a drift of the speed favors no configuration.
 """
 
 import math
@@ -27,8 +27,8 @@ def measure_rounds(
 ) -> list[Round]:
     """Measures every configuration once a round.
 
-    `run` measures a group of configurations to compare, whose steps run in turns. A
-    pipeline gets as many cores as it has devices. `log` takes lines about the progress.
+    `run` measures a group of configurations, whose steps run in turns. A pipeline gets
+    as many cores as it has devices. `log` takes lines about the progress.
 
     Raises:
         RuntimeError: if configurations of the same model compute different losses.

@@ -33,10 +33,11 @@ class Row:
     """A configuration and its measurements, which `Report` describes.
 
     A measurement that is not applicable is None. The speed-up is over one device.
-    `step_over_torch` and `step_over_tensorflow` divide by the step time of the peer's
-    best row with equal micro-batches, recomputation and dtype. `best_torch` is the name
-    of PyTorch's best row. `step_over_in_process` divides by the step time with all
-    stages in one process. Prediction errors and sent bytes are over all steps.
+    `step_over_torch` and `step_over_tensorflow` divide the step time by the step time
+    of the best row of the other system with equal micro-batches, recomputation and
+    dtype. `best_torch` is the name of PyTorch's best row. `step_over_in_process`
+    divides by the step time with all stages in one process. The spreads of prediction
+    errors and of sent bytes are over all steps.
     """
 
     configuration: Configuration
@@ -56,7 +57,7 @@ class Row:
     sent_bytes: Spread | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns values for JSON: medians by name, extremes as `_min` and `_max`."""
+        """Returns values for JSON. Names of extremes end in `_min` and `_max`."""
         sizes = ("num_layers", "model_dim", "batch_size", "sequence_length")
         names = (
             *("num_devices", "num_stages", "num_micro_batches", "schedule"),
@@ -118,7 +119,7 @@ def _step_seconds(report: Report) -> float:
 def _best_peer(
     rounds: Sequence[Round], configuration: Configuration, system: str
 ) -> Configuration | None:
-    """Returns the peer in `system` with the lowest median step time, or None."""
+    """Returns the fastest configuration of `system` to compare with, or None."""
     return min(
         (
             peer
@@ -134,7 +135,7 @@ def _best_peer(
 def _step_ratio(
     rounds: Sequence[Round], numerator: Configuration, denominator: Configuration | None
 ) -> Spread | None:
-    """Returns the ratio of two configurations' step times, over rounds.
+    """Returns the spread over rounds of the ratio of two configurations' step times.
 
     Returns None if both are the same configuration, or one was not measured.
     """
@@ -160,12 +161,13 @@ def _speedup_bound(configuration: Configuration) -> float:
 
 
 def _paper_bytes_by_stage(configuration: Configuration) -> list[int] | None:
-    """Returns weights, gradients, and activations of O(N + L/K · N/M) for each stage.
+    """Returns the bytes of each stage according to GPipe's paper, or None.
 
-    This is GPipe's expression (arXiv 1811.06965, 2.3). N is the stash: a stage's inputs
-    for the whole mini-batch. L/K · N/M is everything that its layers compute for one
-    micro-batch during recomputation. Returns None for configurations other than GPipe's
-    schedule with recomputation in float32.
+    The bytes are weights, gradients, and activations of O(N + L/K · N/M) (arXiv
+    1811.06965, 2.3). N is the stash: a stage's inputs for the whole mini-batch.
+    L/K · N/M is everything that the stage's layers compute for one micro-batch during
+    recomputation. Returns None unless the schedule is GPipe with recomputation in
+    float32.
     """
     policy = configuration.schedule, configuration.recompute, configuration.dtype
     if policy != ("gpipe", "always", "float32"):
@@ -192,7 +194,7 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """Returns a table of medians (extremes), with the memory of the largest device."""
+    """Returns a table of medians and extremes. Memory is the largest device's."""
     return _table(
         {
             "system": row.configuration.system,
@@ -214,12 +216,12 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def format_best_peers(rows: Sequence[Row]) -> str:
-    """Returns a line for each row of PyTorch that lingvo_pipe is compared with."""
+    """Returns the names of PyTorch's rows with which lingvo_pipe is compared."""
     return "\n".join(sorted({row.best_torch for row in rows if row.best_torch}))
 
 
 def format_predictions(rows: Sequence[Row]) -> str:
-    """Returns a table of the rows with predicted steps, or "" if there are none."""
+    """Returns a table of prediction errors, or "" if no row has predicted steps."""
     errors = ((row, row.prediction_error) for row in rows)
     return _table(
         _model_cells(row)
@@ -230,7 +232,7 @@ def format_predictions(rows: Sequence[Row]) -> str:
 
 
 def format_traffic(rows: Sequence[Row]) -> str:
-    """Returns a table of the rows with stages on workers, or "" if there are none."""
+    """Returns a table of sent bytes, or "" if no row has stages on workers."""
     return _table(
         _model_cells(row)
         | {
@@ -246,7 +248,7 @@ def format_traffic(rows: Sequence[Row]) -> str:
 
 
 def _table(cells: Iterable[dict[str, str]]) -> str:
-    """Returns a table of rows, which map headings to cells, or "" without rows."""
+    """Returns a table of rows, each {heading: cell}, or "" if there are no rows."""
     lines = list(cells)
     rows = (list(line.values()) for line in lines)
     return "\n".join(markdown_table([list(lines[0]), *rows])) if lines else ""

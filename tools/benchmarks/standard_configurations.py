@@ -24,7 +24,7 @@ _LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
 
 
 def standard_configurations(num_devices: int) -> list[list[Configuration]]:
-    """Returns all configurations, in groups to compare.
+    """Returns all configurations, in groups that are compared with one another.
 
     Timed pipelines have `num_devices` devices.
     """
@@ -63,7 +63,7 @@ def standard_configurations(num_devices: int) -> list[list[Configuration]]:
 
 
 def quick_configurations(num_devices: int) -> list[list[Configuration]]:
-    """Returns small pipelines to check that everything runs, not to time."""
+    """Returns configurations of a tiny model, to check that everything runs."""
     workload = Workload(2 * num_devices, model_dim=8, batch_size=8, sequence_length=4)
     pipelined = Configuration("lingvo_pipe", workload, num_devices, 4)
     local = dataclasses.replace(
@@ -81,7 +81,7 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
 
 
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
-    """Returns the pipeline on one device, as given and, if `on_workers`, on workers."""
+    """Returns a pipeline on one device, as given, and if `on_workers`, on workers."""
     configurations = [pipelined.on_one_device(), pipelined]
     return configurations + [pipelined.on_workers()] * on_workers
 

@@ -1,4 +1,4 @@
-"""Counters of the kernel: cores that other programs use, and bytes sent here."""
+"""Measurements by counters of the kernel: other programs' load, and sent bytes."""
 
 import os
 import time
@@ -13,9 +13,9 @@ _SENT = 8  # The column of bytes sent, after the interface's name.
 
 
 class OtherPrograms:
-    """A counter of other programs' load on some cores, while in its context.
+    """A context manager that measures the load of other programs on some cores.
 
-    This process and its `helpers`, given by ids, may use the cores, but do not count.
+    This process and the processes with ids `helpers` do not count.
     """
 
     def __init__(self, cores: Collection[int], helpers: Collection[int] = ()):
@@ -32,7 +32,7 @@ class OtherPrograms:
         self._seconds += time.perf_counter()
 
     def num_cores(self) -> float:
-        """Returns how many of the cores other programs kept busy."""
+        """Returns the mean number of cores that other programs kept busy."""
         # The kernel counts in ticks, so an idle core may come out just below 0.
         return max(0.0, self._other_seconds / self._seconds) if self._seconds else 0.0
 

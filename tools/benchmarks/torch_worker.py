@@ -1,9 +1,10 @@
-"""Measures a device of torch.distributed.pipelining in a process of its own.
+"""Runs and measures a device of a torch.distributed.pipelining pipeline.
 
     python -m tools.benchmarks.torch_worker REQUEST RANK FOLDER
 
-Answers with a `Report`, in turns (see `exchange`). RANK is the device, and FOLDER a new
-folder in which the devices' processes find one another. Needs no TensorFlow.
+Runs steps in turns, and answers with a `Report` (see `exchange`). RANK is the number of
+the device, and FOLDER a new folder in which the devices' processes find one another.
+Needs no TensorFlow.
 
 Shapes: b examples of T tokens in a micro-batch; D channels.
 """
@@ -44,7 +45,7 @@ _SCHEDULES: dict[str, tuple[Any, bool]] = {
 
 
 class TransformerLayer(nn.Module):
-    """Attention and feed-forward, as in lingvo_pipe_model.py."""
+    """The layer of attention and feed-forward of lingvo_pipe_model.py, in PyTorch."""
 
     def __init__(self, workload: Workload, index: int):
         super().__init__()
@@ -78,7 +79,7 @@ class TransformerLayer(nn.Module):
 
 
 class Stage(nn.Module):
-    """Consecutive layers. The backward pass recomputes them if requested."""
+    """A stage of consecutive layers, which are recomputed if the configuration asks."""
 
     def __init__(self, configuration: Configuration, index: int):
         super().__init__()
@@ -100,7 +101,7 @@ class Stage(nn.Module):
 
 
 class LiveBytes(TorchDispatchMode):
-    """A meter of the `peak` of the bytes of all tensors created in its context."""
+    """A context manager that measures the peak bytes of tensors created in it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +121,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 def main() -> None:
-    """Answers with the report that the first argument requests."""
+    """Measures what the first argument requests, and answers with a report."""
     request, rank = Request.from_json(sys.argv[1]), int(sys.argv[2])
     configuration, turns = request.configuration, Turns()
     os.sched_setaffinity(0, {request.cores[rank % len(request.cores)]})
@@ -197,7 +198,7 @@ def _train_step(configuration: Configuration, rank: int) -> Callable[[], float |
 
 
 def _peak_bytes(configuration: Configuration, rank: int) -> int:
-    """Returns the peak bytes of a new pipeline's steps. Metering slows them down."""
+    """Returns the peak bytes of a step, measured with a new pipeline."""
     with LiveBytes() as live:
         step = _train_step(configuration, rank)
         for _ in range(2):

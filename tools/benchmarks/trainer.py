@@ -3,8 +3,8 @@
     python -m tools.benchmarks.trainer --model=image.digits.AmoebaNetDigits
 
 Trains a registered model with the trainer's own loop. Now and then the loop waits for
-its next batch while bare steps of the same model run, all on one batch. README.md
-describes the comparison.
+its next batch, and bare steps of the same model run in the meantime, all on one batch.
+README.md describes the comparison.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""Workers: separate processes, so that no measurement disturbs another."""
+"""Workers: separate processes, so that measurements do not disturb one another."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def can_run(python: str, program: str) -> bool:
 
 
 def run_workers(requests: Sequence[Request], torch_python: str | None) -> list[Report]:
-    """Starts configurations one after the other, then measures them in turns.
+    """Starts a configuration for each request, and measures their steps in turns.
 
     The requests have equal numbers of steps. `torch_python` runs PyTorch.
 
@@ -87,7 +87,7 @@ def _started(request: Request, torch_python: str | None) -> Iterator[ProcessGrou
 def _stage_workers(request: Request) -> Iterator[dict[str, int]]:
     """Runs a worker for each device, and yields the workers' process ids by address.
 
-    Yields {} if the configuration has no workers.
+    Yields {} if the configuration's placement is not on workers.
     """
     configuration, cores = request.configuration, request.cores
     if configuration.placement != "workers":
@@ -111,7 +111,7 @@ def _command(python: str, worker: str, *args: object) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Returns environment variables without PYTHONPATH. They hide GPUs."""
+    """Returns this process's environment without PYTHONPATH, changed to hide GPUs."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     # All processes of a pipeline are on this machine.
     return inherited | {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -120,7 +120,7 @@ def _environment() -> dict[str, str]:
 class ProcessGroup:
     """Running processes, each of which writes one line at its start and per turn.
 
-    They have pipes for standard input and output, and write errors to the logs.
+    Their standard input and output are pipes. They write errors to the logs.
     """
 
     def __init__(self, name: str, logs: Mapping[subprocess.Popen[str], IO[str]]):
@@ -169,7 +169,7 @@ class ProcessGroup:
 def process_group(
     name: str, commands: Sequence[Sequence[str]]
 ) -> Iterator[ProcessGroup]:
-    """Runs commands while in the context, without reading the first answers."""
+    """Runs commands while in the context, and yields a group with unread answers."""
     with contextlib.ExitStack() as stack:
         logs = {}
         for command in commands:

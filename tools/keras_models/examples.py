@@ -1,4 +1,4 @@
-"""Models of keras.applications and of KerasHub's families, with data to train them."""
+"""Keras models to train: all of keras.applications, and families of KerasHub."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Example(NamedTuple):
 
 
 def example(name: str) -> Example:
-    """Returns the example of a model.
+    """Returns the model with a name, and data to train it.
 
     Args:
-        name: a name of keras.applications or of `HUB_MODELS`. After the latter, " LoRA"
-            stands for low-rank adapters.
+        name: a name in keras.applications or in `HUB_MODELS`. A name in `HUB_MODELS`
+            may end in " LoRA", for low-rank adapters.
     """
     is_hub = name.removesuffix(" LoRA") in HUB_MODELS
     return _hub_model(name) if is_hub else _application(name)
 
 
 def _application(name: str) -> Example:
-    """Returns an example of a model, with the smallest images that the model takes."""
+    """Returns a model of keras.applications, with the smallest images it takes."""
 
     def make(size: int) -> keras.Model:
         application = getattr(keras.applications, name)
@@ -95,7 +95,7 @@ def _hub_model(name: str) -> Example:
 
 
 def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-    """Returns values that suit an input's name, such as ones for a mask."""
+    """Returns an array for a model's input, such as ones if the input is a mask."""
     sizes = [B, *(_T if n is None else n for n in shape[1:])]
     if "mask" in name:
         return np.ones(sizes, "int32")
@@ -107,7 +107,7 @@ def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray
 
 
 def _task(task: str, options: dict[str, Any], family: str, /, **params: Any) -> _Make:
-    """Returns a function that makes a family's backbone, and a task's model with it."""
+    """Returns a function that makes a backbone, and a model for a task on top of it."""
 
     def make(hub: Any) -> tuple[Any, keras.Model]:
         backbone = getattr(hub, f"{family}Backbone")(**params)
@@ -133,7 +133,7 @@ _image_classifier = partial(
 
 
 def _translator(family: str, **params: Any) -> _Make:
-    """Returns a function that makes a backbone, and a model from inputs to logits."""
+    """Returns a function that makes a backbone, and a model that adds logits to it."""
 
     def make(hub: Any) -> tuple[Any, keras.Model]:
         backbone = getattr(hub, f"{family}Backbone")(
@@ -156,7 +156,7 @@ def _clip(hub: Any) -> tuple[Any, keras.Model]:
 
 
 def _diffusion(hub: Any) -> tuple[Any, keras.Model]:
-    """Makes the denoising transformer, the part of the model that is trained."""
+    """Makes Stable Diffusion 3's denoising transformer, the part that is trained."""
     from keras_hub.src.models.stable_diffusion_3 import mmdit
 
     model = mmdit.MMDiT(

@@ -1,6 +1,6 @@
-"""The guide's sections on larger Keras models, from the results of their training.
+"""Makes the guide's sections on larger Keras models, from results in a file.
 
-`results.jsonl` holds the lines that `trained_models` prints.
+The file `results.jsonl` holds the lines that `trained_models` prints.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ _HEADINGS = {
 class Result(NamedTuple):
     """A comparison of training by pipelines and by plain Keras.
 
+    A layout is plain Keras, or a pipeline with numbers of micro-batches and devices.
+
     Attributes:
-        name: the model.
+        name: the model's name.
         outcome: "same", "differs", the text of a refusal, or "warned" if a warning
             names layers that mix examples.
-        first_step: CPU seconds of the first step by layout, in which all is built.
+        first_step: CPU seconds of the first step by layout, with building the model.
         step: CPU seconds of a later step by layout.
     """
 
@@ -70,7 +72,7 @@ def read_results() -> list[Result]:
 
 
 def sections(results: list[Result]) -> str:
-    """Returns the sections' text, in which each result is named."""
+    """Returns the text of the guide's sections, with the model of each result."""
     rows, names = [], defaultdict(list)
     for result in results:
         heading = _HEADINGS.get(result.outcome, "Refused")
@@ -93,7 +95,7 @@ def sections(results: list[Result]) -> str:
 
 
 def _row(result: Result, outcome: str) -> str:
-    """Returns a row of outcomes and slowdowns. Untrained layouts have no slowdown."""
+    """Returns a row of the table: outcomes, and slowdowns of trained layouts."""
     outcomes = ["same", "warned"] if result.outcome == "warned" else [outcome] * 2
     factors = [
         f"{seconds[layout] / seconds['plain']:.1f}" if layout in seconds else ""

@@ -2,8 +2,9 @@
 
     python -m tools.keras_models.trained_models ResNet50 BERT "BERT LoRA" >> FILE
 
-trains the models of these names, and prints a line of JSON for each. KerasHub's models
-need `pip install keras-hub`. `results_table` makes the guide's sections from the lines.
+The command trains the models with these names, and prints a line of JSON for each.
+KerasHub's models need `pip install keras-hub`. `results_table` makes the guide's
+sections from the lines.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 class _Trained(NamedTuple):
-    """A model after its first step, its last bytes, and CPU seconds of its steps."""
+    """A model's weights and bytes after training, and the CPU seconds of its steps."""
 
     after_first: TrainedModel
-    last_bytes: str  # Their digest.
+    last_bytes: str  # A digest of the weights' bytes after the last step.
     first_seconds: float
     later_seconds: float  # Of one step.
 
@@ -51,8 +52,8 @@ class _Trained(NamedTuple):
 def train(name: str, data: Example) -> Result:
     """Trains a model in each layout and compares the results.
 
-    The bytes are compared after the last step, and numbers after the first: a deep
-    model enlarges their rounding in each further step.
+    Bytes are compared after the last step, but numbers after the first step, because a
+    deep model enlarges rounding errors in each further step.
     """
     trained: dict[str, _Trained] = {}
     try:

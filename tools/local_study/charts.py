@@ -27,7 +27,7 @@ _GIGA = 1e9
 
 
 def draw_all(rows: Sequence[study_rows.Row], folder: Path) -> None:
-    """Writes steps.png, cost_and_time.png, pareto.png and, if any, similarity.png."""
+    """Writes the charts to PNG files. Writes similarity.png only if there is data."""
     averages = study_rows.averages(rows)
     schemes = list(dict.fromkeys(average.scheme for average in averages))
     lines = [Line2D([], [], color=_COLORS[name], label=name) for name in schemes]
@@ -108,7 +108,7 @@ def _pareto(averages: Sequence[study_rows.Average]) -> Figure:
 
 
 def _similarity(local: Sequence[study_rows.Average]) -> Figure:
-    """Draws cosines by layer, in a row for each batch size.
+    """Draws cosines of local and true gradients by layer. A row has one batch size.
 
     Earlier steps have lighter lines.
     """
@@ -134,7 +134,7 @@ def _similarity(local: Sequence[study_rows.Average]) -> Figure:
 
 
 def _curve(average: study_rows.Average, metric: str) -> study_rows.Curve:
-    """Returns a metric's curve without the first record. Accuracies become errors."""
+    """Returns a metric's curve from the second record on. Accuracies become errors."""
     curve = average.trained_curve(metric)
     return [(step, 1.0 - x) for step, x in curve] if metric == "accuracy" else curve
 

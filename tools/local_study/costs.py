@@ -1,14 +1,15 @@
 """Cost and time of training by blocks with one device per block. Pure.
 
-The unit is FLOPs of one example: f for a layer's forward pass, a for the forward pass
-of the head that computes a block's loss. A backward pass has twice the FLOPs.
+For one example, a layer's forward pass takes `f` FLOPs. The forward pass of the head
+that computes a block's loss takes `a` FLOPs. A backward pass takes twice as many.
 
 - **Total cost** is all computation: each block's 3·(its layers' f + a), for each
   example and step. A layer in two overlapping blocks counts in both.
 - **Sequential time** is the longest chain of dependent FLOPs, when every block has its
   own device, all examples of a batch run in parallel, and only FLOPs take time. Block k
-  starts step t after its own step t - 1, and when it has the outputs of block k - 1 for
-  step t. It does not wait for that block's loss. Backpropagation is one block.
+  starts step t after its own step t - 1, and after block k - 1 has sent its outputs for
+  step t. Block k does not wait for the loss of block k - 1. Backpropagation is one
+  block.
 
 The optimizer does not count, and neither do operations that wait for all blocks, such
 as a global norm. Both measures follow Laskin et al. 2020 (arXiv 2012.03837).
@@ -42,9 +43,9 @@ class Point(NamedTuple):
 def block_costs(
     blocks: Sequence[Block], layer_flops: Sequence[float], head_flops: Sequence[float]
 ) -> list[BlockCost]:
-    """Returns blocks' costs from the layers' f and the blocks' a.
+    """Returns the costs of blocks, from FLOPs of their layers (f) and heads (a).
 
-    The model's own loss has no head, so there a is 0.
+    The last block has the model's own loss without a head, so its `head_flops` are 0.
     """
     return [
         BlockCost(
@@ -61,9 +62,9 @@ def total_flops(blocks: Sequence[BlockCost], num_examples: int) -> float:
 
 
 def sequential_flops(blocks: Sequence[BlockCost], num_steps: int) -> float:
-    """Returns the sequential time of steps.
+    """Returns the sequential time of `num_steps` training steps.
 
-    The longest chain runs all steps but one in its costliest block.
+    The longest chain of steps runs all steps but one in its costliest block.
     """
     if not num_steps:
         return 0.0

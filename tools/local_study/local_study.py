@@ -3,9 +3,9 @@
     python -m tools.local_study.local_study --model=image.digits.AmoebaNetDigits \
         --batch_sizes=32,64,128 --out=/tmp/digits_study
 
-Trains a registered model by backpropagation, and by each scheme of blocks that have
-losses of their own. It writes rows, a table and charts, which README.md describes. The
-same command resumes an interrupted study.
+Trains a registered model by backpropagation, and by each scheme that cuts the model
+into blocks with losses of their own. Writes results, a table and charts, which
+README.md describes. The same command resumes an interrupted study.
 """
 
 import functools
@@ -53,7 +53,7 @@ flags.DEFINE_integer("moments", 4, "Number of comparisons of gradients.", lower_
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains missing rows, then writes and prints the results."""
+    """Makes the trainings that have no results yet, and prints all results."""
     logging.set_verbosity(logging.WARNING)
     # An error from a training's process has no traceback.
     with program(argv, ChildProcessError, FloatingPointError):

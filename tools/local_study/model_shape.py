@@ -1,4 +1,4 @@
-"""Costs and traffic of a model's blocks, from shapes, without running anything."""
+"""Costs of a model's blocks and bytes between blocks, computed from shapes alone."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +23,9 @@ from tools.local_study.study_rows import Boundary
 def model_shape(
     task_params: InstantiableParams, element_spec: Any, blocks: Sequence[Block]
 ) -> tuple[list[BlockCost], list[Boundary]]:
-    """Returns costs of blocks, and boundaries between blocks.
+    """Returns the costs of blocks, and the boundaries between blocks.
 
-    If there is one block, the boundaries are between its layers.
+    If there is one block, the boundaries are between the layers in this block.
     """
     with tf.Graph().as_default():
         task = task_params.Instantiate()
@@ -54,7 +54,7 @@ def _boundaries(
 ) -> list[Boundary]:
     """Returns the boundaries between blocks, or between cells if there is one block.
 
-    Blocks send each other no gradients of activations.
+    Gradients of activations are sent between cells, but not between blocks.
     """
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)
@@ -79,7 +79,7 @@ def _boundaries(
 
 
 def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
-    """Returns cells' flops for an example. The prologue counts in the first cell."""
+    """Returns cells' flops for one example. The prologue counts in the first cell."""
     pipeline = task.pipeline
     before, cells = pipeline_sizes(pipeline.params, *map_present(spec_of, inputs))
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]

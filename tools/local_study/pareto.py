@@ -1,4 +1,4 @@
-"""Schemes that reach a loss at minimum cost or in minimum time. Pure."""
+"""A search for trainings that reach a test loss at minimum cost or time. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from tools.local_study.study_rows import Average, Curve
 
 
 class Reached(NamedTuple):
-    """The number of steps in which a batch size reaches a loss, with cost and time."""
+    """The steps, cost and time in which training with a batch size reaches a loss."""
 
     batch_size: int
     num_steps: int  # The more frequent the records are, the more exact.
@@ -17,9 +17,9 @@ class Reached(NamedTuple):
 
 
 def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reached]]]:
-    """Returns the batch sizes on the frontier, by test loss and by scheme.
+    """Returns the batch sizes on the Pareto frontier, by test loss and by scheme.
 
-    They are in the order of cost.
+    The batch sizes are sorted by cost.
     """
     by_scheme: dict[str, list[Average]] = {}
     for average in found:
@@ -37,7 +37,7 @@ def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reach
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """Returns the points that no other beats in both cost and time, by rising cost."""
+    """Returns the points that no other point beats in both values, sorted by cost."""
     unbeaten: list[Point] = []
     for point in sorted(set(points)):
         if not unbeaten or point.time < unbeaten[-1].time:
@@ -46,7 +46,7 @@ def frontier(points: Iterable[Point]) -> list[Point]:
 
 
 def first_step(curve: Curve, target: float) -> int | None:
-    """Returns the first step at which the loss is at most the target, if any."""
+    """Returns the first step with a loss of at most `target`, or None."""
     return next((step for step, loss in curve if loss <= target), None)
 
 
@@ -54,8 +54,8 @@ def choose_targets(curves: Mapping[str, Sequence[Curve]]) -> list[float]:
     """Returns three losses to compare schemes by, the easiest first.
 
     The first is the lowest loss that every scheme reaches in a quarter of its records.
-    The second is the lowest that every scheme reaches. The third is the geometric mean
-    of the second and the lowest loss of any scheme.
+    The second is the lowest loss that every scheme reaches. The third is the geometric
+    mean of the second and the lowest loss of any scheme.
     """
 
     def lowest(fraction: float) -> list[float]:

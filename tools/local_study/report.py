@@ -11,7 +11,7 @@ _KIB = 2**10
 
 
 def format_report(model: str, rows: Sequence[study_rows.Row]) -> str:
-    """Returns tables of a model's means over seeds, by scheme and batch size."""
+    """Returns tables of a model's results: means over seeds, by scheme and batch."""
     averages = study_rows.averages(rows)
     first = averages[0]
     num_seeds = len(first.rows)
@@ -59,7 +59,7 @@ def _metric_lines(averages: Sequence[study_rows.Average]) -> Iterator[tuple[str,
 
 
 def _step(average: study_rows.Average) -> tuple[float, float]:
-    """Returns total cost and sequential time, divided by the number of steps."""
+    """Returns the total cost and the sequential time of one step."""
     steps = average.row.num_steps
     point = average.row.point(steps)
     return point.cost / steps, point.time / steps

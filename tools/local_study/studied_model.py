@@ -1,4 +1,4 @@
-"""A registered model as the study trains it, by one scheme or another."""
+"""A registered model, with what the study changes to train it by each scheme."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ from tools.local_study.study_rows import RowKey
 
 @dataclasses.dataclass(frozen=True)
 class StudiedModel:
-    """The model, and the settings shared by all its trainings."""
+    """The model that the study trains, and settings of all trainings."""
 
     request: ModelRequest  # Its `max_steps` is the number of steps.
     chunks: int  # Number of blocks of the scheme 'chunked'.
@@ -31,7 +31,7 @@ class StudiedModel:
         return self.request.params("Test").input.Instantiate()
 
     def blocks(self, key: RowKey) -> list[Block]:
-        """Returns the blocks of the model's own cells."""
+        """Returns the blocks into which the scheme cuts the model's cells."""
         num_cells = len(self._model().task.pipeline.cell_tpl)
         return make_blocks(key.scheme, num_cells, self._chunks(key))
 
@@ -53,7 +53,7 @@ class StudiedModel:
 
 
 def train_for(task_params: InstantiableParams, num_steps: int) -> None:
-    """Sets a task's number of steps, and scales all params that are in steps.
+    """Sets a task's number of steps, and scales all params that count steps.
 
     Raises:
         ValueError: if the task has no number of steps, or its schedule can't be scaled.
@@ -80,7 +80,7 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
 
 
 def _stretch(schedule: Params, factor: float) -> None:
-    """Scales a schedule's `boundaries`, and all arguments named `*_steps`."""
+    """Multiplies a schedule's `boundaries` and arguments `*_steps` by `factor`."""
     if isinstance(schedule, InstantiableParams):
         raise UserValueError(
             path="task.train.lr_schedule",

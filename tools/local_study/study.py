@@ -1,4 +1,4 @@
-"""The study: trains missing rows, and writes the results."""
+"""The study's loop over trainings, and the files of its results."""
 
 import dataclasses
 import json
@@ -25,14 +25,14 @@ def study(
     train: TrainRow,
     log: Callable[[str], None],
 ) -> str:
-    """Trains a model by each key that has no row yet, and returns the report.
+    """Makes the trainings in `keys` that have no results yet, and returns the report.
 
-    There are about `num_records` evaluations after the first step, and `num_moments`
-    comparisons of gradients. `train` has the interface of `train_row`. `out` gets
-    `results.json`, `report.md` and the charts.
+    Each training has about `num_records` evaluations, and `num_moments` comparisons of
+    gradients. `train` is called like `train_row`. Writes `results.json`, `report.md`
+    and the charts to the folder `out`.
 
     Raises:
-        ValueError: if a training fails. Rows that are finished stay.
+        ValueError: if a training fails. The results of finished trainings are kept.
     """
     num_steps = model.num_steps
     record_every = max(1, round(num_steps / num_records))
@@ -66,16 +66,16 @@ def study(
 
 
 def spread_moments(num_steps: int, number: int) -> list[int]:
-    """Returns numbers of steps, evenly spread from 0 to the last but one."""
+    """Returns `number` steps, evenly spread from 0 to `num_steps - 1`."""
     last = num_steps - 1
     return sorted({round(last * i / max(1, number - 1)) for i in range(number)})
 
 
 class ResultsFile:
-    """A study's settings and finished rows on disk.
+    """The file with a study's settings and the results of finished trainings.
 
     Raises:
-        ValueError: if the file has other settings, or is not a study's.
+        ValueError: if the file has other settings, or is not from a study.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):

@@ -1,4 +1,4 @@
-"""Results: a row per scheme, batch size and seed, and means over seeds. Pure."""
+"""Results of trainings by scheme, batch size and seed, and means over seeds. Pure."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ Curve = Sequence[tuple[int, float]]
 
 @dataclasses.dataclass(frozen=True)
 class RowKey:
-    """A training's scheme of blocks, batch size and seed."""
+    """The scheme of blocks, batch size and seed that identify a training."""
 
     scheme: str
     batch_size: int
@@ -21,13 +21,13 @@ class RowKey:
 
     @property
     def name(self) -> str:
-        """Text for the log."""
+        """The scheme, batch size and seed as text for the log."""
         return f"{self.scheme}, batch size {self.batch_size}, seed {self.seed}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """Metrics over the test set after a number of steps."""
+    """Metrics of an evaluation on the test set, after `step` steps."""
 
     step: int
     train_loss: float | None  # Mean over the steps since the last record, if any.
@@ -36,7 +36,7 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Similarity:
-    """Cosines of each layer's local and true gradients, after `step` steps."""
+    """Cosines between each layer's local and true gradients, after `step` steps."""
 
     step: int
     layers: Mapping[str, float | None]  # In order; None without gradients.
@@ -44,7 +44,7 @@ class Similarity:
 
 @dataclasses.dataclass(frozen=True)
 class Boundary:
-    """Bytes between two blocks in a step, for the whole mini-batch."""
+    """Bytes sent between two blocks in a step, for the whole mini-batch."""
 
     after: str  # Name of the layer before the boundary.
     forward: int
@@ -63,7 +63,7 @@ _RENAMED = {"handing_on": "forward"}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A training's blocks with their costs, and its records by ascending step."""
+    """The results of a training. Records and similarities are in order of steps."""
 
     key: RowKey
     blocks: list[costs.BlockCost]
@@ -77,7 +77,7 @@ class Row:
         return self.records[-1].step
 
     def point(self, num_steps: int) -> costs.Point:
-        """Returns total cost and sequential time of a number of steps, in FLOPs."""
+        """Returns the total cost and sequential time of `num_steps` steps, in FLOPs."""
         return costs.Point(
             costs.total_flops(self.blocks, num_steps * self.key.batch_size),
             costs.sequential_flops(self.blocks, num_steps),
@@ -97,14 +97,14 @@ class Row:
 
 
 class Average(NamedTuple):
-    """The rows of all seeds, for one scheme and batch size, with means over seeds."""
+    """Trainings that differ only in their seeds, and means over these seeds."""
 
     scheme: str
     batch_size: int
     rows: list[Row]
 
     def test_curve(self, metric: str) -> Curve:
-        """Returns a test metric's means over seeds."""
+        """Returns a test metric's means over seeds, by step."""
         records = zip(*(row.records for row in self.rows), strict=True)
         return [
             (seeds[0].step, fmean(record.test[metric] for record in seeds))
@@ -116,7 +116,7 @@ class Average(NamedTuple):
         return self.test_curve(metric)[1:]
 
     def train_curve(self) -> Curve:
-        """Returns training losses: means over seeds and over steps between records."""
+        """Returns training losses, averaged over seeds and steps between records."""
         records = zip(*(row.records for row in self.rows), strict=True)
         means = (
             (seeds[0].step, _mean(record.train_loss for record in seeds))
@@ -126,7 +126,7 @@ class Average(NamedTuple):
 
     @property
     def row(self) -> Row:
-        """A row, for the costs that all rows share."""
+        """The first training, for values that do not depend on the seed."""
         return self.rows[0]
 
     def similarities(self) -> dict[int, dict[str, float | None]]:
@@ -141,7 +141,7 @@ class Average(NamedTuple):
 
 
 def averages(rows: Iterable[Row]) -> list[Average]:
-    """Returns the averages of rows, in order of first appearance."""
+    """Groups trainings by scheme and batch size, in order of first appearance."""
     rows_by_key: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         rows_by_key.setdefault((row.key.scheme, row.key.batch_size), []).append(row)
@@ -152,7 +152,7 @@ def averages(rows: Iterable[Row]) -> list[Average]:
 
 
 def metric_names(found: Sequence[Average]) -> list[str]:
-    """Returns the test set's metrics: `loss`, and `accuracy` if present."""
+    """Returns the names of test metrics: `loss`, and `accuracy` if there is one."""
     metrics = found[0].rows[0].records[0].test
     return [name for name in ("loss", "accuracy") if name in metrics]
 

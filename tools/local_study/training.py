@@ -1,4 +1,4 @@
-"""One training of the study, and its local gradients compared with true ones."""
+"""A training of the study, with comparisons of local gradients and true ones."""
 
 import dataclasses
 import math
@@ -28,7 +28,7 @@ from tools.local_study.study_rows import Record, Row, RowKey, Similarity
 def train_in_own_process(
     model: StudiedModel, key: RowKey, record_every: int, moments: Collection[int]
 ) -> Row:
-    """Calls `train_row` in a process of its own.
+    """Calls `train_row` in a separate process, and returns the result.
 
     Raises:
         ChildProcessError: if the process was killed.
@@ -50,8 +50,8 @@ def train_row(
     """Trains a model with its own learner, from initial values to the last step.
 
     There are `record_every` steps between records. The first record is before all
-    steps, and the last one after them. Gradients are compared after `moments` steps, on
-    the next batch.
+    steps, and the last one is after all steps. `moments` are numbers of steps after
+    which gradients are compared, on the next batch.
 
     Raises:
         ValueError: if the scheme cannot train the model, or batches run out.
@@ -106,8 +106,9 @@ def _gradient_similarity(
 ) -> Callable[[int, NestedMap], Similarity]:
     """Returns a function that compares gradients by blocks and by backpropagation.
 
-    Both tasks have the same weights, batch and random numbers. A cosine is over all
-    weights of a layer. Weights that two layers share count with the first layer.
+    The function gives the task `plain` the weights of `local`, and computes gradients
+    of both on one batch. It returns a cosine for each layer, over all weights of the
+    layer. Weights that two layers share count with the first layer.
     """
     functions = [_gradient_function(task) for task in (local, plain)]
 
@@ -152,7 +153,7 @@ def cosine(
     others: Mapping[str, np.ndarray],
     paths: Iterable[str],
 ) -> float | None:
-    """Returns the cosine of two gradients on `paths`, or None if either is zero."""
+    """Returns the cosine of two gradients for weights `paths`, or None if one is 0."""
     sums = np.zeros(3)  # Products of both, and of each with itself.
     for path in paths:
         a, b = (x[path].astype(np.float64).ravel() for x in (ours, others))

@@ -1,12 +1,13 @@
 """Ways to train a model on this machine's CPU devices, predicted and measured.
 
-The speed of a machine changes within seconds. So in each round the ways run in turns
-with the real steps that correct predictions, and ratios are formed within a round:
+The speed of a machine changes within seconds. So in each round, steps of all ways run
+in turns with the real steps that correct predictions. Only numbers of the same round
+are compared:
 
     round 1    cells alone | memory | real steps, way 1, ... | real steps, way 1, ...
     round 2    cells alone | memory | real steps, way 1, ... | real steps, way 1, ...
 
-The memory of a step depends on what the step before it has freed. So to measure memory,
+The memory of a step depends on what the previous step has freed. So to measure memory,
 each step runs several times in a row.
 """
 
@@ -47,7 +48,7 @@ _MAX_MEMORY = 0.5  # Fraction of the machine's memory.
 
 
 def ways(num_micro_batches: Sequence[int]) -> list[Candidate]:
-    """Returns ways to run a model on one and two devices, by `num_micro_batches`."""
+    """Returns six ways to run a model for each number of micro-batches."""
     variants = ("gpipe", "always"), ("gpipe", "never"), ("1f1b", "never")
     return [
         Candidate(1, num_devices, 1, number, schedule, recompute)
@@ -83,18 +84,18 @@ class Figures(NamedTuple):
 
     @property
     def drifts(self) -> np.ndarray:
-        """The relative changes of times from round to round, `[rounds - 1, ways]`."""
+        """Relative changes of measured times between rounds, `[rounds - 1, ways]`."""
         measured = self.numbers[:, :, 1, 0]
         return measured[1:] / measured[:-1] - 1
 
     @property
     def chosen(self) -> int:
-        """The index of the way that is the fastest by the predictions."""
+        """The index of the way that is predicted to be the fastest."""
         return int(np.argmin(self.medians[:, 0, 0]))
 
     @property
     def behind(self) -> float:
-        """The relative difference of the chosen way's time to the fastest way's."""
+        """The fraction by which the chosen way takes longer than the fastest way."""
         measured = self.numbers[:, :, 1, 0]
         best = np.argmin(self.medians[:, 1, 0])
         return float(np.median(measured[:, self.chosen] / measured[:, best] - 1))
@@ -110,11 +111,12 @@ def measure_ways(
 ) -> Figures:
     """Trains a registered model on synthetic batches in all ways.
 
-    If `num_rows` is None, batches have as many rows as train in about a second.
+    `candidates` are the ways. If `num_rows` is None, batches have as many rows as can
+    be trained on in about a second.
 
     Raises:
-        UserValueError: if the planner cannot model it, if it needs too much memory or
-            time, or if it does not run on synthetic batches.
+        UserValueError: if the planner cannot model the model, or if the model needs too
+            much memory or time, or does not run on synthetic batches.
     """
     params = model_registry.GetParams(name, "Train")
     params.FromText(override, separator=";")
@@ -163,7 +165,7 @@ def _way(
     models: MeasuredModels,
     device: DeviceModel,
 ) -> RealStep:
-    """Builds a real step that runs a candidate on batches of `num_rows` rows."""
+    """Builds a training step that runs `candidate` on batches of `num_rows` rows."""
     size = num_rows // candidate.num_micro_batches
     planned = evaluate(candidate, *models(size), device)
     assert isinstance(planned, Evaluation)  # The machine has enough memory.
@@ -179,7 +181,7 @@ def _predicted(
     step_correction: Correction,
     device: DeviceModel,
 ) -> tuple[float, int]:
-    """Returns a step's predicted seconds, and the peak bytes of all devices."""
+    """Returns a step's predicted seconds, and its predicted bytes on all devices."""
     device = dataclasses.replace(device, contention=step_correction.contention)
     costs, alone = models(way.num_rows)
     costs = dataclasses.replace(costs, allocator_loss=step_correction.allocator_loss)
@@ -196,7 +198,7 @@ def _correction(
     size: int,
     device: DeviceModel,
 ) -> Correction:
-    """Returns the correction by real steps on one device and on two devices."""
+    """Returns the correction of predictions, from steps on one and on two devices."""
     costs, alone = models(size)
     one, two = (None if step is None else step.take(costs, device) for step in steps)
     return correction(alone, one, two, 2) or Correction()
@@ -222,9 +224,9 @@ def _fitting_rows(
     candidates: Sequence[Candidate],
     num_rows: int | None,
 ) -> int:
-    """Returns a number of rows that train in about a second, in equal micro-batches.
+    """Returns a number of rows for which a training step takes about a second.
 
-    If `num_rows` is not None, checks and returns this number.
+    All micro-batches are equal. If `num_rows` is not None, checks and returns it.
     """
     costs_of = costs_by_rows(tracer)
     second = (1 + BACKWARD_PER_FORWARD) * sum(costs_of(1).flops) / _SPEED  # Of a row.

@@ -1,4 +1,4 @@
-"""Measures how well the planner predicts steps on this machine: time and memory.
+"""Measures how well the planner predicts the time and memory of steps.
 
     python -m tools.plan_check.on_this_machine --model=lm.text.TransformerTiny
     python -m tools.plan_check.on_this_machine --models=lm.text,mt.cldr --rounds=3
@@ -84,7 +84,7 @@ def _names(prefixes: Sequence[str]) -> list[str]:
 def _few_of_each(
     names: Sequence[str], num_rounds: int
 ) -> Iterator[tuple[str, Figures | str]]:
-    """Yields (name, figures), or (name, the reason why the model is left out)."""
+    """Yields for each model (name, its figures), or (name, why it is left out)."""
     for name in names:
         try:
             yield name, _in_own_process(name, num_rounds)
@@ -93,7 +93,7 @@ def _few_of_each(
 
 
 def _in_own_process(name: str, num_rounds: int) -> Figures:
-    """Measures a model in a process of its own, whose end frees all memory."""
+    """Measures a model in a separate process, which frees all memory when it ends."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(_few_ways, name, num_rounds).result()
@@ -114,7 +114,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _rows(name: str, figures: Figures) -> Iterator[str]:
-    """Yields a line of the table for each candidate."""
+    """Yields a line of the table for each way to train the model."""
     for candidate, pair, error in zip(
         figures.candidates, figures.medians, figures.errors, strict=True
     ):
@@ -128,7 +128,7 @@ def _rows(name: str, figures: Figures) -> Iterator[str]:
 
 
 def _summary(figures_by_model: Mapping[str, Figures]) -> Iterator[str]:
-    """Yields lines about errors over all models, and about each model's chosen way."""
+    """Yields lines about all models' errors, and about each model's chosen way."""
     if not figures_by_model:
         return
     models = figures_by_model.values()

@@ -14,7 +14,7 @@ _FILTERS = 32  # D is searched in these steps.
 
 
 class Size(NamedTuple):
-    """A model of table 1 as published. GiB are sums over all devices."""
+    """A model in table 1, with published numbers. GiB are sums over all devices."""
 
     num_devices: int  # K
     num_micro_batches: int  # M, which the paper does not give
@@ -34,12 +34,12 @@ class Size(NamedTuple):
 
     @property
     def settings(self) -> tuple[str, int, int]:
-        """The kind of devices in the paper, and the numbers K and M."""
+        """The paper's kind of devices for this model, K, and M."""
         device = "TPUv3" if self.num_filters is None else "TPUv2"
         return device, self.num_devices, self.num_micro_batches
 
     def bytes_by_device(self) -> Sequence[int]:
-        """Returns each device's predicted bytes, for stages of the most even flops."""
+        """Returns each device's predicted bytes, with the most even flops by stage."""
         return self.model.evenly(*self.settings).bytes_by_device
 
 
@@ -62,7 +62,7 @@ AMOEBANETS = [
 
 
 def predict_memory(size: Size) -> Size:
-    """Returns a size with predicted numbers, for stages of the most even flops."""
+    """Returns `size` with predicted numbers, for stages with the most even flops."""
     costs = size.model.costs(size.num_micro_batches)
     model = costs.memory.weights(0, costs.num_cells) + sum(costs.slot_bytes)
     return size._replace(
@@ -81,7 +81,7 @@ def memory_table(sizes: Sequence[Size]) -> Iterator[str]:
 
 
 def memory_row(size: Size) -> str:
-    """Returns a line of the table."""
+    """Returns the table's line for a model, with published and predicted numbers."""
     prediction = predict_memory(size)
     sizes = size, prediction
     return markdown_row(
@@ -96,7 +96,7 @@ def memory_row(size: Size) -> str:
 
 
 def largest_layers_table() -> Iterator[str]:
-    """Yields lines of a table of the most layers that fit, in steps of K."""
+    """Yields lines of a table of the most layers that fit, as multiples of K."""
     usable = DEVICES["TPUv3"].usable_bytes
     more_text = f"more, of {_gib(usable)} GiB"
     yield from markdown_header(["K", "published L", "predicted L", "needs", more_text])
@@ -111,7 +111,7 @@ def largest_layers_table() -> Iterator[str]:
 
 
 def largest_filters_table() -> Iterator[str]:
-    """Yields lines of a table of the most filters with which any stages fit."""
+    """Yields lines of a table of the most filters with which a model fits."""
     pairs = ("published", "parameters, M", "predicted", "parameters, M")
     yield from markdown_header(["K", "M", *pairs])
     for size in AMOEBANETS[1:]:
@@ -130,7 +130,7 @@ def largest_filters_table() -> Iterator[str]:
 
 
 def _largest(size: Size, field: str, step: int, fits: Callable[[Size], bool]) -> int:
-    """Returns the largest value of a field with which `size` fits. Moves by `step`."""
+    """Returns the field's largest value for which `size` fits, in steps of `step`."""
     value = getattr(size, field)
     while not fits(size._replace(**{field: value})):
         value -= step

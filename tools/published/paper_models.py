@@ -1,4 +1,4 @@
-"""GPipe's models (1811.06965), planned as the paper ran them."""
+"""GPipe's models (1811.06965), with the planner's predictions of the paper's runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNLIMITED = 2**60
 
 
 class PaperModel:
-    """A model of the paper, with GPipe's schedule. All is recomputed unless M = 1."""
+    """A model of the paper, with GPipe's schedule, and recomputation unless M = 1."""
 
     def __init__(self, model: GiantTransformer | AmoebaNetD):
         params = model.Model()
@@ -40,21 +40,21 @@ class PaperModel:
     def evenly(
         self, device: str, num_devices: int, num_micro_batches: int
     ) -> Evaluation:
-        """Returns the evaluation for stages of the most even flops, in any memory."""
+        """Returns the evaluation of the most even stages, whether they fit or not."""
         unlimited = dataclasses.replace(DEVICES[device], memory=_UNLIMITED)
         evaluation = self._evaluate(unlimited, num_devices, num_micro_batches)
         assert isinstance(evaluation, Evaluation)
         return evaluation
 
     def fits(self, device: str, num_devices: int, num_micro_batches: int) -> bool:
-        """Returns whether any stages fit into the memory of these devices."""
+        """Returns whether there are stages that fit into the devices' memory."""
         evaluation = self._evaluate(DEVICES[device], num_devices, num_micro_batches)
         return isinstance(evaluation, Evaluation)
 
     def sequential_seconds(self, device: str) -> float:
         """Returns a step's seconds if devices compute one after the other (M = 1).
 
-        They run forward, recompute, and run backward.
+        Each device runs its layers forward, again to recompute, and backward.
         """
         cells = flops_time(self.costs(1), DEVICES[device], "float32")
         return sum(2 * cell.forward + cell.backward for cell in cells)
@@ -71,7 +71,7 @@ class PaperModel:
 
 @functools.cache
 def paper_model(num_layers: int, num_filters: int | None) -> PaperModel:
-    """Returns AmoebaNet-D (L, D), or Transformer-L if D is None."""
+    """Returns AmoebaNet-D (L layers, D filters), or Transformer-L if D is None."""
     if num_filters is None:
         constants = {"NUM_LAYERS": num_layers}
         return PaperModel(type("Sized", (GiantTransformer,), constants)())

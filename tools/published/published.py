@@ -37,10 +37,11 @@ _NUM_DEVICES = (2, 4, 8)
 
 
 class Throughput(NamedTuple):
-    """A row of table 2 or 3 for M = 32, as published for 2, 4 and 8 devices.
+    """A row of table 2 or 3 for M = 32, with published numbers for 2, 4 and 8 devices.
 
     Table 2 is for fast links. Its throughput is relative to devices that compute the
-    whole mini-batch one after the other. Table 3 is for slow links, relative to K = 2.
+    whole mini-batch one after the other. Table 3 is for slow links. Its throughput is
+    relative to two devices.
     """
 
     table: int
@@ -66,7 +67,7 @@ _ROWS = (
 
 
 def predict_throughput(row: Throughput) -> list[float]:
-    """Predicts the throughput of a row on 2, 4 and 8 devices."""
+    """Returns the predicted throughput of a row on 2, 4 and 8 devices."""
     model, device = row.model, row.device
     steps = [
         model.evenly(device, num_devices, _NUM_MICRO_BATCHES).step_seconds
@@ -89,7 +90,7 @@ def throughput_table() -> Iterator[str]:
 
 
 def in_half_layers(row: Throughput) -> list[float]:
-    """Predicts a row of table 3 with attention and feed-forward as separate cells.
+    """Returns predictions for table 3 with attention and feed-forward as two cells.
 
     Attention takes 4·D² + 2·T·D multiplications per token and feed-forward 2·D·F, with
     D = 2048, F = 8192 and T = 1024.
@@ -110,7 +111,7 @@ def step_seconds(
 ) -> float:
     """Returns the seconds of a step with the most even stages, without the update.
 
-    The cells are layers, or parts of layers. All cells send equally many bytes.
+    `cells` are the seconds of layers, or of parts of layers. All send the same bytes.
     """
     sent = row.model.costs(_NUM_MICRO_BATCHES).boundary_bytes[1]
     boundaries = balanced_boundaries(list(map(sum, cells)), num_devices)
@@ -120,7 +121,7 @@ def step_seconds(
 
 
 def throughput_row(row: Throughput, ours: Sequence[float]) -> str:
-    """Returns a line of the table."""
+    """Returns a line of the table, with published numbers and predictions `ours`."""
     pairs = zip(row.published, ours, strict=True)
     return markdown_row(
         *(row.table, row.name, row.device),
@@ -130,7 +131,7 @@ def throughput_row(row: Throughput, ours: Sequence[float]) -> str:
 
 
 def main() -> int:
-    """Prints the tables."""
+    """Prints tables of published numbers and predictions."""
     memory = memory_table(TRANSFORMERS), memory_table(AMOEBANETS)
     largest = largest_layers_table(), largest_filters_table()
     for table in (*memory, *largest, throughput_table()):

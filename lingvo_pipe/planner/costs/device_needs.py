@@ -1,9 +1,9 @@
-"""The memory that devices need for a candidate. Pure.
+"""The memory that devices need if they run a model as a candidate says. Pure.
 
 A stage's cells are assigned to the R replicas in turn, so a replica owns whole cells:
 
 cells     3  4  5  6  7        of a stage that starts at cell 3
-replica   0  1  0  1  0        for R = 2, as in `owners_round_robin`
+replica   0  1  0  1  0        owns the cell's weights if R = 2
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_CELLS = 400
 
 
 class OwnerShares:
-    """The bytes that each of R replicas owns in ranges of cells."""
+    """The bytes of a stage's cells that each of R replicas owns."""
 
     def __init__(self, cell_bytes: Sequence[int], num_replicas: int):
         self._num_replicas = num_replicas
@@ -48,18 +48,18 @@ class OwnerShares:
         ]
 
     def largest(self, start: int, end: int) -> int:
-        """Returns the most bytes of a replica. A later end does not lower them."""
+        """Returns the most bytes of any replica. They never fall as `end` grows."""
         return max(self.by_replica(start, end))
 
     def lower_bound(self, start: int, end: int) -> int:
-        """Returns the bytes of an even share. A later start does not raise them."""
+        """Returns an even share of the bytes, which never rises as `start` grows."""
         return -(-sum(self.by_replica(start, end)) // self._num_replicas)
 
 
 class DeviceNeeds:
     """The bytes that devices need: weights, accumulators, slots, stash and workspace.
 
-    If no schedule is passed, the candidate's is built on first use.
+    If `schedule` is None, the schedule that the candidate names is built on first use.
     """
 
     def __init__(
@@ -103,7 +103,10 @@ class DeviceNeeds:
         return self.model.memory if is_alone else self.model.replicated_memory
 
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
-        """Returns each device's bytes, in the replica that needs the most there."""
+        """Returns each device's peak bytes, for stages that end at `boundaries`.
+
+        If replicas differ, counts the replica whose device needs the most.
+        """
         needed = self._memory.of_devices(self.schedule, self._ends(boundaries))
         stages: list[list[tuple[int, int]]] = [[] for _ in needed]
         device_of_stage = self.schedule.device_of_stage()
@@ -115,36 +118,36 @@ class DeviceNeeds:
         return needed
 
     def together(self, boundaries: Sequence[int], timeline: Timeline) -> int:
-        """Returns the peak of the sum of all devices' bytes, for one replica."""
+        """Returns the peak of the bytes that one replica's devices need together."""
         ends = self._ends(boundaries)
         operations = self.model.memory.by_operation(self.schedule, ends)
         return joint_peak(operations, timeline) + sum(self.model.slot_bytes)
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
-        """Returns the bytes of a device if all its stages are like this one."""
+        """Returns the bytes of a device on which all stages are like `stage`."""
         number = self.candidate.stages_per_device
         without_slots = self._needs(stage, start, self._stop(end), number)
         return without_slots + self._slots.largest(start, end) * number
 
     def share(self, stage: int, start: int, end: int) -> int:
-        """Returns the bytes of `for_stage` if the device's stages all ran at once.
+        """Returns the bytes of `for_stage` if the device ran all its stages at once.
 
-        If no stage's share exceeds a limit, no device exceeds the limit.
+        If this is at most a limit for every stage, no device exceeds the limit.
         """
         stage_bytes = self._needs(stage, start, self._stop(end))
         stage_bytes += self._slots.largest(start, end)
         return stage_bytes * self.candidate.stages_per_device
 
     def upper_bound(self, boundaries: Sequence[int]) -> int:
-        """Returns the largest `share` of all stages, a bound on each device's bytes."""
+        """Returns the largest `share` of all stages, which no device's bytes exceed."""
         stages = enumerate(itertools.pairwise([0, *boundaries]))
         return max(self.share(stage, *pair) for stage, pair in stages)
 
     def can_fit(self, limit: int) -> bool:
-        """Returns whether stages may fit, by a quick necessary condition.
+        """Returns False only if no stages fit into `limit` bytes per device.
 
-        Each stage takes as many of the remaining cells as it can. The condition ignores
-        the values from which a recomputation starts.
+        Gives each stage as many of the remaining cells as the stage can hold. Ignores
+        the values from which a recomputation starts, so True does not guarantee a fit.
         """
         if self.weights_share() > limit:
             return False
@@ -156,17 +159,17 @@ class DeviceNeeds:
         return end == num_cells
 
     def weights_share(self) -> float:
-        """Returns a device's bytes without stash if all devices had an even share."""
+        """Returns the mean bytes per device of weights, accumulators and slots."""
         slots = sum(self.model.slot_bytes) / self.candidate.num_replicas
         held = self.model.memory.held(0, self.model.num_cells)
         return (held + slots) / self.candidate.num_devices
 
     def even_share(self) -> float:
-        """Returns roughly the bytes of a device if all devices had an even share."""
+        """Returns roughly the bytes of a device if all devices needed equally many."""
         return self._lower_bound(0, 0, self.model.num_cells) / self.schedule.num_stages
 
     def min_limit(self) -> int:
-        """Returns the lowest limit that `can_fit` accepts."""
+        """Returns the lowest limit for which `can_fit` returns True."""
         everything = self._lower_bound(0, 0, self.model.num_cells)
         low = everything // (self.model.num_cells * self.schedule.num_stages)
         return bisect.bisect_left(range(everything), True, low, key=self.can_fit)
@@ -180,22 +183,22 @@ class DeviceNeeds:
         return list(map(self._stop, boundaries))
 
     def _stop(self, end: int) -> int:
-        """Returns the end of a stage's calls. The last stage has the loss as well."""
+        """Returns `end`, or one more for the loss if the stage has the last cell."""
         return end + (end == self.model.num_cells)
 
 
 def min_bytes_by_cell(model: ModelCosts) -> list[int]:
-    """Returns the minimum bytes that a device needs for each cell.
+    """Returns for each cell the bytes that a device with this cell alone would need.
 
-    They are the cell's weights, accumulators and slots, and its needs for a single
-    micro-batch.
+    The bytes contain the cell's weights, accumulators and slots, and what the cell
+    needs to train on a single micro-batch.
     """
     return list(map(operator.add, model.slot_bytes, model.memory.by_cell()))
 
 
 @dataclasses.dataclass(frozen=True)
 class OversizedCandidate:
-    """A candidate that does not fit: its needs, and the limit of a device in bytes."""
+    """A candidate whose `needs` exceed the `limit` of bytes per device."""
 
     needs: DeviceNeeds
     limit: int
@@ -211,7 +214,7 @@ class OversizedCandidate:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """A sort key, roughly by size. Candidates with too large weights come last."""
+        """A sort key, roughly by bytes. Candidates with too large weights come last."""
         weights = self.needs.weights_share()
         if weights > self.limit:
             return True, weights
@@ -219,7 +222,10 @@ class OversizedCandidate:
 
     @functools.cached_property
     def needed_bytes(self) -> int:
-        """The bytes of the largest device with the best stages, or a lower bound."""
+        """The most bytes that a device needs, with stages that keep this number low.
+
+        If `is_bound`, this is only a lower bound.
+        """
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)
         boundaries = smallest_stages(

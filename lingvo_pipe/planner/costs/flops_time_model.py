@@ -1,7 +1,9 @@
-"""The flops time model: seconds of cells and of the weights' update. Pure.
+"""Estimates of the seconds that cells and the update of weights take. Pure.
 
-In an update, a replica's device gathers the gradients of the cells that it owns. It
-updates their weights, and sends the new weights to the other replicas' same device.
+A cell's seconds follow from its flops, and an update's seconds from its bytes. In an
+update, each device gathers the gradients of the cells that it owns. They come from the
+devices with the same stages in other replicas. The device updates the weights of these
+cells, and sends the new weights back to these devices.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from lingvo_pipe.planner.resources.hosts import Placement
 
 
 def flops_time(model: ModelCosts, device: DeviceModel, dtype: str) -> list[CellSeconds]:
-    """Returns the seconds of cells by their flops and the device's speed in a dtype."""
+    """Returns the cells' seconds: their flops, divided by the device's speed."""
     speed = device.speed(dtype)
     forward = [flops / speed for flops in model.flops]
     return [CellSeconds(x, BACKWARD_PER_FORWARD * x) for x in forward]
@@ -38,10 +40,10 @@ def update_seconds(
     device: DeviceModel,
     placement: Placement | None = None,
 ) -> float:
-    """Returns the seconds of the slowest device's update, for all its stages.
+    """Returns the seconds that the slowest device takes to update its stages' weights.
 
     Messages go over the links of the placement, and all messages that leave a host
-    share its bandwidth. If the placement is None, all devices are on one host.
+    share the host's bandwidth. If the placement is None, all devices are on one host.
     """
     cells = model.calls[: model.num_cells]
     in_memory = [
@@ -79,7 +81,7 @@ def update_seconds(
 def _hosts_of(
     k: int, num_replicas: int, device: DeviceModel, placement: Placement | None
 ) -> list[int]:
-    """Returns for each replica the number of the host of device k."""
+    """Returns for each replica the number of the host that has its device k."""
     if device.hosts is None or placement is None:
         return [0] * num_replicas
     return [device.hosts.host(row[k]) for row in placement]

@@ -14,9 +14,10 @@ from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
 def joint_peak(devices: Sequence[Iterable[OperationBytes]], timeline: Timeline) -> int:
-    """Returns the peak of the sum of all devices' bytes.
+    """Returns the peak of the bytes that all devices use together.
 
-    Each device's first entry gives its bytes before the first operation.
+    `devices` holds for each device its bytes before the first operation, and then the
+    bytes of each of its operations. `timeline` tells when these operations run.
     """
     now, changes = 0, list[tuple[float, int]]()
     for (first, *operations), column in zip(devices, timeline.columns, strict=True):

@@ -37,15 +37,16 @@ class ModelCosts:
 
     @property
     def left_out(self) -> Sequence[float]:
-        """The part of each cell's forward pass not recomputed at a stage's end.
+        """For each cell, the fraction of its forward pass that a recomputation skips.
 
-        It is () if cells recompute everything, as they do if XLA compiles them.
+        This holds only where the cell is the last of a stage. In other places nothing
+        is skipped. The result is () if nothing is ever skipped, as under XLA.
         """
         return () if self.in_place else self.output_shares
 
     @functools.cached_property
     def memory(self) -> StageMemory:
-        """The memory of consecutive calls, without slots, in a single replica."""
+        """The memory that stages need if there is one replica, without slots."""
         return StageMemory(
             self.calls,
             self.value_bytes,
@@ -56,9 +57,9 @@ class ModelCosts:
 
     @functools.cached_property
     def replicated_memory(self) -> StageMemory:
-        """Like `memory`, but for one of several replicas.
+        """The memory that stages need if there are several replicas, without slots.
 
-        A shared weight counts once for each call that uses it.
+        Unlike in `memory`, a shared weight counts once for each call that uses it.
         """
         return StageMemory(
             self.calls,
@@ -81,8 +82,8 @@ Models = Callable[[int], tuple[ModelCosts, Sequence[CellSeconds]]]
 def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
     """Returns the costs for `num_rows`, from the costs for two other numbers of rows.
 
-    The size of a tensor is constant or proportional to the rows, so costs are linear at
-    each moment of a pass. Their maximum is not, as it may move to another moment.
+    The size of a tensor is constant or proportional to the rows, so the bytes at each
+    moment of a pass are linear in the rows. The peak of a pass is not.
     """
     offset, interval = num_rows - a.num_rows, b.num_rows - a.num_rows
 
@@ -90,7 +91,7 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         return x + (y - x) * offset // interval
 
     def moments(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-        """Interpolates and rounds, because shapes with one row may agree by chance."""
+        """Interpolates the bytes at each moment of a pass, and rounds them."""
         if len(x) != len(y):  # With one row there may be fewer operations.
             x, y = (max(x),), (max(y),)
         pairs = zip(x, y, strict=True)

@@ -50,7 +50,10 @@ _TRACED_ROWS = (2, 3)
 
 @dataclasses.dataclass(frozen=True)
 class TracedModel:
-    """A model's costs, its cells and loss as layers, and the specs of their values."""
+    """A model's costs, its traced layers, and the specs of values between layers.
+
+    `layers` are the cells and the loss. `specs` maps the number of a value to its spec.
+    """
 
     costs: ModelCosts
     layers: Sequence[PlacedLayer]
@@ -63,8 +66,8 @@ class ModelTracer:
     Args:
         task_params: params of the task; they are copied.
         batch_spec: specs of the task's batch, `[B, ...]`.
-        device: a device's full name. Cells are compiled if it requires XLA.
-        path: the pipeline's path in errors.
+        device: a device's full name. Cells are compiled if this device requires XLA.
+        path: the name that errors give to the pipeline's params.
 
     Attributes:
         task_params, batch_spec: the arguments.
@@ -106,9 +109,9 @@ class ModelTracer:
         self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
-        """Traces the model for micro-batches of b rows.
+        """Traces the model for micro-batches of `num_rows` rows.
 
-        Flops are 0 unless `counts_flops`.
+        Flops are 0 in the costs unless `counts_flops`.
 
         Raises:
             UserValueError: if a cell cannot be traced.
@@ -152,13 +155,19 @@ class ModelTracer:
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
-    """Traces two sizes, and returns a function from a micro-batch's rows to costs."""
+    """Returns a function from a micro-batch's rows to the costs of a model.
+
+    Traces the model for two numbers of rows, and computes other costs from these two.
+    """
     a, b = (tracer.trace(num_rows).costs for num_rows in _TRACED_ROWS)
     return functools.partial(at_rows, a, b)
 
 
 def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models:
-    """Returns costs and seconds as `Models`, for cells that compute in this dtype."""
+    """Returns a function from a micro-batch's rows to costs and to cells' seconds.
+
+    The seconds are estimated from flops, for cells that compute in `dtype`.
+    """
     costs_of = costs_by_rows(tracer)
 
     @functools.cache
@@ -191,11 +200,11 @@ def _check_can_be_planned(task_params: InstantiableParams, path: str) -> None:
 def _distinct_cells(
     pipeline: InstantiableParams,
 ) -> tuple[list[InstantiableParams], list[int]]:
-    """Returns the distinct cells, and each cell's index among them.
+    """Returns the distinct cells, and for each cell the index of its distinct cell.
 
-    Cells that differ only in names share an entry. The last cell, and each cell with
-    tied weights, has its own entry. An entry is named as in the whole pipeline, because
-    weights are tied by names.
+    Cells whose params differ only in the name count as one, which has the name of the
+    first. The last cell, and each cell with tied weights, is always distinct. Names are
+    the same as in the whole pipeline, because weights are tied by names.
     """
     cells = pipeline.cell_tpl
     tied = {path.split("/")[0] for path in (*pipeline.tied, *pipeline.tied.values())}
@@ -235,7 +244,7 @@ class _TrainedWeights(NamedTuple):
 
 
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
-    """Returns each cell's trained weights. Tied weights count in their first cell."""
+    """Returns each cell's trained weights. Tied weights count in the first cell."""
     p, trained, weights = task.params.train, task.TrainedVariables(), []
     left = dict(trained)
     for cell in task.pipeline.cells:

@@ -1,7 +1,7 @@
-"""The calibration of this machine's devices: a DeviceModel with measured figures.
+"""The calibration of devices: a DeviceModel with measured figures.
 
-It runs pipelines of tiny cells with small and with large messages. Their times give the
-costs of operations and messages.
+Pipelines of tiny cells run with small and with large messages. The times of these
+pipelines give the costs of operations and messages.
 
 Shapes: B rows of D channels.
 """
@@ -45,7 +45,7 @@ _CGROUPS = {
 
 
 class Figures(NamedTuple):
-    """Measured figures of devices of one kind, bandwidths in bytes per second."""
+    """Measured times and bandwidths of devices. Bandwidths are in bytes per second."""
 
     operation_seconds: float
     link_seconds: float
@@ -54,7 +54,7 @@ class Figures(NamedTuple):
 
 
 def calibrated_device(devices: Sequence[str]) -> DeviceModel:
-    """Measures devices of one kind, given by their full names."""
+    """Returns a newly measured model of devices of one kind, given by full names."""
     return device_of(devices, measured_figures(devices), measured_hosts(devices))
 
 
@@ -67,10 +67,11 @@ def measured_figures(devices: Sequence[str]) -> Figures:
 
 
 def measured_hosts(devices: Sequence[str]) -> Hosts | None:
-    """Measures the link between workers, if each has several devices.
+    """Returns the workers as hosts, with the measured link between two of them.
 
-    Returns None unless there are several workers with equal numbers of devices, listed
-    worker by worker. All messages that leave a worker share the measured bandwidth.
+    Returns None unless there are several workers, with equal numbers of devices above
+    one. The devices are listed worker by worker. All messages that leave a worker share
+    the measured bandwidth.
     """
     names = map(device_name, devices)
     workers = itertools.groupby(names, key=lambda name: name.worker)
@@ -100,15 +101,15 @@ def device_of(
 
 
 def knows_memory(devices: Sequence[str]) -> bool:
-    """Returns whether devices' memory is known. For devices of workers it is not."""
+    """Returns whether the devices' memory is known, which it is not on workers."""
     return all(device_name(device).worker is None for device in devices)
 
 
 def available_memory(root: Path = Path("/")) -> int:
     """Returns the bytes that this program can still allocate.
 
-    The machine limits them, and so does a container. File caches count as free. `root`
-    is the folder that contains `proc` and `sys`.
+    Both the machine and a container limit memory. File caches count as free. `root` is
+    the folder that contains `proc` and `sys`.
     """
     limits = [_read_numbers(root / "proc/meminfo")["MemAvailable"] * _KIB]
     for limit_file, (used_file, reclaimable_name) in _CGROUPS.items():
@@ -133,7 +134,7 @@ def _read_text(path: Path) -> str:
 
 
 def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
-    """Returns the seconds of an operation's overhead and of a message of `num_rows`."""
+    """Returns the overhead of an operation and the time to send rows, in seconds."""
     used = devices[:2]
     layer = PipeliningLayer.Params().Set(
         name="calibration",
@@ -179,7 +180,7 @@ def _loss(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:
 
 
 def _update_bandwidth(device: str) -> float:
-    """Returns the memory bandwidth of an update of weights, in bytes per second."""
+    """Returns the bytes per second that a device reads and writes in an update."""
     with tf.device(device):
         variable = tf.Variable(tf.zeros([_UPDATED // tf.float32.size]))
         change = tf.ones_like(variable)

@@ -34,7 +34,9 @@ def expected_step(
     batch_size: int,
     devices: Sequence[str],
 ) -> PlannedStep:
-    """Times cells without contention, and simulates a step of a batch, `[B, ...]`.
+    """Times cells on the devices, and predicts a training step of the pipeline.
+
+    `batch_spec` has the specs of a batch, `[B, ...]`, and `batch_size` is B.
 
     Raises:
         UserValueError: if the planner cannot model the params.
@@ -67,10 +69,11 @@ def expected_step(
 def measured_slowdown(
     traced: TracedModel, devices: Sequence[str], seconds: Sequence[CellSeconds]
 ) -> float:
-    """Returns the time of cells with contention, divided by `seconds`, at least 1.
+    """Returns the factor by which cells slow down while all devices run them.
 
-    The devices share the machine's memory, its caches, the clock rate that its
-    processor can hold, and the host that launches their operations.
+    `seconds` are the cells' times on one device alone. Devices slow each other down
+    because they share memory, caches, the processor's clock rate, and the host that
+    launches their operations. The factor is at least 1.
     """
     if len(devices) == 1:
         return 1.0

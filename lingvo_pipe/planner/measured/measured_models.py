@@ -1,4 +1,4 @@
-"""A model's costs by rows, with the measured seconds of its cells, and plans from them.
+"""Plans for a model from the measured seconds of its cells.
 
     rows         1      2      4      8      16     32
     traced       x                                  x      a device cannot hold 32
@@ -7,8 +7,9 @@
     measured                   x
     searched     the best still has 4 rows: done
 
-To measure a size takes seconds. So at first few sizes are measured, and then each size
-that seems best, until the best one was measured before. Tracing gives memory needs.
+A size is the number of rows in a micro-batch. To measure a size takes seconds. So at
+first few sizes are measured, and then each size that seems best, until the best size
+is one that was measured before. Tracing gives memory needs.
 
 Shapes: b rows in a micro-batch.
 """
@@ -42,16 +43,17 @@ from lingvo_pipe.planner.search.correction import Correction
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 
-# The times of all cells if no size fits, so that none is measured. They never show.
+# The times of cells if no size fits, so that none is measured. No user sees them.
 _UNKNOWN = CellSeconds(1.0, 2.0)
 _UNLIMITED = 1 << 60
 
 
 class MeasuredModels:
-    """`Models` with cells timed on a device for some sizes, interpolated in between.
+    """A function from the rows of a micro-batch to costs and to cells' seconds.
 
-    If memory runs out for a size, it and all larger sizes are ruled out. They count as
-    above the limit of bytes, even if their traced bytes are below it.
+    Cells are timed on a device for some sizes, which are numbers of rows. Seconds for
+    other sizes are interpolated. If memory runs out for a size, this size and all
+    larger ones are ruled out. Their bytes then count as above `limit`.
     """
 
     def __init__(self, tracer: ModelTracer, device: str, limit: int = _UNLIMITED):
@@ -64,7 +66,7 @@ class MeasuredModels:
         self.out_of_memory = ""  # A sentence for errors, if memory ran out.
 
     def __call__(self, num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
-        """Returns corrected costs and seconds, as `Models` do."""
+        """Returns the model's costs and its cells' seconds, corrected by real steps."""
         return self._corrected_costs(num_rows), self._correction.corrected(
             self._seconds_of(num_rows)
         )
@@ -75,13 +77,13 @@ class MeasuredModels:
         return self._traced[num_rows]
 
     def cells_fit(self, num_rows: int) -> bool:
-        """Returns whether the device can hold each cell alone."""
+        """Returns whether the device has memory for each cell, if it holds only one."""
         memory = self._costs(num_rows).memory
         calls = itertools.pairwise(range(self._tracer.num_cells + 2))
         return max(memory.minimum(*call) for call in calls) <= self._limit
 
     def measure(self, num_rows: int) -> bool:
-        """Times cells for micro-batches of b rows. Returns False if timed before.
+        """Times the cells for a size. Returns False if they were timed before.
 
         Raises:
             tf.errors.OpError: if a cell does not run, such as for lack of memory.
@@ -95,7 +97,10 @@ class MeasuredModels:
         return True
 
     def measure_or_rule_out(self, num_rows: int) -> bool:
-        """Measures a size or rules it out. Returns False if that was done before."""
+        """Times the cells for a size, or rules the size out if memory does not suffice.
+
+        Returns False if the size was timed or ruled out before.
+        """
         if num_rows >= self._min_oversized:
             return False
         if not self.cells_fit(num_rows):
@@ -108,10 +113,11 @@ class MeasuredModels:
             return True
 
     def correct(self, devices: Sequence[str], resources: Resources) -> Resources:
-        """Corrects cells' seconds by real steps, and returns devices with contention.
+        """Times real training steps, by which later costs and seconds are corrected.
 
         The steps have micro-batches of the middle one of the measured sizes. If no step
-        fits with this size, the next smaller measured size is tried.
+        runs with this size, the next smaller measured size is tried. Returns
+        `resources` with the contention that the steps showed.
         """
         sizes = sorted(self._seconds)
         for size in reversed(sizes[: len(sizes) // 2 + 1]):
@@ -153,7 +159,7 @@ class MeasuredModels:
         return self._known[key]
 
     def _costs(self, num_rows: int) -> ModelCosts:
-        """Returns traced costs, or costs interpolated between two traced sizes."""
+        """Returns the traced costs, or an interpolation between two traced sizes."""
         if num_rows in self._traced or len(self._traced) < 2:
             return self.trace(num_rows).costs
         low, high = _neighbors(self._traced, num_rows)
@@ -177,9 +183,9 @@ def plan_measured(
     resources: Resources,
     constraints: Constraints,
 ) -> SearchResult:
-    """Finds the fastest ways to run a model on real devices, as `plan` does.
+    """Finds the fastest ways to run a model, from times measured on the devices.
 
-    Sizes for which a device cannot hold a single cell are not measured.
+    Sizes for which a device cannot hold each cell alone are not measured.
     """
     allowed = allowed_candidates(resources, constraints, tracer.num_cells)
     batch_size = resources.batch_size
@@ -202,7 +208,7 @@ def plan_measured(
 
 
 def _neighbors(sizes: Iterable[int], num_rows: int) -> Sequence[int]:
-    """Returns the sizes below and above `num_rows`, or else the two nearest ones."""
+    """Returns the sizes around `num_rows`, or the nearest two if it is outside them."""
     in_order = sorted(sizes)
     index = bisect.bisect(in_order[1:-1], num_rows)
     return in_order[index : index + 2]

@@ -1,4 +1,4 @@
-"""Real training steps. Their times correct the times of cells that run alone."""
+"""Timed training steps, from which times of cells that run alone are corrected."""
 
 from __future__ import annotations
 
@@ -43,16 +43,14 @@ _RECOMPUTE = "never", "always"
 class RealStep:
     """A training step on K devices, built once and timed often.
 
-    Micro-batches have b rows.
-
     Attributes:
-        planned: the planned step.
-        num_rows: b.
+        planned: the evaluation of the candidate that the step runs.
+        num_rows: the number of rows in a micro-batch.
         seconds: times of steps since the last `take`, `take_total` or `forget_times`.
 
     Raises:
         tf.errors.OpError: if the step does not run, such as for lack of memory.
-        FloatingPointError: if its loss is not finite.
+        FloatingPointError: if the step's loss is not finite.
     """
 
     def __init__(
@@ -83,10 +81,10 @@ class RealStep:
         self._timelines: list[Timeline] = []
 
     def run_in_a_row(self) -> None:
-        """Times steps in a row until they are enough, and measures their memory.
+        """Times steps until there are enough for a median, and measures their memory.
 
         The peak of the bytes differs from step to step by a tenth, because it depends
-        on the memory that the step before has freed. The largest peak must fit.
+        on the memory that the step before has freed. So the largest peak is kept.
         """
         self.forget_times()
         self._num_bytes = 0
@@ -113,10 +111,10 @@ class RealStep:
         return in_step(walls, timelines, update, self._loss(model))
 
     def take_total(self) -> tuple[float, int]:
-        """Returns the median seconds and the most bytes, and forgets the steps.
+        """Returns the median seconds and the peak bytes, and forgets the steps.
 
-        The median leaves out the first step. The bytes are from `run_in_a_row`. They
-        are 0 if no device's memory is known.
+        The median leaves out the first step. `run_in_a_row` measures the bytes. The
+        bytes are 0 if no device's memory is known.
         """
         return median(self._take()[0]), self._num_bytes
 
@@ -129,7 +127,7 @@ class RealStep:
         return taken
 
     def _loss(self, model: ModelCosts) -> float | None:
-        """Returns the measured `allocator_loss`, or None if memory is not known."""
+        """Returns the measured allocator loss, or None if memory is not known."""
         planned, number = self.planned, self.planned.candidate.num_devices
         if sum(map(len, self._memories)) < number:
             return None
@@ -137,7 +135,7 @@ class RealStep:
         def predicted(loss: float) -> int:
             costs = dataclasses.replace(model, allocator_loss=loss)
             needs = DeviceNeeds(planned.candidate, costs)
-            if len(self._memories) < number:  # They share one memory.
+            if len(self._memories) < number:  # The devices share one memory.
                 return needs.together(planned.boundaries, planned.timeline)
             return sum(needs.by_device(planned.boundaries))
 
@@ -145,7 +143,7 @@ class RealStep:
 
 
 def is_enough(seconds: Sequence[float]) -> bool:
-    """Returns whether these steps' seconds are enough for a median."""
+    """Returns whether there are enough timed steps for a median."""
     number, total = len(seconds), sum(seconds)
     is_long = number >= _MIN_STEPS and total >= _MIN_SECONDS
     return number >= 2 and (is_long or total >= _ENOUGH_SECONDS)
@@ -158,10 +156,10 @@ def real_step(
     alone: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> RealStep | None:
-    """Returns a step with a stage on each device.
+    """Returns a training step in which each device has one stage.
 
-    Returns None if there are fewer cells than devices, if no step fits, or if a
-    synthetic batch is invalid or makes the loss overflow.
+    `alone` are the cells' seconds. Returns None if there are fewer cells than devices,
+    if no step fits, or if a synthetic batch is invalid or makes the loss overflow.
     """
     number = len(devices)
     if number > len(alone):
@@ -185,10 +183,10 @@ def measured_correction(
     device: DeviceModel,
     uses_all: bool = False,
 ) -> Correction | None:
-    """Returns the correction by a step on all devices and a step on one device.
+    """Times steps on all devices and on one device, and returns the correction.
 
-    If `uses_all`, the step on one device is timed only if there is none on all devices.
-    Returns None if there is neither.
+    If `uses_all`, a step on one device is timed only if no step runs on all devices.
+    `alone` are the cells' seconds. Returns None if neither step runs.
 
     Raises:
         tf.errors.OpError: if one of the steps does not run.
@@ -209,7 +207,7 @@ def measured_correction(
 
 
 def synthetic_batch(spec: NestedMap, num_rows: int) -> Any:
-    """Returns random floats below 1 and integers of 1, which most inputs allow."""
+    """Returns a batch of random floats below 1 and integers 1, valid in most models."""
 
     def synthetic(tensor_spec: tf.TensorSpec) -> tf.Tensor:
         shape, dtype = [num_rows, *tensor_spec.shape[1:]], tensor_spec.dtype

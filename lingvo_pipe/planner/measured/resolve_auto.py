@@ -43,10 +43,10 @@ class ResolvedPlan(NamedTuple):
 def extract_auto(pipeline: InstantiableParams, path: str = _PATH) -> set[str]:
     """Returns the names of params that are `auto`, without `splits`.
 
-    Sets these params to values that any pipeline can have, until they are resolved.
+    Sets these params to valid values, which `resolve_auto` later replaces.
 
     Raises:
-        UserValueError: if other params leave the planner no choice.
+        UserValueError: if the planner cannot work with the other params.
     """
     names = {name for name in PLANNED if pipeline.Get(name) == AUTO}
     if not names:
@@ -68,7 +68,7 @@ def resolve_auto(
     log: Callable[[str], None],
     path: str = _PATH,
 ) -> ResolvedPlan:
-    """Sets the params that were `auto`, and the stages, as in the fastest plan.
+    """Sets the params that were `auto`, and the stages, to the values of the best plan.
 
     Args:
         task_params: params of the task; its pipeline's are set.
@@ -77,7 +77,7 @@ def resolve_auto(
         batch_size: number of rows of a batch.
         devices: full names of devices, from `initialize_devices`.
         log: called with a line for the user before the long measurement.
-        path: the pipeline's path in errors.
+        path: the name that errors give to the pipeline's params.
 
     Raises:
         UserValueError: if nothing fits, or other params are invalid or contradict each

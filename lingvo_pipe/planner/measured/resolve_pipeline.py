@@ -1,4 +1,4 @@
-"""The `auto` params of a PipeliningLayer made by hand, resolved as the trainer does it.
+"""The choice of values for `auto` params of a PipeliningLayer, without the trainer.
 
 Shapes: B examples in a mini-batch, along dimension `batch_dim` of inputs and targets.
 """
@@ -31,19 +31,19 @@ def resolve_pipeline(
     loss_fn: LossFunction,
     train: Params | None = None,
 ) -> str:
-    """Sets a PipeliningLayer's params that are `auto`, as the trainer does.
+    """Replaces `auto` in a PipeliningLayer's params by values of the fastest plan.
 
-    Measures the params' `devices`, and takes the fastest plan that uses all of them. If
-    only `splits` is auto, sets `input_shapes`, by which the layer then chooses stages.
-    Params without `auto` stay as they are.
+    Measures the devices that the params name, and takes the fastest plan that uses all
+    of them. If only `splits` is auto, sets `input_shapes` and `input_dtypes` instead,
+    from which the layer then chooses its stages. Other params stay as they are.
 
     Args:
         pipeline: the layer's params, not yet instantiated.
         inputs: sample inputs of the first layer, `[B, ...]`: tensors, arrays or specs.
         targets: sample targets of the loss, `[B, ...]`.
         loss_fn: the loss; see `PipeliningLayer.ComputeGradients`.
-        train: params as in `task.train`, whose optimizer's slots count as memory. If
-            None, there are no slots.
+        train: training params, like a task's `train`. The slots of their optimizer
+            count as memory. If None, there are no slots.
 
     Returns:
         A line about the plan, or "" if none was needed.
@@ -89,9 +89,10 @@ def _device_names(
 def _task_class(
     structure: Any, loss_fn: LossFunction, batch_dim: int
 ) -> type[BaseTask]:
-    """Returns a task whose batches are the tensors of inputs and targets, rows first.
+    """Returns a task class whose batch is a flat list of all inputs and targets.
 
-    `structure` is the pair of nested inputs and targets.
+    `structure` is the nested pair (inputs, targets). The list's tensors have their rows
+    in the first dimension, and layers get them with the rows in `batch_dim`.
     """
 
     class SampledTask(BaseTask):

@@ -70,7 +70,7 @@ def _path() -> Path:
 def _key(devices: Sequence[str]) -> str:
     """Returns the key under which the figures of these devices are stored.
 
-    It names the machine, the first two devices, device kinds, cores and versions.
+    The key names the machine, the first two devices, device kinds, cores and versions.
     """
     names = [device_name(device) for device in devices[:2]]
     kinds = {
@@ -94,7 +94,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _figures(stored: Any, has_link: bool) -> Figures | None:
-    """Returns stored figures, or None if one is missing, unknown or out of range."""
+    """Returns `stored` as Figures, or None if one is missing, unknown or impossible."""
     limits = _LIMITS if has_link else {**_LIMITS, **_ALONE}
     if not isinstance(stored, Mapping) or set(stored) != set(limits):
         return None
@@ -106,7 +106,7 @@ def _figures(stored: Any, has_link: bool) -> Figures | None:
 
 
 def _write(path: Path, stored: Mapping[str, Any]) -> None:
-    """Writes the file if possible. Otherwise, the next run measures again."""
+    """Writes the file, or does nothing if that fails: the next run measures again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(stored, indent=1, sort_keys=True))

@@ -53,7 +53,7 @@ class Candidate:
 
     @property
     def has_own_recompute(self) -> bool:
-        """True if the policy is the schedule's default, which recompute=None means."""
+        """True if `recompute` is what None in a pipeline's params would stand for."""
         default = "never" if self.schedule in SPLIT_BACKWARD_NAMES else "always"
         return self.recompute == default
 
@@ -73,7 +73,7 @@ class Candidate:
         return self.num_micro_batches // self.num_replicas
 
     def params(self, boundaries: Sequence[int]) -> dict[str, Any]:
-        """Returns the params of a pipeline that runs this way, with these stages."""
+        """Returns a pipeline's params to run this way. Stages end at `boundaries`."""
         return {
             "splits": list(boundaries),
             "stages_per_device": self.stages_per_device,
@@ -99,15 +99,15 @@ def candidates(
     with_replicas: bool = True,
     fixed: Sequence[int] = (),
 ) -> Iterator[Candidate]:
-    """Yields all ways to run a model on up to N devices.
+    """Yields all ways to run a model on up to N devices, N = `num_devices`.
 
     Each stage has at least one cell. Micro-batches are equal, and each has at least one
-    example. Several pipelines run side by side only if `with_replicas`.
+    example. There are several replicas only if `with_replicas`.
 
     Beyond 16 devices, the number of replicas divides N. The number of devices in each
     replica divides N too, or all devices are used, or each stage has one cell, with one
     to eight stages per device. There are at most 1,024 micro-batches, or 16 per device
-    if that is more. The user's `fixed` numbers are always included.
+    if this is more. These two rules do not exclude the numbers in `fixed`.
     """
     limit = max(_MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE * num_devices)
     numbers = [n for n in _divisors(batch_size) if n <= limit or n in fixed]
@@ -121,7 +121,7 @@ def candidates(
 
 
 def _can_run(candidate: Candidate, num_cells: int) -> bool:
-    """Returns whether a candidate's numbers and `num_cells` suit the schedule."""
+    """Returns whether the candidate's schedule can run with its numbers and cells."""
     num_devices, schedule = candidate.num_devices, candidate.schedule
     per_replica, remainder = divmod(candidate.num_micro_batches, candidate.num_replicas)
     return (

@@ -17,25 +17,26 @@ _NETWORK_SECONDS = 14e-6  # A network message's latency in NCCL's model (tuning.
 
 
 class Contention(NamedTuple):
-    """The time of a step beyond its operations' costs, on devices of one machine.
+    """The extra time of a step on several devices of one machine.
 
-    It grows linearly from one device to `num_devices`, and is constant beyond.
+    Cells slow down, and the time outside operations changes. Both are linear from one
+    device to `num_devices` devices, and constant beyond.
     """
 
-    num_devices: int = 2  # The number it was measured on, at least 2.
+    num_devices: int = 2  # The number of devices that were measured, at least 2.
     slowdown: float = 1.0  # Time of cells with contention over their time without.
     # The rest: seconds of a step outside operations, without the predicted update.
     rest_on_one: float = 0.0
     rest_on_all: float = 0.0
 
     def slowdown_at(self, num_busy: float) -> float:
-        """Returns the slowdown of cells while this many devices compute."""
+        """Returns the factor by which cells slow down with `num_busy` busy devices."""
         return 1 + self._fraction(num_busy) * (self.slowdown - 1)
 
     def rest_seconds(self, num_devices: int) -> float:
-        """Returns the seconds of a step that are not in operations.
+        """Returns the seconds of a step on `num_devices` that are not in operations.
 
-        The step runs on this many devices. The predicted update is left out.
+        The predicted seconds of the update are left out.
         """
         more = self.rest_on_all - self.rest_on_one
         return self.rest_on_one + self._fraction(num_devices) * more
@@ -69,11 +70,11 @@ class DeviceModel:
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes of memory for a model."""
+        """The bytes of memory that a model can use."""
         return self.memory - self.reserved
 
     def speed(self, dtype: str) -> float:
-        """Returns the operations per second that layers reach.
+        """Returns the floating-point operations per second that layers reach.
 
         Raises:
             UserValueError: if the speed for this dtype is not known.
@@ -89,17 +90,17 @@ class DeviceModel:
         return Link(self.link_bandwidth, self.link_seconds)
 
     def send_seconds(self, num_bytes: int) -> float:
-        """Returns the seconds until a message has arrived on the same host."""
+        """Returns the seconds of a message between two devices of one host."""
         return self.link.seconds(num_bytes)
 
     def on_hosts(
         self, devices_per_host: int, network_gbits: float | None = None
     ) -> DeviceModel:
-        """Returns the same kind on hosts whose network has this bandwidth.
+        """Returns a copy of the device model for devices on several hosts.
 
-        All devices of a host share it. If None, the network is the one between the
-        vendor's servers, which must be known. TPUs' links between hosts are the same
-        as within a host.
+        `network_gbits` is the bandwidth between hosts in gigabits per second, which all
+        devices of a host share. If None, takes the bandwidth between the vendor's
+        servers, which must be known. TPUs have the same links between hosts as within.
         """
         if network_gbits is not None:
             bandwidth = shared = network_gbits * GIGA / _BITS

@@ -30,7 +30,7 @@ class Link(NamedTuple):
     latency: float  # Seconds of a message.
 
     def seconds(self, num_bytes: float) -> float:
-        """Returns the seconds until a message has arrived, or 0 if it is empty."""
+        """Returns the seconds until a message has arrived, 0 for an empty message."""
         return self.latency + num_bytes / self.bandwidth if num_bytes else 0.0
 
 
@@ -55,12 +55,13 @@ class Hosts:
 def placements(
     num_replicas: int, num_devices: int, hosts: Hosts | None
 ) -> list[Placement]:
-    """Returns placements of R replicas of K devices, for a comparison.
+    """Returns the placements to compare, for R replicas of K devices.
 
     The first placement fills the hosts pipeline by pipeline. The second one fills them
-    stage by stage. If there are enough hosts, others begin each pipeline, or each
-    stage, on a host with room for it. One of these deals the pipelines to the hosts in
-    turn, because the first replicas own the most.
+    stage by stage. If there are enough hosts, further placements begin each pipeline,
+    or each stage's replicas, on a host that has room for all its devices. One of these
+    placements gives pipelines to the hosts in turn, because the first replicas own the
+    most weights.
     """
     total = num_replicas * num_devices
     by_pipeline = _groups(range(0, total, num_devices), num_devices)
@@ -82,8 +83,8 @@ def stage_links(
 ) -> list[tuple[Link, ...]]:
     """Returns for each replica the links from each stage to the next one.
 
-    A host's stages whose neighbors are on other hosts share the host's network, because
-    in the middle of a step all of them send.
+    `within` is the link between devices of one host. Links that leave a host share the
+    host's network, because in the middle of a step all stages send.
     """
     rows = [[hosts.host(row[k]) for k in device_of_stage] for row in placement]
     crossing = Counter(

@@ -1,7 +1,7 @@
-"""Devices that people rent. They are given by name, by memory and speed, or by a file.
+"""Known kinds of devices, and a parser for devices that users name.
 
-Figures are the vendors', without sparsity and with sums in float32. They are per core
-of TPUv2 and TPUv3, per chip of later TPUs, and of the matrix units of a GPU. Sources:
+The figures are the vendors', without sparsity and with sums in float32. They are for a
+core of TPUv2 and TPUv3, a chip of later TPUs, and the matrix units of a GPU. Sources:
 
     TPUs            Google Cloud's pages of each version, 2026; a link is the chip's
                     bandwidth divided by its ports and by both directions
@@ -88,7 +88,7 @@ DEVICES = {
 }
 _OTHER_NAMES = {"A100": "A100-40GB"}
 
-# Figures for devices given by memory and speed, as of the slowest GPUs above.
+# Figures for devices given by memory and speed: about the lowest of GPUs above.
 _CAUTIOUS_MEMORY_BANDWIDTH, _CAUTIOUS_LINK = 300, 12  # GB/s.
 _CAUTIOUS_RESERVED = 1.8  # GB.
 _SIZED = re.compile(r"(\d+(?:\.\d+)?)GB@(\d+(?:\.\d+)?)TFLOPS", re.IGNORECASE)
@@ -96,7 +96,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 
 class DeviceRequest(NamedTuple):
-    """A number of devices of one kind, or of this machine's if the kind is None."""
+    """A number of devices of a kind. If the kind is None, they are this machine's."""
 
     number: int
     kind: DeviceModel | None
@@ -105,15 +105,16 @@ class DeviceRequest(NamedTuple):
 def parse_devices(
     text: str, network_gbits: float | None = None, prefix: str = "--"
 ) -> DeviceRequest:
-    """Reads devices of one kind: `8xTPUv3`, `TPUv3` for one, `2x8xV100` on two hosts.
+    """Parses the text for devices of one kind, such as `8xTPUv3`.
 
-    The kind may also be `80GB@312TFLOPS`, or a `.json` file with a device's fields.
-    `network_gbits` is for several hosts, see `DeviceModel.on_hosts`.
+    `TPUv3` is one device, and `2x8xV100` are eight devices on each of two hosts. A kind
+    may also be `80GB@312TFLOPS`, or a `.json` file with a device's fields.
+    `network_gbits` is the bandwidth between several hosts (see `DeviceModel.on_hosts`).
 
     Raises:
         UserValueError: if the text has another form, the kind is unknown, a field of
             the file is wrong, or `network_gbits` is missing or not allowed. The error
-            names the argument with the prefix, or the field.
+            names the field, or the argument with `prefix` before its name.
     """
     path = f"{prefix}devices"
     match = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?(\S+)", text.strip())
@@ -151,7 +152,7 @@ def parse_devices(
 
 
 def _kind(name: str, path: str) -> DeviceModel | None:
-    """Returns the device for a name, for sizes or for a file. Else returns None."""
+    """Returns the device model for a kind's name, sizes or file, or None if unknown."""
     if sizes := _SIZED.fullmatch(name):
         return _sized_device(name, path, *map(float, sizes.groups()))
     if name.endswith(".json"):
@@ -226,9 +227,9 @@ _RULES = {
 
 
 def _device_in_file(name: str) -> DeviceModel:
-    """Reads a device from a JSON file with the fields of `_device` and `DeviceModel`.
+    """Reads a device from a JSON file whose fields are those in `_RULES`.
 
-    The path is relative to the current folder or, under Bazel, to the caller's.
+    The path is relative to the user's current folder, also under Bazel.
 
     Raises:
         UserValueError: if there is no such file, or a field is wrong.

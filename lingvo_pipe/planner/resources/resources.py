@@ -41,7 +41,7 @@ class Resources:
 
     @property
     def limited_device(self) -> DeviceModel:
-        """The kind of devices, with the user's memory limit and the number of hosts."""
+        """The device model, with the user's memory limit and the number of hosts."""
         device, memory, hosts = self.device, self.device.memory, self.device.hosts
         if self.memory_limit is not None:
             memory = min(memory, self.memory_limit + device.reserved)
@@ -85,10 +85,10 @@ class Constraints:
     ) -> list[Candidate]:
         """Returns the candidates that satisfy the constraints.
 
-        `rules` are further rules that all candidates follow.
+        `rules` are sentences for the error, about rules that all candidates follow.
 
         Raises:
-            UserValueError: if there is none. The error names the rules, and the
+            UserValueError: if no candidate does. The error names the rules, and the
                 constraints to change.
         """
         all_candidates = list(candidates)
@@ -128,7 +128,7 @@ class Constraints:
         return dataclasses.replace(self, **nothing)
 
     def text(self, name: str) -> str:
-        """Returns a given constraint as the user writes it."""
+        """Returns an attribute's constraint as users write it, e.g. "schedule=1f1b"."""
         value = None if name == _OWN else self.given[name]
         return f"{self._user_name(name)}={value}"
 
@@ -140,7 +140,7 @@ class Constraints:
         return all(getattr(candidate, name) == x for name, x in self.given.items())
 
     def _choice(self, name: str, all_candidates: Sequence[Candidate]) -> str:
-        """Returns as text an attribute's values that all other constraints allow."""
+        """Returns text listing an attribute's values that other constraints allow."""
         other_constraints = self.without(name)
         attribute = "recompute" if name == _OWN else name
         allowed = filter(other_constraints._allows, all_candidates)
@@ -154,7 +154,7 @@ def allowed_candidates(
     """Returns all ways to run a model of L cells that satisfy the constraints.
 
     Raises:
-        UserValueError: if there is none.
+        UserValueError: if no way satisfies the constraints.
     """
     number, has_replicas = resources.num_devices, resources.device.has_replicas
     all_candidates = candidates(

@@ -1,4 +1,4 @@
-"""The evaluation of a candidate: time, bubble, and memory of each device. Pure.
+"""The evaluation of a candidate: the time of a step, and each device's memory. Pure.
 
 seconds and bytes of cells  ->  the most balanced stages that fit into the memory
                             ->  the schedule, simulated
@@ -34,9 +34,9 @@ class Evaluation:
     candidate: Candidate
     boundaries: Sequence[int]
     step_seconds: float  # With the weights' update.
-    bytes_by_device: Sequence[int]  # Of the replica that needs the most there.
+    bytes_by_device: Sequence[int]  # Of each device, in the replica with the most.
     timeline: Timeline  # Of the slowest replica, without the update.
-    placement: Placement = ()  # Of its devices on the hosts.
+    placement: Placement = ()  # Of the candidate's devices on hosts.
 
 
 def evaluate(
@@ -45,9 +45,10 @@ def evaluate(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> Evaluation | OversizedCandidate:
-    """Finds a candidate's best stages that fit, and simulates a step.
+    """Finds the most balanced stages that fit into memory, and simulates a step.
 
-    The simulation checks the schedule. It takes its costs from `step_costs`.
+    Returns an OversizedCandidate if none are found. The simulation takes its costs from
+    `step_costs`, and also checks that the schedule is valid.
     """
     needs = DeviceNeeds(candidate, model)
     boundaries = feasible_boundaries(needs, device.usable_bytes, _work(seconds))
@@ -62,7 +63,7 @@ def candidate_fits(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> bool:
-    """Returns whether `evaluate` finds stages that fit."""
+    """Returns whether stages of the candidate are found that fit into memory."""
     needs = DeviceNeeds(candidate, model)
     limit = device.usable_bytes
     return feasible_boundaries(needs, limit, _work(seconds)) is not None
@@ -75,7 +76,10 @@ def _work(seconds: Sequence[CellSeconds]) -> list[float]:
 def feasible_boundaries(
     needs: DeviceNeeds, limit: int, costs: Sequence[float]
 ) -> list[int] | None:
-    """Returns the most balanced stages that fit, or None if none fit."""
+    """Returns the most balanced stages that need at most `limit` bytes per device.
+
+    `costs` are the cells' seconds. Returns None if no such stages are found.
+    """
     if not needs.can_fit(limit):
         return None
     keys, traffic = needs.stage_keys, needs.model.boundary_bytes
@@ -100,7 +104,7 @@ def evaluate_boundaries(
 ) -> Evaluation:
     """Simulates a step of a candidate whose stages end at these boundaries.
 
-    On several hosts, the evaluation is for the fastest of `placements`.
+    On several hosts, returns the evaluation with the fastest of `placements`.
     """
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
     num_replicas, contention = candidate.num_replicas, device.contention
@@ -141,7 +145,10 @@ def evaluate_boundaries(
 def _links(
     placement: Placement, schedule: Schedule, device: DeviceModel
 ) -> list[tuple[Link, ...]]:
-    """Returns the links between consecutive stages, for each replica."""
+    """Returns for each replica the links between consecutive stages.
+
+    Without hosts, returns these links once, because all replicas have the same.
+    """
     if device.hosts is None:
         return [(device.link,) * (schedule.num_stages - 1)]
     device_of_stage = schedule.device_of_stage()
@@ -165,7 +172,7 @@ def step_costs(
         boundary_bytes: bytes that would cross a boundary after each cell.
         boundaries: stage boundaries.
         device: the kind of devices.
-        links: links between consecutive stages. If None, all are on one host.
+        links: links between consecutive stages. If None, all stages are on one host.
         weight_shares: the part of each cell's backward pass that computes weights'
             gradients. If (), one half.
         left_out: the part of each cell's forward pass that a recomputation leaves out

@@ -1,4 +1,4 @@
-"""A correction of predictions by real steps on one device and on all devices. Pure.
+"""Corrections of the planner's predictions, computed from timed real steps. Pure.
 
     cells alone   f f f  b b b
     a real step   [ F  B  F  B  F  B ]  norm, update, averages, metrics
@@ -6,7 +6,8 @@
 
 In a step, a cell takes more or less time than alone, because other cells run before it
 and other devices run at the same time. The rest is a step's time outside the pipeline's
-operations. The memory that an allocator loses depends on the model's tensors.
+operations. The memory that an allocator loses is measured too, because it depends on
+the model's tensors.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ _PRECISION = 1e-4
 
 
 class InStep(NamedTuple):
-    """The times of a real step, and its memory.
+    """The times and the memory of a real step.
 
     Attributes:
-        forward, backward: seconds of all stages' passes for a micro-batch.
-        rest: seconds outside the operations, without an update's predicted seconds.
-        busy: the shares of the devices' busy time in which 1, 2, ... are busy.
-        allocator_loss: see `StageMemory`; None if memory is not measured.
+        forward, backward: seconds of a micro-batch's pass through all stages.
+        rest: seconds outside the operations, less the predicted seconds of the update.
+        busy: entry n - 1 is the share of the devices' busy time in which n are busy.
+        allocator_loss: tensors that come and go take 1 + this loss times their size.
+            None if memory is not measured.
     """
 
     forward: float
@@ -43,7 +45,10 @@ class InStep(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """Factors of cells' times, and contention and allocator's loss in real steps."""
+    """Corrections of predictions. `forward` and `backward` multiply the cells' seconds.
+
+    `contention` and `allocator_loss` replace the values that the planner assumes.
+    """
 
     forward: float = 1.0
     backward: float = 1.0
@@ -51,7 +56,7 @@ class Correction(NamedTuple):
     allocator_loss: float = ALLOCATOR_LOSS
 
     def corrected(self, seconds: Sequence[CellSeconds]) -> list[CellSeconds]:
-        """Returns the seconds of cells in a step without contention."""
+        """Returns the seconds of cells in a step, from their seconds alone."""
         return [
             CellSeconds(x.forward * self.forward, x.backward * self.backward)
             for x in seconds
@@ -64,7 +69,10 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the medians of real steps. `rest` does not contain `update` seconds."""
+    """Returns the medians of steps, which are given by their seconds and timelines.
+
+    `update` is the predicted seconds of an update, and `loss` the allocator loss.
+    """
     stages = median_costs(list(map(fitted_costs, timelines))).stages
     pairs = zip(step_seconds, timelines, strict=True)
     outside = median(total - timeline.step_seconds for total, timeline in pairs)
@@ -83,9 +91,10 @@ def correction(
     on_all: InStep | None,
     num_devices: int,
 ) -> Correction | None:
-    """Returns the correction of `alone` by steps on one device and on all devices.
+    """Returns the correction of the cells' seconds `alone`, from real steps.
 
-    If one step is None, the other one replaces it. Returns None if both are None.
+    `on_one` is a step on one device, and `on_all` a step on all devices. If one of the
+    two is None, the other one replaces it. Returns None if both are None.
     """
     on_fewest = on_one or on_all
     if on_fewest is None:
@@ -106,12 +115,13 @@ def correction(
 
 
 def _slowdown(slower: float, busy: Sequence[float]) -> float:
-    """Returns the slowdown while all devices are busy, from a step's mean slowdown.
+    """Returns the slowdown of cells while all devices are busy.
 
-    A device slows down in proportion to the number of other busy devices. The larger
-    the slowdown, the less work is done in a second of busy time. The result is the
-    slowdown at which this work is 1 / `slower` of the work without contention. At most,
-    the result is the number of devices, as if the devices took turns.
+    `slower` is the mean slowdown of cells in a step. For `busy` see `InStep`. A device
+    slows down in proportion to the number of other busy devices. The larger the
+    slowdown, the less work is done in a second of busy time. The result is the slowdown
+    at which this work is 1 / `slower` of the work without contention. The result is at
+    most the number of devices, as if the devices took turns.
     """
 
     def work(most: float) -> float:
@@ -127,9 +137,10 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
 
 
 def allocator_loss(measured: int, predicted: Callable[[float], int]) -> float:
-    """Returns the loss, from 0 to 1, for which predicted and measured bytes are equal.
+    """Returns the allocator loss for which predicted and measured bytes are equal.
 
-    The predicted bytes are linear in the loss.
+    `predicted(loss)` returns bytes, and must be linear in the loss. The result is
+    limited to values from 0 to 1.
     """
     low, high = predicted(0.0), predicted(1.0)
     return min(max((measured - low) / (high - low), 0.0), 1.0) if high > low else 0.0

@@ -1,8 +1,8 @@
-"""A search for the fastest candidates that fit. Pure.
+"""A search for the fastest candidates that fit into memory. Pure.
 
-Candidates are evaluated in the order of a lower bound on their step time. It assumes
-that messages take no time and that cells can be divided. So for each schedule and
-recomputation the search ends when the remaining candidates cannot be faster.
+Candidates are evaluated in the order of a lower bound on their step time. The bound
+assumes that messages take no time and that cells can be divided. The search for each
+schedule and recomputation ends when no remaining candidate can be faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
-    """The candidates that fit, and some that do not."""
+    """The fastest candidates that fit into memory, and some that do not fit."""
 
     fastest: Sequence[Evaluation]  # The best for each schedule and recomputation.
     num_slower: int  # Other candidates, which are slower or cannot be faster.
@@ -34,7 +34,7 @@ def search(
     device: DeviceModel,
     batch_size: int,
 ) -> SearchResult:
-    """Finds the fastest candidates that fit, for a mini-batch of this size."""
+    """Finds the fastest candidate that fits, for each schedule and recomputation."""
     fastest: dict[tuple[str, str], Evaluation] = {}
     oversized: list[OversizedCandidate] = []
     bounds, num_slower = [], 0
@@ -70,7 +70,7 @@ def step_time_lower_bound(
     overhead: float = 0.0,
     left_out: Sequence[float] = (),
 ) -> float:
-    """Returns a lower bound on step time, computed before stages are chosen.
+    """Returns a lower bound on the candidate's step time with any stages.
 
     device 0   F F F F     B B B B         4 micro-batches
     device 1     F F F F B B B B           starts a stage later and ends one earlier
@@ -103,12 +103,15 @@ def _bound_by_distance(
     once: Sequence[float],
     work: Sequence[float],
 ) -> float:
-    """Returns the bound from the distance of stages to the ends of the pipeline.
+    """Returns a lower bound on step time, since late stages start late and end early.
 
     Let x be the seconds of one micro-batch in all stages before a stage. In a step of T
     seconds, the stage has at most (T - distance·x) / repeats for one micro-batch. So
     for K stages T = distance · (one micro-batch's seconds in all stages)
     / (1 - (1 - distance / repeats)^K).
+
+    `once` and `work` are each cell's seconds for one and for all micro-batches.
+    `repeats` is their least ratio. `distance` is the part of x that the stage waits.
     """
     if candidate.stages_per_device > 1 or not min(once):
         return 0.0

@@ -44,7 +44,7 @@ def plan(
     """Finds the fastest ways to run a model that satisfy the constraints.
 
     Raises:
-        NothingFits: if no way fits.
+        NothingFits: if no way fits into the devices' memory.
         UserValueError: if the constraints contradict each other.
     """
     num_cells = _count_cells(models, resources, constraints)
@@ -70,7 +70,7 @@ def plan(
 
 
 def fits(models: Models, resources: Resources, constraints: Constraints) -> bool:
-    """Returns whether there is any way to run a model.
+    """Returns whether any way to run a model fits and satisfies the constraints.
 
     Raises:
         UserValueError: if the constraints contradict each other.
@@ -87,7 +87,7 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
 
 
 def _count_cells(models: Models, resources: Resources, constraints: Constraints) -> int:
-    """Returns the number of cells. Asks only for costs that the search needs too."""
+    """Returns the number of cells. Calls `models` only as the search does later."""
     rows = max(resources.batch_size // (constraints.num_micro_batches or 1), 1)
     return models(rows)[0].num_cells
 
@@ -101,7 +101,7 @@ class _Setting:
     constraints: Constraints
 
     def suggest_changes(self) -> str:
-        """Returns sentences on the smallest changes after which the model would fit."""
+        """Returns text that suggests the smallest changes that make the model fit."""
         oversized_cell = self._oversized_cell()
         suggestions = []
         if not (oversized_cell or self.resources.device.shares_memory):
@@ -131,7 +131,7 @@ class _Setting:
             return False
 
     def _oversized_cell(self) -> str:
-        """Returns "", or a sentence on the largest cell if no device can hold it."""
+        """Returns a sentence on the largest cell if no device can hold it, else ""."""
         rows = self.resources.batch_size
         costs, _ = self.models(rows // (self.constraints.num_micro_batches or rows))
         needed, cell = max((x, -i) for i, x in enumerate(min_bytes_by_cell(costs)))
@@ -141,7 +141,7 @@ class _Setting:
         return f"More devices do not help: cell {-cell} alone needs at least {text}."
 
     def _more_devices(self) -> str:
-        """Returns a text that names the fewest devices that suffice, or ""."""
+        """Returns text that names the smallest sufficient number of devices, or ""."""
         but, constraints = "", self.constraints
         if _NUM_DEVICES in constraints.given:  # With it, no more could be used.
             but = f" without {constraints.text(_NUM_DEVICES)}"
@@ -168,7 +168,7 @@ class _Setting:
         return ""
 
     def _fewer_rows(self) -> Iterator[_Change]:
-        """Yields changes to half of the rows, to a quarter, and so on."""
+        """Yields changes of the batch size to a half, a quarter, and so on."""
         rows = self.resources.batch_size
         while rows := rows // 2:
             plural = "s" if rows > 1 else ""
@@ -191,7 +191,7 @@ class _Setting:
             yield f"without {self.constraints.text(name)}", changed
 
     def _with(self, **changes: Any) -> _Setting:
-        """Returns the setting with these changes of the resources."""
+        """Returns a copy of the setting with other values of `resources`."""
         resources = dataclasses.replace(self.resources, **changes)
         return dataclasses.replace(self, resources=resources)
 

@@ -29,9 +29,11 @@ _MAX_ADDRESSES = 4
 
 
 def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
-    """Returns a table of the fastest variants, and some candidates that do not fit.
+    """Returns the text that shows a search's result to the user.
 
-    `changes` are the user's changes of the model's params.
+    It has a table of the fastest candidates, some that do not fit, and flags with which
+    the trainer runs the fastest. `changes` are the user's changes of the model's
+    params, as text. The flags include them.
     """
     best, usable = found.fastest[0], resources.usable_bytes
     used, available = best.candidate.total_devices, resources.num_devices
@@ -68,10 +70,11 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
 def run_flags(
     best: Evaluation, changes: str = "", hosts: Hosts | None = None
 ) -> list[str]:
-    """Returns the trainer's flags for a candidate, with changes of other params.
+    """Returns the trainer's flags that run a candidate.
 
-    On several hosts, each host is a worker. Devices are then given by name, unless the
-    placement takes the first devices in their order.
+    `changes` are changes of other params of the model, as text. On several hosts, each
+    host is a worker. Devices are then given by name, unless the placement takes the
+    first devices in their order.
     """
     candidate = best.candidate
     types = {"splits": " (list)", "recompute": " (str)"}
@@ -89,7 +92,7 @@ def run_flags(
 
 
 def _start_lines(device: DeviceModel, num_devices: int) -> list[str]:
-    """Returns how to start the workers, if any, and what the flags below are for."""
+    """Returns the lines before the trainer's flags, which tell how to start workers."""
     number = device.hosts.count(num_devices) if device.hosts else 1
     if number == 1 or device.name.startswith("TPU"):  # TPUs are the trainer's own.
         return ["To run the first:"]
@@ -122,7 +125,7 @@ def time_breakdown(evaluation: Evaluation) -> dict[str, float]:
 
 
 def why_slower(slower: Evaluation, best: Evaluation) -> str:
-    """Returns the activity with the most extra time over the best, or "as fast"."""
+    """Returns the activity that makes a step slower by the most time, or "as fast"."""
     if math.isclose(slower.step_seconds, best.step_seconds):
         return "as fast"
     seconds, of_best = time_breakdown(slower), time_breakdown(best)
@@ -138,7 +141,7 @@ def needed_text(oversized: OversizedCandidate) -> str:
 
 
 def _rows(fastest: Sequence[Evaluation], batch_size: int) -> list[list[str]]:
-    """Returns the table's rows. Variants with equal numbers share a row."""
+    """Returns the table's rows. Candidates with equal numbers share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for variant in fastest:
         row = [

@@ -1,4 +1,4 @@
-"""The matrix of bytes: every combination of settings must leave the same weights."""
+"""A check that training gives the same bytes with all schedules and devices."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -33,9 +33,9 @@ Train = Callable[[Combination], Mapping[str, bytes]]
 def combinations(devices: Sequence[str], quick: bool) -> Iterator[Combination]:
     """Yields all schedules and recomputation policies on 1, 2, 4, ... and all devices.
 
-    The first is the reference: GPipe on the first device. Then come the other devices
-    alone, and then the numbers of devices, the largest first. If `quick`, there are
-    only one device and all devices, and only the policies "always" and "never".
+    The first combination is the reference: GPipe on the first device. Then come GPipe
+    on each other device, and then all schedules, on the most devices first. If `quick`,
+    uses only one device or all, and only the policies "always" and "never".
     """
     number = len(devices)
     powers = [1 << i for i in range(number.bit_length())]
@@ -77,6 +77,6 @@ def train_combination(combination: Combination) -> dict[str, bytes]:
 
 
 def differing(found: Mapping[str, bytes], expected: Mapping[str, bytes]) -> list[str]:
-    """Returns the names whose bytes are not the expected ones."""
+    """Returns the names whose bytes differ between `found` and `expected`."""
     names = [*expected, *(name for name in found if name not in expected)]
     return [name for name in names if found.get(name) != expected.get(name)]

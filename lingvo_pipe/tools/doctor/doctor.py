@@ -2,11 +2,12 @@
 
     lingvo_pipe doctor --output=/tmp/doctor.json
 
-Shows which devices there are and what the planner measures of them. Times messages
-between each pair, and a training step against plain TensorFlow's. Checks that every
-schedule and recomputation on 1, 2, ... devices leaves the same bytes. A single GPU is
-divided into logical devices. For other hosts start a worker on each, as for training,
-and give --cluster. The exit status is 1 if bytes differ or something fails.
+Shows which devices there are, and what the planner measures of them. Times messages
+between each pair of devices, and compares a training step with plain TensorFlow. Checks
+that training leaves the same bytes with every schedule and recomputation on 1, 2, ...
+devices. A single GPU is divided into logical devices. For other hosts, start a worker
+on each, as for training, and give --cluster. The exit status is 1 if bytes differ or
+something fails.
 """
 
 import argparse

@@ -43,10 +43,10 @@ def examine(
     log: Callable[[str], None],
     train: Train = train_combination,
 ) -> dict[str, Any]:
-    """Examines prepared devices, given by their full names. Returns a JSON report.
+    """Runs all checks of devices, given by full names. Returns a report for JSON.
 
-    `train` trains one combination of the matrix of bytes. Failed checks are listed
-    under "problems".
+    `train` trains one combination of the check of bytes. Failed checks are listed under
+    "problems" in the report.
     """
     checks, measure = Checks(log), functools.partial
     pairs = itertools.pairwise(devices) if quick else itertools.combinations(devices, 2)
@@ -80,7 +80,7 @@ def examine(
 
 
 class Checks:
-    """A runner of checks. It lists problems, and counts checks that had no time."""
+    """A runner of checks that lists problems, and counts checks left out for time."""
 
     def __init__(
         self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -111,7 +111,7 @@ class Checks:
 
 
 def report_text(report: dict[str, Any]) -> str:
-    """Returns a report of `examine` as tables, with the problems at the end."""
+    """Returns the report from `examine` as text: tables, and problems at the end."""
     return "\n".join(_lines(report))
 
 

@@ -69,12 +69,13 @@ def link_row(first: str, second: str) -> dict[str, Any]:
 
 
 def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
-    """Returns the seconds of steps by plain TensorFlow and by pipelines, run in turns.
+    """Times training steps of plain TensorFlow, and of pipelines, in turns.
 
-    The pipelines are on one and on all devices.
+    One pipeline is on one device, and another one on all devices. Returns a row for
+    each kind of step.
 
     Raises:
-        ValueError: if their losses differ.
+        ValueError: if the losses of the steps differ.
     """
     num_layers = max(8, len(devices))
     way = Configuration(num_layers, 256, 32, 64, 8, "1f1b", "never")
@@ -103,7 +104,7 @@ def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
 
 
 def _optimize_graphs(is_on: bool) -> None:
-    """Switches the graph optimizer. Only plain TensorFlow runs with it."""
+    """Switches TensorFlow's graph optimizer, which pipelines run without, on or off."""
     if is_on:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     else:

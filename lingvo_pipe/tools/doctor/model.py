@@ -24,7 +24,10 @@ _NUM_HEADS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """Transformer layers, trained with SGD on the mean of the squared outputs."""
+    """The sizes of a Transformer, and the settings of the pipeline that trains it.
+
+    The loss is the mean of the squared outputs, and the optimizer is SGD.
+    """
 
     num_layers: int
     model_dim: int  # D
@@ -67,7 +70,7 @@ class Configuration:
 
 
 def pipelined_step(layer: PipeliningLayer, batch: tf.Tensor) -> Callable[[], tf.Tensor]:
-    """Returns a traced step on a batch `[B, T, D]`. A call of it returns the loss."""
+    """Returns a function that makes a training step on `batch` and returns the loss."""
     variables = tf.nest.flatten([cell.vars for cell in layer.cells])
 
     @tf.function(autograph=False)
@@ -87,9 +90,9 @@ def pipelined_step(layer: PipeliningLayer, batch: tf.Tensor) -> Callable[[], tf.
 
 
 def plain_step(configuration: Configuration, device: str) -> Callable[[], tf.Tensor]:
-    """Returns a step of the same layers in a plain tf.function, without a pipeline.
+    """Returns a function that makes a training step without a pipeline.
 
-    The first call traces the step.
+    The layers are the same as in the pipeline. The first call traces a tf.function.
     """
     layers, batch = configuration.pipeline([device]).cells, configuration.batch()
     number = configuration.num_micro_batches
@@ -111,7 +114,7 @@ def accumulating_step(
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns a tf.function that trains layers on a batch and returns the mean loss.
 
-    It accumulates the gradients of the micro-batches in a loop.
+    The function accumulates the gradients of the micro-batches in a loop.
 
     Args:
         layers: layers that follow one another.

@@ -1,4 +1,4 @@
-"""A process of the cluster: its start, output, answers and end. Pure."""
+"""Processes of a local cluster: how they are started, asked and ended."""
 
 import contextlib
 import subprocess
@@ -19,9 +19,9 @@ _START_SECONDS = 120.0
 
 
 class Member:
-    """A Python process. Its name precedes each line of its output.
+    """A Python process of the cluster. Each line of its output begins with its name.
 
-    It runs on `cores`, or on all cores if `cores` is empty.
+    The process runs on `cores`, or on all cores if `cores` is empty.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Member:
 
 
 class Worker(Member):
-    """A worker. Once it is up, it must answer questions within `timeout` seconds."""
+    """A worker process. If it does not answer for `timeout` seconds, it is hung."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Worker(Member):
         self._num_starts, self.was_up = 0, False
 
     def start(self) -> None:
-        """Starts the process. From now on its answers are awaited."""
+        """Starts the process, which counts as not yet up until its first answer."""
         super().start()
         self._num_starts += 1
         self._is_up = self._is_silent = False
@@ -115,9 +115,9 @@ class Worker(Member):
         return self._clock() - self._started > max(_START_SECONDS, self._timeout)
 
     def ask(self) -> None:
-        """Asks once, and waits for the answer.
+        """Asks the worker whether it is up, and records the answer.
 
-        Ignores the answer of a process that has been restarted since.
+        Ignores an answer if the process has been restarted in the meantime.
         """
         asked = self._num_starts
         (answer,) = self._questions.ask(self._timeout)
@@ -127,7 +127,7 @@ class Worker(Member):
                 self._is_up = self.was_up = True
 
     def watch(self) -> None:
-        """Starts a thread that asks repeatedly."""
+        """Starts a thread that asks the worker repeatedly whether it is up."""
 
         def repeat() -> None:
             while True:

@@ -1,7 +1,8 @@
-"""Supervision of a trainer and its workers until the trainer ends. Pure.
+"""Supervision of a trainer and its workers until the trainer ends.
 
-Like Slurm or Kubernetes elsewhere, it restarts processes that were killed, and kills
-those that hang. It does not restart a trainer that exits by itself, even with an error.
+Like Slurm or Kubernetes in a real cluster, a supervisor restarts processes that were
+killed, and kills processes that hang. A trainer that exits by itself is not restarted,
+even if it exits with an error.
 """
 
 import signal
@@ -22,8 +23,8 @@ _STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
 class Supervisor:
     """A supervisor that keeps processes running until the trainer ends.
 
-    A process that a signal stops for more than `timeout` seconds is killed. The text of
-    `progress` changes with the trainer's progress. `log` takes lines for the user.
+    A process that a signal stops for more than `timeout` seconds is killed. The result
+    of `progress()` changes with the trainer's progress. `log` takes lines for the user.
     """
 
     def __init__(
@@ -126,14 +127,14 @@ class Supervisor:
 
 
 class StoppedTime:
-    """The time for which a process has been stopped without a break."""
+    """A measurement of the time for which a process is stopped without a break."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seconds, self._last = 0.0, clock()
 
     def look(self, is_stopped: bool, limit: float = 1.0) -> float:
-        """Records the current state, and returns the time in seconds."""
+        """Records the state of the process, and returns its stopped time in seconds."""
         now = self._clock()
         passed, self._last = min(now - self._last, limit), now
         self._seconds = self._seconds + passed if is_stopped else 0.0

@@ -21,13 +21,13 @@ _MILLION, _HOUR = 1_000_000, 3600
 
 
 class Plan:
-    """The fastest ways to run a model. Its text is what `lingvo_pipe plan` prints.
+    """The fastest ways to run a model. `str` returns what `lingvo_pipe plan` prints.
 
     Args:
-        model: the model.
-        devices: the devices.
+        model: the model to run.
+        devices: the devices to run the model on.
         constraints: values that each way must have.
-        price: money for a device and an hour, if known.
+        price: price of one device for an hour, if known.
 
     Raises:
         ValueError: if nothing fits, or an argument is wrong.
@@ -62,12 +62,12 @@ class Plan:
     def rows(self) -> list[dict[str, Any]]:
         """The fastest way for each schedule and recomputation, the fastest first.
 
-        `bytes` are of the device that needs most. `price` is for a million examples.
+        `bytes` is for the device with the most. `price` is for a million examples.
         """
         return list(map(self._row, self._result.fastest))
 
     def draw(self, path: Path) -> str:
-        """Draws a step of the fastest way, and returns a description of the picture."""
+        """Draws the timeline of the fastest way's step. Returns a line about it."""
         best = self._result.fastest[0]
         number = best.candidate.num_replicas
         which = f", of one of {number} replicas" if number > 1 else ""
@@ -93,7 +93,7 @@ class Plan:
         return (self._price or 0) * self._resources.num_devices / _HOUR
 
     def _prices(self) -> str:
-        """Returns lines with the fastest way's costs, or "" if there is no price."""
+        """Returns lines with the price of training, or "" if no price is known."""
         if self._price is None:
             return ""
         speed = self.rows[0]["examples_per_second"]

@@ -3,9 +3,10 @@
     lingvo_pipe plan --model=lm.giant.L103 --devices=8xTPUv3
     lingvo_pipe plan --largest=lm.giant --devices=8xTPUv3
 
-Prints the fastest ways that fit into memory, how far other ways exceed it, and the
-trainer's flags for the fastest way. It needs no device and allocates nothing. But
-`--devices=2xmeasured` stands for devices of this machine, and times cells on them.
+Prints the fastest ways that fit into memory, how many bytes other ways need too much,
+and the trainer's flags for the fastest way. Planning needs no device and allocates
+nothing. But `--devices=2xmeasured` stands for devices of this machine, on which cells
+are timed.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _image_path(text: str) -> Path:
-    """Returns a checked path. Under Bazel, `text` is relative to the user's folder."""
+    """Returns the path of a picture, after a check that the file can be written."""
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     path = Path(folder, os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:
@@ -104,7 +105,7 @@ def _image_path(text: str) -> Path:
 
 
 def at_least_one(text: str) -> int:
-    """Returns the value of a flag that must be at least 1.
+    """Parses the text of a flag as an integer of at least 1.
 
     Raises:
         argparse.ArgumentTypeError: if the text is something else.
@@ -115,7 +116,7 @@ def at_least_one(text: str) -> int:
 
 
 def positive(text: str) -> float:
-    """Returns the value of a flag that must be a positive number.
+    """Parses the text of a flag as a positive number.
 
     Raises:
         argparse.ArgumentTypeError: if the text is something else.

@@ -37,7 +37,7 @@ _Plan = TypeVar("_Plan")
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """A number of devices of one kind, with names if they are this machine's."""
+    """A number of devices of one kind. Devices of this machine also have names."""
 
     device: DeviceModel
     number: int
@@ -45,10 +45,10 @@ class Devices:
 
 
 def find_devices(request: DeviceRequest) -> Devices:
-    """Returns the requested devices. Initializes and calibrates this machine's.
+    """Returns the requested devices, and measures them if they are this machine's.
 
     Raises:
-        ValueError: if this machine has fewer devices.
+        ValueError: if this machine has fewer devices than requested.
     """
     if request.kind is not None:
         return Devices(request.kind, request.number)
@@ -60,13 +60,13 @@ class PlannedModel:
     """A registered model with the user's changes and batch size.
 
     Args:
-        name: its registered name.
+        name: the model's registered name.
         override: params to change, separated by `;`.
         batch_size: rows of a mini-batch; if None, the model's own.
         changes: more params to change, as values by path.
 
     Raises:
-        ValueError: if a change is invalid, or changes a planned param.
+        ValueError: if a change is invalid, or changes a param that the planner sets.
         LookupError: if there is no such model.
     """
 
@@ -108,7 +108,9 @@ class PlannedModel:
         return self._tracer.num_parameters
 
     def plan(self, devices: Devices, constraints: Constraints) -> SearchResult:
-        """Finds the fastest ways to run it. If no way fits, cuts layers into slices.
+        """Finds the fastest ways to run the model.
+
+        If no way fits into memory, cuts layers into slices.
 
         Raises:
             ValueError: if constraints contradict each other, or nothing fits.
@@ -136,7 +138,7 @@ class PlannedModel:
             raise NothingFits(f"{error}{why_no_slices}") from error
 
     def title(self, devices: Devices) -> str:
-        """Returns a line that names the model, its size and its devices."""
+        """Returns a line that names the model, its size and the devices."""
         resources = self.resources(devices)
         return (
             f"{self.name}: {self._tracer.num_cells:,} cells, {self.num_parameters:,} "
@@ -149,13 +151,13 @@ class PlannedModel:
 
     @property
     def num_examples(self) -> int | None:
-        """Number of training examples, or None if the input does not know it."""
+        """Number of training examples, or None if it is not known."""
         with contextlib.suppress(OSError, ValueError):
             return getattr(self._input, "num_examples", None)
         return None
 
     def all_changes(self) -> str:
-        """Returns the user's and the plan's changes, separated by `;`."""
+        """Returns all changes of params, the user's and the plan's, joined by `;`."""
         own = self.changes()
         changed = {change.split()[0] for change in own}
         entries = filter(None, self._entries)
@@ -165,7 +167,7 @@ class PlannedModel:
         return "; ".join([*kept, *batch, *own])
 
     def changes(self) -> list[str]:
-        """Returns changes of the model's own params that a plan requires."""
+        """Returns the changes of params that the plan requires, as "path : value"."""
         p = self._task.pipeline
         values = {x: None for x in _NONE_IN_PLANS if p.Get(x) is not None}
         if self._slices != self._own_slices:
@@ -191,7 +193,7 @@ def models_with_prefix(prefix: str, flag: str, hint: str) -> list[str]:
     """Returns the names of registered models that begin with a prefix.
 
     Raises:
-        ValueError: if there are none. The error names the flag, and ends with the hint.
+        ValueError: if no name does. The error names the flag, and ends with the hint.
     """
     model_registry.ImportAll()
     all_names = model_registry.ListModels()
@@ -221,12 +223,12 @@ def largest_that_fits(
 
     Args:
         family: prefix of the models' names.
-        register: returns the model of a name.
-        plan: returns a model's plan, or raises NothingFits.
-        log: called with lines about each model.
+        register: function that returns the model with a name.
+        plan: function that returns a model's plan, or raises NothingFits.
+        log: function that is called with lines about each model.
 
     Raises:
-        ValueError: if the family has no models, none fits, or one cannot be planned.
+        ValueError: if no model has this prefix, none fits, or one cannot be planned.
     """
     names = models_with_prefix(
         family,

@@ -1,4 +1,4 @@
-"""Layers in slices, for a model whose whole layers do not fit on the devices."""
+"""A search for slices of layers, for a model whose whole layers do not fit."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ def find_slices(
     resources: Resources,
     constraints: Constraints,
 ) -> tuple[dict[str, int], _Traced]:
-    """Returns the fewest slices with which a model fits, and the model in slices.
+    """Finds the fewest slices of layers with which a model fits on the devices.
+
+    `whole` is the tracer and the costs of the model without slices. Returns the value
+    for the pipeline's param `slices`, and the tracer and the costs with slices.
 
     Raises:
-        NothingFits: if there are none. The error gives the reason.
+        NothingFits: if slices do not help. The error gives the reason.
         UserValueError: if the constraints contradict each other.
     """
     if problems := problems_with_pieces(task_params.train):

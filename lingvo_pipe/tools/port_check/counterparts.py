@@ -1,4 +1,4 @@
-"""Counterparts of Lingvo's modules and of TensorFlow 1's names, found in modules."""
+"""Replacements for modules and names of Lingvo and of TensorFlow 1."""
 
 import inspect
 import re
@@ -110,11 +110,14 @@ _SUBMODULES = ("math", "linalg", "random", "io", "nn", "debugging", "strings", "
 
 
 def UNKNOWN(*args: Any, **kwargs: Any) -> None:
-    """Stands for a value that is not looked up, and takes any arguments."""
+    """Stands for a value that is not known, and accepts any arguments."""
 
 
 def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
-    """Returns (value at `root.a.b`, ""), or (UNKNOWN, what to use instead if known)."""
+    """Returns (value at `root.a.b`, ""), or (UNKNOWN, hint) if there is no such value.
+
+    `names` are a and b. The hint says what to use instead, or is "" if this is unknown.
+    """
     path = ".".join(names)
     if root is tf and _STATEFUL.match(path):
         return UNKNOWN, RANDOM
@@ -138,7 +141,7 @@ def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
 
 
 def bad_call(value: Any, num_args: int, keywords: Sequence[str]) -> str:
-    """Returns the problem with the arguments of a call, or ""."""
+    """Returns text about what is wrong with a call's arguments, or ""."""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -153,9 +156,9 @@ def bad_call(value: Any, num_args: int, keywords: Sequence[str]) -> str:
 
 
 def _without_tf_name(path: str, names: list[str]) -> str:
-    """Returns what to use instead of a path that is not in TensorFlow 2.
+    """Returns text about what to use instead of `path`, which TensorFlow 2 lacks.
 
-    `names` are the names in the last module that was found on the path.
+    `names` are the names in the last module on the path that exists.
     """
     first, last = path.partition(".")[0], path.rpartition(".")[2]
     if first in INSTEAD:

@@ -1,4 +1,4 @@
-"""Checks of one file's syntax tree: what will not port, line by line."""
+"""A search of one file's syntax tree for code that will not port from Lingvo."""
 
 import ast
 import contextlib
@@ -47,10 +47,11 @@ _SCOPE = (
 
 @dataclass(order=True, frozen=True)
 class Finding:
-    """A line, what is in it, and what to write instead.
+    """Code in a line of a file, and what to write instead.
 
-    `kind` is "import" if it only gets another name, "change" if it will not port as it
-    is, and "note" if it ports, but does less than in Lingvo, or could be better.
+    `kind` is "import" if an import only gets another name. It is "change" if the code
+    will not port as it is. It is "note" if the code ports, but does less than in
+    Lingvo, or could be better.
     """
 
     line: int
@@ -75,7 +76,7 @@ def check_source(source: str) -> list[Finding]:
 
 
 class _Check(ast.NodeVisitor):
-    """The walk over a file.
+    """A walk over a file's syntax tree that collects findings.
 
     Attributes:
         findings: findings so far.
@@ -97,7 +98,7 @@ class _Check(ast.NodeVisitor):
         self.tensors: set[str] = set()
 
     def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Records an import's names with their values, and the import's new form."""
+        """Records the values of imported names, and how to write the import here."""
         module = getattr(node, "module", None) or ""
         for alias in node.names:
             name, local = alias.name, alias.asname or alias.name
@@ -196,7 +197,10 @@ class _Check(ast.NodeVisitor):
                 self._find(node, ".".join(names), text)
 
     def _root(self, names: list[str]) -> tuple[Any, list[str]]:
-        """Splits a dotted name into an imported value, or UNKNOWN, and the rest."""
+        """Returns the imported value that `names` begin with, and the other names.
+
+        Returns (UNKNOWN, []) if the names do not begin with an imported name.
+        """
         for i in range(len(names), 0, -1):
             if ".".join(names[:i]) in self.names:
                 return self.names[".".join(names[:i])], names[i:]
@@ -277,7 +281,7 @@ class _Check(ast.NodeVisitor):
     visit_Lambda = _visit_scope
 
     def _check_override(self, node: ast.FunctionDef) -> None:
-        """Checks that something here calls a method, with the arguments it needs."""
+        """Finds methods that nothing here calls, or calls with other arguments."""
         for cls, names in UNCALLED.items():
             if issubclass(self.cls, cls) and node.name in names:
                 self._find(node, node.name, _UNCALLED)
@@ -302,7 +306,7 @@ class _Check(ast.NodeVisitor):
     def _check_own(
         self, node: ast.Attribute, name: str, of: str, classes: Iterable[type]
     ) -> None:
-        """Checks that `classes` define the name, and that FProp does not set it."""
+        """Finds attributes that `classes` do not define, or that FProp sets."""
         members = {x for cls in classes for x in dir(cls)}
         if isinstance(node.ctx, ast.Store):
             if self.method == "FProp":
