@@ -155,6 +155,7 @@ class _Trial:
         values = {number: tf.constant(x) for number, x in self._values.items()}
         sources = [values[x.number] for x in self._call.taken if x.row_axis is not None]
         sources += [self._weights[id(v)] for v in self._call.variables if v.trainable]
+        sources = [x for x in sources if x.dtype.is_floating]
         with tf.GradientTape() as tape:
             tape.watch(sources)
             outputs, _ = self._run(values, part)
