@@ -161,9 +161,9 @@ SEPARATE = {
         ops.cast(layer.gate, "int32"), [lambda x: x, lambda x: 2.0 * x], x
     ),
     "missing numbers": lambda layer, x: ops.where(ops.isnan(x), 0.0, x),
-    "attention": lambda layer, x: ops.dot_product_attention(
-        *[ops.reshape(x, (-1, 2, 1, 2))] * 3
-    )[:, :, 0, 0],
+    "attention": lambda layer, x: ops.reshape(
+        ops.dot_product_attention(*[ops.reshape(x, (-1, 2, 1, 2))] * 3), (-1, 4)
+    ),
     "zeros": lambda layer, x: ops.concatenate([x, ops.zeros((ops.shape(x)[0], 2))], 1)[
         :, :4
     ],
@@ -171,6 +171,6 @@ SEPARATE = {
         tf.signal.fft(tf.cast(x, tf.complex64))
     ),
     "an image": lambda layer, x: ops.reshape(
-        ops.image.resize(ops.reshape(x, (-1, 2, 2, 1)), (4, 4)), (-1, 16)
+        ops.image.resize(ops.reshape(x, (-1, 2, 2, 1)), (4, 1)), (-1, 4)
     ),
 }

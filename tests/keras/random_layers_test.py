@@ -1,0 +1,36 @@
+"""Random layers of several functions mix examples if one of their functions does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from lingvo_pipe.keras.mixing import mixing_layers
+from tests.keras.own_functions import MIXING, SEPARATE, Own
+from tests.support.cases import fast_cases
+
+_NUM_SEEDS = 200
+_FAST = (0, 3)
+
+
+@pytest.mark.parametrize("seed", fast_cases(range(_NUM_SEEDS), _FAST))
+def test_a_random_layer(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    names = list(random.choice(list(SEPARATE), 2))
+    mixes = random.random() < 0.5
+    if mixes:
+        names.insert(random.integers(3), random.choice(list(MIXING)))
+    functions = [{**MIXING, **SEPARATE}[name] for name in names]
+
+    def call(layer: Own, x: Any) -> Any:
+        for function in functions:
+            x = function(layer, x)
+        return x
+
+    x = keras.Input((4,))
+    model = keras.Model(x, layers.Dense(2)(Own(call)(x)))
+    assert mixing_layers(model) == ["own"] * mixes, names
