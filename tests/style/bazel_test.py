@@ -49,15 +49,15 @@ def test_the_exhaustive_suite_has_every_test() -> None:
         for label, target in builds.tests.items()
         if target.get("exhaustive_shards")
     }
-    processors = "//tests:processors"
+    oldest = "//tests:oldest_processor"
     suite = builds.suites["//tests:exhaustive"]
-    assert Counter(suite) == Counter({*builds.tests, *parts, processors})
-    repeated = {
-        f"{label}_processors"
-        for label, target in builds.tests.items()
-        if target.get("on_processors")
-    }
-    assert Counter(builds.suites[processors]) == Counter(repeated)
+    assert Counter(suite) == Counter({*builds.tests, *parts, oldest})
+    repeated = [
+        label for label, target in builds.tests.items() if target.get("on_processors")
+    ]
+    for suite, kind in ((oldest, "sse41"), ("//tests:processors", "processors")):
+        expected = Counter(f"{label}_{kind}" for label in repeated)
+        assert Counter(builds.suites[suite]) == expected
 
 
 def test_each_word_of_a_sample_selects_a_test() -> None:
