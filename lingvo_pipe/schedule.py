@@ -53,7 +53,11 @@ class _Composite(BaseSchedule):
 
 
 class PiecewiseSchedule(_Composite):
-    """schedules[i] from boundaries[i - 1] on, which is step 0 for schedules[i]."""
+    """A schedule that changes to the next of several schedules at each boundary.
+
+    Step boundaries[i - 1] is the first step of schedules[i], which counts its steps
+    from 0 there. The first step of schedules[0] is step 0.
+    """
 
     _DEFAULTS = {"boundaries": None, "schedules": None}
 

@@ -38,7 +38,14 @@ def template_text(params: Any) -> str:
 
 
 def build_template(text: str) -> Any:
-    """Returns new Params, at their defaults, that a text of template_text describes."""
+    """Returns new Params for a text in the form that `template_text` returns.
+
+    The values are the defaults. If the text lists names, the Params have only these
+    names, besides `cls`. A listed name without a default gets the value None.
+
+    Raises:
+        ValueError: if the text has another form, or its class is not found.
+    """
     match = _TEMPLATE.fullmatch(text)
     if match is None or text == "params":
         expected = "`params/module/Class`, `params(name, ...)` or None"

@@ -83,8 +83,9 @@ class PipelinedModel(keras.Model):
 
         Args:
             model: the model; it is shared, not copied.
-            devices: number or names of all devices, one for each stage of each replica
-                unless `params` say otherwise. If None, 1, or as many as splits need.
+            devices: the number of devices, or their names. Each stage of each replica
+                has one device, unless `params` say otherwise. If None, `splits` decides
+                the number. If `splits` is not given or is "auto", there is one device.
             num_micro_batches: M, the number of micro-batches in a mini-batch.
             batch_size: B. Required if stages are chosen by measured times or memory.
             exact_losses: whether to compute losses from the outputs of the whole

@@ -94,7 +94,11 @@ def flows(
 
 
 def sizes_in(graph: tf.Graph) -> list[tf.Tensor]:
-    """Returns the tensors of a graph that are shapes of others, or parts of these."""
+    """Returns the tensors of a graph that hold a shape, a size or a rank.
+
+    These are outputs of operations such as Shape. Tensors that a slice, unpack or
+    gather takes directly from such an output are included.
+    """
     shapes = [op for op in graph.get_operations() if op.type in _SHAPES]
     parts = [
         op
@@ -182,7 +186,11 @@ def _flow(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
 
 
 def _flow_of_rows(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
-    """Returns the flow of an output of an operation on examples."""
+    """Returns the `Flow` of an operation's output, if its inputs hold rows of examples.
+
+    `taken` has the flow of each input. The highest flow of the inputs that are not
+    shapes must be ROWS. The result is ROWS, JOINT or MIXED.
+    """
     if not _has_rows(output):
         is_sum = op.type in _SUMS and output.dtype.is_floating
         return Flow.JOINT if is_sum or op.type in _LOOPS else Flow.MIXED

@@ -233,7 +233,11 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
 def _fewest_slices(
     p: InstantiableParams, path: str
 ) -> tuple[dict[str, int], _Sliced] | None:
-    """Finds the fewest slices that fit. Returns (slices, `_sliced` result) or None."""
+    """Searches for the fewest slices with which the model fits into `memory_limit`.
+
+    Returns the number of slices of each part that is cut, by its path, and the result
+    of `_sliced`. Returns None if no slices that fit are found.
+    """
     memory, num_cells = whole_memory(p, path), len(p.cell_tpl)
     num_devices = len(p.devices) // p.num_replicas
     if memory.held(0, num_cells) > num_devices * p.memory_limit:

@@ -78,7 +78,12 @@ def read_examples(
     make_example: Callable[[Draw, Any], Any],
     num_parallel_calls: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns the examples `make_example(draw, record)`, in order, made in parallel."""
+    """Reads the examples that `draws` select, in the order of `draws`.
+
+    Each element of `draws` is a `Draw` of K examples. The record of each example is
+    fetched from `source`. Each element of the result is `make_example(draw, record)`
+    for one example. Several examples are fetched and made in parallel.
+    """
     parallel = num_parallel_calls or tf.data.AUTOTUNE
     records = map_plainly(
         draws, lambda draw: (draw, source.Fetch(draw.index)), parallel

@@ -139,7 +139,11 @@ class TranslationInput(TextInput):
         return self._batches(plans, self._batch)
 
     def Place(self, step: int) -> str:
-        """Returns the position of the last training batch read before `step`, or ""."""
+        """Returns the position in the data of training batch `step - 1`, as text.
+
+        The text is the argument `place` of `TrainBatches`, for a run that resumes. If
+        the position is not known, the text is "".
+        """
         return "" if self._positions is None else self._positions.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:

@@ -66,10 +66,13 @@ class Accumulator:
 
 
 def with_step_sums(update: Callable) -> Callable:
-    """Wraps a PostTrainingStepUpdate, which may take the step's sums or not.
+    """Wraps a PostTrainingStepUpdate so that callers can always pass `accumulated`.
 
-    An `update` that takes no sums reads them from Accumulators. It may call other
-    layers' updates without sums: they use the same step's sums.
+    `accumulated` has the sums of the layer's accumulators over the step's
+    micro-batches. If `update` has no parameter for the sums, it reads them from the
+    layer's Accumulators. Such an `update` may call the updates of other layers without
+    the argument. The other layers then get the sums of the same step. Anywhere else, a
+    call without the argument raises RuntimeError.
     """
     takes_sums = len(inspect.signature(update).parameters) > 1
 

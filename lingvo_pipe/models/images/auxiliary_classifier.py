@@ -42,7 +42,12 @@ class AuxiliaryClassifierLayer(BaseLayer):
         self.CreateChild("classifier", p.classifier)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Returns the inputs, except for label `[B]` and weight `[B]` at the end."""
+        """Returns the first `num_outputs` inputs unchanged.
+
+        In training, two more inputs must follow: label `[B]` and weight `[B]`. The
+        layer then also adds the classifier's loss. In evaluation any further inputs are
+        ignored.
+        """
         p = self.params
         outputs, targets = args[: p.num_outputs], args[p.num_outputs :]
         if not self.do_eval:

@@ -33,7 +33,11 @@ class LanguageModelTask(BaseTask):
         return logits_head(p.pipeline.cell_tpl, passed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
-        """Returns the pipeline's input: a state with the target, not yet embedded."""
+        """Returns the pipeline's only input: a NestedMap with the stream `target`.
+
+        The stream has the batch's token ids, segments and positions. It also has the
+        labels if the batch has any. The tokens are not embedded yet.
+        """
         return [NestedMap(target=as_stream(input_batch, "labels"))]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:

@@ -36,7 +36,11 @@ def part_inputs(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
 
 
 class TransformerSlice(BaseLayer):
-    """One part of a TransformerLayer, or a slice of that part."""
+    """A cell that runs one part of a TransformerLayer, or a slice of one part.
+
+    The parts are self-attention, attention to the memory, and feed-forward. The layer's
+    last slice also applies the layer's final norm, if there is one.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -61,7 +61,13 @@ def answered_note(cluster: Cluster, sources: Sources, is_filtered: bool) -> str:
 def answer_later(
     cluster: Cluster, port: int, addresses: list[str], sources: Sources
 ) -> None:
-    """Starts a thread that lets in more tasks when their host names become known."""
+    """Starts a thread that lets this process answer more tasks at `port`.
+
+    The host names of the tasks `sources.unknown` cannot be resolved yet. The thread
+    tries again every second until all names are resolved. As soon as it finds a new IP
+    address, the listeners at `port` answer that IP address, too. `addresses` are the
+    addresses of this machine at which the listeners answer.
+    """
 
     def wait(current: Sources) -> None:
         while current.unknown:

@@ -81,7 +81,12 @@ def restrict_listeners(
 def restricting_early(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Restricts a port, from a thread, as soon as the context's code listens at it."""
+    """Restricts a port as soon as the code of the `with` block listens at the port.
+
+    A thread looks for the listener while the block runs. The thread sets the same
+    restriction as `restrict_listeners`, but does not check it and ignores errors. Call
+    `restrict_listeners` after the block.
+    """
     ended = threading.Event()
 
     def restrict() -> None:

@@ -20,7 +20,10 @@ from typing import NamedTuple
 
 
 class LayerValues(NamedTuple):
-    """The numbers of the values that a layer, or the loss, takes and makes."""
+    """The values that a layer, or the loss, takes and makes.
+
+    Each value is given by the number that identifies it in the model.
+    """
 
     args: tuple[int, ...]  # The input values.
     # The values of `args` that the layer reads rather than only passes on.

@@ -20,16 +20,21 @@ Flat = list[tf.Tensor]
 
 
 class PackedPhases:
-    """The phases of identical layers as functions, each traced at its first call.
+    """The forward and backward phases of a layer, as functions on packed tensors.
 
-    A phase passes residuals to a later phase through a slot of a stash. The stash is an
-    argument and a result.
+    Identical layers share one object. Each function is traced at its first call. A
+    phase saves residuals for a later phase in a slot of a stash. The function takes the
+    stash as an argument and returns the new stash. The module `stash` explains packs
+    and stashes.
 
     Attributes:
-        phases: the phases that the functions compute.
-        accumulators: specs of the accumulators, for the weights that have gradients.
-        weights, sums, gradients: packings of the weights, sums and accumulators.
-        residuals, weight_residuals: packed stashes.
+        phases: the `Phases` that the functions compute.
+        accumulators: specs of the gradient accumulators.
+        weights: packs the weights, after a cast to the dtypes that the phases take.
+        sums: packs the layer's sums over micro-batches.
+        gradients: packs the gradient accumulators.
+        residuals: the stash of what `forward` or `recompute` saves for `backward`.
+        weight_residuals: the stash of what `backward` saves for `weight_backward`.
         functions: the functions traced so far.
     """
 

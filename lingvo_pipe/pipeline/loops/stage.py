@@ -266,7 +266,10 @@ class Stage:
         return self.gradients.pack(self._of_layers(lambda f: f.gradients.zeros()))
 
     def unpack_sums(self, sums: Pack) -> list[list[tf.Tensor]]:
-        """Returns the flat sums of each layer."""
+        """Unpacks the sums of a stage. Returns one list for each layer.
+
+        The sums are those that the layers add up over the micro-batches.
+        """
         packs = zip(self.layers, self.sums.unpack(sums), strict=True)
         return [layer.functions.sums.unpack(pack) for layer, pack in packs]
 

@@ -85,7 +85,10 @@ class Stash:
         self.specs = list(specs)
 
     def empty(self, num_slots: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the contents of `num_slots`, [] int32, empty slots."""
+        """Returns the contents of a stash whose slots are all empty.
+
+        `num_slots`, [] int32, is the number of slots.
+        """
         return [
             tf.raw_ops.TensorListReserve(
                 element_shape=tf.constant(-1),

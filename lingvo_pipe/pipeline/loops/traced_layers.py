@@ -160,7 +160,10 @@ class PlacedLayer:
 
     @property
     def used(self) -> list[int]:
-        """The numbers of the values that the forward pass takes."""
+        """The values that the forward pass takes.
+
+        Each value is given by the number that identifies it in the model.
+        """
         return [self.values.args[i] for i in self.functions.phases.used]
 
     @property

@@ -92,9 +92,12 @@ def _unmasked(
     by_number_alone: set[tf.Operation],
     num_rows: int | None,
 ) -> set[tf.Operation]:
-    """Returns the operations that a path without a mask connects to the rows.
+    """Returns the operations that depend on `rows` by a path without a mask.
 
-    The operations `by_number_alone` depend on the number of examples but on no row.
+    The module's docstring explains masks. `rows` are the operations at which the paths
+    begin; they are part of the result. The operations `by_number_alone` depend on the
+    number of examples, but not on `rows`. Those that may have `num_rows` rows or an
+    unknown number of rows are masks.
     """
     masks = {
         op

@@ -34,7 +34,11 @@ _FIXED = ("num_replicas", "memory_limit")
 
 
 class ResolvedPlan(NamedTuple):
-    """A line for the user about a plan, and the step that the plan expects."""
+    """The plan that `resolve_auto` has chosen.
+
+    `line` describes the plan to the user. `step` has the timeline and the peak memory
+    that the planner predicts for a step.
+    """
 
     line: str
     step: PlannedStep

@@ -115,13 +115,14 @@ def correction(
 
 
 def _slowdown(slower: float, busy: Sequence[float]) -> float:
-    """Returns the slowdown of cells while all devices are busy.
+    """Returns the factor by which cells slow down while all devices are busy.
 
-    `slower` is the mean slowdown of cells in a step. For `busy` see `InStep`. A device
-    slows down in proportion to the number of other busy devices. The larger the
-    slowdown, the less work is done in a second of busy time. The result is the slowdown
-    at which this work is 1 / `slower` of the work without contention. The result is at
-    most the number of devices, as if the devices took turns.
+    `slower` is the measured factor, averaged over a step in which the number of busy
+    devices varies. `busy` has the share of the busy time for each number of busy
+    devices (see `InStep`). The factor is assumed to grow linearly from 1 for one busy
+    device to the result for all devices. The result is chosen so that 1 / factor,
+    averaged over the busy time, equals 1 / `slower`. The result is at most the number
+    of devices. With that limit, the devices would take turns.
     """
 
     def work(most: float) -> float:

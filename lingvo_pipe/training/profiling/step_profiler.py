@@ -66,7 +66,12 @@ class StepProfiler:
             )
 
     def after_step(self, step: int, trained: TrainStep | SeveralSteps) -> None:
-        """Records the call whose last step is `step`, and profiles it if it is due."""
+        """Records the times of a finished call, whose last step is `step`.
+
+        The first call of the run is not recorded. If this is the call to profile,
+        compares it with a prediction from the calls before it, and writes the profile.
+        Later calls are not recorded.
+        """
         self._num_calls += 1
         if self._is_done:
             return

@@ -90,7 +90,11 @@ class Progress(AbstractContextManager["Progress"]):
         return f"{self._step - first:,} steps in {_duration(self._time - start)}"
 
     def _is_line_due(self, now: float) -> bool:
-        """Returns whether a file gets a line now. The last step always gets one."""
+        """Returns whether to print a line for this report, if the stream is a file.
+
+        The first reports and the last step always get a line. Another report gets one
+        if enough time has passed since the line before. Counts the line.
+        """
         is_last = self._step >= self._num_steps
         gap = (now - self._start[1]) * _LINE_GAP
         if self._num_lines >= _NUM_FIRST_LINES and now - self._line_time < gap:
