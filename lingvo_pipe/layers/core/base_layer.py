@@ -187,7 +187,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
             self._unregularized.add(name)
 
     def AddVariable(self, name: str, create: Callable[[str], tf.Variable]) -> None:
-        """Adds the result of `create(path)`, or the variable to which `path` is tied."""
+        """Adds the result of `create(path)`, or the variable that `path` is tied to."""
         self._check_new(name)
         variable, is_tied = created_or_tied(f"{self.path}/{name}", create)
         self._variables[name], self._tied[name] = variable, is_tied
