@@ -141,8 +141,10 @@ def test_a_run_resumes_with_other_slices_and_none(tmp_path: Path) -> None:
     assert not any(">" in name for name in names)
 
 
-def test_initial_values_do_not_depend_on_slices() -> None:
-    states = [TrainStep(_params(x).Instantiate()).State() for x in (None, SLICES)]
+@pytest.mark.parametrize("slices", [SLICES, dict.fromkeys(TABLES, 11)])
+def test_initial_values_do_not_depend_on_slices(slices: Any) -> None:
+    """Eleven pieces were joined in the order of their names: 0, 1, 10, 2."""
+    states = [TrainStep(_params(x).Instantiate()).State() for x in (None, slices)]
     assert states[0].keys() == states[1].keys()
     for name, variable in states[0].items():
         np.testing.assert_array_equal(states[1][name].numpy(), variable.numpy())

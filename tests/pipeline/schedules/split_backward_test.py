@@ -1,4 +1,5 @@
 import itertools
+import re
 from collections.abc import Callable
 
 import pytest
@@ -64,6 +65,33 @@ def test_zero_bubble_v_is_faster_than_1f1b_and_interleaved() -> None:
 @pytest.mark.parametrize("sizes", SIZES)
 def test_one_stage_per_device_is_zero_bubble(sizes: tuple[int, int]) -> None:
     assert interleaved_zero_bubble(*sizes, 1) == zero_bubble(*sizes)
+
+
+@pytest.mark.parametrize(
+    ("make", "documented"),
+    [
+        (zero_bubble_v, zero_bubble_v),
+        (_two_interleaved, interleaved_zero_bubble),
+        (dualpipe_v, dualpipe_v),
+    ],
+)
+def test_the_picture_is_the_schedule(
+    make: Callable[[int, int], Schedule], documented: Callable[..., Schedule]
+) -> None:
+    """Capital letters are of a device's first stage."""
+    rows = re.findall(r"\d \|(.*)", documented.__doc__ or "")
+    drawn = [re.findall(r"([A-Za-z])(\d+)", row) for row in reversed(rows)]
+    assert drawn
+    num_micro_batches = 1 + max(int(number) for row in drawn for _, number in row)
+    columns = make(len(drawn), num_micro_batches).columns
+    letters = {Kind.FORWARD: "F", Kind.BACKWARD: "B", Kind.WEIGHT_GRADIENT: "W"}
+    for row, column in zip(drawn, columns, strict=True):
+        first = column[0].stage
+        made = [(letters[op.kind], op.stage, str(op.micro_batch)) for op in column]
+        assert row == [
+            (letter if stage == first else letter.lower(), number)
+            for letter, stage, number in made
+        ]
 
 
 def test_few_micro_batches_are_the_beginning_of_more() -> None:

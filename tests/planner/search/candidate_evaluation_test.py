@@ -9,11 +9,13 @@ import pytest
 
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.contention import busy_shares
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
+from lingvo_pipe.planner.resources.hosts import Link
 from lingvo_pipe.planner.resources.resources import Resources
-from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, step_costs
 from tests.planner.made_up_model import (
     evaluated,
     made_up_device,
@@ -89,6 +91,17 @@ def with_shares(
 def busy(found: Evaluation, kind: Kind, stage: int) -> float:
     ops = [timed for _, timed in found.timeline.ops()]
     return sum(x.seconds for x in ops if (x.op.kind, x.op.stage) == (kind, stage))
+
+
+def test_activations_and_their_gradients_take_the_same_link() -> None:
+    """Gradients were sent by the link after the stage."""
+    fast, slow = Link(1e6, 0.0), Link(1e3, 0.0)
+    cells = [CellSeconds(1.0, 2.0)] * 3
+    stages = step_costs(cells, [100, 200, 0], [1, 2, 3], ALONE, [fast, slow]).stages
+    assert [x.send_forward for x in stages] == [fast.seconds(100), slow.seconds(200), 0]
+    assert [x.send_backward for x in stages] == [
+        *(0, fast.seconds(100), slow.seconds(200))
+    ]
 
 
 def test_each_half_has_its_cells_shares() -> None:

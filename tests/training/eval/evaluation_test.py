@@ -78,6 +78,13 @@ def test_a_loss_without_weight_is_refused(evaluation: Evaluation) -> None:
     assert both["loss"] == loss
 
 
+def test_a_mean_without_weight_is_left_out(evaluation: Evaluation) -> None:
+    """A batch of padding alone has no mean: it may be NaN."""
+    batches = [_batch(1.0, 1.0), _batch(1.0, 1.0, weight=0.0)]
+    batches[1].x *= math.nan
+    assert evaluation(batches)["loss"] == evaluation(batches[:1])["loss"]
+
+
 def test_no_batches_and_negative_weights_are_refused(evaluation: Evaluation) -> None:
     with fails(path="EvalBatches", got=0):
         evaluation([])

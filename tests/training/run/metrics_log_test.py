@@ -1,5 +1,6 @@
 """Metrics are read back as written, and shared logs lose no line."""
 
+import contextlib
 import json
 import math
 import os
@@ -68,6 +69,28 @@ def test_lines_are_on_disk_when_synced(tmp_path, monkeypatch):
         log.sync()
     found = (tmp_path / "metrics.jsonl").stat()
     assert synced == [(found.st_ino, found.st_size)]
+
+
+def test_a_new_file_is_on_disk_with_its_folder(tmp_path, monkeypatch):
+    """After a crash of the machine, the folder may not have it otherwise."""
+    synced, sync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda x: (synced.append(os.fstat(x)), sync(x)))
+    with MetricsLog(tmp_path):
+        assert tmp_path.stat().st_ino in [x.st_ino for x in synced]
+
+
+def test_no_file_stays_open(tmp_path):
+    with MetricsLog(tmp_path) as log:
+        log.write(1, "train", {"loss": 0.5})
+        assert any(_open_files(tmp_path))
+    assert list(_open_files(tmp_path)) == []
+
+
+def _open_files(folder):
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # It is closed by now.
+            if descriptor.resolve().is_relative_to(folder):
+                yield descriptor
 
 
 def test_an_error_of_writing_names_the_file(tmp_path):
