@@ -110,6 +110,19 @@ def test_losses_of_layers_are_scaled_like_the_models() -> None:
     assert_same(results)
 
 
+def test_the_scale_keeps_small_gradients_of_half_precision() -> None:
+    """Gradients of 1e-8 are 0 in float16."""
+    x = keras.Input((3,))
+    hidden = layers.Dense(4, dtype="mixed_float16")(x)
+    model = keras.Model(x, layers.Dense(2, dtype="mixed_float16")(hidden))
+    trained: Any = PipelinedModel(model, num_micro_batches=2)
+    before = model.get_weights()
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1e6), 2.0**14)
+    trained.compile(optimizer, loss=lambda y, z: 1e-8 * keras.ops.mean(z * z, -1))
+    trained.fit(np.ones((4, 3)), np.ones((4, 2)), batch_size=4, verbose=0)
+    assert np.all(before[0] != model.get_weights()[0])
+
+
 @pytest.mark.parametrize("devices", [exhaustive(0), 2, exhaustive(3)])
 def test_a_saved_model_stays_compiled(devices: int, tmp_path: Path) -> None:
     """In plain Keras or on other devices, it goes on like one never saved."""

@@ -57,9 +57,8 @@ class Evaluation:
             num_batches += 1
             for name, (mean, weight) in self._evaluate(batch).items():
                 weights[name] += float(weight)
-                if weight:  # Otherwise the mean may be anything, even NaN.
-                    sums[name] += float(mean) * float(weight)
-                    not_finite[name] += not math.isfinite(mean)
+                sums[name] += float(mean) * float(weight)
+                not_finite[name] += not math.isfinite(mean)
             if images is not None:
                 images.Add(batch, self._predictions(batch))
         if not weights:

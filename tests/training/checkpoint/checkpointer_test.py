@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError
+from lingvo_pipe.training.checkpoint import checkpointer as checkpointer_module
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from tests.support.errors import fails
 from tests.training.injected_faults import KilledError, empty, flip, remove, truncate
@@ -86,6 +87,20 @@ def test_keeps_the_last_checkpoints(tmp_path, keep):
     assert checkpointer.saved_steps() == [10, 20, 30, 40, 50][-keep:]
     # There are index and data of each, and TensorFlow's state, only.
     assert len(os.listdir(tmp_path)) == 2 * keep + 1
+
+
+def test_an_index_is_deleted_before_its_data(tmp_path, monkeypatch):
+    """A kill in between would leave a checkpoint without data."""
+    deleted = []
+    delete = checkpointer_module.remove
+    monkeypatch.setattr(
+        checkpointer_module, "remove", lambda x: (deleted.append(x.suffix), delete(x))
+    )
+    checkpointer = Checkpointer(tmp_path, make_variables(), keep=1)
+    for step in (1, 2):
+        checkpointer.save(step)
+    assert deleted[0] == ".index"
+    assert len(deleted) == 2
 
 
 def test_keep_must_be_positive(tmp_path):
