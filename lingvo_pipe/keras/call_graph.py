@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from lingvo_pipe.core.nests import present
 from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.calls import GraphTensor, KerasCall
 from lingvo_pipe.keras.random_rows import ROWS, Rows, random_values
@@ -51,6 +52,8 @@ def run_call(
         )
     if isinstance(call.operation, keras.Layer):
         private_names.forget_losses(call.operation)
+    # The masks may reach other layers and the loss.
+    outputs += present([private_names.get_mask(x) for x in outputs])
     kinds = kinds_of(call.variables, [call.operation])
     state = [v for v, kind in zip(call.variables, kinds, strict=True) if kind.is_summed]
     return outputs, [*map(scope.get_current_value, state), *scope.losses]

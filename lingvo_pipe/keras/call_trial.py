@@ -5,7 +5,7 @@ for all, or if an example changes another one's results.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -26,9 +26,7 @@ from lingvo_pipe.keras.random_rows import (
 )
 from lingvo_pipe.keras.state import CellScope, RandomDraws
 
-# Inputs are normal, and then large, with changed weights: a threshold may be far, and a
-# weight may be 0 at the start.
-_SCALES = (1.0, 30.0)
+_LARGE = 30.0
 _OTHERS = (np.nan, 1e6, -1e6)  # Numbers of another first example.
 
 
@@ -43,10 +41,15 @@ def call_mixes(
         training: whether the call is one of training.
         with_gradients: whether gradients are compared, too.
     """
-    results = [
-        _mixes_at(call, draws, training, with_gradients, scale) for scale in _SCALES
-    ]
-    return None if results == [None, None] else True in results
+
+    def at(change: Callable[[np.ndarray], np.ndarray], scale: float) -> bool | None:
+        return _mixes_at(call, draws, training, with_gradients, change, scale)
+
+    # A threshold may be far, and a weight may be 0 at the start.
+    results = [at(lambda x: x, 1.0), at(lambda x: x * _LARGE, _LARGE)]
+    if results == [None, None]:  # Perhaps the call takes only probabilities.
+        return at(lambda x: 1 / (1 + np.exp(-x)), 1.0)
+    return True in results
 
 
 def _mixes_at(
@@ -54,11 +57,12 @@ def _mixes_at(
     draws: RandomDraws,
     training: bool,
     with_gradients: bool,
+    change: Callable[[np.ndarray], np.ndarray],
     scale: float,
 ) -> bool | None:
     for rows in ROWS:
         try:
-            trial = _Trial(call, draws, training, rows, scale)
+            trial = _Trial(call, draws, training, rows, change, scale)
         except Exception:  # Whatever a user's layer raises.
             continue
         try:
@@ -81,12 +85,13 @@ class _Trial:
         draws: RandomDraws,
         training: bool,
         rows: Rows,
+        change: Callable[[np.ndarray], np.ndarray],
         scale: float,
     ):
         self._call, self._draws, self._training = call, draws, training
         self._rows, self._scale = rows, scale
         self._values = {
-            number: (x * scale).astype(x.dtype) if _is_floating(x) else x
+            number: change(x).astype(x.dtype) if _is_floating(x) else x
             for number, x in values_of(call, rows).items()
         }
         self._weights = {id(v): tf.convert_to_tensor(v.value) for v in call.variables}

@@ -25,7 +25,10 @@ from lingvo_pipe.layers.core.construction import resolve_params
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context
 from lingvo_pipe.nested_map import NestedMap
 
-_HINT = "Make them by self.add_weight, and make layers attributes of layers."
+_HINT = (
+    "Make them by self.add_weight, and make layers attributes of layers. A tf.function "
+    "that has run before takes weights as arguments. Metrics belong in compile."
+)
 
 
 class KerasCell(BaseLayer):
@@ -163,7 +166,9 @@ class KerasCell(BaseLayer):
                 mean = i if kind.mean is None else kind.mean
                 weight = weights.get(id(self._calls.variables[mean].variable), count)
                 new = tf.cast(scope.get_current_value(v), tf.float64)
-                if kind.name != "state":
+                if kind.name == "state":
+                    self._check_state(i, scope)
+                else:
                     if scope.writes[id(v)] > 1:
                         raise UserValueError(
                             path=f"variable {v.path!r}",
@@ -185,6 +190,21 @@ class KerasCell(BaseLayer):
                     hint="Leave the layer out, or compute the value without storing "
                     "it: each micro-batch would write another one.",
                 )
+
+    def _check_state(self, i: int, scope: CellScope) -> None:
+        """Raises ValueError if the cell writes a state that other cells read or write.
+
+        They start from the value before the step.
+        """
+        v = self._calls.variables[i]
+        if v.is_shared and scope.writes[id(v.variable)]:
+            raise UserValueError(
+                path=f"variable {v.variable.path!r}",
+                expected="a state that one cell reads and writes",
+                got=Words("layers in several cells that have it, of which one writes"),
+                hint="Call the layer once, or leave the state out. Each layer with a "
+                "kernel starts a cell; summary() shows them.",
+            )
 
     def _next_state(self, i: int, accumulated: NestedMap) -> tf.Tensor:
         kind = self._calls.variables[i].kind
@@ -266,7 +286,14 @@ def _made(
 
 def _padded(parts: Sequence[Any], x: GraphTensor, context: ForwardContext) -> Any:
     """Pads a triple with zeros to the micro-batch's rows, if `x` has rows."""
-    if not (x.has_rows and context.may_have_padding_rows):
+    if x.row_axis is None or not context.may_have_padding_rows:
         return parts
+    if not x.has_rows:
+        raise UserValueError(
+            path=f"a value of shape {list(x.spec.shape)} between two cells",
+            expected="examples in the first dimension, or mini-batches that M divides",
+            got=Words(f"examples in dimension {x.row_axis}, and fewer of them"),
+            hint="Give mini-batches of one size, such as by drop_remainder=True.",
+        )
     num_rows = context.num_rows or 0  # A pipeline's context knows it.
     return map_present(lambda part: rows_in_place(part, 0, num_rows), parts)

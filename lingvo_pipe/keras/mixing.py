@@ -96,18 +96,17 @@ def _may_mix(call: KerasCall) -> bool:
 
 
 def _mixes(call: KerasCall, training: bool) -> bool:
-    """Returns whether a call mixes examples, or can be neither traced nor tried."""
+    """Returns whether a call mixes examples, or takes no random ones."""
     draws = draws_of(call, training)
     if draws.are_elsewhere:
         return True
     if all(x.row_axis is None for x in call.taken):
         return False
     graph = graph_of_call(call, draws, training)
-    if graph is None:
-        return call_mixes(call, draws, training, with_gradients=False) is not False
-    if graph.mixes:
+    if graph is not None and graph.mixes:
         return True
-    return call_mixes(call, draws, training, graph.has_custom_gradient) is True
+    has_gradient = graph is not None and graph.has_custom_gradient
+    return call_mixes(call, draws, training, has_gradient) is not False
 
 
 def _is_of_user(call: KerasCall) -> bool:

@@ -40,6 +40,7 @@ class CellVariable(NamedTuple):
     # of the step, and by the whole step, after which the owner advances the seed.
     earlier_draws: dict[bool, int]
     draws: dict[bool, int]  # 0 if the cell is not the owner.
+    is_shared: bool  # True if several cells have it.
 
 
 @dataclass(eq=False, repr=False)
@@ -94,7 +95,11 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
     owners: dict[int, str] = {}
     cells: dict[str, CellCalls] = {}
     tied = {}
-    for start, stop, given, kept in cut(model_calls):
+    ranges = cut(model_calls)
+    num_cells = collections.Counter(
+        key for x in ranges for key in {id(v) for v in _variables(calls, x)}
+    )
+    for start, stop, given, kept in ranges:
         cell_calls = calls[start:stop]
         cell, named = cell_name(cell_calls, cells), _named_variables(cell_calls)
         kinds = kinds_of([*named.values()], [call.operation for call in cell_calls])
@@ -109,7 +114,10 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
                 key: counts[-1][id(v)] if owner == path else 0
                 for key, counts in sums.items()
             }
-            variables.append(CellVariable(v, name, kind, owner == path, earlier, total))
+            shared = num_cells[id(v)] > 1
+            variables.append(
+                CellVariable(v, name, kind, owner == path, earlier, total, shared)
+            )
         cells[cell] = CellCalls(
             cell_calls,
             {key: noted[start:stop] for key, noted in draws.items()},
@@ -129,6 +137,10 @@ class CellRange(NamedTuple):
     stop: int
     given: tuple[GraphTensor, ...]
     kept: tuple[GraphTensor, ...]
+
+
+def _variables(calls: Sequence[KerasCall], cell: CellRange) -> list[keras.Variable]:
+    return [v for call in calls[cell.start : cell.stop] for v in call.variables]
 
 
 def cut(model: ModelCalls) -> list[CellRange]:

@@ -32,7 +32,10 @@ class Rows(NamedTuple):
 
 
 # Some layers need larger dimensions, or take only even numbers of examples.
-ROWS = (Rows(11, 4, FEW), Rows(16, 8, FEW), Rows(11, 4, 16), Rows(16, 8, 16))
+ROWS = (
+    *(Rows(11, 4, FEW), Rows(16, 8, FEW), Rows(11, 4, 16), Rows(16, 8, 16)),
+    Rows(16, 8, 64),
+)
 
 
 def random_values(
@@ -55,7 +58,7 @@ def with_another_first(
     if row_axis is None:
         return values
     changed = values.copy()
-    first = np.moveaxis(changed, row_axis, 0)[0]
+    first = np.moveaxis(changed, row_axis, 0)[:1]
     np.copyto(first, number if tf.as_dtype(values.dtype).is_floating else first == 0)
     return changed
 

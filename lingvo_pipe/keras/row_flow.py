@@ -63,7 +63,8 @@ _ARITHMETIC = {
 }
 # The input that names the dimension along which elements move or are added up.
 _MOVES = {"ReverseV2": 1, "Roll": 2, "Cumsum": 1, "Cumprod": 1}
-# Random numbers: each example has its own, or all have the same.
+# Random numbers: each example has its own, or all have the same. An input counts them.
+_COUNTER = 2
 _DRAWS = {
     *("StatelessRandomUniformV2", "StatelessRandomUniformIntV2"),
     *("StatelessRandomNormalV2", "StatelessTruncatedNormalV2"),
@@ -163,7 +164,11 @@ def _flows_of_results(graph: Any, taken: Sequence[Flow]) -> list[Flow]:
 
 def _flow(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
     if op.type in _DRAWS:
-        return Flow.ROWS if _has_rows(output) else Flow.FREE
+        if not _has_rows(output):
+            return Flow.FREE
+        # Without a first row, which is added, each micro-batch draws the same numbers.
+        of_rows = op.inputs[_COUNTER].op.type != "StatelessRandomGetKeyCounter"
+        return Flow.ROWS if of_rows else Flow.MIXED
     if op.type in _SHAPES:
         return Flow.COUNT if any(taken) and not _is_known(op) else Flow.FREE
     if op.type == "StridedSlice" and op.inputs[0].op.type == "Shape" and _is_known(op):
@@ -194,17 +199,49 @@ def _flow_of_rows(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) ->
     if not _has_rows(output):
         is_sum = op.type in _SUMS and output.dtype.is_floating
         return Flow.JOINT if is_sum or op.type in _LOOPS else Flow.MIXED
-    if op.type == "RandomShuffle" or op.type in _MOVES and _moves_examples(op):
+    if op.type == "RandomShuffle" or _moves_examples(op):
         return Flow.MIXED
     is_scaled = op.type in _ARITHMETIC and output.dtype.is_floating
     return Flow.MIXED if is_scaled and Flow.COUNT in taken else Flow.ROWS
 
 
 def _moves_examples(op: tf.Operation) -> bool:
-    axes, shape = tf.get_static_value(op.inputs[_MOVES[op.type]]), op.inputs[0].shape
-    if axes is None or shape.rank is None:
+    """Returns whether examples change their places, or only some are left."""
+    if op.type in ("StridedSlice", "Slice"):
+        return _leaves_out_examples(op)
+    x = op.inputs[0]
+    if op.type == "ConcatV2":
+        axes = tf.get_static_value(op.inputs[-1])
+    elif op.type in _MOVES:
+        axes = tf.get_static_value(op.inputs[_MOVES[op.type]])
+    else:
         return False
-    return any(shape[int(axis)] is None for axis in axes.flatten())
+    if axes is None or x.shape.rank is None:
+        return False
+    return _row_axis(x) in [axis % x.shape.rank for axis in axes.flatten()]
+
+
+def _leaves_out_examples(op: tf.Operation) -> bool:
+    """Returns whether a slice begins or ends at a known place among the examples."""
+    x, *limits = op.inputs
+    begin, end, *_ = map(tf.get_static_value, limits)
+    axis = _row_axis(x)
+    if begin is None or axis is None or axis >= len(begin):
+        return False
+    masks = dict.fromkeys(("begin", "end", "ellipsis", "new_axis"), 0)
+    if op.type == "StridedSlice":
+        masks = {name: op.get_attr(f"{name}_mask") for name in masks}
+    if masks["ellipsis"] or masks["new_axis"]:
+        return False
+    begins = bool(begin[axis]) and not masks["begin"] >> axis & 1
+    is_known = op.type == "StridedSlice" and end is not None
+    return begins or (is_known and not masks["end"] >> axis & 1)
+
+
+def _row_axis(x: tf.Tensor) -> int | None:
+    """Returns the first dimension of unknown size, which is that of the examples."""
+    shape = x.shape.as_list() if x.shape.rank is not None else []
+    return shape.index(None) if None in shape else None
 
 
 def _compares_with_zero(op: tf.Operation) -> bool:

@@ -90,6 +90,11 @@ def _by_the_number(x: Any) -> Any:
     return keras.ops.cond(keras.ops.shape(x)[0] > 9, lambda: x * 0.5, lambda: x)
 
 
+def _of_probabilities(x: Any) -> Any:
+    with tf.control_dependencies([tf.debugging.assert_non_negative(x)]):
+        return tf.sqrt(x)
+
+
 def _scaled(x: Any) -> Any:
     return x / tf.sqrt(tf.cast(tf.shape(x)[-1], x.dtype))
 
@@ -160,7 +165,9 @@ _OWN = {
     "little of it": (lambda: _Balanced(lambda x: 1e-3 * _load(x)), True),
     "a stored mean": (lambda: _Average(keras.ops.mean), False),
     "a stored maximum": (lambda: _Average(keras.ops.max), True),
-    "failure": (lambda: _Fails(name="own"), False),
+    "values that it takes": (_own(_of_probabilities), False),
+    "values that it takes, mixed": (_own(lambda x: _of_probabilities(x[::-1])), True),
+    "failure": (lambda: _Fails(name="own"), True),
 }
 
 
@@ -225,6 +232,29 @@ def test_a_layer_of_keras_is_not_tried(
     model = keras.Model(x, make()(x))
     monkeypatch.setattr(mixing, "graph_of_call", None)
     assert mixing_layers(model) == []
+
+
+def test_examples_may_be_single_numbers() -> None:
+    """Each layer of them was named."""
+    x = keras.Input(())
+    wide = layers.Lambda(lambda x: keras.ops.sin(x)[:, None])(x)
+    assert mixing_layers(keras.Model(x, layers.Dense(2)(wide))) == []
+
+
+class _Masks(layers.Layer):
+    supports_masking = True
+
+    def call(self, x: Any) -> Any:
+        return x
+
+    def compute_mask(self, x: Any, previous: Any = None) -> Any:
+        total = keras.ops.sum(x, -1)
+        return total > keras.ops.mean(total)
+
+
+def test_a_mask_may_mix_examples() -> None:
+    x = keras.Input((4, 3))
+    assert mixing_layers(keras.Model(x, _Masks(name="own")(x))) == ["own"]
 
 
 def test_an_output_without_examples_mixes_them() -> None:
@@ -295,30 +325,3 @@ def test_examples_may_be_another_dimension() -> None:
     assert mixing_layers(model) == []
     mixed = keras.Model(start, keras.ops.transpose(keras.ops.cumsum(x, 1), (1, 0, 2)))
     assert mixing_layers(mixed) == ["cumsum_1"]
-
-
-class _Counts(layers.Layer):
-    """Counts its calls, in evaluations too unless told otherwise."""
-
-    def __init__(self, only_in_training: bool) -> None:
-        super().__init__(name="own")
-        self._only_in_training = only_in_training
-        self.calls = self.add_weight(shape=(), trainable=False, name="calls")
-
-    def call(self, x: Any, training: bool | None = None) -> Any:
-        if training or not self._only_in_training:
-            self.calls.assign_add(1.0)
-        return x * 2.0
-
-
-@pytest.mark.parametrize("only_in_training", [False, True])
-def test_a_layer_that_assigns_in_evaluations_is_warned_of(
-    only_in_training: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its weight was another one than in plain Keras after a fit with validation."""
-    model = keras.Sequential([keras.Input((5,)), _Counts(only_in_training)])
-    with caplog.at_level("WARNING", "absl"):
-        PipelinedModel(model)
-    assert ["'own' assigns" in record.getMessage() for record in caplog.records] == [
-        True
-    ] * (not only_in_training)

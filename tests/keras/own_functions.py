@@ -120,6 +120,12 @@ MIXING = {
         lambda x: _choose(ops.mean(x) > -9, x), jit_compile=True
     )(x),
     "a shuffle": lambda layer, x: keras.random.shuffle(x, seed=layer.seeds),
+    "a late shift": lambda layer, x: ops.where(
+        layer.gate > 3, ops.concatenate([x[1:], x[:1]], 0), x
+    ),
+    "the same noise": lambda layer, x: ops.where(
+        layer.gate > 3, x + tf.random.stateless_normal(tf.shape(x), seed=[1, 2]), x
+    ),
     "a rare reversal": lambda layer, x: ops.where(
         keras.random.uniform((), seed=layer.seeds) < 0.02, ops.flip(x, axis=0), x
     ),

@@ -22,6 +22,7 @@ from tests.keras.toy_models import (
     sequential,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 
 @pytest.mark.exhaustive
@@ -215,3 +216,65 @@ def test_slots_lie_beside_weights_of_the_same_path() -> None:
     slots = [v for v in trained.optimizer.variables if "momentum" in v.path]
     for slot, weight in zip(slots, model.trainable_variables, strict=True):
         assert slot.value.device == weight.value.device
+
+
+class _Counts(layers.Layer):
+    """Counts its calls, in evaluations too unless told otherwise."""
+
+    def __init__(self, only_in_training: bool) -> None:
+        super().__init__(name="own")
+        self._only_in_training = only_in_training
+        self.calls = self.add_weight(shape=(), trainable=False, name="calls")
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        if training or not self._only_in_training:
+            self.calls.assign_add(1.0)
+        return x * 2.0
+
+
+@pytest.mark.parametrize("only_in_training", [False, True])
+def test_a_layer_that_assigns_in_evaluations_is_warned_of(
+    only_in_training: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its weight was another one than in plain Keras after a fit with validation."""
+    model = keras.Sequential([keras.Input((5,)), _Counts(only_in_training)])
+    with caplog.at_level("WARNING", "absl"):
+        PipelinedModel(model)
+    assert ["'own' assigns" in record.getMessage() for record in caplog.records] == [
+        True
+    ] * (not only_in_training)
+
+
+class _Reads(layers.Layer):
+    """Reads the count of another layer."""
+
+    def __init__(self, counts: _Counts) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def call(self, x: Any) -> Any:
+        return x + self.counts.calls
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_state_in_two_cells_is_refused(reads: bool) -> None:
+    """The last cell's value was stored, even if another cell had counted."""
+    counts = _Counts(only_in_training=True)
+    x = keras.Input((5,))
+    hidden = layers.Dense(5)(counts(layers.Dense(5)(x)))
+    again: Any = _Reads(counts) if reads else counts
+    trained: Any = PipelinedModel(keras.Model(x, again(hidden)))
+    trained.compile("sgd", loss="mse")
+    with fails(path=f"variable {counts.calls.path!r}"):
+        trained.fit(np.ones((4, 5)), np.ones((4, 5)), verbose=0)
+
+
+def test_a_smaller_batch_of_a_time_major_model_is_refused() -> None:
+    x = keras.Input((7, 4))
+    turned = keras.ops.transpose(layers.Dense(4)(x), (1, 0, 2))
+    model = keras.Model(x, keras.ops.transpose(layers.Dense(4)(turned), (1, 0, 2)))
+    trained: Any = PipelinedModel(model, num_micro_batches=4)
+    trained.compile("sgd", loss="mse")
+    data = np.ones((26, 7, 4))
+    with fails(path="a value of shape [7, None, 4] between two cells"):
+        trained.fit(data, data, batch_size=16, verbose=0)
