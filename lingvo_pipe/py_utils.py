@@ -45,8 +45,8 @@ _INSTEAD = {
     "AddTpuSummaryTensor TpuSummaryTensorContext": "Call self.AddMetric in FProp.",
     "AddVN DefaultVN DeterministicVN VariationalNoiseParams": "Add noise in FProp, "
     "by current_context().uniform.",
-    "AddEvalMetric": "A task's ComputeLoss returns metrics, a layer's FProp calls "
-    "self.AddMetric.",
+    "AddEvalMetric": "Return it from a task's ComputeLoss, as name=(mean, weight), or "
+    "call self.AddMetric in a layer's FProp.",
     "AppendDims": "Write x[..., tf.newaxis].",
     "ArgMax": "Call tf.argmax(x, -1).",
     "assert_between": "Call assert_greater_equal and assert_less.",
