@@ -84,6 +84,10 @@ Second.Params().Set(dim=1, defined_elsewhere=2, vn=3)
 """,
         [(12, "change", "Second.Params", "'vn'")],
     ),
+    "scopes of children's variables": (
+        f"{LAYER}  def _child_variable_scope_override(self): return {{}}\n",
+        [(4, "change", "_child_variable_scope_override", "delete it")],
+    ),
     "an old decorator": (
         f"{LAYER}  @base_layer.initializer\n  def __init__(self, p): pass\n",
         [(4, "change", "base_layer.initializer", "Delete")],
@@ -222,7 +226,7 @@ class Third(builder.FCLayer):
     self.CreateChild("x", params.x)
   def ComputeLoss(self, predictions, targets):
     result = predictions, targets
-    self.AddMetric("x", 1, 2)
+    self.AddMetric("x", 1, self.theta.x)
     return result
 class Model:
   def Task(self):
@@ -237,6 +241,7 @@ class Model:
             (2, "change", "lingvo.core.optimizer", "Keras"),
             (8, "change", "self.CreateChild", "cell_tpl"),
             (11, "change", "self.AddMetric", "Return it"),
+            (11, "change", "self.theta in ComputeLoss", "in layers"),
             (12, "change", "return result", "metrics alone"),
             (16, "change", "optimizer.Adam.Params", "Keras"),
             (17, "change", "p.pipeline", "'num_micro_batches'"),

@@ -53,9 +53,11 @@ _NAMES = {
     "lingvo_pipe.input.input_generator lists.",
     "cluster cluster_factory": "Devices are params of PipeliningLayer.",
     "BatchNormLayerNoPadding": "Use BatchNormLayer, whose paddings are optional.",
+    "Disable Enable": "Delete it: an Accumulator has a sum only after the step.",
     "ema": "Leave it out: evaluations use the averages, by task.train.ema_decay.",
     "eval_metrics per_example_tensors": "ComputeLoss returns all metrics.",
     "FeedForwardNet": "List FCLayers in a SequentialLayer.",
+    "FromProto ToProto": "Call ToText, whose text FromText reads.",
     "get_default_graph": "FProp must be a function of theta and its inputs.",
     "get_variable": "Call self.CreateVariable in _CreateLayerVariables.",
     "global_variables_initializer": "Delete it: variables are created with values.",
@@ -64,11 +66,13 @@ _NAMES = {
     "global_step": "Call py_utils.GetGlobalStep() in FProp.",
     "initializer": "Delete the line: __init__ needs no decorator.",
     "LayerNorm": "Use LayerNormLayer, whose dim is Lingvo's input_dim.",
+    "is_eval": "Ask self.do_eval.",
     "layer_type": "Write type(self).__name__.",
     "learner learners": "task.train has a learner's params.",
     "LinearLayer": "Use FCLayer with input_dim, output_dim and has_bias=False.",
     "logging": "Use Python's module logging, or tf.print.",
     "metrics": "ComputeLoss returns pairs (mean, weight).",
+    "name": "Write self.params.name.",
     "optimizer": _OPTIMIZER,
     "placeholder": "Make it an argument of FProp.",
     "_private_theta _private_vars": "Read theta.",
@@ -79,6 +83,7 @@ _NAMES = {
     "SimpleFullSoftmax": "Use FCLayer for logits, and "
     "lingvo_pipe.layers.softmax_cross_entropy in ComputeLoss.",
     "summary summary_utils": "Call self.AddMetric in FProp.",
+    "submodules": "Call self.Descendants().",
     "symbolic": "Write numbers.",
     "test_utils": "Derive tests from tf.test.TestCase.",
     "trainable_variables variables": "Call self.VariablePaths(), a dict by path.",
@@ -109,10 +114,15 @@ MORE_IN_LINGVO = {
 }
 # Methods that Lingvo calls in classes derived from these, and that nothing calls here.
 UNCALLED = {
-    base_layer.BaseLayer: ("PostEmaUpdate", "_CreateChildrenVariables"),
+    base_layer.BaseLayer: (
+        *("PostEmaUpdate", "_CreateChildrenVariables"),
+        "_child_variable_scope_override",
+    ),
     base_task.BaseTask: (
-        *("CreateDecoderMetrics", "DecodeWithTheta", "FPropTower", "Inference"),
-        *("PostProcessDecodeOut", "ProcessFPropResults"),
+        *("AdjustGradients", "BProp", "CreateDecoderMetrics", "DecodeFinalize"),
+        *("DecodeWithTheta", "Export", "FilterPerExampleTensors", "FPropTower"),
+        *("Inference", "InferenceEager", "PostProcessDecodeOut", "PostTrainingLoop"),
+        "ProcessFPropResults",
     ),
 }
 _STATEFUL = re.compile(

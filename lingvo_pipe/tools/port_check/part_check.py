@@ -8,7 +8,7 @@ from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.gpipe import PipeliningLayer
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.tools.port_check.counterparts import bad_call
+from lingvo_pipe.tools.port_check.counterparts import INSTEAD, bad_call
 from lingvo_pipe.tools.port_check.held_values import STAND_IN, HeldValues, Layer
 
 _SPLITS = "Set splits, the number of stages: it is 1 unless you do."
@@ -56,10 +56,12 @@ class PartCheck(HeldValues):
         if name in owner or hasattr(type(owner), name) or name in dir(cls or object):
             return
         hint = getattr(cls, "PARAM_HINTS", {}).get(name, "")
+        hint = hint or (INSTEAD.get(name, "") if name[:1].isupper() else "")
         classes = getattr(cls, "__mro__", ())
         known = next((x for x in classes if x.__module__ != STAND_IN), None)
         # A class of the file may have params that its functions define.
-        if cls is known or known not in (BaseLayer, Base) or hint:
+        is_sure = cls is known or known not in (BaseLayer, Base)
+        if is_sure or hint or name[:1].isupper():  # All methods of Params are known.
             near = hint or did_you_mean(name, owner.GetKeys()).strip()
             of = f"{cls.__name__} has" if cls else "There is"
             self._find(node, what, f"{of} no param {name!r}. {near}".strip())

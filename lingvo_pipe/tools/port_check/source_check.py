@@ -38,6 +38,7 @@ _METHOD = re.compile(r"_?[A-Z]\w*")
 _STATE = "Return it, or call self.Accumulate or self.AddMetric."
 _CONDITION = "Write tf.cond or tf.where: FProp is traced, and not autographed."
 _LAMBDA = "Name a function that the module defines: the trainer needs its text."
+_NOT_STOOD_FOR = {"Params", "_child_variable_scope_override"}
 _FIRST = {"Params": 0, "__init__": 1}
 _UNCALLED = "Nothing calls it here: delete it, or call it yourself."
 _VALUE = "Define Value(self), a function of py_utils.GetGlobalStep()."
@@ -148,6 +149,8 @@ class _Check(PartCheck):
         is_part = text.startswith("self.") and node.attr in IN_FPROP
         if self.cls and self.method == "FProp" and is_part:
             self._find(node, f"{text} in FProp", IN_FPROP[node.attr])
+        if self.cls and node.attr in ("Disable", "Enable"):
+            self._find(node, text, INSTEAD[node.attr])
         owner = self.value(node.value)
         if isinstance(owner, Params):
             self._check_param(node, owner, node.attr, text.replace("self.params", "p"))
@@ -343,4 +346,4 @@ def _defined(node: ast.ClassDef) -> set[str]:
             names.add(text.partition("[")[0])
         elif isinstance(child, ast.Constant) and isinstance(child.value, str):
             names.add(child.value)
-    return {x for x in names if x.isidentifier() and x[:2] != "__"} - {"Params"}
+    return {x for x in names if x.isidentifier() and x[:2] != "__"} - _NOT_STOOD_FOR

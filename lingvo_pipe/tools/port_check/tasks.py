@@ -22,6 +22,7 @@ _NOT_RUN = (
     "Training runs the layers of p.pipeline, and not this: make a layer's FProp of it."
 )
 _PAIR = "Return metrics alone, as NestedMap(loss=(mean, weight))."
+_NO_WEIGHTS = "Weights belong in layers: compute it in the pipeline's last one."
 _REPORTED = "Return it from ComputeLoss, as name=(mean, weight)."
 
 
@@ -44,6 +45,9 @@ def task_problems(node: ast.ClassDef, cls: Any, is_base: bool) -> Iterator[Probl
                 yield child, f"self.{name}", _IN_PIPELINE
             if in_loss and name in ("AddEvalMetric", "AddLoss", "AddMetric"):
                 yield child, f"self.{name}", _REPORTED
+            text = ast.unparse(child) if isinstance(child, ast.Attribute) else ""
+            if in_loss and text in ("self.theta", "self.vars"):
+                yield child, f"{text} in ComputeLoss", _NO_WEIGHTS
             if in_loss and isinstance(child, ast.Return) and _is_pair(method, child):
                 yield child, ast.unparse(child), _PAIR
 
