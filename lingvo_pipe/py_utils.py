@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_integer
 from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.core.trees import same_structure
 from lingvo_pipe.hyperparams import (
     InstantiableParams as InstantiableParams,
     Params as Params,
@@ -28,7 +29,7 @@ from lingvo_pipe.layers.core.weights import (
 from lingvo_pipe.nested_map import NestedMap as NestedMap
 from lingvo_pipe.tshape import Shape
 
-# TensorFlow's own.
+# Functions of TensorFlow, and of `trees`.
 assert_equal = tf.debugging.assert_equal
 assert_greater = tf.debugging.assert_greater
 assert_greater_equal = tf.debugging.assert_greater_equal
@@ -36,6 +37,7 @@ assert_less = tf.debugging.assert_less
 assert_less_equal = tf.debugging.assert_less_equal
 clip_by_value = tf.clip_by_value
 Flatten = tf.nest.flatten
+IsCompatible = same_structure
 Pack = tf.nest.pack_sequence_as
 Transform = tf.nest.map_structure
 
@@ -43,8 +45,8 @@ _INSTEAD = {
     "AddTpuSummaryTensor TpuSummaryTensorContext": "Call self.AddMetric in FProp.",
     "AddVN DefaultVN DeterministicVN VariationalNoiseParams": "Add noise in FProp, "
     "by current_context().uniform.",
-    "AddEvalMetric": "A task's ComputeLoss returns metrics, a layer's FProp calls "
-    "self.AddMetric.",
+    "AddEvalMetric": "Return it from a task's ComputeLoss, as name=(mean, weight), or "
+    "call self.AddMetric in a layer's FProp.",
     "AppendDims": "Write x[..., tf.newaxis].",
     "ArgMax": "Call tf.argmax(x, -1).",
     "assert_between": "Call assert_greater_equal and assert_less.",
@@ -62,7 +64,6 @@ _INSTEAD = {
     "DivideNoNan": "Call tf.math.divide_no_nan.",
     "ForLoop WhileLoop": "Call tf.while_loop or tf.scan.",
     "GetOrCreateGlobalStepVar GlobalStepContext": "Use ForwardContext(step=...).",
-    "IsCompatible": "Call tf.nest.assert_same_structure.",
     "NameScopeDecorator": "Write with tf.name_scope.",
     "PadOrTrimTo": "Slice, and call PadSequenceDimension.",
     "RematerializeFn": "The param recompute of PipeliningLayer recomputes layers.",

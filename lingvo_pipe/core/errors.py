@@ -107,6 +107,13 @@ class UserAttributeError(UserError, AttributeError):
     """An attribute that does not exist or cannot be set."""
 
 
+class UserPathError(UserAttributeError, AssertionError):
+    """A path that goes on below a value without parts.
+
+    It is also an AssertionError, which Lingvo raises for such paths.
+    """
+
+
 class UserLookupError(UserError, LookupError):
     """A name that is not known."""
 

@@ -1,7 +1,6 @@
 """Definition of the fields of Params, and access to nested values by paths."""
 
 import contextlib
-import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,9 @@ from lingvo_pipe.hyperparams.frozen_values import copy_value
 
 Steps = tuple[Any, ...]  # Each is a Step; the owner of the last determines its kind.
 Undo = Callable[[], None]
+
+# What errors say about attributes that only Lingvo's Params have.
+_HINTS = {"ToProto": "Call ToText, whose text FromText reads."}
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Fields:
     def Define(self, name: str, default: Any, description: str) -> None:
         """Defines a param with a default. The description gives its meaning and unit.
 
-        The name has lower-case letters, digits and underscores, a letter first.
+        The name has lower-case letters, digits and underscores, no digit first.
 
         Raises:
             AttributeError: if the name is already defined.
@@ -69,12 +71,12 @@ class Fields:
             ValueError: if `name` is not valid.
         """
         self._CheckMutable("define", name)
-        is_name = isinstance(name, str) and re.fullmatch("[a-z][a-z0-9_]*", name)
-        if not is_name or keyword.iskeyword(name):
+        is_name = isinstance(name, str) and re.fullmatch("[a-z_][a-z0-9_]*", name)
+        if not is_name or (name[0] == "_" and name in object.__dir__(self)):
             raise errors.UserNameError(
                 path="name of a param",
-                expected="lower-case letters, digits and underscores, a letter first, "
-                "and no keyword of Python",
+                expected="lower-case letters, digits and underscores, no digit first, "
+                "and no attribute of Params",
                 got=name,
             )
         if not isinstance(description, str):
@@ -85,7 +87,10 @@ class Fields:
             hint = "Set its value, or Delete it first."
             got = Words(f"a param described as {self._fields[name].description!r}")
             raise errors.UserAttributeError(
-                path=name, expected="a new name", got=got, hint=hint
+                path=name,
+                expected="a name that is not already defined",
+                got=got,
+                hint=hint,
             )
         self._fields[name] = Field(default, copy_value(default), description)
 
@@ -130,7 +135,7 @@ class Fields:
             return self._fields[name]
         # The class that the Params configure may know what is meant.
         cls = self._fields["cls"].value if "cls" in self._fields else None
-        hint = getattr(cls, "PARAM_HINTS", {}).get(name, "")
+        hint = {**_HINTS, **getattr(cls, "PARAM_HINTS", {})}.get(name, "")
         raise errors.UserAttributeError(
             path=format_path(steps),
             expected=f"a defined param ({', '.join(sorted(self._fields)) or 'none'})",
@@ -235,7 +240,7 @@ def _child(owner: Any, steps: Steps) -> Any:
         return owner._Lookup(steps).value
     if isinstance(step, Name) or not isinstance(owner, (list, tuple, dict)):
         holder = "Params" if isinstance(step, Name) else "a list, tuple or dict"
-        raise errors.UserAttributeError(
+        raise errors.UserPathError(
             path=format_path(steps[:-1]),
             expected=f"{holder} to reach {format_path(steps)}",
             got=Words("Params") if isinstance(owner, Fields) else owner,

@@ -186,7 +186,8 @@ class Params(Fields):
     # ---- Python's protocols.
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # Looked up by copy, pickle and notebooks.
+        fields = self.__dict__.get("_fields", ())
+        if name.startswith("_") and name not in fields:  # Asked by copy and notebooks.
             raise UserAttributeError(name)
         return self._Lookup((Name(name),)).value
 
@@ -232,6 +233,10 @@ class InstantiableParams(Params):
     def __init__(self, cls: Any = None) -> None:
         super().__init__()
         self.Define("cls", cls, "The class that these Params configure.")
+
+    def __class_getitem__(cls, configured: Any) -> type[InstantiableParams]:
+        """Returns this class, for annotations such as `InstantiableParams[Layer]`."""
+        return cls
 
     def Instantiate(self, **kwargs: Any) -> Any:
         """Returns `cls(self, **kwargs)`.

@@ -57,23 +57,31 @@ def walk(
         on_exit(shown, value)
 
 
-_BRACKETS = {Fields: "{}", dict: "{}", list: "[]", tuple: "()"}
+def braces(params: Fields, indent: str = "") -> str:
+    """Returns Params in Lingvo's form: a line for each param, sorted by name."""
+    inner = f"{indent}  "
+    lines = [
+        f"{inner}{name}: {_shown(x, inner)}\n" for name, x in sorted_params(params)
+    ]
+    return f"{{\n{''.join(lines)}{indent}}}"
 
 
-def braces(value: Any, indent: str = "") -> str:
-    """Returns `value` as text. Params take a line for each param, sorted by name."""
-    kind = next((k for k in _BRACKETS if isinstance(value, k)), None)
-    if kind is None or not holds_params(value):
-        return repr(value)
+def _shown(value: Any, indent: str) -> str:
     if isinstance(value, Fields):
-        pairs = [(f"{name}: ", item) for name, item in sorted_params(value)]
-    elif isinstance(value, dict):
-        pairs = [(f"{key!r}: ", item) for key, item in value.items()]
-    else:
-        pairs = [("", item) for item in value]
-    brackets, inner = _BRACKETS[kind], f"{indent}  "
-    lines = [f"{inner}{label}{braces(item, inner)}\n" for label, item in pairs]
-    return f"{brackets[0]}\n{''.join(lines)}{indent}{brackets[1]}"
+        return braces(value, indent)
+    return f'"{value}"' if isinstance(value, str) else str(_on_a_line(value))
+
+
+def _on_a_line(value: Any) -> Any:
+    """Returns `value` with dicts for Params, and with its dicts sorted by key."""
+    if isinstance(value, (Fields, dict)):
+        pairs = value.IterParams() if isinstance(value, Fields) else value.items()
+        return {
+            k: _on_a_line(x) for k, x in sorted(pairs, key=lambda pair: str(pair[0]))
+        }
+    if isinstance(value, (list, tuple)) and record_fields(value) is None:
+        return type(value)(map(_on_a_line, value))
+    return value
 
 
 def sorted_params(params: Fields) -> list[tuple[str, Any]]:

@@ -5,13 +5,17 @@ evaluation uses, move once per step by the moments of the whole mini-batch (GPip
 section 2). FProp reports the moments as sums and changes no state, so recomputation is
 harmless.
 
-Shapes: C channels. Inputs are `[..., C]`, averaged over all other dimensions.
+Shapes: C channels. Inputs are `[..., C]`, averaged over all other dimensions. Paddings
+have the leading dimensions of the inputs, such as `[B, T]` of `[B, T, C]`: 1 marks a
+position that no moment includes, and whose output is 0.
 """
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
@@ -70,16 +74,36 @@ class BatchNormLayer(BaseLayer):
         self.RegisterAccumulator("sum", [p.dim], tf.float64)
         self.RegisterAccumulator("square_sum", [p.dim], tf.float64)
 
-    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[..., C]` to `[..., C]`."""
-        p = self.params
-        check_channels(inputs, p.dim, self._path)
+    def FProp(
+        self, theta: NestedMap, inputs: tf.Tensor, paddings: Any = None
+    ) -> tf.Tensor:
+        """Maps `[..., C]` to `[..., C]`. If `paddings` is None, nothing is padding.
+
+        Raises:
+            ValueError: if the inputs do not have C channels, or the paddings do not
+                have the leading dimensions of the inputs.
+        """
+        check_channels(inputs, self.params.dim, self._path)
         inputs = tf.cast(inputs, self.fprop_dtype)
+        if paddings is None:
+            return self._normalized(theta, inputs, None)
+        is_kept = _is_kept(inputs, paddings, self._path)
+        outputs = self._normalized(theta, inputs, is_kept)
+        return tf.where(is_kept, outputs, tf.zeros([], outputs.dtype))
+
+    def _normalized(
+        self, theta: NestedMap, inputs: tf.Tensor, is_kept: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Returns outputs, and accumulates the moments where `is_kept`, `[..., 1]`."""
+        p = self.params
         normalize = _fused if inputs.dtype in _FUSED_DTYPES else _composed
         if self.do_eval:
             moments = (theta.moving_mean, theta.moving_variance)
             return normalize(theta, inputs, p.epsilon, moments)[0]
         weights = forward_context.current_context().row_weights(inputs)
+        if is_kept is not None:
+            kept = tf.cast(is_kept, inputs.dtype)
+            weights = kept if weights is None else weights * kept
         if weights is None:
             outputs, mean, variance = normalize(theta, inputs, p.epsilon, None)
         else:
@@ -103,8 +127,10 @@ class BatchNormLayer(BaseLayer):
                 rate = tf.constant(1.0 - decay, tf.float64)
             else:
                 rate = averaging_rate(decay, step + 1)
-            mean = accumulated.sum / accumulated.count
-            variance = accumulated.square_sum / accumulated.count - mean**2
+            rate *= tf.cast(accumulated.count > 0.0, rate.dtype)
+            count = tf.maximum(accumulated.count, 1.0)
+            mean = accumulated.sum / count
+            variance = accumulated.square_sum / count - mean**2
             _move(moving.moving_mean, mean, rate)
             _move(moving.moving_variance, tf.maximum(variance, 0.0), rate)
 
@@ -112,6 +138,21 @@ class BatchNormLayer(BaseLayer):
 def _move(average: tf.Variable, value: tf.Tensor, rate: tf.Tensor) -> None:
     step = tf.cast(value, average.dtype) - average
     average.assign_add(tf.cast(rate, average.dtype) * step)
+
+
+def _is_kept(inputs: tf.Tensor, paddings: Any, path: str) -> tf.Tensor:
+    """Returns False where the paddings are 1, in a shape that broadcasts to inputs."""
+    expanded, shape = tf.convert_to_tensor(paddings), inputs.shape[:-1].concatenate(1)
+    while expanded.shape.rank < shape.rank:
+        expanded = expanded[..., tf.newaxis]
+    with contextlib.suppress(ValueError):  # If they do not broadcast.
+        if tf.broadcast_static_shape(expanded.shape, shape).is_compatible_with(shape):
+            return expanded != 1
+    raise UserValueError(
+        path=f"{path}.paddings",
+        expected=f"the leading dimensions of {shape}, as of the inputs",
+        got=Words(f"shape {expanded.shape}"),
+    )
 
 
 def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
@@ -126,10 +167,14 @@ def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
 def _weighted(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, weights: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalizes by the moments of only the rows of weight 1, like `_composed`."""
+    """Normalizes by the moments of only the rows of weight 1, like `_composed`.
+
+    If all weights are 0, the moments are of all rows, so that they are finite.
+    """
     wide = wide_dtype(inputs.dtype)
     values = tf.cast(inputs, wide)
     axes = list(range(inputs.shape.rank - 1))
+    weights = tf.where(tf.reduce_any(weights > 0), weights, tf.ones_like(weights))
     moments = tf.nn.weighted_moments(values, axes, tf.cast(weights, wide))
     scale = NestedMap(gamma=tf.cast(theta.gamma, wide), beta=tf.cast(theta.beta, wide))
     outputs, mean, variance = _composed(scale, values, epsilon, moments)

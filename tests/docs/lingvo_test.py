@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -123,3 +125,13 @@ def test_the_example_has_nothing_to_port() -> None:
     example = PAGE.partition("```python\n")[2].partition("```")[0]
     assert "builder.Base" in example
     assert not check_source(example)
+
+
+def test_runs_from_python_define_no_flags() -> None:
+    """Lingvo defines flags of the same names."""
+    names = "lp.train, lp.evaluate, lp.plan, lp.load"
+    code = f"import sys, lingvo_pipe as lp; {names}; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "lingvo_pipe.cli.runs" in modules.split()
+    assert "lingvo_pipe.cli.flags" not in modules.split()

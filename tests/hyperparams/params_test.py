@@ -10,20 +10,38 @@ from lingvo_pipe.core.errors import (
     UserAttributeError,
     UserError,
     UserNameError,
+    UserPathError,
     UserTypeError,
     UserValueError,
 )
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from tests.hyperparams.sample_params import Config, Layer, Point, model_params, params
+from lingvo_pipe.hyperparams.fields import _HINTS
+from tests.hyperparams.sample_params import (
+    Color,
+    Config,
+    Layer,
+    Point,
+    model_params,
+    params,
+)
 from tests.support.errors import fails
 
 # ---- Definition.
 
 
-@pytest.mark.parametrize("name", ["", "A", "_x", "1x", "a b", "a.b", "é", "if", 3])
+@pytest.mark.parametrize(
+    "name", ["", "A", "_fields", "__init__", "1x", "a b", "a.b", "é", 3]
+)
 def test_define_refuses_bad_names(name: Any) -> None:
     with fails(UserNameError, got=name):
         Params().Define(name, 1, "")
+
+
+@pytest.mark.parametrize("name", ["_x", "class"])
+def test_words_of_python_and_hidden_names(name: str) -> None:
+    p = params(**{name: 1}).Set(**{name: 2})
+    assert (p.Get(name), getattr(p, name), p.GetKeys()) == (2, 2, [name])
+    assert params(**{name: 0}).FromText(p.ToText()) == p.Copy()
 
 
 def test_define_refuses_another_description_and_a_second_definition() -> None:
@@ -105,8 +123,16 @@ def test_unknown_paths_are_refused_by_all(
     assert p == model_params()
 
 
+def test_a_path_below_a_plain_value_is_an_assertion_error_as_in_lingvo() -> None:
+    with fails(UserPathError, path="d"):
+        params(d={"a": 1}).Set(**{"d.a": 2})
+    assert issubclass(UserPathError, AssertionError)
+
+
 def test_unknown_attributes_are_refused() -> None:
     p = model_params()
+    with fails(UserAttributeError, got="ToProto", hint=_HINTS["ToProto"]):
+        p.ToProto()
     with fails(
         UserAttributeError, path="lrr", expected="a defined param (lr, max_steps)"
     ):
@@ -207,22 +233,15 @@ def test_names_in_order_of_definition() -> None:
     assert dir(p) == sorted(dir(p))
 
 
-def test_str_shows_the_tree_sorted() -> None:
-    p = params(z=[params(b=1, a="x"), 3], y=(params(),), x={"k": params()}, w=[1, {}])
+def test_str_shows_the_tree_sorted_as_lingvo_does() -> None:
+    p = params(z=[params(b=1, a="x"), 3], y=(params(),), x={"k": 1, "j": params()})
+    p.Define("layer", params(b=Color.RED, a=Point(params(), 1)), "")
+    p.Define("text", "it's", "")
     assert repr(p) == str(p)
     assert str(p).splitlines() == [
-        *["{", "  w: [1, {}]", "  x: {", "    'k': {", "    }", "  }"],
-        *["  y: (", "    {", "    }", "  )"],
-        *[
-            "  z: [",
-            "    {",
-            "      a: 'x'",
-            "      b: 1",
-            "    }",
-            "    3",
-            "  ]",
-            "}",
-        ],
+        *("{", "  layer: {", "    a: Point(x={", "}, y=1)", "    b: Color.RED", "  }"),
+        *('  text: "it\'s"', "  x: {'j': {}, 'k': 1}", "  y: ({},)"),
+        *("  z: [{'a': 'x', 'b': 1}, 3]", "}"),
     ]
 
 
@@ -265,5 +284,6 @@ def test_instantiate() -> None:
     p = Layer.Params().Set(dim=2)
     layer = p.Instantiate(extra=5)
     assert (type(layer), layer.params, layer.extra) == (Layer, p, 5)
+    assert InstantiableParams["Layer"] is type(p)  # type: ignore[misc]
     with fails(path="cls", got=None):
         InstantiableParams().Instantiate()

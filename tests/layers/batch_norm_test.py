@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer, averaging_rate
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.support.errors import fails
 
 SHAPES = [[8, 5, 6, 3], [8, 3], [8, 4, 3]]
 
@@ -215,3 +220,85 @@ def test_a_short_run_forgets_the_initial_values() -> None:
     for n in range(1, 21):
         kept *= 1.0 - float(averaging_rate(0.9999, n))
     assert kept < 1e-6
+
+
+# ---- Paddings.
+
+LENGTHS = [4, 0, 2, 1, 3]
+PADDINGS = (np.arange(4) >= np.array(LENGTHS)[:, np.newaxis]).astype(np.float32)
+
+
+@pytest.mark.parametrize("shape", [[5, 4, 3], [5, 4, 2, 3]])
+@pytest.mark.parametrize("ones", [0, 1])
+@pytest.mark.parametrize("do_eval", [False, True])
+def test_padded_positions_are_in_no_moment_and_have_outputs_of_zero(
+    shape: list[int], ones: int, do_eval: bool
+) -> None:
+    layer, x, kept = (
+        batch_norm(dtype=tf.float64, decay=0.0),
+        values(shape),
+        PADDINGS < 1,
+    )
+    paddings = PADDINGS.reshape([5, 4] + [1] * ones)
+    mean, variance = moments(x[kept])
+    set_averages(layer, mean, variance)
+    with ForwardContext(do_eval=do_eval) as context:
+        y = layer(tf.constant(x), paddings).numpy()
+    np.testing.assert_allclose(y[kept], formula(x[kept], mean, variance), atol=1e-12)
+    np.testing.assert_array_equal(y[~kept], 0.0)
+    if not do_eval:
+        assert context.accumulated["bn/count"] == x[kept].size / 3
+
+
+def test_a_micro_batch_of_only_padding_counts_for_nothing() -> None:
+    layer, x = batch_norm(dtype=tf.float64), tf.constant(values([5, 4, 3]))
+    train(layer, [x])
+    before = [v.numpy() for v in layer.vars.Flatten()]
+    with ForwardContext() as context, tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(x, tf.ones([5, 4])))
+    gradients = tape.gradient(loss, [layer.vars.gamma, layer.vars.beta])
+    np.testing.assert_array_equal(gradients, np.zeros([2, 3]))
+    layer.PostTrainingStepUpdate(layer.AccumulatedTree(context.accumulated))
+    np.testing.assert_array_equal(before, [v.numpy() for v in layer.vars.Flatten()])
+
+
+@pytest.mark.parametrize("shape", [[4], [5, 3], [5, 4, 1, 1], [5, 4, 3]])
+def test_paddings_of_other_shapes_are_refused(shape: list[int]) -> None:
+    with fails(path="bn.paddings"):
+        batch_norm()(tf.ones([5, 4, 3]), tf.zeros(shape))
+
+
+class PaddedNorm(BaseLayer):
+    """Batch norm of sequences, which passes their paddings on."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChild("bn", BatchNormLayer.Params().Set(dim=3, decay=0.0))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor, paddings: tf.Tensor) -> Any:
+        return self.bn.FProp(theta.bn, x, paddings) * 2.0, paddings
+
+
+def _loss(outputs: Any, targets: tf.Tensor) -> NestedMap:
+    return NestedMap(
+        loss=(tf.reduce_mean((outputs[0] - targets) ** 2), tf.constant(1.0))
+    )
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 3, 5])
+def test_paddings_in_a_pipeline(num_micro_batches: int) -> None:
+    x = values([5, 4, 3]).astype(np.float32)
+    results = []
+    for splits in (1, 2):
+        p = PipeliningLayer.Params().Set(name="pipe", splits=splits)
+        cells = [PaddedNorm.Params(), PaddedNorm.Params()]
+        p.Set(cell_tpl=cells, num_micro_batches=num_micro_batches)
+        layer = p.Instantiate()
+        result = layer.ComputeGradients(layer.theta, [x, PADDINGS], x, _loss)
+        sums = result.accumulated.cells[0].bn
+        assert sums.count == sum(LENGTHS)
+        np.testing.assert_allclose(sums.sum, x[PADDINGS < 1].sum(0), rtol=1e-5)
+        flat = [*result.gradients.Flatten(), *result.accumulated.Flatten()]
+        results.append([v.numpy().tobytes() for v in flat if v is not None])
+        assert all(np.isfinite(v).all() for v in flat if v is not None)
+    assert results[0] == results[1]

@@ -17,6 +17,12 @@ BUILDER = LAYER.replace("Layer(base_layer.BaseLayer)", "Builder(builder.Base)")
 DECODE_ARGUMENTS = "self, theta, input_batch, first_ids, eos_id, on_stages"
 # A file, and of each finding its line, kind, what is there and a part of the remedy.
 Finding = tuple[int, str, str, str]
+INCOMPLETE: Finding = (
+    3,
+    "change",
+    "no PipelineInputs, LossTargets, ComputeLoss",
+    "Define PipelineInputs(",
+)
 CASES: dict[str, tuple[str, list[Finding]]] = {
     "methods of the file are known": (
         f"""{LAYER}
@@ -78,6 +84,10 @@ Second.Params().Set(dim=1, defined_elsewhere=2, vn=3)
 """,
         [(12, "change", "Second.Params", "'vn'")],
     ),
+    "scopes of children's variables": (
+        f"{LAYER}  def _child_variable_scope_override(self): return {{}}\n",
+        [(4, "change", "_child_variable_scope_override", "delete it")],
+    ),
     "an old decorator": (
         f"{LAYER}  @base_layer.initializer\n  def __init__(self, p): pass\n",
         [(4, "change", "base_layer.initializer", "Delete")],
@@ -93,7 +103,11 @@ Second.Params().Set(dim=1, defined_elsewhere=2, vn=3)
   def ComputeLoss(self, theta, predictions, batch):
     return predictions
 """,
-        [(7, "change", "ComputeLoss", "predictions")],
+        [
+            (3, "change", "no PipelineInputs, LossTargets", "Define PipelineInputs("),
+            (5, "change", "ComputePredictions", "a layer's FProp"),
+            (7, "change", "ComputeLoss", "predictions"),
+        ],
     ),
     "methods that nothing calls": (
         f"""{TASK}
@@ -101,17 +115,18 @@ Second.Params().Set(dim=1, defined_elsewhere=2, vn=3)
     super()._CreateChildrenVariables()
 """,
         [
+            INCOMPLETE,
             (5, "change", "Inference", ""),
             (6, "change", "super()._CreateChildrenVariables", "Delete"),
         ],
     ),
     "a task that decodes by its protocol": (
         f"{TASK}  def Decode({DECODE_ARGUMENTS}): pass\n",
-        [],
+        [INCOMPLETE],
     ),
     "a task that decodes as Lingvo's": (
         f"{TASK}  def Decode(self, batch): pass\n",
-        [(4, "change", "Decode", "eos_id")],
+        [INCOMPLETE, (4, "change", "Decode", "eos_id")],
     ),
     "a layer's method named as a task's": (
         f"""{LAYER}
@@ -161,6 +176,88 @@ p = layers.FCLayer.Params().Set(input_dim=1), layers.DropoutLayer.Params()
     return self._Fn(name, abs), self._Fn(name, abs, fn_out=lambda x: x)
 """,
         [(6, "change", "a lambda in self._Fn", "Name a function")],
+    ),
+    "children and their params": (
+        f"""{LAYER}
+  @classmethod
+  def Params(cls):
+    p = super(Layer, cls).Params()
+    p.Define("fc", builder.FCLayer.Params(), "F.")
+    p.Define("sizes", py_utils.Params(), "S.")
+    p.sizes.Define("first", 3, "S.")
+    p.sizes.frist = 4
+    return p
+  def __init__(self, params):
+    self.CreateChildren("fcs", [self.params.fc.Copy()] * 3)
+  def FProp(self, theta, x, paddings):
+    for i, fc in enumerate(self.fcs):
+      x = fc.FProp(theta.fcs[i], x, paddings)
+    for fc, own in zip(self.fcs, theta.fcs):
+      x = fc.FPrp(own, x)
+    return self.fcs[0](x)
+class Second(Layer):
+  def __init__(self, params):
+    self.CreateChild("one", Layer.Params().Set(vn=1))
+  def FProp(self, theta, x):
+    x = self.one.fcs[1].FProp(theta.one.fcs[1])
+    x = self.one.FProp(theta.one, x, x)
+    return self.one.fcs.params.output_dmi
+class Third(builder.FCLayer):
+  def FProp(self, theta, x, paddings):
+    return super().FProp(theta, x, paddings)
+""".replace("builder.FC", "layers.FC").replace("builder,", "layers, py_utils,"),
+        [
+            (8, "note", "FCLayer", "RELU"),
+            (11, "change", "p.sizes.frist", "'first'"),
+            (17, "change", "fc.FProp", "too many"),
+            (19, "change", "fc.FPrp", "'FProp'"),
+            (20, "change", "self.fcs[0](...) in FProp", "theta.fcs[0]"),
+            (23, "change", "Layer.Params", "noise"),
+            (25, "change", "self.one.fcs[1].FProp", "missing"),
+            (28, "note", "FCLayer", "RELU"),
+            (30, "change", "super().FProp", "too many"),
+        ],
+    ),
+    "a task's params, children and loss": (
+        f"""{TASK.replace("builder,", "optimizer,")}
+  def PipelineInputs(self, batch): return batch
+  def LossTargets(self, batch): return batch
+  def __init__(self, params):
+    self.CreateChild("x", params.x)
+  def ComputeLoss(self, predictions, targets):
+    result = predictions, targets
+    self.AddMetric("x", 1, self.theta.x)
+    return result
+class Model:
+  def Task(self):
+    p = Task.Params()
+    p.train.optimizer = optimizer.Adam.Params()
+    p.pipeline.Set(num_micro_batch=3)
+    train = p.train
+    train.max_step = p.input
+    p.eval.interval_steps = p.train.max_steps
+""",
+        [
+            (2, "change", "lingvo.core.optimizer", "Keras"),
+            (8, "change", "self.CreateChild", "cell_tpl"),
+            (11, "change", "self.AddMetric", "Return it"),
+            (11, "change", "self.theta in ComputeLoss", "in layers"),
+            (12, "change", "return result", "metrics alone"),
+            (16, "change", "optimizer.Adam.Params", "Keras"),
+            (17, "change", "p.pipeline", "'num_micro_batches'"),
+            (19, "change", "p.input", "no param"),
+            (19, "change", "train.max_step", "'max_steps'"),
+        ],
+    ),
+    "a task that others complete": (
+        f"""{TASK}
+  pass
+class Whole(Task):
+  def PipelineInputs(self, batch): return batch
+  def LossTargets(self, batch): return batch
+  def ComputeLoss(self, predictions, targets): return predictions
+""",
+        [],
     ),
     "methods of builders": (
         """\

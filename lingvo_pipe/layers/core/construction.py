@@ -20,7 +20,12 @@ import tensorflow as tf
 
 from lingvo_pipe.core.activity import set_detail
 from lingvo_pipe.core.checks import is_integer
-from lingvo_pipe.core.errors import UserAttributeError, UserValueError, Words
+from lingvo_pipe.core.errors import (
+    UserAttributeError,
+    UserNameError,
+    UserValueError,
+    Words,
+)
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.accumulators import with_step_sums
 from lingvo_pipe.layers.core.weights import WeightInit
@@ -30,6 +35,10 @@ from lingvo_pipe.tshape import on_shapes
 # A slice's name ends with its number; see `slicing`.
 _LAYER_NAME = re.compile(r"_*[A-Za-z0-9][A-Za-z0-9_.-]*(>\d+)?")
 _DEFAULT_SEED = 0
+_NO_SCOPES = (
+    "Leave it out: layers' names make the paths of variables. For another model's "
+    "checkpoint, task.train.init_from_checkpoint_rules map its names."
+)
 _NOT_SHARDED = "In Lingvo it shards weights. Leave it out: they are not sharded here."
 _announced = threading.local()
 
@@ -41,6 +50,7 @@ class LayerType(type):
     PARAM_HINTS: Mapping[str, str] = {
         "activation_split_dims_mapping": _NOT_SHARDED,
         "allow_implicit_capture": "Leave it out: FProp must not capture tensors.",
+        "child_variable_scope_override": _NO_SCOPES,
         "device_mesh": _NOT_SHARDED,
         "is_inference": "Leave it out, and ask self.do_eval.",
         "nested_map_fprop": "Leave it out: maps pass between layers as they are.",
@@ -50,6 +60,10 @@ class LayerType(type):
     }
 
     def __new__(mcs, name: str, bases: tuple, namespace: dict, **kwargs: Any) -> Any:
+        if "_child_variable_scope_override" in namespace:
+            path = f"{name}._child_variable_scope_override"
+            expected = "no such method"
+            raise UserNameError(path=path, expected=expected, hint=_NO_SCOPES)
         if "FProp" in namespace:
             namespace["FProp"] = _in_name_scope(namespace["FProp"])
         meta = namespace.get("FPropMeta")
@@ -100,7 +114,7 @@ def make_child(
     params.name = params.name or name
     if params.name in taken:
         expected = "a child's name that no sibling has"
-        raise UserValueError(path=parent.path, expected=expected, got=params.name)
+        raise UserNameError(path=parent.path, expected=expected, got=params.name)
     taken.add(params.name)
     _announced.parent = parent
     try:
@@ -183,12 +197,12 @@ def check_key(name: Any, layer: Any) -> None:
         NestedMap.CheckKey(name)
     except UserValueError as error:
         expected = f"a part's name: {error.expected}"
-        raise UserValueError(path=layer.path, expected=expected, got=name) from None
+        raise UserNameError(path=layer.path, expected=expected, got=name) from None
 
 
 def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
     """Raises ValueError if `layer` is complete, or has a part called `name`."""
-    if not layer._under_construction:
+    if not layer._under_construction and layer._disable_create_child:
         raise UserValueError(
             path=f"{layer.path}/{name}",
             expected="a call in the layer's __init__, where it creates its parts",
@@ -196,7 +210,7 @@ def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
     check_key(name, layer)
     if name in taken or hasattr(type(layer), name):
         expected = "a part's name that no other part or method has"
-        raise UserValueError(path=layer.path, expected=expected, got=name)
+        raise UserNameError(path=layer.path, expected=expected, got=name)
 
 
 def unknown_attribute(layer: Any, name: str) -> UserAttributeError:

@@ -8,7 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserKeyError, Words
+from lingvo_pipe.core.errors import (
+    UserError,
+    UserIndexError,
+    UserKeyError,
+    UserTypeError,
+)
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -58,25 +63,28 @@ def variables_by_path(
 
 
 def find_descendant(root: Any, path: str) -> Any:
-    """Returns the layer at a path below `root`. See `BaseLayer.GetDescendant`."""
+    """Returns the layer or nest at a path. See `BaseLayer.GetDescendant`."""
     node = root
     for step in path.replace("[", ".[").split(".") if path else []:
         choices: Any = node if isinstance(node, (list, dict)) else node.children
+        is_index = step.startswith("[")
         try:
-            node = choices[int(step[1:-1]) if step.startswith("[") else step]
+            node = choices[int(step[1:-1]) if is_index else step]
         except (KeyError, IndexError, TypeError, ValueError):
-            raise _not_found(root, path, step, choices) from None
-    if isinstance(node, (list, dict)):
-        kind = "list" if isinstance(node, list) else "map"
-        raise _not_found(root, path, Words(f"a {kind} of layers"), node)
+            kind: type[UserError] = UserKeyError
+            if is_index:
+                kind = UserIndexError if isinstance(choices, list) else UserTypeError
+            raise _not_found(kind, root, path, step, choices) from None
     return node
 
 
-def _not_found(root: Any, path: str, got: str, choices: Any) -> KeyError:
+def _not_found(
+    kind: type[UserError], root: Any, path: str, got: str, choices: Any
+) -> UserError:
     names = sorted(choices) if isinstance(choices, dict) else []
     is_indexed = isinstance(choices, list) and choices
     listed = f"[0] to [{len(choices) - 1}]" if is_indexed else names
-    return UserKeyError(
+    return kind(
         path=f"{root.path}.GetDescendant({path!r})",
         expected=f"one of {listed}" if listed else "the end of the path",
         got=got,

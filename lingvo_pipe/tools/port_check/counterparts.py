@@ -44,24 +44,35 @@ RANDOM = "Draw by current_context().uniform in FProp, as DropoutLayer does."
 _NAMES = {
     "AddChild": "Create the layer once; PipeliningLayer's param tied shares weights.",
     "_CreateChildrenVariables": "Delete it: children create their own variables.",
+    "AddEvalMetric": "Return it from a task's ComputeLoss, as name=(mean, weight), or "
+    "call self.AddMetric in a layer's FProp.",
     "AddExtraTheta": "Compute it in FProp, or create a variable that is not trained.",
     "add_to_collection get_collection": "Call self.AddLoss or self.Accumulate.",
     "assign assign_add": "Call this method of the variable in PostTrainingStepUpdate.",
     "base_input_generator": "Write a class with the members that "
     "lingvo_pipe.input.input_generator lists.",
     "cluster cluster_factory": "Devices are params of PipeliningLayer.",
+    "BatchNormLayerNoPadding": "Use BatchNormLayer, whose paddings are optional.",
+    "Disable Enable": "Delete it: an Accumulator has a sum only after the step.",
+    "ema": "Leave it out: evaluations use the averages, by task.train.ema_decay.",
+    "eval_metrics per_example_tensors": "ComputeLoss returns all metrics.",
     "FeedForwardNet": "List FCLayers in a SequentialLayer.",
+    "FromProto ToProto": "Call ToText, whose text FromText reads.",
     "get_default_graph": "FProp must be a function of theta and its inputs.",
     "get_variable": "Call self.CreateVariable in _CreateLayerVariables.",
     "global_variables_initializer": "Delete it: variables are created with values.",
     "gradients": "Use tf.GradientTape, or ComputeGradients of a PipeliningLayer.",
     "GraphKeys": "Collections are an argument of WeightParams; see the guide.",
+    "global_step": "Call py_utils.GetGlobalStep() in FProp.",
     "initializer": "Delete the line: __init__ needs no decorator.",
     "LayerNorm": "Use LayerNormLayer, whose dim is Lingvo's input_dim.",
-    "learner": "task.train has a learner's params.",
+    "is_eval": "Ask self.do_eval.",
+    "layer_type": "Write type(self).__name__.",
+    "learner learners": "task.train has a learner's params.",
     "LinearLayer": "Use FCLayer with input_dim, output_dim and has_bias=False.",
     "logging": "Use Python's module logging, or tf.print.",
     "metrics": "ComputeLoss returns pairs (mean, weight).",
+    "name": "Write self.params.name.",
     "optimizer": _OPTIMIZER,
     "placeholder": "Make it an argument of FProp.",
     "_private_theta _private_vars": "Read theta.",
@@ -72,8 +83,10 @@ _NAMES = {
     "SimpleFullSoftmax": "Use FCLayer for logits, and "
     "lingvo_pipe.layers.softmax_cross_entropy in ComputeLoss.",
     "summary summary_utils": "Call self.AddMetric in FProp.",
+    "submodules": "Call self.Descendants().",
     "symbolic": "Write numbers.",
     "test_utils": "Derive tests from tf.test.TestCase.",
+    "trainable_variables variables": "Call self.VariablePaths(), a dict by path.",
     "variable_scope": "Delete it: a variable's path is its layer's.",
 }
 _IN_FPROP = {
@@ -84,6 +97,12 @@ _IN_FPROP = {
 # What to write instead of Lingvo's and TensorFlow 1's names, and of members in FProp.
 INSTEAD = {x: text for names, text in _NAMES.items() for x in names.split()}
 IN_FPROP = {x: text for names, text in _IN_FPROP.items() for x in names.split()}
+# Classes here in place of classes of Lingvo that have another name.
+CLASSES = {
+    "BatchNormLayerNoPadding": batch_norm.BatchNormLayer,
+    "LayerNorm": layers.LayerNormLayer,
+    **dict.fromkeys(("LinearLayer", "ProjectionLayer"), layers.FCLayer),
+}
 # Layers that by default do more in Lingvo than here.
 MORE_IN_LINGVO = {
     "FCLayer": "It has no RELU here: set activation='RELU'.",
@@ -95,10 +114,15 @@ MORE_IN_LINGVO = {
 }
 # Methods that Lingvo calls in classes derived from these, and that nothing calls here.
 UNCALLED = {
-    base_layer.BaseLayer: ("PostEmaUpdate", "_CreateChildrenVariables"),
+    base_layer.BaseLayer: (
+        *("PostEmaUpdate", "_CreateChildrenVariables"),
+        "_child_variable_scope_override",
+    ),
     base_task.BaseTask: (
-        *("CreateDecoderMetrics", "DecodeWithTheta", "FPropTower", "Inference"),
-        *("PostProcessDecodeOut", "ProcessFPropResults"),
+        *("AdjustGradients", "BProp", "CreateDecoderMetrics", "DecodeFinalize"),
+        *("DecodeWithTheta", "Export", "FilterPerExampleTensors", "FPropTower"),
+        *("Inference", "InferenceEager", "PostProcessDecodeOut", "PostTrainingLoop"),
+        "ProcessFPropResults",
     ),
 }
 _STATEFUL = re.compile(
@@ -140,14 +164,20 @@ def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
     return value, ""
 
 
-def bad_call(value: Any, num_args: int, keywords: Sequence[str]) -> str:
-    """Returns text about what is wrong with a call's arguments, or ""."""
+def bad_call(
+    value: Any, num_args: int, keywords: Sequence[str], are_all: bool = False
+) -> str:
+    """Returns text about what is wrong with a call's arguments, or "".
+
+    Unless `are_all` is True, the call may have further arguments.
+    """
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return ""
     try:
-        signature.bind_partial(*[None] * num_args, **dict.fromkeys(keywords))
+        bind = signature.bind if are_all else signature.bind_partial
+        bind(*[None] * num_args, **dict.fromkeys(keywords))
     except TypeError as error:
         unknown = [x for x in keywords if x not in signature.parameters][:1]
         near = [did_you_mean(x, signature.parameters) for x in unknown]

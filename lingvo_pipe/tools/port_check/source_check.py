@@ -14,7 +14,7 @@ import tensorflow as tf
 import lingvo_pipe
 from lingvo_pipe.builder import Base
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.gpipe import PipeliningLayer
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.schedule import BaseSchedule
 from lingvo_pipe.tools.port_check.counterparts import (
@@ -28,15 +28,18 @@ from lingvo_pipe.tools.port_check.counterparts import (
     bad_call,
     find,
 )
+from lingvo_pipe.tools.port_check.held_values import STAND_IN, Layer, dotted
+from lingvo_pipe.tools.port_check.part_check import PartCheck
+from lingvo_pipe.tools.port_check.tasks import task_problems
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import DecodingTask
 
-_DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*")
 _METHOD = re.compile(r"_?[A-Z]\w*")
 _STATE = "Return it, or call self.Accumulate or self.AddMetric."
 _CONDITION = "Write tf.cond or tf.where: FProp is traced, and not autographed."
 _LAMBDA = "Name a function that the module defines: the trainer needs its text."
-_SPLITS = "Set splits, the number of stages: it is 1 unless you do."
+_NOT_STOOD_FOR = {"Params", "_child_variable_scope_override"}
+_FIRST = {"Params": 0, "__init__": 1}
 _UNCALLED = "Nothing calls it here: delete it, or call it yourself."
 _VALUE = "Define Value(self), a function of py_utils.GetGlobalStep()."
 _SCOPE = (
@@ -71,31 +74,33 @@ def check_source(source: str) -> list[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             check.add_import(node)
+        if isinstance(node, ast.ClassDef):
+            check.bases |= {ast.unparse(base) for base in node.bases}
     check.visit(tree)
     return sorted(check.findings)
 
 
-class _Check(ast.NodeVisitor):
+class _Check(PartCheck):
     """A walk over a file's syntax tree that collects findings.
+
+    The stand-in of a layer or builder of the file is a class with the same known bases
+    and members, but its members are UNKNOWN.
 
     Attributes:
         findings: findings so far.
-        names: values of imported names, and stand-ins of the file's layers and
-            builders. A stand-in is a class with the same known bases and members, but
-            its members are UNKNOWN.
         is_lingvos: True if the file imports Lingvo.
-        cls: the stand-in of the layer or builder that the walk is in, or None.
-        method: name of the method that the walk is in.
         tensors: names of the method's variables that hold tensors.
+        missing: what to use instead of imported names that are not here.
+        bases: names of the base classes of the file's classes.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.findings: set[Finding] = set()
-        self.names: dict[str, Any] = {}
         self.is_lingvos = False
-        self.cls: Any = None
-        self.method = ""
         self.tensors: set[str] = set()
+        self.bases: set[str] = set()
+        self.missing: dict[str, str] = {}
 
     def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Records the values of imported names, and how to write the import here."""
@@ -109,45 +114,59 @@ class _Check(ast.NodeVisitor):
                     pkgutil.resolve_name(path)  # Imports the modules on the path.
                 self.names[local] = self._found(node, lingvo_pipe, path.split(".")[1:])
             elif isinstance(node, ast.Import) or module in ("lingvo", "lingvo.core"):
-                self._add_module(node, path, local)
+                self._add_module(node, path, local, local)
             elif module.startswith("lingvo."):
-                self._add_module(node, module, "")
+                self._add_module(node, module, "", local)
                 if module in MODULES and name != "*":
                     self.names[local] = self._found(node, MODULES[module], [name])
 
-    def _add_module(self, node: ast.AST, module: str, local: str) -> None:
+    def _add_module(self, node: ast.AST, module: str, local: str, name: str) -> None:
         if module in ("tensorflow", "tensorflow.compat.v1"):
             self.names[local] = tf
         if module not in (*MODULES, "tensorflow.compat.v1"):
             if module.partition(".")[0] == "lingvo":
                 text = "Port that module first, or leave out what uses it."
-                self._find(node, module, INSTEAD.get(module.split(".")[-1], text))
+                instead = INSTEAD.get(module.split(".")[-1], text)
+                self._find(node, module, instead)
+                self.missing[name] = instead
             return
         value = self.names[local] = MODULES.get(module, tf)
-        package, _, name = value.__name__.rpartition(".")
-        written = f"from {package} import {name}" if package else f"import {name}"
+        package, _, last = value.__name__.rpartition(".")
+        written = f"from {package} import {last}" if package else f"import {last}"
         if not local:
             written = f"from {value.__name__} import ..."
         elif "." in local:
             written = f"import {value.__name__}, and write this where it is used"
-        elif local != name:
+        elif local != last:
             written += f" as {local}"
         self._find(node, module, written, "import")
 
     # ---- Names and calls.
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        names, text = _dotted(node), ast.unparse(node)
+        names, text = dotted(node), ast.unparse(node)
         root, attributes = self._root(names)
         is_part = text.startswith("self.") and node.attr in IN_FPROP
         if self.cls and self.method == "FProp" and is_part:
             self._find(node, f"{text} in FProp", IN_FPROP[node.attr])
-        if names[:2] == ["self", "params"] or names[:1] == ["p"]:
-            self._check_param(node, names[-1])
-        elif names[:1] == ["self"] and self.cls:
-            self._check_own(node, names[1], "self", [self.cls])
+        if self.cls and node.attr in ("Disable", "Enable"):
+            self._find(node, text, INSTEAD[node.attr])
+        owner = self.value(node.value)
+        if isinstance(owner, Params):
+            self._check_param(node, owner, node.attr, text.replace("self.params", "p"))
+        elif names[:1] == ["p"] and self.cls and not self.held.get("p"):
+            hint = getattr(self.cls, "PARAM_HINTS", {}).get(names[-1])
+            if hint and not hasattr(self.cls, names[-1]):
+                self._find(node, text, hint)
         elif self.cls and text == f"super().{node.attr}":
             self._check_own(node, node.attr, "super()", self.cls.__bases__)
+        elif isinstance(owner, Layer) and not self.value(node):
+            self._check_own(node, node.attr, ast.unparse(node.value), [owner.cls])
+        elif names[:1] == ["self"] and self.cls:
+            self._check_own(node, names[1], "self", [self.cls])
+        elif names and names[0] in self.missing:
+            self._find(node, text, self.missing[names[0]])
+            return
         elif root is not UNKNOWN:
             self._found(node, root, attributes, ".".join(names))
             return
@@ -155,7 +174,7 @@ class _Check(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         keywords = [keyword.arg for keyword in node.keywords if keyword.arg]
-        names, num_args = _dotted(node.func), len(node.args)
+        names, num_args = dotted(node.func), len(node.args)
         root, attributes = self._root(names)
         value = find(root, attributes)[0]
         if names[:1] == ["self"] and self.cls and len(names) == 2:
@@ -165,8 +184,16 @@ class _Check(ast.NodeVisitor):
         is_plain = not any(isinstance(x, ast.Starred) for x in node.args)
         if is_plain and (problem := bad_call(value, num_args, keywords)):
             self._find(node, ".".join(names), problem)
+        if is_plain and len(keywords) == len(node.keywords):
+            self._check_layer_call(node, num_args, keywords)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "Set":
-            self._check_params(node.func.value, keywords)
+            self._check_set(node.func.value, keywords)
+        self.define(node)
+        if names in (["self", "CreateChild"], ["self", "CreateChildren"]):
+            self.create(node)
+        elif value is UNKNOWN:  # It may define further params.
+            for argument in node.args:
+                self.held.pop(getattr(argument, "id", ""), None)
         reads_name = any(ast.unparse(x).endswith(".name") for x in node.args)
         if names[1:] == ["name_scope"] and self.method == "FProp" and reads_name:
             self._find(node, ast.unparse(node), _SCOPE, "note")
@@ -175,36 +202,6 @@ class _Check(ast.NodeVisitor):
         if in_builder and any(isinstance(x, ast.Lambda) for x in values):
             self._find(node, f"a lambda in {'.'.join(names)}", _LAMBDA)
         self.generic_visit(node)
-
-    def _check_param(self, node: ast.AST, name: str) -> None:
-        hint = getattr(self.cls, "PARAM_HINTS", {}).get(name)
-        if hint and not hasattr(self.cls, name) and name not in self.cls.Params():
-            self._find(node, f"p.{name}", hint)
-
-    def _check_params(self, node: ast.AST, keywords: list[str]) -> None:
-        names = _dotted(node.func) if isinstance(node, ast.Call) else []
-        cls = find(*self._root(names[:-1]))[0]
-        is_class = inspect.isclass(cls)
-        if is_class and names[-1:] == ["Params"]:
-            if cls is PipeliningLayer and "splits" not in keywords:
-                self._find(node, ".".join(names), _SPLITS, "note")
-            params, hints = cls.Params().GetKeys(), getattr(cls, "PARAM_HINTS", {})
-            # A class of the file may have params that its functions define.
-            unknown = hints if cls.__module__ == __name__ else keywords
-            for name in {*keywords}.intersection(unknown) - {*params, *dir(cls)}:
-                near = hints.get(name) or did_you_mean(name, params).strip()
-                text = f"{cls.__name__} has no param {name!r}. {near}".strip()
-                self._find(node, ".".join(names), text)
-
-    def _root(self, names: list[str]) -> tuple[Any, list[str]]:
-        """Returns the imported value that `names` begin with, and the other names.
-
-        Returns (UNKNOWN, []) if the names do not begin with an imported name.
-        """
-        for i in range(len(names), 0, -1):
-            if ".".join(names[:i]) in self.names:
-                return self.names[".".join(names[:i])], names[i:]
-        return UNKNOWN, []
 
     def _found(self, node: ast.AST, root: Any, names: list[str], what: str = "") -> Any:
         value, instead = find(root, names)
@@ -228,6 +225,7 @@ class _Check(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.generic_visit(node)
+        self.assign(node.targets, node.value)
         targets = {x.id for x in node.targets if isinstance(x, ast.Name)}
         self.tensors -= targets
         if self._is_tensor(node.value):
@@ -235,7 +233,7 @@ class _Check(ast.NodeVisitor):
 
     def _is_tensor(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Call):
-            value = find(*self._root(_dotted(node.func)))[0]
+            value = find(*self._root(dotted(node.func)))[0]
             # TensorFlow's operations have dispatchers; is_tensor and the like have not.
             return hasattr(value, "_tf_fallback_dispatchers")
         if isinstance(node, ast.Name):
@@ -249,13 +247,24 @@ class _Check(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         outer, self.cls = self.cls, None
-        bases = [find(*self._root(_dotted(base)))[0] for base in node.bases]
+        bases = [find(*self._root(dotted(base)))[0] for base in node.bases]
         classes = [x for x in bases if inspect.isclass(x)]
         if any(issubclass(x, (BaseLayer, Base)) for x in classes):
-            members = dict.fromkeys(_defined(node), UNKNOWN) | {"__module__": __name__}
+            members: dict[str, Any] = dict.fromkeys(_defined(node), UNKNOWN)
+            members |= {"__module__": STAND_IN, "held_layers": {}}
             self.cls = self.names[node.name] = type(node.name, tuple(classes), members)
+            if issubclass(self.cls, BaseTask):
+                for found in task_problems(node, self.cls, node.name in self.bases):
+                    self._find(*found)
+        # Other methods use what these two define.
+        node.body.sort(key=lambda x: _FIRST.get(getattr(x, "name", ""), len(_FIRST)))
         self.generic_visit(node)
         self.cls = outer
+
+    def visit_Return(self, node: ast.Return) -> None:
+        self.generic_visit(node)
+        if self.cls and self.method == "Params" and node.value:
+            self.returned(node.value)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         outer, self.method = self.method, self.method or node.name
@@ -270,13 +279,16 @@ class _Check(ast.NodeVisitor):
     def _visit_scope(self, node: ast.FunctionDef | ast.Lambda) -> None:
         """Visits a function. Its local names hide imported names."""
         names, self.names = self.names, dict(self.names)
+        held, self.held = self.held, dict(self.held)
+        if self.cls and self.method == "FPropMeta":
+            self.held["p"] = self.cls.Params()
         for child in ast.walk(node):
             if isinstance(child, ast.arg):
                 self.names.pop(child.arg, None)
             if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
                 self.names.pop(child.id, None)
         self.generic_visit(node)
-        self.names = names
+        self.names, self.held = names, held
 
     visit_Lambda = _visit_scope
 
@@ -334,10 +346,4 @@ def _defined(node: ast.ClassDef) -> set[str]:
             names.add(text.partition("[")[0])
         elif isinstance(child, ast.Constant) and isinstance(child.value, str):
             names.add(child.value)
-    return {x for x in names if x.isidentifier() and x[:2] != "__"} - {"Params"}
-
-
-def _dotted(node: ast.AST) -> list[str]:
-    """Returns the names of `a.b.c`, or [] for any other expression."""
-    text = ast.unparse(node)
-    return text.split(".") if _DOTTED.fullmatch(text) else []
+    return {x for x in names if x.isidentifier() and x[:2] != "__"} - _NOT_STOOD_FOR

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserKeyError
+from lingvo_pipe.core.errors import (
+    UserAttributeError,
+    UserIndexError,
+    UserKeyError,
+    UserTypeError,
+)
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from tests.layers.built_layers import SumLayer, built, family, leaf
@@ -43,23 +50,25 @@ def test_descendants_are_found_by_path() -> None:
     assert layer.GetDescendant("one") is layer.one
     assert layer.GetDescendant("some[1]") is layer.some[1]
     assert layer.GetDescendant("by_key.a") is layer.by_key.a
+    assert layer.GetDescendant("some[-1]") is layer.some[1]
+    assert layer.GetDescendant("some") is layer.some
+    assert layer.GetDescendant("by_key") == layer.by_key
 
 
 @pytest.mark.parametrize(
-    ("path", "got", "expected"),
+    ("path", "kind", "got", "expected"),
     [
-        ("ones", "ones", "one of ['by_key', 'one', 'some', 'sums']"),
-        ("some[2]", "[2]", "one of [0] to [1]"),
-        ("some.first", "first", "one of [0] to [1]"),
-        ("some[1", "[1", "one of [0] to [1]"),
-        ("one.w", "w", "the end of the path"),
-        ("some", "a list of layers", "one of [0] to [1]"),
-        ("by_key", "a map of layers", "one of ['a', 'b']"),
+        ("ones", UserKeyError, "ones", "one of ['by_key', 'one', 'some', 'sums']"),
+        ("some[2]", UserIndexError, "[2]", "one of [0] to [1]"),
+        ("some.first", UserKeyError, "first", "one of [0] to [1]"),
+        ("some[1", UserIndexError, "[1", "one of [0] to [1]"),
+        ("one.w", UserKeyError, "w", "the end of the path"),
+        ("one[0]", UserTypeError, "[0]", "the end of the path"),
     ],
 )
-def test_unknown_descendants(path: str, got: str, expected: str) -> None:
+def test_unknown_descendants(path: str, kind: Any, got: str, expected: str) -> None:
     whole = f"root.GetDescendant({path!r})"
-    with fails(UserKeyError, path=whole, got=got, expected=expected):
+    with fails(kind, path=whole, got=got, expected=expected):
         family().GetDescendant(path)
 
 
@@ -78,7 +87,7 @@ def test_params_of_a_layer_are_its_own() -> None:
 def test_functions_are_replaced_if_asked() -> None:
     layer = family()
     layer.AddFunction("f", lambda: 1)
-    with fails(path="root.fns", got="f"):
+    with fails(UserAttributeError, path="root.fns", got="f"):
         layer.AddFunction("f", lambda: 2)
     assert layer.fns.f() == 1
     layer.AddFunction("f", lambda: 3, replace=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserAttributeError, UserNameError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
@@ -107,8 +108,22 @@ def test_attributes_may_hold_children_under_other_names() -> None:
     ],
 )
 def test_nothing_is_created_after_init(extend: Any) -> None:
+    layer: Any = family()
     with fails(path="root/late"):
-        extend(family())
+        extend(layer)
+    layer._disable_create_child = False  # As Lingvo's tests write.
+    extend(layer)
+    with pytest.raises(AssertionError):
+        extend(layer)
+
+
+def test_lingvo_s_scopes_of_variables_are_refused() -> None:
+    with fails(UserNameError, path="Scoped._child_variable_scope_override"):
+        type(
+            "Scoped", (BaseLayer,), {"_child_variable_scope_override": lambda self: {}}
+        )
+    with fails(UserAttributeError, got="child_variable_scope_override"):
+        leaf().Set(child_variable_scope_override={"a": ["b"]})
 
 
 def test_init_must_call_base_layers_init() -> None:

@@ -299,3 +299,10 @@ def test_the_error_names_what_to_use_instead(name: str, instead: str) -> None:
     with fails(UserAttributeError, got=name) as info:
         getattr(py_utils, name)
     assert instead in info.value.hint
+
+
+def test_structures_are_compatible_if_only_leaves_differ() -> None:
+    a, b = NestedMap(a=1, b=[2, {"c": 3}]), NestedMap(a="x", b=[None, NestedMap(c=0)])
+    assert py_utils.IsCompatible(a, b)
+    for other in (NestedMap(a=1), NestedMap(a=1, b=[2]), NestedMap(a=1, b=[2, {}])):
+        assert not py_utils.IsCompatible(a, other)

@@ -1,0 +1,111 @@
+"""Files of Lingvo run after the changes that port_check lists, and no other."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.tools.port_check.source_check import check_source
+from lingvo_pipe.training.step.train_step import TrainStep
+from model_registry import registry
+from tests.port_check.lingvo_files import FILES
+
+MODULE = "ported_file_of_a_test"
+
+
+def lingvos(marked: str) -> list[str]:
+    """Returns the lines of a file as it is in Lingvo, with the marks of some."""
+    return [line for line in marked.splitlines() if not line.startswith("#+")]
+
+
+def ported(marked: str) -> str:
+    """Returns a file with its marked changes, and with the imports of port_check."""
+    imports = defaultdict(list)
+    for found in check_source("\n".join(lingvos(marked))):
+        if found.kind == "import":
+            imports[found.line].append(found.instead)
+    lines, number = [], 0
+    for line in marked.splitlines():
+        number += not line.startswith("#+")
+        if line.startswith("#+"):
+            lines.append(line.removeprefix("#+"))
+        elif not line.endswith("#-"):
+            lines += imports[number] or [line]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_lines_that_change_are_listed_and_no_other(name: str) -> None:
+    """The body of a method or condition that changes is not listed with it."""
+    lines = lingvos(FILES[name])
+    changed = {i for i, line in enumerate(lines) if line.endswith("#-")}
+    depths = [len(line) - len(line.lstrip()) for line in lines]
+    bodies = {i for i in changed if i - 1 in changed and depths[i - 1] < depths[i]}
+    report = check_source("\n".join(lines))
+    listed = {x.line - 1 for x in report if x.kind == "change"}
+    # What a task lacks is listed at its class.
+    listed -= {x.line - 1 for x in report if x.what.startswith("no PipelineInputs")}
+    assert [lines[i] for i in listed - changed] == []
+    assert [lines[i] for i in changed - bodies - listed] == []
+
+
+@pytest.fixture(name="module")
+def _module(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
+    """The module of a ported file."""
+    module = types.ModuleType(MODULE)
+    monkeypatch.setitem(sys.modules, MODULE, module)
+    monkeypatch.setattr(registry, "_registered", {})
+    exec(ported(FILES[request.param]), module.__dict__)
+    return module
+
+
+def files_with(function: str) -> list[str]:
+    return [name for name, text in FILES.items() if f"def {function}():" in text]
+
+
+def _inputs() -> tf.Tensor:
+    return tf.random.stateless_normal([4, 5, 3], [1, 2])
+
+
+def _loss(outputs: Any, targets: Any) -> NestedMap:
+    return NestedMap(
+        loss=(tf.reduce_mean((outputs[0] - targets) ** 2), tf.constant(1.0))
+    )
+
+
+@pytest.mark.parametrize("module", files_with("Cells"), indirect=True)
+def test_layers_run_in_stages(module: Any) -> None:
+    paddings = 1.0 - tf.sequence_mask([5, 3, 1, 4], 5, tf.float32)
+    x, results = _inputs(), []
+    for splits in (1, 2):
+        p = PipeliningLayer.Params().Set(name="pipe", splits=splits)
+        layer = p.Set(cell_tpl=module.Cells(), num_micro_batches=2).Instantiate()
+        with ForwardContext(step=tf.constant(3, tf.int64)):
+            result = layer.ComputeGradients(layer.theta, [x, paddings], x, _loss)
+            layer.PostTrainingStepUpdate(result.accumulated)
+        values = tf.nest.flatten((result.gradients, result.metrics, layer.vars))
+        results.append([tf.identity(v).numpy() for v in values if v is not None])
+    for one, two in zip(*results, strict=True):
+        assert np.isfinite(one).all()
+        assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize("module", files_with("Task"), indirect=True)
+def test_tasks_train(module: Any) -> None:
+    step = TrainStep(module.Task().Instantiate())
+    x = _inputs()
+    batch = NestedMap(x=x, y=tf.reduce_sum(x, -1, keepdims=True))
+    losses = [float(step(batch).loss[0]) for _ in range(20)]
+    assert losses[-1] < losses[0] / 2
