@@ -239,7 +239,7 @@ def _leaves_out_examples(op: tf.Operation) -> bool:
 
 
 def _row_axis(x: tf.Tensor) -> int | None:
-    """Returns the first dimension of unknown size, which is that of the examples."""
+    """Returns the dimension of the examples: the first one of unknown size."""
     shape = x.shape.as_list() if x.shape.rank is not None else []
     return shape.index(None) if None in shape else None
 

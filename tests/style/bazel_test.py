@@ -55,9 +55,9 @@ def test_the_exhaustive_suite_has_every_test() -> None:
     repeated = [
         label for label, target in builds.tests.items() if target.get("on_processors")
     ]
-    for suite, kind in ((oldest, "sse41"), ("//tests:processors", "processors")):
-        expected = Counter(f"{label}_{kind}" for label in repeated)
-        assert Counter(builds.suites[suite]) == expected
+    for label, kind in ((oldest, "sse41"), ("//tests:processors", "processors")):
+        expected = Counter(f"{test}_{kind}" for test in repeated)
+        assert Counter(builds.suites[label]) == expected
 
 
 def test_each_word_of_a_sample_selects_a_test() -> None:

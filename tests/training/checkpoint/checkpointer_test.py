@@ -93,9 +93,12 @@ def test_an_index_is_deleted_before_its_data(tmp_path, monkeypatch):
     """A kill in between would leave a checkpoint without data."""
     deleted = []
     delete = checkpointer_module.remove
-    monkeypatch.setattr(
-        checkpointer_module, "remove", lambda x: (deleted.append(x.name), delete(x))
-    )
+
+    def note(path):
+        deleted.append(path.name)
+        delete(path)
+
+    monkeypatch.setattr(checkpointer_module, "remove", note)
     checkpointer = Checkpointer(tmp_path, make_variables(), keep=1)
     for step in (1, 2):
         checkpointer.save(step)
