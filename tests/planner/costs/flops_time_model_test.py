@@ -41,7 +41,8 @@ def test_each_device_updates_the_cells_that_it_owns() -> None:
             devices[owner] += touched / DEVICE.memory_bandwidth
             sent = (num_replicas - 1) * (call.weights + call.accumulators)
             devices[owner] += sent / DEVICE.link_bandwidth
-        found = update_seconds(MODEL, schedule, boundaries, num_replicas, DEVICE)
+        same = [DEVICE] * candidate.num_devices
+        found = update_seconds(MODEL, schedule, boundaries, num_replicas, same)
         assert found == pytest.approx(max(devices.values()))
         tried.add((num_replicas > 1, candidate.stages_per_device))
     assert len(tried) == 6
@@ -57,7 +58,7 @@ def test_two_stages_of_a_device_are_updated_one_after_the_other() -> None:
         slot_bytes=[100] * NUM_CELLS,
     )
     halves, quarters = (
-        update_seconds(model, schedule_of(candidate), boundaries, 1, DEVICE)
+        update_seconds(model, schedule_of(candidate), boundaries, 1, [DEVICE] * 2)
         for candidate, boundaries in ((one, [3, 6]), (two, [2, 3, 5, 6]))
     )
     # Cells 0, 1, 3, 4 are on the first device.
