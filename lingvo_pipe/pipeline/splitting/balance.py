@@ -63,7 +63,7 @@ def balanced_boundaries(
         traffic: size of each layer's outputs, for instance in bytes. If None, it does
             not count. The last layer's outputs cross no boundary.
         feasible_end: allowed stages (see `allowed_stages`). If None, every stage.
-        slowness: factors by which layers cost more in each stage. If None, 1.
+        slowness: positive factors of the costs in each stage. If None, 1.
 
     Returns:
         The stage boundaries: the number of layers up to and including each stage.
@@ -74,10 +74,9 @@ def balanced_boundaries(
     """
     num_layers = len(costs)
     traffic = [0] * num_layers if traffic is None else traffic
-    _check_arguments(costs, num_stages, traffic, slowness)
-    slowness = [1] * num_stages if slowness is None else slowness
+    _check_arguments(costs, num_stages, traffic)
     sums = list(itertools.accumulate(_as_integers(costs), initial=0))
-    sizes, factors = _as_integers(traffic), _as_integers(slowness)
+    sizes, factors = _as_integers(traffic), _as_integers(slowness or [1] * num_stages)
     more_than_squares = (sums[-1] * max(factors)) ** 2 + 1
 
     def cost(stage: int, start: int, end: int) -> int:
@@ -86,8 +85,9 @@ def balanced_boundaries(
     def price(stage: int, start: int, end: int) -> int:
         return sizes[end - 1] * more_than_squares + cost(stage, start, end) ** 2
 
+    allowed = feasible_end or [[num_layers] * num_layers] * num_stages
     limit = _lowest_limit(sums, factors)
-    within = _ends_within(limit, sums, factors, feasible_end)
+    within = _ends_within(limit, sums, factors, allowed)
     if feasible_end is None and _allows_each_layer(within):
         boundaries = best_boundaries(
             num_layers,
@@ -96,8 +96,8 @@ def balanced_boundaries(
         )
     else:
         if not is_feasible(within):
-            limit = _allowed_limit(cost, num_stages, num_layers, feasible_end)
-            within = _ends_within(limit, sums, factors, feasible_end)
+            limit = _allowed_limit(cost, allowed)
+            within = _ends_within(limit, sums, factors, allowed)
         boundaries = cheapest_boundaries(price, within)
     if boundaries is None:
         raise UserValueError(
@@ -127,31 +127,23 @@ def _allows_each_layer(feasible_end: FeasibleEnd) -> bool:
     return all(start < end for start, end in enumerate(slowest))
 
 
-def _allowed_limit(
-    cost: Size, num_stages: int, num_layers: int, feasible_end: FeasibleEnd | None
-) -> int:
-    """Returns the smallest possible cost of the most expensive of allowed stages.
+def _allowed_limit(cost: Size, allowed: FeasibleEnd) -> int:
+    """Returns the smallest possible cost of the most expensive allowed stage.
 
     Returns 0 if no partition is allowed.
     """
-    allowed = feasible_end or [[num_layers] * num_layers] * num_stages
     even = minimax_boundaries(cost, allowed) or []
     pairs = enumerate(itertools.pairwise([0, *even]))
     return max((cost(stage, *pair) for stage, pair in pairs), default=0)
 
 
 def _ends_within(
-    limit: int,
-    sums: Sequence[int],
-    factors: Sequence[int],
-    feasible_end: FeasibleEnd | None,
+    limit: int, sums: Sequence[int], factors: Sequence[int], allowed: FeasibleEnd
 ) -> FeasibleEnd:
     """Returns for each stage and start the last allowed end within the limit."""
     reach = {x: _feasible_ends(sums, limit // x) for x in set(factors)}
-    ends = [reach[x] for x in factors]
-    if feasible_end is None:
-        return ends
-    return [list(map(min, *pair)) for pair in zip(ends, feasible_end, strict=True)]
+    pairs = zip(factors, allowed, strict=True)
+    return [list(map(min, reach[factor], ends)) for factor, ends in pairs]
 
 
 def _feasible_ends(sums: Sequence[int], limit: int) -> list[int]:
@@ -210,10 +202,7 @@ def _best_ends(
 
 
 def _check_arguments(
-    costs: Sequence[float],
-    num_stages: int,
-    traffic: Sequence[float],
-    slowness: Sequence[float] | None,
+    costs: Sequence[float], num_stages: int, traffic: Sequence[float]
 ) -> None:
     num_layers, problems = len(costs), []
 
@@ -229,10 +218,4 @@ def _check_arguments(
             i: value for i, value in enumerate(values) if not is_finite_number(value)
         }:
             add(name, "finite, non-negative numbers", wrong)
-    if slowness is not None and (
-        len(slowness) != num_stages
-        or not all(is_finite_number(x) and x for x in slowness)
-    ):
-        expected = f"a finite, positive number for each of {num_stages} stages"
-        add("slowness", expected, list(slowness))
     raise_problems(problems)

@@ -63,9 +63,9 @@ class DeviceNeeds:
         candidate: the candidate.
         model: costs of the model.
         schedule: the candidate's schedule. If None, it is built on first use.
-        lacking: bytes by which each device has less memory than the largest one. Where
-            needs are compared with the limit of the largest device, a device's lacking
-            bytes count as used. If (), all devices have the same memory.
+        lacking: bytes by which each device has less memory than the largest one. They
+            count as needed, but for `by_device` and `together`, so that all devices
+            have the limit of the largest. If (), 0.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class DeviceNeeds:
         return needed
 
     def largest(self, boundaries: Sequence[int]) -> int:
-        """Returns the most bytes of any device, with its lacking bytes."""
+        """Returns the most bytes that a device needs."""
         return max(map(operator.add, self.by_device(boundaries), self.lacking))
 
     def together(self, boundaries: Sequence[int], timeline: Timeline) -> int:
@@ -140,10 +140,7 @@ class DeviceNeeds:
         return joint_peak(operations, timeline) + sum(self.model.slot_bytes)
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
-        """Returns the bytes of a device on which all stages are like `stage`.
-
-        This includes the device's lacking bytes.
-        """
+        """Returns the bytes of a device on which all stages are like `stage`."""
         number = self.candidate.stages_per_device
         num_bytes = self._needs(stage, start, self._stop(end), number)
         num_bytes += self._slots.largest(start, end) * number
@@ -180,10 +177,7 @@ class DeviceNeeds:
         return end == num_cells
 
     def weights_share(self) -> float:
-        """Returns the mean bytes per device of weights, accumulators and slots.
-
-        This includes the devices' lacking bytes.
-        """
+        """Returns the mean bytes per device of weights, accumulators and slots."""
         slots = sum(self.model.slot_bytes) / self.candidate.num_replicas
         held = self.model.memory.held(0, self.model.num_cells)
         return (held + slots + sum(self.lacking)) / self.candidate.num_devices
@@ -195,9 +189,8 @@ class DeviceNeeds:
     def min_limit(self) -> int:
         """Returns the lowest limit for which `can_fit` returns True."""
         everything = self._lower_bound(0, 0, self.model.num_cells)
-        low = everything // (self.model.num_cells * self.schedule.num_stages)
         limits = range(everything + max(self.lacking))
-        return bisect.bisect_left(limits, True, low, key=self.can_fit)
+        return bisect.bisect_left(limits, True, key=self.can_fit)
 
     def _lower_bound(self, stage: int, start: int, end: int) -> int:
         number = self.candidate.stages_per_device
@@ -250,8 +243,7 @@ class OversizedCandidate:
     def needed_bytes(self) -> int:
         """The most bytes that a device needs, with stages that keep this number low.
 
-        This includes the device's lacking bytes. If `is_bound`, this is only a lower
-        bound.
+        If `is_bound`, this is only a lower bound.
         """
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)

@@ -140,15 +140,13 @@ def parse_devices(
 def _check_part(part: str, path: str) -> None:
     """Raises UserValueError if the part cannot be in a list of several kinds."""
     match = _FORM.fullmatch(part.strip())
-    hosts, _, name = match.groups() if match else (None, None, part)
-    if name.lower() == MEASURED:
-        hint = "Name the kind of these devices, or use measured alone."
-        expected = f"no {MEASURED} devices in a list"
-        raise UserValueError(path=path, expected=expected, got=part, hint=hint)
-    if hosts:
-        hint = "Leave out the number of hosts, or plan for this kind alone."
-        expected = "devices of one host in a list"
-        raise UserValueError(path=path, expected=expected, got=part, hint=hint)
+    if match and (match[1] or match[3].lower() == MEASURED):
+        raise UserValueError(
+            path=path,
+            expected=f"kinds of one host in a list, and no {MEASURED} devices",
+            got=part,
+            hint="Leave out the number of hosts, name the kind, or plan for it alone.",
+        )
 
 
 def _parse_kind(text: str, network_gbits: float | None, prefix: str) -> DeviceRequest:

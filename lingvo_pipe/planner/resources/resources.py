@@ -47,7 +47,7 @@ class Resources:
         """The number of devices, N."""
         return len(self.devices)
 
-    @property
+    @functools.cached_property
     def kinds(self) -> list[tuple[int, DeviceModel]]:
         """The numbers of consecutive devices of one kind, with the kinds."""
         return [
@@ -115,7 +115,7 @@ class Resources:
         return dataclasses.replace(kind, memory=memory, hosts=hosts, slowness=slowness)
 
     def __str__(self) -> str:
-        return " and ".join(itertools.starmap(_group_text, self.kinds))
+        return " and then ".join(itertools.starmap(_group_text, self.kinds))
 
 
 def _group_text(number: int, kind: DeviceModel) -> str:

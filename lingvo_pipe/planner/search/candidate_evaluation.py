@@ -60,38 +60,28 @@ def evaluate(
     simulation takes its costs from `step_costs`, and also checks that the schedule is
     valid.
     """
-    needs, boundaries = _needs_and_boundaries(candidate, model, seconds, devices)
-    if boundaries is None:
-        return OversizedCandidate(needs, _limit(devices))
-    return evaluate_boundaries(needs, boundaries, seconds, devices)
+    stages = find_stages(candidate, model, seconds, devices)
+    if isinstance(stages, OversizedCandidate):
+        return stages
+    return evaluate_boundaries(*stages, seconds, devices)
 
 
-def candidate_fits(
+def find_stages(
     candidate: Candidate,
     model: ModelCosts,
     seconds: Sequence[CellSeconds],
     devices: Sequence[DeviceModel],
-) -> bool:
-    """Returns whether stages of the candidate are found that fit into memory."""
-    return _needs_and_boundaries(candidate, model, seconds, devices)[1] is not None
-
-
-def _needs_and_boundaries(
-    candidate: Candidate,
-    model: ModelCosts,
-    seconds: Sequence[CellSeconds],
-    devices: Sequence[DeviceModel],
-) -> tuple[DeviceNeeds, list[int] | None]:
-    limit = _limit(devices)
+) -> tuple[DeviceNeeds, list[int]] | OversizedCandidate:
+    """Finds the most balanced stages that fit. For the arguments see `evaluate`."""
+    limit = max(device.usable_bytes for device in devices)
     lacking = [limit - device.usable_bytes for device in devices]
     needs = DeviceNeeds(candidate, model, lacking=lacking)
     work = [cell.forward + cell.backward for cell in seconds]
     slowness = [device.slowness for device in devices]
-    return needs, feasible_boundaries(needs, limit, work, slowness)
-
-
-def _limit(devices: Sequence[DeviceModel]) -> int:
-    return max(device.usable_bytes for device in devices)
+    boundaries = feasible_boundaries(needs, limit, work, slowness)
+    if boundaries is None:
+        return OversizedCandidate(needs, limit)
+    return needs, boundaries
 
 
 def feasible_boundaries(
@@ -220,33 +210,32 @@ def step_costs(
             if the cell is the last of a stage. If (), 0.
     """
     shares = weight_shares or [0.5] * len(seconds)
+    pairs = list(itertools.pairwise([0, *boundaries]))
+    seconds = [
+        CellSeconds(x.forward * device.slowness, x.backward * device.slowness)
+        for pair, device in zip(pairs, devices, strict=True)
+        for x in seconds[slice(*pair)]
+    ]
     late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]
     left_out = left_out or [0.0] * len(seconds)
     between = links or _neighbor_links(devices)
 
-    def stage_costs(
-        slowness: float, start: int, end: int, before: Link, after: Link
-    ) -> StageCosts:
+    def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:
         stage = stage_seconds(seconds[start:end])
-        not_again = seconds[end - 1].forward * left_out[end - 1]
         received = boundary_bytes[start - 1] if start else 0
         return StageCosts(
-            forward=stage.forward * slowness,
-            backward=stage.backward * slowness,
-            recompute=(stage.forward - not_again) * slowness,
-            input_gradient=(stage.backward - sum(late[start:end])) * slowness,
-            weight_gradient=sum(late[start:end]) * slowness,
+            forward=stage.forward,
+            backward=stage.backward,
+            recompute=stage.forward - seconds[end - 1].forward * left_out[end - 1],
+            input_gradient=stage.backward - sum(late[start:end]),
+            weight_gradient=sum(late[start:end]),
             send_forward=after.seconds(boundary_bytes[end - 1]),
             send_backward=before.seconds(received),
         )
 
-    pairs = itertools.pairwise([0, *boundaries])
     # Nothing is sent before the first stage, and after the last one.
     around = itertools.pairwise([devices[0].link, *between, devices[-1].link])
-    stages = (
-        stage_costs(device.slowness, *pair, *links)
-        for device, pair, links in zip(devices, pairs, around, strict=True)
-    )
+    stages = (stage_costs(*a, *b) for a, b in zip(pairs, around, strict=True))
     return Costs(tuple(stages), overhead=max_overhead(devices))
 
 

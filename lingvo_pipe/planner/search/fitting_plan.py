@@ -17,7 +17,10 @@ from collections.abc import Iterator
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
-from lingvo_pipe.planner.costs.device_needs import min_bytes_by_cell
+from lingvo_pipe.planner.costs.device_needs import (
+    OversizedCandidate,
+    min_bytes_by_cell,
+)
 from lingvo_pipe.planner.costs.model_costs import Models
 from lingvo_pipe.planner.resources.known_devices import DEVICES
 from lingvo_pipe.planner.resources.resources import (
@@ -25,7 +28,7 @@ from lingvo_pipe.planner.resources.resources import (
     Resources,
     allowed_candidates,
 )
-from lingvo_pipe.planner.search.candidate_evaluation import candidate_fits
+from lingvo_pipe.planner.search.candidate_evaluation import find_stages
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult, search
 from lingvo_pipe.planner.search.plan_report import needed_text
 
@@ -88,7 +91,8 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
         if max(costs.memory.by_cell()) > resources.usable_bytes:
             continue  # A quick check, for models with far too large cells.
         devices = resources.of_pipeline(candidate)
-        if candidate_fits(candidate, costs, seconds, devices):
+        stages = find_stages(candidate, costs, seconds, devices)
+        if not isinstance(stages, OversizedCandidate):
             return True
     return False
 
@@ -155,11 +159,8 @@ class _Setting:
             constraints = constraints.without(_NUM_DEVICES)
 
         def on(number: int) -> _Setting:
-            return dataclasses.replace(
-                self,
-                resources=self.resources.of_number(number),
-                constraints=constraints,
-            )
+            changed = dataclasses.replace(self, constraints=constraints)
+            return changed._with(self.resources.of_number(number))
 
         def fits_on(number: int) -> bool:
             return on(number)._fits()

@@ -117,8 +117,10 @@ def _start_lines(device: DeviceModel, num_devices: int) -> list[str]:
 def _room(resources: Resources) -> str:
     """Returns the bytes of each kind of device that a model can use, as text."""
     kinds = resources.limited_kinds
+    if len(kinds) == 1:
+        return bytes_text(kinds[0].usable_bytes)
     texts = [f"{bytes_text(kind.usable_bytes)} ({kind.name})" for kind in kinds]
-    return " or ".join(texts) if len(kinds) > 1 else bytes_text(kinds[0].usable_bytes)
+    return f"{' or '.join(texts)}; it is the one with the least left"
 
 
 def time_breakdown(evaluation: Evaluation) -> dict[str, float]:
@@ -154,27 +156,28 @@ def needed_text(oversized: OversizedCandidate) -> str:
     return f"{bound}{bytes_text(oversized.needed_bytes)}, {excess} too much"
 
 
+def _range_text(start: int, end: int) -> str:
+    return f"{start} to {end - 1}" if end > start + 1 else str(start)
+
+
 def _device_lines(best: Evaluation) -> list[str]:
     """Returns lines about each device of a pipeline, if they are of several kinds."""
-    if all(device.name == best.devices[0].name for device in best.devices):
+    if all(device == best.devices[0] for device in best.devices):
         return []
     order = best.timeline.schedule.stage_devices
     cells = list(itertools.pairwise([0, *best.boundaries]))
     rows = [("devices", "kind", "stages", "cells", "needs", "of")]
-    for k, (device, num_bytes) in enumerate(
-        zip(best.devices, best.bytes_by_device, strict=True)
-    ):
+    for k, device in enumerate(best.devices):
         stages = [stage for stage, number in enumerate(order) if number == k]
-        rows.append(
-            (
-                ", ".join(str(row[k]) for row in best.placement),
-                device.name,
-                ", ".join(map(str, stages)),
-                ", ".join(f"{cells[x][0]} to {cells[x][1] - 1}" for x in stages),
-                bytes_text(num_bytes),
-                bytes_text(device.usable_bytes),
-            )
+        columns = (
+            ", ".join(str(row[k]) for row in best.placement),
+            device.name,
+            ", ".join(map(str, stages)),
+            ", ".join(_range_text(*cells[stage]) for stage in stages),
+            bytes_text(best.bytes_by_device[k]),
+            bytes_text(device.usable_bytes),
         )
+        rows.append(columns)
     return [
         "",
         "The first takes the devices in their order. CUDA_VISIBLE_DEVICES gives the",

@@ -171,8 +171,6 @@ def test_traffic_decides_among_equals_alone() -> None:
         ({"costs": [1, -2, math.inf]}, "costs", {1: -2, 2: math.inf}),
         ({"costs": [1, "2", True]}, "costs", {1: "2", 2: True}),
         ({"traffic": [1, 2]}, "traffic", [1, 2]),
-        ({"slowness": [1, 0]}, "slowness", [1, 0]),
-        ({"slowness": [1]}, "slowness", [1]),
     ],
 )
 def test_impossible_arguments_are_refused(arguments: dict, path: str, got: Any) -> None:

@@ -35,6 +35,33 @@ def test_devices_are_a_number_of_a_kind() -> None:
     assert parse_devices("2xmeasured") == DeviceRequest(2)
 
 
+def test_a_list_has_several_kinds_in_order() -> None:
+    kinds = [DEVICES["A100-40GB"]] * 2 + [DEVICES["T4"]]
+    assert parse_devices("2xA100, t4") == DeviceRequest(3, tuple(kinds))
+    assert parse_devices("T4,2xa100").models == tuple(kinds[::-1])
+    assert parse_devices("4xA100,4xA100-40GB") == parse_devices("8xA100")
+    assert parse_devices("TPUv3,TPUv3") == parse_devices("2xTPUv3")
+    sized = parse_devices("T4,2x80GB@312TFLOPS").models
+    assert [model.name for model in sized] == ["T4", *["80GB@312TFLOPS"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("4xA100,2x8xT4", "2x8xT4"),
+        ("2xmeasured,4xT4", "2xmeasured"),
+        ("4xA100,4xT5", "4xT5"),
+        ("4xA100,", ""),
+        ("4xA100,4xTPUv3", "4xA100,4xTPUv3"),
+        ("TPUv3,TPUv2", "TPUv3,TPUv2"),
+    ],
+)
+def test_an_error_names_the_part_of_a_list(text: str, part: str) -> None:
+    with fails(path="--devices", got=part) as error:
+        parse_devices(text)
+    assert error.value.hint
+
+
 @pytest.mark.parametrize(
     "text",
     ["0xTPUv3", "8 TPUv3", "", "x8", "8x", "0x8xA100", "2x8xmeasured", "8xTPUv7"],
