@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds, OversizedCandidate
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
@@ -62,7 +62,9 @@ def random_resources(seed: int) -> Resources:
     return Resources(tuple(rng.choices(kinds, k=NUM_DEVICES)), BATCH_SIZE)
 
 
-def results(seed: int) -> Iterator[tuple[Candidate, Resources, object]]:
+def results(
+    seed: int,
+) -> Iterator[tuple[Candidate, Resources, Evaluation | OversizedCandidate]]:
     """Yields the evaluations of all allowed candidates."""
     resources = random_resources(seed)
     models = made_up_models(resources.devices[0], seed)
@@ -83,22 +85,26 @@ def test_the_stages_are_the_best_that_fit_into_each_device(seed: int) -> None:
         devices = resources.of_pipeline(candidate)
         model = made_up_model(BATCH_SIZE // candidate.num_micro_batches, seed)
         needs = DeviceNeeds(candidate, model)
-        fitting = {}
+        excess, longest = {}, {}
         for boundaries in all_boundaries(candidate.num_stages):
             pairs = zip(needs.by_device(boundaries), devices, strict=True)
-            if all(num_bytes <= device.usable_bytes for num_bytes, device in pairs):
-                stages = zip(boundaries, needs.schedule.stage_devices, strict=True)
-                fitting[tuple(boundaries)] = max(
-                    sum(model.flops[start:end]) / devices[k].speed("float32")
-                    for start, (end, k) in zip([0, *boundaries], stages, strict=False)
-                )
-        if isinstance(result, Evaluation):
-            assert tuple(result.boundaries) in fitting
-        if candidate.stages_per_device == 1:
-            assert isinstance(result, Evaluation) == bool(fitting)
-        if candidate.stages_per_device == 1 and isinstance(result, Evaluation):
-            longest = fitting[tuple(result.boundaries)]
-            assert longest == pytest.approx(min(fitting.values()))
+            cut = tuple(boundaries)
+            excess[cut] = max(used - device.usable_bytes for used, device in pairs)
+            stages = zip(boundaries, needs.schedule.stage_devices, strict=True)
+            longest[cut] = max(
+                sum(model.flops[start:end]) / devices[k].speed("float32")
+                for start, (end, k) in zip([0, *boundaries], stages, strict=False)
+            )
+        fitting = [cut for cut in excess if excess[cut] <= 0]
+        has_several = candidate.stages_per_device > 1  # Then a plan may miss the best.
+        if isinstance(result, OversizedCandidate):
+            least, bound = min(excess.values()), result.needs.min_limit() - result.limit
+            assert least <= result.excess
+            assert has_several or bound <= least == result.excess
+        else:
+            assert (cut := tuple(result.boundaries)) in fitting
+            best = min(longest[other] for other in fitting)
+            assert has_several or longest[cut] == pytest.approx(best)
 
 
 @pytest.mark.parametrize("seed", range(8))
