@@ -211,7 +211,7 @@ def plan(
     model: str | type,
     devices: str,
     batch_size: int | None = None,
-    price: float | None = None,
+    price: float | Sequence[float] | None = None,
     *,
     network_gbits: float | None = None,
     num_replicas: int | None = None,
@@ -228,9 +228,10 @@ def plan(
 
     Args:
         model: the model's class, or its registered name.
-        devices: number and kind: `"8xA100"`, `"2x8xH100"` on two hosts.
+        devices: number and kind: `"8xA100"`, `"2x8xH100"` on two hosts. Several kinds
+            in the order of the stages: `"4xA100,4xT4"`.
         batch_size: rows of a mini-batch; if None, the model's own.
-        price: price of one device for an hour.
+        price: price of one device for an hour, or of one of each kind.
         network_gbits: gigabits per second between hosts.
         num_replicas: number of pipelines side by side; if None, the best.
         num_stages: number of devices of each pipeline.

@@ -282,7 +282,7 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
     cells = range(len(p.cell_tpl))
     listed = p.recompute if isinstance(p.recompute, (list, tuple)) else cells
     recomputed = [i in listed for i in cells]
-    device_of_stage = [x for _, x in sorted(schedule.device_of_stage().items())]
+    device_of_stage = schedule.stage_devices
     first = devices[device_of_stage[0]]
     boundaries = choose_boundaries(p, path, schedule, first, recomputed)
     with problems_of("devices", path):

@@ -95,6 +95,7 @@ def test_problems_are_reported_in_a_line(
         ("--batch=0", r"--batch\b.*\b1\b.*'0'"),
         ("--batch=1.5", r"--batch\b.*\b1\b.*'1\.5'"),
         ("--price=0", r"--price\b.*positive.*'0'"),
+        ("--price=1,x", r"--price\b.*positive.*'x'"),
         ("--num_stage=2", "--num_stage=2"),
     ],
 )
@@ -157,6 +158,27 @@ def test_from_python_it_is_what_the_command_prints(
     assert [name.split()[0] for *_, name in prices] == ["1,000,000", "3,600"]
     assert float(prices[0][0]) == pytest.approx(first["price"], rel=0.1)
     assert float(prices[1][1]) == pytest.approx(first["step_seconds"], rel=0.01)
+
+
+def test_devices_of_several_kinds_have_their_own_prices(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tiny = TINY.removeprefix("--model=")
+    settings: dict[str, Any] = {"num_replicas": 1, "num_stages": 4}
+    plan = runs.plan(tiny, "2xA100,2xT4", 32, [2, 0.5], **settings)
+    first = plan.rows[0]
+    assert first["kinds"] == ["A100-40GB"] * 2 + ["T4"] * 2
+    assert 0 < first["bytes"] < first["usable_bytes"]
+    hours = 1e6 / first["examples_per_second"] / 3600
+    assert first["price"] == pytest.approx(hours * (2 * 2 + 2 * 0.5))
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    flags += ["--devices=2xA100,2xT4", "--batch=32"]
+    assert main([TINY, *flags, "--price=2,0.5"]) == 0
+    assert capsys.readouterr().out.strip() == str(plan)
+    assert re.search(r"\b2 A100-40GB at 2 .*\b2 T4 at 0\.5 ", str(plan))
+    assert re.search(r"^--devices=4$", str(plan), re.M)
+    assert main([TINY, *flags, "--price=2,1,1"]) == 1
+    assert re.search(r"--price: .*\b2 kinds.*2\.0, 1\.0, 1", capsys.readouterr().err)
 
 
 def test_an_epochs_price_is_counted_where_its_examples_are_known() -> None:

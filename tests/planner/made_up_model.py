@@ -85,7 +85,8 @@ def evaluated(
     """Evaluates a candidate that fits, by default for the model, on devices."""
     rows = BATCH_SIZE // candidate.num_micro_batches
     costs, seconds = made_up_models(made_up_device(10**6))(rows)
-    found = evaluate(candidate, model or costs, seconds, device)
+    devices = [device] * candidate.num_devices
+    found = evaluate(candidate, model or costs, seconds, devices)
     assert isinstance(found, Evaluation)
     return found
 

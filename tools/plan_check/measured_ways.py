@@ -167,7 +167,7 @@ def _way(
 ) -> RealStep:
     """Builds a training step that runs `candidate` on batches of `num_rows` rows."""
     size = num_rows // candidate.num_micro_batches
-    planned = evaluate(candidate, *models(size), device)
+    planned = evaluate(candidate, *models(size), [device] * candidate.num_devices)
     assert isinstance(planned, Evaluation)  # The machine has enough memory.
     try:
         return RealStep(tracer, devices[: candidate.num_devices], size, planned)
@@ -185,10 +185,12 @@ def _predicted(
     device = dataclasses.replace(device, contention=step_correction.contention)
     costs, alone = models(way.num_rows)
     costs = dataclasses.replace(costs, allocator_loss=step_correction.allocator_loss)
-    needs = DeviceNeeds(way.planned.candidate, costs)
+    candidate = way.planned.candidate
+    needs = DeviceNeeds(candidate, costs)
     boundaries = way.planned.boundaries
     cell_seconds = step_correction.corrected(alone)
-    step = evaluate_boundaries(needs, boundaries, cell_seconds, device)
+    devices = [device] * candidate.num_devices
+    step = evaluate_boundaries(needs, boundaries, cell_seconds, devices)
     return step.step_seconds, needs.together(boundaries, step.timeline)
 
 

@@ -66,7 +66,7 @@ class PaperModel:
         candidate = Candidate(1, num_devices, 1, num_micro_batches, "gpipe", recompute)
         costs = self.costs(num_micro_batches)
         seconds = flops_time(costs, device, "float32")
-        return evaluate(candidate, costs, seconds, device)
+        return evaluate(candidate, costs, seconds, [device] * num_devices)
 
 
 @functools.cache

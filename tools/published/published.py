@@ -115,7 +115,8 @@ def step_seconds(
     """
     sent = row.model.costs(_NUM_MICRO_BATCHES).boundary_bytes[1]
     boundaries = balanced_boundaries(list(map(sum, cells)), num_devices)
-    costs = step_costs(cells, [sent] * len(cells), boundaries, DEVICES[row.device])
+    devices = [DEVICES[row.device]] * num_devices
+    costs = step_costs(cells, [sent] * len(cells), boundaries, devices)
     schedule = make_schedule("gpipe", num_devices, _NUM_MICRO_BATCHES, 1, "always")
     return simulate(schedule, costs).step_seconds
 

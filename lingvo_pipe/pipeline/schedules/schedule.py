@@ -133,6 +133,11 @@ class Schedule:
         """Returns the device of each stage."""
         return {op.stage: device for device, op in self.ops()}
 
+    @functools.cached_property
+    def stage_devices(self) -> list[int]:
+        """The device of each stage, in the stages' order."""
+        return [device for _, device in sorted(self.device_of_stage().items())]
+
     def forward_part(self) -> Schedule:
         """Returns the schedule of only the forward passes, for evaluation."""
         columns = tuple(

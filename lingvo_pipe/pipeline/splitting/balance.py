@@ -1,6 +1,8 @@
 r"""The best partition of L layers into K stages by their costs.
 
-Among all partitions into contiguous, non-empty stages it is the one with
+Devices may differ in speed: a stage costs the sum of its layers' costs, multiplied by
+the slowness of the stage. Among all partitions into contiguous, non-empty stages it is
+the one with
 
 1. the smallest cost of the most expensive stage (minimax); among those with
 2. the least traffic over the stage boundaries; among those with
@@ -12,17 +14,19 @@ prints as, and three times 0.1 is 0.3.
 
 Where stages may have any length, bisection finds the smallest possible limit of their
 costs. A limit is possible if greedy stages, each of as many layers as the limit allows,
-are at most K. The rest is a shortest path from the last stage to the first, where one
+hold all layers. The rest is a shortest path from the last stage to the first, where one
 price per stage combines (2) and (3). For stages that start at `a <= b` and can both end
 at `c <= d`,
 
     price(a, c) + price(b, d)  <=  price(a, d) + price(b, c)
 
 So a later start has a later best end, and few ends need to be tried: O(K · L · log L)
-in all. Where not all stages are allowed, see `allowed_stages`.
+in all. Where not all stages are allowed, or stages differ in slowness, so that greedy
+stages may be empty, see `allowed_stages`.
 """
 
 import bisect
+import functools
 import itertools
 import math
 import numbers
@@ -33,8 +37,10 @@ from typing import Any
 from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
+    Size,
     best_boundaries,
     cheapest_boundaries,
+    is_feasible,
     minimax_boundaries,
 )
 
@@ -47,12 +53,17 @@ def balanced_boundaries(
     num_stages: int,
     traffic: Sequence[float] | None = None,
     feasible_end: FeasibleEnd | None = None,
+    slowness: Sequence[float] | None = None,
 ) -> list[int]:
     """Partitions layers into stages whose costs are as equal as possible.
 
-    `traffic` is the size of each layer's outputs, for instance in bytes. If None, it
-    does not count. The last layer's outputs cross no boundary. If `feasible_end` is
-    None, every stage is allowed (see `allowed_stages`).
+    Args:
+        costs: costs of the layers, for instance in seconds.
+        num_stages: K.
+        traffic: size of each layer's outputs, for instance in bytes. If None, it does
+            not count. The last layer's outputs cross no boundary.
+        feasible_end: allowed stages (see `allowed_stages`). If None, every stage.
+        slowness: positive factors of the costs in each stage. If None, 1.
 
     Returns:
         The stage boundaries: the number of layers up to and including each stage.
@@ -65,22 +76,29 @@ def balanced_boundaries(
     traffic = [0] * num_layers if traffic is None else traffic
     _check_arguments(costs, num_stages, traffic)
     sums = list(itertools.accumulate(_as_integers(costs), initial=0))
-    sizes = _as_integers(traffic)
-    more_than_squares = sums[-1] ** 2 + 1
+    sizes, factors = _as_integers(traffic), _as_integers(slowness or [1] * num_stages)
+    more_than_squares = (sums[-1] * max(factors)) ** 2 + 1
 
-    def price(start: int, end: int) -> int:
-        square = (sums[end] - sums[start]) ** 2
-        return sizes[end - 1] * more_than_squares + square
+    def cost(stage: int, start: int, end: int) -> int:
+        return (sums[end] - sums[start]) * factors[stage]
 
-    if feasible_end is None:
-        reach = _feasible_ends(sums, _minimax_cost(sums, num_stages))
+    def price(stage: int, start: int, end: int) -> int:
+        return sizes[end - 1] * more_than_squares + cost(stage, start, end) ** 2
+
+    allowed = feasible_end or [[num_layers] * num_layers] * num_stages
+    limit = _lowest_limit(sums, factors)
+    within = _ends_within(limit, sums, factors, allowed)
+    if feasible_end is None and _allows_each_layer(within):
         boundaries = best_boundaries(
             num_layers,
             num_stages,
-            lambda _, later_sums: _best_ends(later_sums, reach, price),
+            lambda k, later: _best_ends(later, within[k], functools.partial(price, k)),
         )
     else:
-        boundaries = _allowed_boundaries(sums, feasible_end, price)
+        if not is_feasible(within):
+            limit = _allowed_limit(cost, allowed)
+            within = _ends_within(limit, sums, factors, allowed)
+        boundaries = cheapest_boundaries(price, within)
     if boundaries is None:
         raise UserValueError(
             path="splits",
@@ -103,38 +121,52 @@ def _as_integers(values: Sequence[float]) -> list[int]:
     return [int(value * scale) for value in exact]
 
 
-def _allowed_boundaries(
-    sums: Sequence[int], feasible_end: FeasibleEnd, price: Price
-) -> list[int] | None:
-    """Returns the best allowed boundaries, or None if no partition is allowed.
+def _allows_each_layer(feasible_end: FeasibleEnd) -> bool:
+    """Returns whether each layer alone is an allowed stage, wherever it is."""
+    slowest = min(feasible_end, key=sum)
+    return all(start < end for start, end in enumerate(slowest))
 
-    `sums` are the running sums of the costs.
+
+def _allowed_limit(cost: Size, allowed: FeasibleEnd) -> int:
+    """Returns the smallest possible cost of the most expensive allowed stage.
+
+    Returns 0 if no partition is allowed.
     """
-    even = minimax_boundaries(lambda _, a, b: sums[b] - sums[a], feasible_end)
-    if even is None:
-        return None
-    limit = max(sums[b] - sums[a] for a, b in itertools.pairwise([0, *even]))
-    reach = _feasible_ends(sums, limit)
-    return cheapest_boundaries(
-        lambda _, start, end: price(start, end),
-        [list(map(min, end_by_start, reach)) for end_by_start in feasible_end],
-    )
+    even = minimax_boundaries(cost, allowed) or []
+    pairs = enumerate(itertools.pairwise([0, *even]))
+    return max((cost(stage, *pair) for stage, pair in pairs), default=0)
+
+
+def _ends_within(
+    limit: int, sums: Sequence[int], factors: Sequence[int], allowed: FeasibleEnd
+) -> FeasibleEnd:
+    """Returns for each stage and start the last allowed end within the limit."""
+    reach = {x: _feasible_ends(sums, limit // x) for x in set(factors)}
+    pairs = zip(factors, allowed, strict=True)
+    return [list(map(min, reach[factor], ends)) for factor, ends in pairs]
 
 
 def _feasible_ends(sums: Sequence[int], limit: int) -> list[int]:
-    """Returns for each start the last end of a stage whose cost is within the limit."""
+    """Returns for each start the last end of a stage whose costs add up to the limit.
+
+    `sums` are the running sums of the layers' costs.
+    """
     return [bisect.bisect_right(sums, start + limit) - 1 for start in sums[:-1]]
 
 
-def _minimax_cost(sums: Sequence[int], num_stages: int) -> int:
-    """Returns the smallest possible cost of the most expensive stage."""
-    low = max(b - a for a, b in itertools.pairwise(sums))
-    high = sums[-1]
+def _lowest_limit(sums: Sequence[int], factors: Sequence[int]) -> int:
+    """Returns the smallest possible cost of the most expensive stage.
+
+    All stages are allowed, even empty ones. If all factors are equal, the limit allows
+    a partition without empty stages, too.
+    """
+    low = max(b - a for a, b in itertools.pairwise(sums)) * min(factors)
+    high = sums[-1] * min(factors)
     while low < high:
         middle = (low + high) // 2
         end = 0
-        for _ in range(num_stages):
-            end = bisect.bisect_right(sums, sums[end] + middle) - 1
+        for factor in factors:
+            end = bisect.bisect_right(sums, sums[end] + middle // factor) - 1
         if end == len(sums) - 1:
             high = middle
         else:

@@ -49,7 +49,7 @@ class MemoryLimit:
         num_accumulators = count_batch_shards(p, path) // p.num_replicas
         self._memory = cells.memory(recomputed, num_accumulators)
         self._needs = StageNeeds(self._memory, schedule)
-        devices = [device for _, device in sorted(schedule.device_of_stage().items())]
+        devices = schedule.stage_devices
         # By stage: the number of stages on its device.
         self._sharing = [devices.count(device) for device in devices]
         self._is_on_first = [device == devices[0] for device in devices]

@@ -59,7 +59,13 @@ class OwnerShares:
 class DeviceNeeds:
     """The bytes that devices need: weights, accumulators, slots, stash and workspace.
 
-    If `schedule` is None, the schedule that the candidate names is built on first use.
+    Args:
+        candidate: the candidate.
+        model: costs of the model.
+        schedule: the candidate's schedule. If None, it is built on first use.
+        lacking: bytes by which each device has less memory than the largest one. They
+            count as needed, but for `by_device` and `together`, so that all devices
+            have the limit of the largest. If (), 0.
     """
 
     def __init__(
@@ -67,8 +73,10 @@ class DeviceNeeds:
         candidate: Candidate,
         model: ModelCosts,
         schedule: Schedule | None = None,
+        lacking: Sequence[int] = (),
     ):
         self.candidate, self.model = candidate, model
+        self.lacking = lacking or [0] * candidate.num_devices
         if schedule is not None:
             self.schedule = schedule
 
@@ -87,7 +95,11 @@ class DeviceNeeds:
     @functools.cached_property
     def stage_keys(self) -> Sequence[Hashable]:
         """A key for each stage. Stages with the same key need the same bytes."""
-        return self._needs.stage_keys()
+        return list(zip(self._needs.stage_keys(), self._lacking_of_stage, strict=True))
+
+    @functools.cached_property
+    def _lacking_of_stage(self) -> Sequence[int]:
+        return [self.lacking[device] for device in self.schedule.stage_devices]
 
     @functools.cached_property
     def _slots(self) -> OwnerShares:
@@ -117,6 +129,10 @@ class DeviceNeeds:
             needed[device] += max(map(sum, slots))
         return needed
 
+    def largest(self, boundaries: Sequence[int]) -> int:
+        """Returns the most bytes that a device needs."""
+        return max(map(operator.add, self.by_device(boundaries), self.lacking))
+
     def together(self, boundaries: Sequence[int], timeline: Timeline) -> int:
         """Returns the peak of the bytes that one replica's devices need together."""
         ends = self._ends(boundaries)
@@ -126,8 +142,9 @@ class DeviceNeeds:
     def for_stage(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of a device on which all stages are like `stage`."""
         number = self.candidate.stages_per_device
-        without_slots = self._needs(stage, start, self._stop(end), number)
-        return without_slots + self._slots.largest(start, end) * number
+        num_bytes = self._needs(stage, start, self._stop(end), number)
+        num_bytes += self._slots.largest(start, end) * number
+        return num_bytes + self._lacking_of_stage[stage]
 
     def share(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of `for_stage` if the device ran all its stages at once.
@@ -136,15 +153,16 @@ class DeviceNeeds:
         """
         stage_bytes = self._needs(stage, start, self._stop(end))
         stage_bytes += self._slots.largest(start, end)
-        return stage_bytes * self.candidate.stages_per_device
+        stage_bytes *= self.candidate.stages_per_device
+        return stage_bytes + self._lacking_of_stage[stage]
 
     def upper_bound(self, boundaries: Sequence[int]) -> int:
-        """Returns the largest `share` of all stages, which no device's bytes exceed."""
+        """Returns the largest `share` of all stages. It is no less than `largest`."""
         stages = enumerate(itertools.pairwise([0, *boundaries]))
         return max(self.share(stage, *pair) for stage, pair in stages)
 
     def can_fit(self, limit: int) -> bool:
-        """Returns False only if no stages fit into `limit` bytes per device.
+        """Returns False only if no stages fit into `limit` bytes of the largest device.
 
         Gives each stage as many of the remaining cells as the stage can hold. Ignores
         the values from which a recomputation starts, so True does not guarantee a fit.
@@ -162,7 +180,7 @@ class DeviceNeeds:
         """Returns the mean bytes per device of weights, accumulators and slots."""
         slots = sum(self.model.slot_bytes) / self.candidate.num_replicas
         held = self.model.memory.held(0, self.model.num_cells)
-        return (held + slots) / self.candidate.num_devices
+        return (held + slots + sum(self.lacking)) / self.candidate.num_devices
 
     def even_share(self) -> float:
         """Returns roughly the bytes of a device if all devices needed equally many."""
@@ -171,13 +189,14 @@ class DeviceNeeds:
     def min_limit(self) -> int:
         """Returns the lowest limit for which `can_fit` returns True."""
         everything = self._lower_bound(0, 0, self.model.num_cells)
-        low = everything // (self.model.num_cells * self.schedule.num_stages)
-        return bisect.bisect_left(range(everything), True, low, key=self.can_fit)
+        limits = range(everything + max(self.lacking))
+        return bisect.bisect_left(limits, True, key=self.can_fit)
 
     def _lower_bound(self, stage: int, start: int, end: int) -> int:
         number = self.candidate.stages_per_device
-        without_slots = self._needs.lower_bound(stage, start, self._stop(end), number)
-        return without_slots + self._slots.lower_bound(start, end) * number
+        num_bytes = self._needs.lower_bound(stage, start, self._stop(end), number)
+        num_bytes += self._slots.lower_bound(start, end) * number
+        return num_bytes + self._lacking_of_stage[stage]
 
     def _ends(self, boundaries: Sequence[int]) -> list[int]:
         return list(map(self._stop, boundaries))
@@ -198,7 +217,7 @@ def min_bytes_by_cell(model: ModelCosts) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class OversizedCandidate:
-    """A candidate whose `needs` exceed the `limit` of bytes per device."""
+    """A candidate whose `needs` exceed the `limit`, the bytes of the largest device."""
 
     needs: DeviceNeeds
     limit: int
@@ -231,8 +250,13 @@ class OversizedCandidate:
         boundaries = smallest_stages(
             self.needs.share, self.needs.model.num_cells, self.candidate.num_stages
         )
-        largest = max(self.needs.by_device(boundaries))
+        largest = self.needs.largest(boundaries)
         if largest > self.limit:
             return largest
         # The stages were chosen as if all stages of a device were like its largest.
         return self.needs.upper_bound(boundaries)
+
+    @property
+    def excess(self) -> int:
+        """The bytes that a device needs more than it has."""
+        return self.needed_bytes - self.limit

@@ -37,13 +37,14 @@ def update_seconds(
     schedule: Schedule,
     boundaries: Sequence[int],
     num_replicas: int,
-    device: DeviceModel,
+    devices: Sequence[DeviceModel],
     placement: Placement | None = None,
 ) -> float:
     """Returns the seconds that the slowest device takes to update its stages' weights.
 
-    Messages go over the links of the placement, and all messages that leave a host
-    share the host's bandwidth. If the placement is None, all devices are on one host.
+    `devices` are the devices of each replica, in order. Messages go over the links of
+    the placement, and all messages that leave a host share the host's bandwidth. If the
+    placement is None, all devices are on one host.
     """
     cells = model.calls[: model.num_cells]
     in_memory = [
@@ -62,7 +63,7 @@ def update_seconds(
             ):
                 replica_sums[i] += num_bytes
     slowest, leaving = 0.0, Counter[int]()
-    for k, replicas in enumerate(sums):
+    for k, (device, replicas) in enumerate(zip(devices, sums, strict=True)):
         hosts = _hosts_of(k, num_replicas, device, placement)
         on_host = Counter(hosts)
         for (touched, exchanged), host in zip(replicas, hosts, strict=True):
@@ -73,9 +74,9 @@ def update_seconds(
             if outside and device.hosts is not None:
                 seconds += exchanged * outside / device.hosts.link.bandwidth
             slowest = max(slowest, seconds)
-    if device.hosts is None:
+    if devices[0].hosts is None:
         return slowest
-    return max(slowest, max(leaving.values()) / device.hosts.bandwidth)
+    return max(slowest, max(leaving.values()) / devices[0].hosts.bandwidth)
 
 
 def _hosts_of(

@@ -62,7 +62,9 @@ def expected_step(
     contention = Contention(max(len(devices), 2), slowdown)
     device = dataclasses.replace(machine_device(devices), contention=contention)
     needs = DeviceNeeds(candidate, costs, pipeline.schedule)
-    evaluation = evaluate_boundaries(needs, pipeline.boundaries, seconds, device)
+    evaluation = evaluate_boundaries(
+        needs, pipeline.boundaries, seconds, [device] * candidate.num_devices
+    )
     return PlannedStep(evaluation.timeline, evaluation.bytes_by_device)
 
 

@@ -122,7 +122,7 @@ class MeasuredModels:
         sizes = sorted(self._seconds)
         for size in reversed(sizes[: len(sizes) // 2 + 1]):
             costs, seconds = self._costs(size), self._seconds[size]
-            device = resources.limited_device
+            device = resources.limited_devices[0]
             try:
                 correction = measured_correction(
                     self._tracer, devices, costs, seconds, device, resources.uses_all

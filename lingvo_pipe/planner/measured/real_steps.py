@@ -107,7 +107,8 @@ class RealStep:
         """Returns the medians of all steps but the first, and forgets the steps."""
         walls, timelines = self._take()
         schedule, boundaries = timelines[0].schedule, self.planned.boundaries
-        update = update_seconds(model, schedule, boundaries, 1, device)
+        devices = [device] * schedule.num_devices
+        update = update_seconds(model, schedule, boundaries, 1, devices)
         return in_step(walls, timelines, update, self._loss(model))
 
     def take_total(self) -> tuple[float, int]:
@@ -166,7 +167,7 @@ def real_step(
         return None
     for recompute in _RECOMPUTE:
         candidate = Candidate(1, number, 1, 2 * number, "1f1b", recompute)
-        planned = evaluate(candidate, model, alone, device)
+        planned = evaluate(candidate, model, alone, [device] * number)
         if isinstance(planned, Evaluation):
             try:
                 return RealStep(tracer, devices, model.num_rows, planned)

@@ -96,8 +96,7 @@ def resolve_auto(
     limit = pipeline.memory_limit
     limited = None if limit is None else int(limit)
     resources = Resources(
-        machine_device(devices),
-        len(devices),
+        (machine_device(devices),) * len(devices),
         batch_size,
         tracer.fprop_dtype,
         memory_limit=limited,
@@ -113,7 +112,7 @@ def resolve_auto(
     best = plan_measured(tracer, devices, resources, constraints).fastest[0]
     candidate = best.candidate
     pipeline.Set(**candidate.params(best.boundaries))
-    if resources.device.hosts is not None:
+    if resources.devices[0].hosts is not None:
         # Neighbors in a pipeline, or in the exchange of weights, are on one host.
         pipeline.devices = [devices[x] for row in best.placement for x in row]
     line = (

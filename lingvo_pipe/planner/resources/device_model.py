@@ -67,6 +67,7 @@ class DeviceModel:
     # Bandwidths between the vendor's servers: of a device, and of a whole server.
     network: tuple[float, float] | None = None
     hosts: Hosts | None = None  # If None, all devices are on one host.
+    slowness: float = 1.0  # Seconds of a cell, relative to the seconds in `Models`.
 
     @property
     def usable_bytes(self) -> int:

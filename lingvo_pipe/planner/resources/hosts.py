@@ -33,6 +33,11 @@ class Link(NamedTuple):
         """Returns the seconds until a message has arrived, 0 for an empty message."""
         return self.latency + num_bytes / self.bandwidth if num_bytes else 0.0
 
+    def slower(self, other: Link) -> Link:
+        """Returns a link that is as slow as both links."""
+        bandwidth = min(self.bandwidth, other.bandwidth)
+        return Link(bandwidth, max(self.latency, other.latency))
+
 
 @dataclasses.dataclass(frozen=True)
 class Hosts:
@@ -53,9 +58,11 @@ class Hosts:
 
 
 def placements(
-    num_replicas: int, num_devices: int, hosts: Hosts | None
+    num_replicas: int, num_devices: int, hosts: Hosts | None, is_one_kind: bool = True
 ) -> list[Placement]:
     """Returns the placements to compare, for R replicas of K devices.
+
+    Devices of several kinds, all on one host, are only placed stage by stage.
 
     The first placement fills the hosts pipeline by pipeline. The second one fills them
     stage by stage. If there are enough hosts, further placements begin each pipeline,
@@ -65,10 +72,12 @@ def placements(
     """
     total = num_replicas * num_devices
     by_pipeline = _groups(range(0, total, num_devices), num_devices)
+    by_stage = _transposed(_groups(range(0, total, num_replicas), num_replicas))
+    if not is_one_kind:
+        return [by_stage]
     if hosts is None or hosts.count(total) == 1:
         return [by_pipeline]
-    by_stage = _groups(range(0, total, num_replicas), num_replicas)
-    compared = [by_pipeline, _transposed(by_stage)]
+    compared = [by_pipeline, by_stage]
     if starts := _aligned(num_replicas, num_devices, hosts):
         compared.append(_groups(starts, num_devices))
         dealt = sorted(starts, key=lambda x: (x % hosts.devices_per_host, x))

@@ -17,6 +17,7 @@ core of TPUv2 and TPUv3, a chip of later TPUs, and the matrix units of a GPU. So
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -92,20 +93,22 @@ _OTHER_NAMES = {"A100": "A100-40GB"}
 _CAUTIOUS_MEMORY_BANDWIDTH, _CAUTIOUS_LINK = 300, 12  # GB/s.
 _CAUTIOUS_RESERVED = 1.8  # GB.
 _SIZED = re.compile(r"(\d+(?:\.\d+)?)GB@(\d+(?:\.\d+)?)TFLOPS", re.IGNORECASE)
+# [[hosts x] number x] kind.
+_FORM = re.compile(r"(?:(?:(\d+)x)?(\d+)x)?(\S+)")
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
 class DeviceRequest(NamedTuple):
-    """A number of devices of a kind. If the kind is None, they are this machine's."""
+    """A number of devices, and the model of each. This machine's have no models yet."""
 
     number: int
-    kind: DeviceModel | None
+    models: tuple[DeviceModel, ...] = ()
 
 
 def parse_devices(
     text: str, network_gbits: float | None = None, prefix: str = "--"
 ) -> DeviceRequest:
-    """Parses the text for devices of one kind, such as `8xTPUv3`.
+    """Parses the text for devices, such as `8xTPUv3` or, in order, `4xA100,4xT4`.
 
     `TPUv3` is one device, and `2x8xV100` are eight devices on each of two hosts. A kind
     may also be `80GB@312TFLOPS`, or a `.json` file with a device's fields.
@@ -113,11 +116,43 @@ def parse_devices(
 
     Raises:
         UserValueError: if the text has another form, the kind is unknown, a field of
-            the file is wrong, or `network_gbits` is missing or not allowed. The error
-            names the field, or the argument with `prefix` before its name.
+            the file is wrong, `network_gbits` is missing or not allowed, or kinds
+            cannot be in one list. The error names the field, or the argument with
+            `prefix` before its name.
     """
+    path, parts = f"{prefix}devices", text.split(",")
+    if len(parts) > 1:
+        for part in parts:
+            _check_part(part, path)
+    requests = [_parse_kind(part, network_gbits, prefix) for part in parts]
+    models = tuple(itertools.chain(*(request.models for request in requests)))
+    tpus = [model.name for model in models if not model.has_replicas]
+    if tpus and any(model != models[0] for model in models):
+        raise UserValueError(
+            path=path,
+            expected="TPUs of one kind alone, as the trainer uses them",
+            got=text,
+            hint=f"Plan for {tpus[0]} alone, or leave it out.",
+        )
+    return DeviceRequest(sum(request.number for request in requests), models)
+
+
+def _check_part(part: str, path: str) -> None:
+    """Raises UserValueError if the part cannot be in a list of several kinds."""
+    match = _FORM.fullmatch(part.strip())
+    if match and (match[1] or match[3].lower() == MEASURED):
+        raise UserValueError(
+            path=path,
+            expected=f"kinds of one host in a list, and no {MEASURED} devices",
+            got=part,
+            hint="Leave out the number of hosts, name the kind, or plan for it alone.",
+        )
+
+
+def _parse_kind(text: str, network_gbits: float | None, prefix: str) -> DeviceRequest:
+    """Parses the text for devices of one kind."""
     path = f"{prefix}devices"
-    match = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?(\S+)", text.strip())
+    match = _FORM.fullmatch(text.strip())
     hosts, per_host, name = match.groups() if match else (None, "0", text)
     number = int(hosts or 1) * int(per_host or 1)
     kind = _kind(name, path) if number else None
@@ -148,7 +183,7 @@ def parse_devices(
                 hint=f"Hosts for rent mostly have 10 to 100: {prefix}network_gbits=25.",
             )
         kind = kind.on_hosts(int(per_host), network_gbits)
-    return DeviceRequest(number, kind)
+    return DeviceRequest(number, (kind,) * number if kind else ())
 
 
 def _kind(name: str, path: str) -> DeviceModel | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,43 +27,103 @@ _RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """The devices to run a model on, and the size of its mini-batch, B."""
+    """The devices to run a model on, in order, and the size of its mini-batch, B.
 
-    device: DeviceModel
-    num_devices: int
+    A candidate takes the first devices. With R replicas, the first R devices have the
+    first stages, the next R devices the next stages, and so on:
+
+        devices            A A A A T T    4xA,2xT
+        replica.device     0.0 1.0 0.1 1.1 0.2 1.2
+    """
+
+    devices: tuple[DeviceModel, ...]
     batch_size: int
     dtype: str = "float32"  # The dtype that the model computes in.
     memory_limit: int | None = None  # The user's, in bytes per device.
     uses_all: bool = False  # Whether a candidate must use all devices.
 
     @property
-    def usable_bytes(self) -> int:
-        """The bytes of each device that the model can use."""
-        return self.limited_device.usable_bytes
+    def num_devices(self) -> int:
+        """The number of devices, N."""
+        return len(self.devices)
+
+    @functools.cached_property
+    def kinds(self) -> list[tuple[int, DeviceModel]]:
+        """The numbers of consecutive devices of one kind, with the kinds."""
+        return [
+            (len([*group]), kind) for kind, group in itertools.groupby(self.devices)
+        ]
 
     @property
-    def limited_device(self) -> DeviceModel:
-        """The device model, with the user's memory limit and the number of hosts."""
-        device, memory, hosts = self.device, self.device.memory, self.device.hosts
+    def usable_bytes(self) -> int:
+        """The bytes of the largest device that the model can use."""
+        return max(device.usable_bytes for device in self.limited_devices)
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all devices that the model can use."""
+        return sum(device.usable_bytes for device in self.limited_devices)
+
+    @functools.cached_property
+    def limited_devices(self) -> tuple[DeviceModel, ...]:
+        """The devices, with the user's memory limit and the number of hosts.
+
+        Their slowness is relative to the first device.
+        """
+        pairs = zip(self.kinds, self.limited_kinds, strict=True)
+        return tuple(itertools.chain(*([x] * number for (number, _), x in pairs)))
+
+    @property
+    def limited_kinds(self) -> list[DeviceModel]:
+        """The limited devices, one of each of `kinds`."""
+        return [self._limited(kind) for _, kind in self.kinds]
+
+    def of_pipeline(self, candidate: Candidate) -> tuple[DeviceModel, ...]:
+        """Returns the limited devices of each of the candidate's replicas, in order."""
+        return self.limited_devices[: candidate.total_devices : candidate.num_replicas]
+
+    def has_equal_replicas(self, candidate: Candidate) -> bool:
+        """Returns whether all replicas of a stage are on devices of one kind."""
+        ends = itertools.accumulate(number for number, _ in self.kinds)
+        crossed = (end for end in ends if end < candidate.total_devices)
+        return not any(end % candidate.num_replicas for end in crossed)
+
+    def of_number(self, number: int) -> Resources:
+        """Returns the first devices, or more devices of the last kind."""
+        more = (self.devices[-1],) * (number - self.num_devices)
+        return dataclasses.replace(self, devices=(self.devices + more)[:number])
+
+    def of_kind(self, kind: DeviceModel) -> Resources:
+        """Returns as many devices, all of one kind."""
+        return dataclasses.replace(self, devices=(kind,) * self.num_devices)
+
+    def with_contention(self, contention: Contention) -> Resources:
+        """Returns the same devices, of one kind, with this contention between them."""
+        kind = dataclasses.replace(self.devices[0], contention=contention)
+        return self.of_kind(kind)
+
+    def _limited(self, kind: DeviceModel) -> DeviceModel:
+        memory, hosts, first = kind.memory, kind.hosts, self.devices[0]
         if self.memory_limit is not None:
-            memory = min(memory, self.memory_limit + device.reserved)
+            memory = min(memory, self.memory_limit + kind.reserved)
         if hosts is not None:
             number = hosts.count(self.num_devices)
             hosts = dataclasses.replace(hosts, number=number)
-        return dataclasses.replace(device, memory=memory, hosts=hosts)
-
-    def with_contention(self, contention: Contention) -> Resources:
-        """Returns the same devices with this contention between them."""
-        device = dataclasses.replace(self.device, contention=contention)
-        return dataclasses.replace(self, device=device)
+        slowness = 1.0
+        if kind != first:
+            slowness = first.speed(self.dtype) / kind.speed(self.dtype)
+        return dataclasses.replace(kind, memory=memory, hosts=hosts, slowness=slowness)
 
     def __str__(self) -> str:
-        noun = " device" if self.device.name == MEASURED else ""
-        plural = "s" if noun and self.num_devices > 1 else ""
-        hosts = self.device.hosts
-        number = 1 if hosts is None else hosts.count(self.num_devices)
-        on_hosts = f" on {number} hosts" if number > 1 else ""
-        return f"{self.num_devices} {self.device.name}{noun}{plural}{on_hosts}"
+        return " and then ".join(itertools.starmap(_group_text, self.kinds))
+
+
+def _group_text(number: int, kind: DeviceModel) -> str:
+    noun = " device" if kind.name == MEASURED else ""
+    plural = "s" if noun and number > 1 else ""
+    num_hosts = 1 if kind.hosts is None else kind.hosts.count(number)
+    on_hosts = f" on {num_hosts} hosts" if num_hosts > 1 else ""
+    return f"{number} {kind.name}{noun}{plural}{on_hosts}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,13 +218,16 @@ def allowed_candidates(
     Raises:
         UserValueError: if no way satisfies the constraints.
     """
-    number, has_replicas = resources.num_devices, resources.device.has_replicas
+    number, has_replicas = resources.num_devices, resources.devices[0].has_replicas
     all_candidates = candidates(
         number, num_cells, resources.batch_size, has_replicas, constraints.numbers
     )
     rules = []
     if not has_replicas:
         rules.append("TPUs have no replicas yet")
+    if len(resources.kinds) > 1:
+        rules.append("all replicas of a stage are on devices of one kind")
+        all_candidates = filter(resources.has_equal_replicas, all_candidates)
     if resources.uses_all:
         rules.append(f"all {number} devices are used")
         all_candidates = (x for x in all_candidates if x.total_devices == number)

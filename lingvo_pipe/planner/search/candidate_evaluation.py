@@ -36,62 +36,84 @@ class Evaluation:
     step_seconds: float  # With the weights' update.
     bytes_by_device: Sequence[int]  # Of each device, in the replica with the most.
     timeline: Timeline  # Of the slowest replica, without the update.
+    devices: Sequence[DeviceModel]  # Of each replica, in order.
     placement: Placement = ()  # Of the candidate's devices on hosts.
+
+    @property
+    def fullest(self) -> int:
+        """The index of the device that has the least memory left."""
+        pairs = zip(self.devices, self.bytes_by_device, strict=True)
+        left = [device.usable_bytes - num_bytes for device, num_bytes in pairs]
+        return left.index(min(left))
 
 
 def evaluate(
     candidate: Candidate,
     model: ModelCosts,
     seconds: Sequence[CellSeconds],
-    device: DeviceModel,
+    devices: Sequence[DeviceModel],
 ) -> Evaluation | OversizedCandidate:
     """Finds the most balanced stages that fit into memory, and simulates a step.
 
-    Returns an OversizedCandidate if none are found. The simulation takes its costs from
-    `step_costs`, and also checks that the schedule is valid.
+    `devices` are the devices of each replica, in order. `seconds` are for a device with
+    a slowness of 1. Returns an OversizedCandidate if no such stages are found. The
+    simulation takes its costs from `step_costs`, and also checks that the schedule is
+    valid.
     """
-    needs = DeviceNeeds(candidate, model)
-    boundaries = feasible_boundaries(needs, device.usable_bytes, _work(seconds))
-    if boundaries is None:
-        return OversizedCandidate(needs, device.usable_bytes)
-    return evaluate_boundaries(needs, boundaries, seconds, device)
+    stages = find_stages(candidate, model, seconds, devices)
+    if isinstance(stages, OversizedCandidate):
+        return stages
+    return evaluate_boundaries(*stages, seconds, devices)
 
 
-def candidate_fits(
+def find_stages(
     candidate: Candidate,
     model: ModelCosts,
     seconds: Sequence[CellSeconds],
-    device: DeviceModel,
-) -> bool:
-    """Returns whether stages of the candidate are found that fit into memory."""
-    needs = DeviceNeeds(candidate, model)
-    limit = device.usable_bytes
-    return feasible_boundaries(needs, limit, _work(seconds)) is not None
-
-
-def _work(seconds: Sequence[CellSeconds]) -> list[float]:
-    return [cell.forward + cell.backward for cell in seconds]
+    devices: Sequence[DeviceModel],
+) -> tuple[DeviceNeeds, list[int]] | OversizedCandidate:
+    """Finds the most balanced stages that fit. For the arguments see `evaluate`."""
+    limit = max(device.usable_bytes for device in devices)
+    lacking = [limit - device.usable_bytes for device in devices]
+    needs = DeviceNeeds(candidate, model, lacking=lacking)
+    work = [cell.forward + cell.backward for cell in seconds]
+    slowness = [device.slowness for device in devices]
+    boundaries = feasible_boundaries(needs, limit, work, slowness)
+    if boundaries is None:
+        return OversizedCandidate(needs, limit)
+    return needs, boundaries
 
 
 def feasible_boundaries(
-    needs: DeviceNeeds, limit: int, costs: Sequence[float]
+    needs: DeviceNeeds,
+    limit: int,
+    costs: Sequence[float],
+    slowness: Sequence[float] = (),
 ) -> list[int] | None:
-    """Returns the most balanced stages that need at most `limit` bytes per device.
+    """Returns the most balanced stages that fit, or None if no such stages are found.
 
-    `costs` are the cells' seconds. Returns None if no such stages are found.
+    Args:
+        needs: bytes that the devices need.
+        limit: bytes of the largest device.
+        costs: seconds of the cells.
+        slowness: factors by which cells take longer on each device. If (), 1.
     """
     if not needs.can_fit(limit):
         return None
     keys, traffic = needs.stage_keys, needs.model.boundary_bytes
-    boundaries = balanced_boundaries(costs, len(keys), traffic)
-    if max(needs.by_device(boundaries)) <= limit:
+    order = needs.schedule.stage_devices
+    by_stage = [slowness[k] for k in order] if slowness else None
+    boundaries = balanced_boundaries(costs, len(keys), traffic, slowness=by_stage)
+    if needs.largest(boundaries) <= limit:
         return boundaries  # The memory is no constraint.
     for size in (needs.for_stage, needs.share):
         feasible_end = feasible_ends(size, limit, len(costs), keys)
         if not is_feasible(feasible_end):
             break
-        boundaries = balanced_boundaries(costs, len(keys), traffic, feasible_end)
-        if max(needs.by_device(boundaries)) <= limit:
+        boundaries = balanced_boundaries(
+            costs, len(keys), traffic, feasible_end, by_stage
+        )
+        if needs.largest(boundaries) <= limit:
             return boundaries
     return None
 
@@ -100,14 +122,16 @@ def evaluate_boundaries(
     needs: DeviceNeeds,
     boundaries: Sequence[int],
     seconds: Sequence[CellSeconds],
-    device: DeviceModel,
+    devices: Sequence[DeviceModel],
 ) -> Evaluation:
     """Simulates a step of a candidate whose stages end at these boundaries.
 
-    On several hosts, returns the evaluation with the fastest of `placements`.
+    For the arguments see `evaluate`. On several hosts, returns the evaluation with the
+    fastest of `placements`.
     """
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
-    num_replicas, contention = candidate.num_replicas, device.contention
+    num_replicas, contention = candidate.num_replicas, devices[0].contention
+    by_stage = [devices[k] for k in schedule.stage_devices]
     num_bytes = needs.by_device(boundaries)
 
     def slowdown(num_busy: int) -> float:
@@ -119,7 +143,7 @@ def evaluate_boundaries(
             seconds,
             model.boundary_bytes,
             boundaries,
-            device,
+            by_stage,
             links,
             weight_shares=model.weight_shares,
             left_out=model.left_out,
@@ -129,38 +153,45 @@ def evaluate_boundaries(
         return simulate_with_contention(schedule, costs, slowdown)
 
     def placed(placement: Placement) -> Evaluation:
-        timelines = map(timeline_of, _links(placement, schedule, device))
+        timelines = map(timeline_of, _links(placement, schedule, by_stage))
         slowest = max(timelines, key=lambda timeline: timeline.step_seconds)
         after = update_seconds(
-            model, schedule, boundaries, num_replicas, device, placement
+            model, schedule, boundaries, num_replicas, devices, placement
         )
         after += contention.rest_seconds(candidate.total_devices)
         total = slowest.step_seconds + after
-        return Evaluation(candidate, boundaries, total, num_bytes, slowest, placement)
+        return Evaluation(
+            candidate, boundaries, total, num_bytes, slowest, devices, placement
+        )
 
-    compared = placements(num_replicas, candidate.num_devices, device.hosts)
+    hosts, is_one_kind = devices[0].hosts, all(x == devices[0] for x in devices)
+    compared = placements(num_replicas, candidate.num_devices, hosts, is_one_kind)
     return min(map(placed, compared), key=lambda x: x.step_seconds)
 
 
 def _links(
-    placement: Placement, schedule: Schedule, device: DeviceModel
+    placement: Placement, schedule: Schedule, by_stage: Sequence[DeviceModel]
 ) -> list[tuple[Link, ...]]:
     """Returns for each replica the links between consecutive stages.
 
     Without hosts, returns these links once, because all replicas have the same.
     """
-    if device.hosts is None:
-        return [(device.link,) * (schedule.num_stages - 1)]
-    device_of_stage = schedule.device_of_stage()
-    order = [device_of_stage[stage] for stage in range(schedule.num_stages)]
-    return stage_links(placement, order, device.link, device.hosts)
+    first = by_stage[0]
+    if first.hosts is None:
+        return [_neighbor_links(by_stage)]
+    return stage_links(placement, schedule.stage_devices, first.link, first.hosts)
+
+
+def _neighbor_links(devices: Sequence[DeviceModel]) -> tuple[Link, ...]:
+    """Returns the links between consecutive devices of one host."""
+    return tuple(a.link.slower(b.link) for a, b in itertools.pairwise(devices))
 
 
 def step_costs(
     seconds: Sequence[CellSeconds],
     boundary_bytes: Sequence[int],
     boundaries: Sequence[int],
-    device: DeviceModel,
+    devices: Sequence[DeviceModel],
     links: Sequence[Link] | None = None,
     weight_shares: Sequence[float] = (),
     left_out: Sequence[float] = (),
@@ -168,10 +199,10 @@ def step_costs(
     """Returns the costs of a step's operations, without contention.
 
     Args:
-        seconds: seconds of the cells.
+        seconds: seconds of the cells on a device with a slowness of 1.
         boundary_bytes: bytes that would cross a boundary after each cell.
         boundaries: stage boundaries.
-        device: the kind of devices.
+        devices: device of each stage.
         links: links between consecutive stages. If None, all stages are on one host.
         weight_shares: the part of each cell's backward pass that computes weights'
             gradients. If (), one half.
@@ -179,9 +210,15 @@ def step_costs(
             if the cell is the last of a stage. If (), 0.
     """
     shares = weight_shares or [0.5] * len(seconds)
+    pairs = list(itertools.pairwise([0, *boundaries]))
+    seconds = [
+        CellSeconds(x.forward * device.slowness, x.backward * device.slowness)
+        for pair, device in zip(pairs, devices, strict=True)
+        for x in seconds[slice(*pair)]
+    ]
     late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]
     left_out = left_out or [0.0] * len(seconds)
-    between = links or [device.link] * (len(boundaries) - 1)
+    between = links or _neighbor_links(devices)
 
     def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:
         stage = stage_seconds(seconds[start:end])
@@ -196,8 +233,12 @@ def step_costs(
             send_backward=before.seconds(received),
         )
 
-    pairs = itertools.pairwise([0, *boundaries])
     # Nothing is sent before the first stage, and after the last one.
-    around = itertools.pairwise([device.link, *between, device.link])
+    around = itertools.pairwise([devices[0].link, *between, devices[-1].link])
     stages = (stage_costs(*a, *b) for a, b in zip(pairs, around, strict=True))
-    return Costs(tuple(stages), overhead=device.operation_seconds)
+    return Costs(tuple(stages), overhead=max_overhead(devices))
+
+
+def max_overhead(devices: Sequence[DeviceModel]) -> float:
+    """Returns the overhead of operations that counts for each of the devices."""
+    return max(device.operation_seconds for device in devices)

@@ -15,8 +15,12 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
 from lingvo_pipe.planner.costs.model_costs import Models
 from lingvo_pipe.planner.resources.candidate import Candidate
-from lingvo_pipe.planner.resources.device_model import DeviceModel
-from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.resources.resources import Resources
+from lingvo_pipe.planner.search.candidate_evaluation import (
+    Evaluation,
+    evaluate,
+    max_overhead,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,17 +35,19 @@ class SearchResult:
 def search(
     candidates: Iterable[Candidate],
     models: Models,
-    device: DeviceModel,
-    batch_size: int,
+    resources: Resources,
 ) -> SearchResult:
     """Finds the fastest candidate that fits, for each schedule and recomputation."""
     fastest: dict[tuple[str, str], Evaluation] = {}
     oversized: list[OversizedCandidate] = []
-    bounds, num_slower = [], 0
+    bounds, num_slower, batch_size = [], 0, resources.batch_size
     for candidate in candidates:
         costs, seconds = models(batch_size // candidate.num_micro_batches)
-        overhead = device.operation_seconds
-        bound = step_time_lower_bound(candidate, seconds, overhead, costs.left_out)
+        devices = resources.of_pipeline(candidate)
+        slowness = [device.slowness for device in devices]
+        bound = step_time_lower_bound(
+            candidate, seconds, max_overhead(devices), costs.left_out, slowness
+        )
         bounds.append((bound, candidate))
     for i, (bound, candidate) in enumerate(sorted(bounds, key=lambda pair: pair[0])):
         set_detail(f"way {i + 1:,} of {len(bounds):,}")
@@ -50,7 +56,7 @@ def search(
             num_slower += 1
             continue
         costs, seconds = models(batch_size // candidate.num_micro_batches)
-        result = evaluate(candidate, costs, seconds, device)
+        result = evaluate(candidate, costs, seconds, resources.of_pipeline(candidate))
         if isinstance(result, OversizedCandidate):
             oversized.append(result)
             continue
@@ -69,6 +75,7 @@ def step_time_lower_bound(
     cells: Sequence[CellSeconds],
     overhead: float = 0.0,
     left_out: Sequence[float] = (),
+    slowness: Sequence[float] = (),
 ) -> float:
     """Returns a lower bound on the candidate's step time with any stages.
 
@@ -78,7 +85,10 @@ def step_time_lower_bound(
     A device computes all micro-batches between the arrival of the first one and the
     return of the last one. So later stages have less time, and the best stages are each
     shorter than the one before. For `left_out` see `step_costs`.
+
+    `slowness` are the factors by which cells take longer on each device. If (), 1.
     """
+    slowness = slowness or [1.0] * candidate.num_devices
     num_micro_batches = candidate.micro_batches_per_replica
     once = [cell.forward + cell.backward for cell in cells]
     work = [seconds * num_micro_batches for seconds in once]
@@ -90,10 +100,11 @@ def step_time_lower_bound(
         work = list(map(float.__add__, work, recomputation))
     # A device runs each of its stages forward and backward.
     num_operations = 2 * candidate.stages_per_device * num_micro_batches
+    fastest = min(slowness)  # The last two bounds hold if all devices are as fast.
     return max(
-        sum(work) / candidate.num_devices + num_operations * overhead,
-        max(work),
-        _bound_by_distance(candidate, cells, once, work),
+        sum(work) / sum(1 / x for x in slowness) + num_operations * overhead,
+        max(work) * fastest,
+        _bound_by_distance(candidate, cells, once, work) * fastest,
     )
 
 

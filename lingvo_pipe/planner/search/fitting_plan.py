@@ -14,11 +14,13 @@ import bisect
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
-from lingvo_pipe.planner.costs.device_needs import min_bytes_by_cell
+from lingvo_pipe.planner.costs.device_needs import (
+    OversizedCandidate,
+    min_bytes_by_cell,
+)
 from lingvo_pipe.planner.costs.model_costs import Models
 from lingvo_pipe.planner.resources.known_devices import DEVICES
 from lingvo_pipe.planner.resources.resources import (
@@ -26,7 +28,7 @@ from lingvo_pipe.planner.resources.resources import (
     Resources,
     allowed_candidates,
 )
-from lingvo_pipe.planner.search.candidate_evaluation import candidate_fits
+from lingvo_pipe.planner.search.candidate_evaluation import find_stages
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult, search
 from lingvo_pipe.planner.search.plan_report import needed_text
 
@@ -49,24 +51,31 @@ def plan(
     """
     num_cells = _count_cells(models, resources, constraints)
     allowed = allowed_candidates(resources, constraints, num_cells)
-    result = search(allowed, models, resources.limited_device, resources.batch_size)
+    result = search(allowed, models, resources)
     if result.fastest:
         return result
-    smallest, usable = result.oversized[0], resources.usable_bytes
+    smallest = result.oversized[0]
     for oversized in result.oversized[1:]:
-        limit = smallest.needed_bytes
-        if oversized.needs.can_fit(limit - 1) and oversized.needed_bytes < limit:
+        most = oversized.limit + smallest.excess
+        if oversized.needs.can_fit(most - 1) and oversized.needed_bytes < most:
             smallest = oversized
-    missing = bytes_text(smallest.needed_bytes - usable)
-    offer = f"{resources.device.name} has"
-    if usable < resources.device.usable_bytes:
-        offer = f"{constraints.limit_name}={resources.memory_limit} leaves"
     raise NothingFits(
-        f"The model does not fit: {offer} {bytes_text(usable)} per device for it, and "
-        f"the smallest way on {resources} needs {needed_text(smallest)}, {missing} "
-        f"more: {smallest.candidate}.",
+        f"The model does not fit: {_offer(resources, constraints)} per device for it, "
+        f"and in the smallest way on {resources} a device needs "
+        f"{needed_text(smallest)}: {smallest.candidate}.",
         hint=_Setting(models, resources, constraints).suggest_changes(),
     )
+
+
+def _offer(resources: Resources, constraints: Constraints) -> str:
+    """Returns text about the memory that each kind of device has."""
+    limit = f"{constraints.limit_name}={resources.memory_limit} leaves"
+    offers = [
+        f"{limit if x.usable_bytes < kind.usable_bytes else f'{x.name} has'} "
+        f"{bytes_text(x.usable_bytes)}"
+        for x, (_, kind) in zip(resources.limited_kinds, resources.kinds, strict=True)
+    ]
+    return " and ".join(dict.fromkeys(offers))
 
 
 def fits(models: Models, resources: Resources, constraints: Constraints) -> bool:
@@ -75,13 +84,15 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
     Raises:
         UserValueError: if the constraints contradict each other.
     """
-    device, rows = resources.limited_device, resources.batch_size
+    rows = resources.batch_size
     num_cells = _count_cells(models, resources, constraints)
     for candidate in reversed(allowed_candidates(resources, constraints, num_cells)):
         costs, seconds = models(rows // candidate.num_micro_batches)
-        if max(costs.memory.by_cell()) > device.usable_bytes:
+        if max(costs.memory.by_cell()) > resources.usable_bytes:
             continue  # A quick check, for models with far too large cells.
-        if candidate_fits(candidate, costs, seconds, device):
+        devices = resources.of_pipeline(candidate)
+        stages = find_stages(candidate, costs, seconds, devices)
+        if not isinstance(stages, OversizedCandidate):
             return True
     return False
 
@@ -104,7 +115,7 @@ class _Setting:
         """Returns text that suggests the smallest changes that make the model fit."""
         oversized_cell = self._oversized_cell()
         suggestions = []
-        if not (oversized_cell or self.resources.device.shares_memory):
+        if not (oversized_cell or self.resources.devices[0].shares_memory):
             suggestions.append(self._more_devices())
         for changes in (
             self._fewer_rows(),
@@ -149,7 +160,7 @@ class _Setting:
 
         def on(number: int) -> _Setting:
             changed = dataclasses.replace(self, constraints=constraints)
-            return changed._with(num_devices=number)
+            return changed._with(self.resources.of_number(number))
 
         def fits_on(number: int) -> bool:
             return on(number)._fits()
@@ -172,27 +183,28 @@ class _Setting:
         rows = self.resources.batch_size
         while rows := rows // 2:
             plural = "s" if rows > 1 else ""
-            yield f"with {rows} row{plural}", self._with(batch_size=rows)
+            changed = dataclasses.replace(self.resources, batch_size=rows)
+            yield f"with {rows} row{plural}", self._with(changed)
 
     def _larger_devices(self) -> Iterator[_Change]:
         for device in sorted(DEVICES.values(), key=lambda x: x.usable_bytes):
-            changed = self._with(device=device)
-            is_larger = changed.resources.usable_bytes > self.resources.usable_bytes
+            changed = self.resources.of_kind(device)
+            is_larger = changed.total_bytes > self.resources.total_bytes
             if is_larger and self.resources.dtype in device.flops:
-                yield f"on {changed.resources}", changed
+                yield f"on {changed}", self._with(changed)
 
     def _fewer_limits(self) -> Iterator[_Change]:
         if self.resources.memory_limit is not None:
             limit = f"{self.constraints.limit_name}={self.resources.memory_limit}"
-            yield f"without {limit}", self._with(memory_limit=None)
+            unlimited = dataclasses.replace(self.resources, memory_limit=None)
+            yield f"without {limit}", self._with(unlimited)
         for name in self.constraints.given:
             without = self.constraints.without(name)
             changed = dataclasses.replace(self, constraints=without)
             yield f"without {self.constraints.text(name)}", changed
 
-    def _with(self, **changes: Any) -> _Setting:
-        """Returns a copy of the setting with other values of `resources`."""
-        resources = dataclasses.replace(self.resources, **changes)
+    def _with(self, resources: Resources) -> _Setting:
+        """Returns a copy of the setting with other resources."""
         return dataclasses.replace(self, resources=resources)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import shlex
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
     the trainer runs the fastest. `changes` are the user's changes of the model's
     params, as text. The flags include them.
     """
-    best, usable = found.fastest[0], resources.usable_bytes
+    best = found.fastest[0]
     used, available = best.candidate.total_devices, resources.num_devices
     unused = f"The first uses {used} of {available} devices; the others stay idle."
     oversized = found.oversized
@@ -47,22 +48,22 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
         ),
         "",
         "The rows are the fastest for each schedule and recomputation. A device needs",
-        f"this much of its {bytes_text(usable)}. R replicas of K devices with V stages",
+        f"this much of its {_room(resources)}. R replicas of K devices with V stages",
         "each share M micro-batches. Idle is the part of a step, before its update, in",
         "which a device computes nothing: bubbles, waiting for messages, and the",
         "overhead of operations.",
         f"{found.num_slower:,} more are slower.",
         *([too_large] if oversized else []),
         *(
-            f"  {example.candidate}: a device would need {needed_text(example)}, "
-            f"{bytes_text(example.needed_bytes - usable)} too much"
+            f"  {example.candidate}: a device would need {needed_text(example)}"
             for example in oversized[:_MAX_OVERSIZED]
         ),
         *([unused] if used < available else []),
+        *_device_lines(best),
         "",
-        *_start_lines(resources.device, used),
+        *_start_lines(resources.devices[0], used),
         "",
-        *run_flags(best, changes, resources.device.hosts),
+        *run_flags(best, changes, resources.devices[0].hosts),
     ]
     return "\n".join(lines)
 
@@ -73,8 +74,8 @@ def run_flags(
     """Returns the trainer's flags that run a candidate.
 
     `changes` are changes of other params of the model, as text. On several hosts, each
-    host is a worker. Devices are then given by name, unless the placement takes the
-    first devices in their order.
+    host is a worker. Devices are given by name, unless the placement takes the first
+    devices in their order.
     """
     candidate = best.candidate
     types = {"splits": " (list)", "recompute": " (str)"}
@@ -84,11 +85,15 @@ def run_flags(
     )
     quoted = shlex.quote(f"{changes}; {override}" if changes else override)
     devices, numbers = str(candidate.total_devices), [*sum(best.placement, ())]
-    if hosts is not None and numbers != [*range(candidate.total_devices)]:
-        devices = ",".join(
-            f"worker:{hosts.host(x)}/gpu:{x % hosts.devices_per_host}" for x in numbers
-        )
+    if numbers != [*range(candidate.total_devices)]:
+        devices = ",".join(_device_name(number, hosts) for number in numbers)
     return [f"--devices={devices}", f"--model_params_override={quoted}"]
+
+
+def _device_name(number: int, hosts: Hosts | None) -> str:
+    if hosts is None:
+        return f"gpu:{number}"
+    return f"worker:{hosts.host(number)}/gpu:{number % hosts.devices_per_host}"
 
 
 def _start_lines(device: DeviceModel, num_devices: int) -> list[str]:
@@ -107,6 +112,15 @@ def _start_lines(device: DeviceModel, num_devices: int) -> list[str]:
         "",
         "Give the trainer the same --cluster, and:",
     ]
+
+
+def _room(resources: Resources) -> str:
+    """Returns the bytes of each kind of device that a model can use, as text."""
+    kinds = resources.limited_kinds
+    if len(kinds) == 1:
+        return bytes_text(kinds[0].usable_bytes)
+    texts = [f"{bytes_text(kind.usable_bytes)} ({kind.name})" for kind in kinds]
+    return f"{' or '.join(texts)}; it is the one with the least left"
 
 
 def time_breakdown(evaluation: Evaluation) -> dict[str, float]:
@@ -135,9 +149,42 @@ def why_slower(slower: Evaluation, best: Evaluation) -> str:
 
 
 def needed_text(oversized: OversizedCandidate) -> str:
-    """Returns the bytes that a device would need, as text."""
-    bound = "at least " if oversized.is_bound else ""
-    return f"{bound}{bytes_text(oversized.needed_bytes)}"
+    """Returns the bytes that a device would need and does not have, as text."""
+    bound, excess = "at least " * oversized.is_bound, bytes_text(oversized.excess)
+    if any(oversized.needs.lacking):  # It depends on the device.
+        return f"{bound}{excess} more than it has"
+    return f"{bound}{bytes_text(oversized.needed_bytes)}, {excess} too much"
+
+
+def _range_text(start: int, end: int) -> str:
+    return f"{start} to {end - 1}" if end > start + 1 else str(start)
+
+
+def _device_lines(best: Evaluation) -> list[str]:
+    """Returns lines about each device of a pipeline, if they are of several kinds."""
+    if all(device == best.devices[0] for device in best.devices):
+        return []
+    order = best.timeline.schedule.stage_devices
+    cells = list(itertools.pairwise([0, *best.boundaries]))
+    rows = [("devices", "kind", "stages", "cells", "needs", "of")]
+    for k, device in enumerate(best.devices):
+        stages = [stage for stage, number in enumerate(order) if number == k]
+        columns = (
+            ", ".join(str(row[k]) for row in best.placement),
+            device.name,
+            ", ".join(map(str, stages)),
+            ", ".join(_range_text(*cells[stage]) for stage in stages),
+            bytes_text(best.bytes_by_device[k]),
+            bytes_text(device.usable_bytes),
+        )
+        rows.append(columns)
+    return [
+        "",
+        "The first takes the devices in their order. CUDA_VISIBLE_DEVICES gives the",
+        "trainer's gpu:0, gpu:1, ... this order.",
+        "",
+        *text_table(rows, right=(4, 5)),
+    ]
 
 
 def _rows(fastest: Sequence[Evaluation], batch_size: int) -> list[list[str]]:
@@ -148,7 +195,7 @@ def _rows(fastest: Sequence[Evaluation], batch_size: int) -> list[list[str]]:
             seconds_text(variant.step_seconds),
             number_text(batch_size / variant.step_seconds, 4),
             f"{variant.timeline.bubble_fraction:.1%}",
-            bytes_text(max(variant.bytes_by_device)),
+            bytes_text(variant.bytes_by_device[variant.fullest]),
             *map(str, dataclasses.astuple(variant.candidate)),
             "" if variant is fastest[0] else why_slower(variant, fastest[0]),
         ]

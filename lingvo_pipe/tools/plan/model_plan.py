@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.resources import Constraints
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
 from lingvo_pipe.planner.search.plan_report import report
@@ -27,7 +30,7 @@ class Plan:
         model: the model to run.
         devices: the devices to run the model on.
         constraints: values that each way must have.
-        price: price of one device for an hour, if known.
+        price: price of one device for an hour, or of one of each kind, if known.
 
     Raises:
         ValueError: if nothing fits, or an argument is wrong.
@@ -38,11 +41,11 @@ class Plan:
         model: PlannedModel,
         devices: Devices,
         constraints: Constraints,
-        price: float | None = None,
+        price: float | Sequence[float] | None = None,
     ) -> None:
-        if price is not None and not 0 < price < math.inf:
-            raise UserValueError(path="price", expected="a positive number", got=price)
-        self._model, self._price = model, price
+        path = constraints.names.get("price", "price")
+        self._rents = _rents(devices.models, price, path)
+        self._model = model
         is_shown = sys.stderr.isatty()
         with (
             collected_seldom(),
@@ -62,7 +65,8 @@ class Plan:
     def rows(self) -> list[dict[str, Any]]:
         """The fastest way for each schedule and recomputation, the fastest first.
 
-        `bytes` is for the device with the most. `price` is for a million examples.
+        `bytes` is for the device that has the least memory left, of `usable_bytes`.
+        `kinds` are the devices of a pipeline. `price` is for a million examples.
         """
         return list(map(self._row, self._result.fastest))
 
@@ -79,22 +83,24 @@ class Plan:
             "step_seconds": way.step_seconds,
             "examples_per_second": self._resources.batch_size / way.step_seconds,
             "idle_fraction": way.timeline.bubble_fraction,
-            "bytes": max(way.bytes_by_device),
+            "bytes": way.bytes_by_device[way.fullest],
+            "usable_bytes": way.devices[way.fullest].usable_bytes,
+            "kinds": [device.name for device in way.devices],
             "num_devices": way.candidate.total_devices,
             "num_stages": way.candidate.num_stages,
             **way.candidate.params(way.boundaries),
         }
-        if self._price is not None:
+        if self._rents:
             row["price"] = _MILLION / row["examples_per_second"] * self._price_of_second
         return row
 
     @property
     def _price_of_second(self) -> float:
-        return (self._price or 0) * self._resources.num_devices / _HOUR
+        return sum(number * price for number, _, price in self._rents) / _HOUR
 
     def _prices(self) -> str:
         """Returns lines with the price of training, or "" if no price is known."""
-        if self._price is None:
+        if not self._rents:
             return ""
         speed = self.rows[0]["examples_per_second"]
         number, steps = self._model.num_examples, self._model.max_steps
@@ -104,12 +110,29 @@ class Plan:
         if steps:
             in_all = steps * self._resources.batch_size
             counts[f"{steps:,} steps (task.train.max_steps)"] = in_all
-        rented = f"{self._resources.num_devices} devices at {self._price:g} an hour"
-        lines = [f"On {rented} each, the first costs:"]
+        rented = [f"{n} {kind} at {price:g} an hour" for n, kind, price in self._rents]
+        lines = [f"On {' and '.join(rented)} each, the first costs:"]
         for name, n in counts.items():
             cost, hours = _money(n / speed * self._price_of_second), n / speed / _HOUR
             lines.append(f"{cost} in {hours:,.3g} hours for {name}")
         return "\n".join(lines)
+
+
+def _rents(
+    models: Sequence[DeviceModel], price: float | Sequence[float] | None, path: str
+) -> list[tuple[int, str, float]]:
+    """Returns (number, kind, price for an hour) of devices, [] if no price is known."""
+    if price is None:
+        return []
+    prices = [*price] if isinstance(price, Sequence) else [price]
+    groups = [(len([*group]), kind.name) for kind, group in itertools.groupby(models)]
+    if len(prices) == 1:
+        groups = [(len(models), "devices")]
+    if len(prices) != len(groups) or not all(0 < x < math.inf for x in prices):
+        one_each = f", or one for each of {len(groups)} kinds" * (len(groups) > 1)
+        expected = f"a positive number{one_each}"
+        raise UserValueError(path=path, expected=expected, got=price)
+    return [(*group, x) for group, x in zip(groups, prices, strict=True)]
 
 
 def _money(amount: float) -> str:

@@ -72,7 +72,7 @@ def _plan(options: argparse.Namespace) -> None:
     devices = find_devices(request)
     model_registry.ImportModels(options.model_imports)
     values = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
-    constraints = Constraints(**values, names=_FLAGS)
+    constraints = Constraints(**values, names={**_FLAGS, "price": "--price"})
 
     def register(name: str) -> PlannedModel:
         return PlannedModel(name, options.model_params_override, options.batch)
@@ -129,6 +129,15 @@ def positive(text: str) -> float:
     raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
 
 
+def prices(text: str) -> list[float]:
+    """Parses the text of a flag as positive numbers with commas between them.
+
+    Raises:
+        argparse.ArgumentTypeError: if the text is something else.
+    """
+    return list(map(positive, text.split(",")))
+
+
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = flag_parser("lingvo_pipe plan", __doc__)
     add = parser.add_argument
@@ -145,9 +154,13 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add(
         "--devices",
         help="number and kind of devices: 8xTPUv3, 2x8xV100 on 2 hosts, "
-        "8x80GB@312TFLOPS, 8xdevice.json",
+        "8x80GB@312TFLOPS, 8xdevice.json; in order: 4xA100,4xT4",
     )
-    add("--price", type=positive, help="money for a device and an hour")
+    add(
+        "--price",
+        type=prices,
+        help="money for a device and an hour, or for one of each kind: 1.10,0.35",
+    )
     add(
         "--network_gbits",
         type=at_least_one,

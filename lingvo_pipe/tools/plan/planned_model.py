@@ -37,10 +37,9 @@ _Plan = TypeVar("_Plan")
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """A number of devices of one kind. Devices of this machine also have names."""
+    """Devices in order. Devices of this machine also have names."""
 
-    device: DeviceModel
-    number: int
+    models: tuple[DeviceModel, ...]  # Of each device.
     names: Sequence[str] = ()
 
 
@@ -50,10 +49,10 @@ def find_devices(request: DeviceRequest) -> Devices:
     Raises:
         ValueError: if this machine has fewer devices than requested.
     """
-    if request.kind is not None:
-        return Devices(request.kind, request.number)
+    if request.models:
+        return Devices(request.models)
     names = initialize_devices(request.number)
-    return Devices(machine_device(names), request.number, names)
+    return Devices((machine_device(names),) * request.number, names)
 
 
 class PlannedModel:
@@ -118,9 +117,9 @@ class PlannedModel:
         resources, tracer = self.resources(devices), self._tracer
         dtype = tracer.fprop_dtype
         if devices.names:  # Only relative times count until cells are measured.
-            device = dataclasses.replace(devices.device, flops={dtype: 1.0})
-            resources = dataclasses.replace(resources, device=device)
-        models = flops_models(tracer, resources.device, dtype)
+            device = dataclasses.replace(devices.models[0], flops={dtype: 1.0})
+            resources = resources.of_kind(device)
+        models = flops_models(tracer, resources.devices[0], dtype)
         self._slices, why_no_slices = self._task.pipeline.slices, ""
         if self._slices is None and not fits(models, resources, constraints):
             whole_model = tracer, models
@@ -177,8 +176,7 @@ class PlannedModel:
     def resources(self, devices: Devices) -> Resources:
         limit = self._task.pipeline.memory_limit
         return Resources(
-            devices.device,
-            devices.number,
+            devices.models,
             self._batch_size,
             self._tracer.fprop_dtype,
             memory_limit=None if limit is None else int(limit),

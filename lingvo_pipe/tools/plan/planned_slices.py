@@ -49,11 +49,11 @@ def find_slices(
     num_rows = resources.batch_size // most_micro_batches
     costs, usable = models(num_rows)[0], resources.usable_bytes
     weights = costs.memory.held(0, costs.num_cells) + sum(costs.slot_bytes)
-    if weights > usable * resources.num_devices:
+    if weights > resources.total_bytes:
         raise NothingFits(
             "Cutting layers into slices does not help: weights and optimizer slots "
             f"alone need {weights:,} bytes, and {resources.num_devices} devices have "
-            f"{usable * resources.num_devices:,}."
+            f"{resources.total_bytes:,}."
         )
 
     def attempt(slices: dict[str, int]) -> tuple[_Traced | None, float]:
@@ -63,7 +63,7 @@ def find_slices(
             sliced = ModelTracer(p, batch_spec)
         except UserValueError:  # Weights are tied across dimensions.
             return None, 0.0
-        models = flops_models(sliced, resources.device, sliced.fprop_dtype)
+        models = flops_models(sliced, resources.devices[0], sliced.fprop_dtype)
         if fits(models, resources, constraints):
             return (sliced, models), usable
         needed = max(min_bytes_by_cell(models(num_rows)[0]))

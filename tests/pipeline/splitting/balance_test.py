@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -35,9 +36,10 @@ def brute_force(
     num_stages: int,
     traffic: Sequence[float] | None = None,
     feasible_end: Sequence[Sequence[int]] | None = None,
+    slowness: Sequence[float] | None = None,
 ) -> list[int] | None:
     """Returns the best of all allowed partitions; None if none is allowed."""
-    exact_costs = exact(costs)
+    exact_costs, factors = exact(costs), exact(slowness or [1] * num_stages)
     exact_traffic = exact(traffic or [0] * len(costs))
 
     def is_allowed(boundaries: list[int]) -> bool:
@@ -47,7 +49,7 @@ def brute_force(
         )
 
     def rank(boundaries: list[int]) -> Any:
-        sums = stage_sums(exact_costs, boundaries)
+        sums = list(map(operator.mul, stage_sums(exact_costs, boundaries), factors))
         crossing = sum(exact_traffic[end - 1] for end in boundaries[:-1])
         squares = sum(s * s for s in sums)
         return max(sums), crossing, squares, [-end for end in boundaries]
@@ -64,6 +66,9 @@ NUMBERS: dict[str, list[Any]] = {
     "large integers": [2**62, 2**62 + 1, 2**63, 10**20],
     "numpy": [np.float32(0.1), np.float64(0.2), np.int64(3), np.int32(0)],
 }
+
+
+SLOWNESS = [1.0, 156 / 65, 156 / 8.1, 0.3]
 
 
 def problems(values: list[Any], seed: str) -> Iterator[dict[str, Any]]:
@@ -83,6 +88,8 @@ def problems(values: list[Any], seed: str) -> Iterator[dict[str, Any]]:
                 [rng.randint(start, num_layers) for start in range(num_layers)]
                 for _ in range(num_stages)
             ]
+        if i % 8 > 3:
+            problem["slowness"] = [rng.choice(SLOWNESS) for _ in range(num_stages)]
         yield problem
 
 
@@ -100,6 +107,14 @@ def test_it_is_the_best_of_all_partitions(kind: str) -> None:
         else:
             assert balanced_boundaries(**problem) == best, problem
     assert 20 < num_refused < 230
+
+
+def test_equally_slow_stages_change_nothing() -> None:
+    for problem in problems(NUMBERS["decimals"], "equally slow"):
+        alike = {**problem, "slowness": [19.3] * problem["num_stages"]}
+        plain = {**problem, "slowness": None}
+        if brute_force(**plain) is not None:
+            assert balanced_boundaries(**alike) == balanced_boundaries(**plain)
 
 
 def test_equal_costs_are_equal_whatever_their_sums_round_to() -> None:
@@ -171,8 +186,11 @@ def test_all_problems_are_reported_at_once() -> None:
     assert paths == ["splits", "costs", "traffic"]
 
 
+@pytest.mark.parametrize("slowness", [None, [1.0] * 8 + [19.3] * 8])
 @pytest.mark.parametrize("kind", ["random", "one is huge", "equal", "magnitudes"])
-def test_a_thousand_layers_take_no_time(kind: str) -> None:
+def test_a_thousand_layers_take_no_time(
+    kind: str, slowness: list[float] | None
+) -> None:
     rng = random.Random(kind)
     costs = [rng.random() for _ in range(1024)]
     if kind == "one is huge":
@@ -182,8 +200,9 @@ def test_a_thousand_layers_take_no_time(kind: str) -> None:
     elif kind == "magnitudes":
         costs = [10.0 ** rng.randint(-300, 300) for _ in range(1024)]
     start = time.process_time()
-    boundaries = balanced_boundaries(costs, 16, traffic=[rng.random() for _ in costs])
-    assert time.process_time() - start < 2.0
+    traffic = [rng.random() for _ in costs]
+    boundaries = balanced_boundaries(costs, 16, traffic, slowness=slowness)
+    assert time.process_time() - start < (2.0 if slowness is None else 20.0)
     assert len(set(boundaries)) == 16
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 
 import pytest
 
@@ -22,9 +23,10 @@ DEVICE = made_up_device(10**6)
 MODEL = made_up_model(1)
 
 
-def test_each_device_updates_the_cells_that_it_owns() -> None:
+@pytest.mark.parametrize("slowest", [1.0, 0.1])
+def test_each_device_updates_the_cells_that_it_owns(slowest: float) -> None:
     """It updates all its stages, and exchanges them with the other replicas."""
-    tried = set()
+    tried, rng = set(), random.Random(0)
     for candidate in every_candidate():
         # Uneven stages: one cell each, and the last has the others.
         boundaries = [*range(1, candidate.num_stages), NUM_CELLS]
@@ -35,13 +37,22 @@ def test_each_device_updates_the_cells_that_it_owns() -> None:
             for r in range(num_replicas)
         ]
         devices = dict.fromkeys(itertools.chain(*replicas), 0.0)
+        kinds = [
+            dataclasses.replace(
+                DEVICE,
+                memory_bandwidth=1e6 * rng.uniform(slowest, 1),
+                link_bandwidth=1e5 * rng.uniform(slowest, 1),
+            )
+            for _ in range(candidate.num_devices)
+        ]
         for cell, owner in enumerate(owners_round_robin(boundaries, replicas)):
             call = MODEL.calls[cell]
             touched = 2 * call.weights + call.accumulators + 2 * MODEL.slot_bytes[cell]
-            devices[owner] += touched / DEVICE.memory_bandwidth
+            kind = kinds[int(owner.split()[0])]
+            devices[owner] += touched / kind.memory_bandwidth
             sent = (num_replicas - 1) * (call.weights + call.accumulators)
-            devices[owner] += sent / DEVICE.link_bandwidth
-        found = update_seconds(MODEL, schedule, boundaries, num_replicas, DEVICE)
+            devices[owner] += sent / kind.link_bandwidth
+        found = update_seconds(MODEL, schedule, boundaries, num_replicas, kinds)
         assert found == pytest.approx(max(devices.values()))
         tried.add((num_replicas > 1, candidate.stages_per_device))
     assert len(tried) == 6
@@ -57,7 +68,7 @@ def test_two_stages_of_a_device_are_updated_one_after_the_other() -> None:
         slot_bytes=[100] * NUM_CELLS,
     )
     halves, quarters = (
-        update_seconds(model, schedule_of(candidate), boundaries, 1, DEVICE)
+        update_seconds(model, schedule_of(candidate), boundaries, 1, [DEVICE] * 2)
         for candidate, boundaries in ((one, [3, 6]), (two, [2, 3, 5, 6]))
     )
     # Cells 0, 1, 3, 4 are on the first device.

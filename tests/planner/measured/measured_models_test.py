@@ -93,7 +93,8 @@ def test_the_best_size_is_measured(
     rows = BATCH_SIZE // best.candidate.num_micro_batches
     assert rows in machine.timed
     assert len(machine.timed) == len(set(machine.timed))
-    own = evaluate(best.candidate, made_up_model(rows), machine.seconds(rows), RICH)
+    devices = [RICH] * best.candidate.num_devices
+    own = evaluate(best.candidate, made_up_model(rows), machine.seconds(rows), devices)
     assert isinstance(own, Evaluation)
     assert own.step_seconds == best.step_seconds
 
@@ -129,12 +130,12 @@ def test_contention_slows_down_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         found = plan_measured(
             machine,  # type: ignore[arg-type]
             ["cpu:0", "cpu:1"],
-            Resources(RICH, 2, BATCH_SIZE),
+            Resources((RICH,) * 2, BATCH_SIZE),
             constraints,
         )
         best = found.fastest[0]
         rows = BATCH_SIZE // 16
-        alone = evaluate(best.candidate, *machine_costs(machine, rows), RICH)
+        alone = evaluate(best.candidate, *machine_costs(machine, rows), [RICH] * number)
         assert isinstance(alone, Evaluation)
         before, after = (
             sum(map(each.timeline.busy_seconds, range(number)))
@@ -156,7 +157,7 @@ def test_a_plan_within_a_limit_is_within_it_by_peak_bytes(
     monkeypatch.setattr(measured_models, "measured_correction", lambda *_: found)
     models = MeasuredModels(machine, "cpu:0")  # type: ignore[arg-type]
     models.measure(4)
-    models.correct(["cpu:0"], Resources(RICH, 1, BATCH_SIZE, memory_limit=limit))
+    models.correct(["cpu:0"], Resources((RICH,), BATCH_SIZE, memory_limit=limit))
     least = made_up_model(4).memory.minimum(0, NUM_CELLS)
     assert (models(4)[0].memory.minimum(0, NUM_CELLS) == least) == (limit is not None)
 
@@ -203,7 +204,7 @@ def planned(
     return plan_measured(
         machine,  # type: ignore[arg-type]
         ["cpu:0"],
-        Resources(made_up_device(memory), number, BATCH_SIZE),
+        Resources((made_up_device(memory),) * number, BATCH_SIZE),
         constraints or Constraints(),
     )
 
@@ -232,7 +233,7 @@ def test_no_size_is_run_with_which_a_cell_does_not_fit(
         return machine_costs(machine, num_rows)
 
     expected = plan(
-        models, Resources(made_up_device(memory), 4, BATCH_SIZE), Constraints()
+        models, Resources((made_up_device(memory),) * 4, BATCH_SIZE), Constraints()
     )
     assert found.fastest[0].step_seconds == expected.fastest[0].step_seconds
 

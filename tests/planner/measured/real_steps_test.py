@@ -155,9 +155,9 @@ def test_a_real_step_is_timed_with_its_update() -> None:
     tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
     traced = tracer.trace(2)
     alone = [CellSeconds(1e-3, 2e-3)] * tracer.num_cells
-    resources = Resources(made_up_device(10**12), 2, 8)
+    resources = Resources((made_up_device(10**12),) * 2, 8)
     found = measured_correction(
-        tracer, stage_devices(None, 2), traced.costs, alone, resources.device
+        tracer, stage_devices(None, 2), traced.costs, alone, resources.devices[0]
     )
     assert found is not None
     assert found.forward > 0

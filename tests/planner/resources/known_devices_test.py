@@ -25,14 +25,41 @@ FIELDS = {
 
 
 def test_devices_are_a_number_of_a_kind() -> None:
-    assert parse_devices("8xtpuv3") == DeviceRequest(8, DEVICES["TPUv3"])
-    assert parse_devices(" H200 ") == DeviceRequest(1, DEVICES["H200"])
-    assert parse_devices("8xA100").kind == DEVICES["A100-40GB"]
+    assert parse_devices("8xtpuv3") == DeviceRequest(8, (DEVICES["TPUv3"],) * 8)
+    assert parse_devices(" H200 ") == DeviceRequest(1, (DEVICES["H200"],))
+    assert parse_devices("8xA100").models[0] == DEVICES["A100-40GB"]
     for name, kind in DEVICES.items():
-        assert parse_devices(f"12x{name}") == DeviceRequest(12, kind)
-        on_hosts = DeviceRequest(12, kind.on_hosts(4, 100))
+        assert parse_devices(f"12x{name}") == DeviceRequest(12, (kind,) * 12)
+        on_hosts = DeviceRequest(12, (kind.on_hosts(4, 100),) * 12)
         assert parse_devices(f"3x4x{name}", 100) == on_hosts
-    assert parse_devices("2xmeasured") == DeviceRequest(2, None)
+    assert parse_devices("2xmeasured") == DeviceRequest(2)
+
+
+def test_a_list_has_several_kinds_in_order() -> None:
+    kinds = [DEVICES["A100-40GB"]] * 2 + [DEVICES["T4"]]
+    assert parse_devices("2xA100, t4") == DeviceRequest(3, tuple(kinds))
+    assert parse_devices("T4,2xa100").models == tuple(kinds[::-1])
+    assert parse_devices("4xA100,4xA100-40GB") == parse_devices("8xA100")
+    assert parse_devices("TPUv3,TPUv3") == parse_devices("2xTPUv3")
+    sized = parse_devices("T4,2x80GB@312TFLOPS").models
+    assert [model.name for model in sized] == ["T4", *["80GB@312TFLOPS"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("4xA100,2x8xT4", "2x8xT4"),
+        ("2xmeasured,4xT4", "2xmeasured"),
+        ("4xA100,4xT5", "4xT5"),
+        ("4xA100,", ""),
+        ("4xA100,4xTPUv3", "4xA100,4xTPUv3"),
+        ("TPUv3,TPUv2", "TPUv3,TPUv2"),
+    ],
+)
+def test_an_error_names_the_part_of_a_list(text: str, part: str) -> None:
+    with fails(path="--devices", got=part) as error:
+        parse_devices(text)
+    assert error.value.hint
 
 
 @pytest.mark.parametrize(
@@ -62,8 +89,7 @@ def test_an_unknown_dtype_is_refused() -> None:
 
 
 def test_any_device_is_given_by_memory_and_speed() -> None:
-    number, kind = parse_devices("2x8x80gb@312.5TFLOPS", 25)
-    assert kind is not None
+    number, (kind, *_) = parse_devices("2x8x80gb@312.5TFLOPS", 25)
     assert kind.hosts is not None
     sizes = number, kind.memory, kind.hosts.devices_per_host
     assert sizes == (16, 80 * 10**9, 8)
@@ -81,8 +107,9 @@ def _written(folder: Path, content: Any) -> str:
 
 
 def test_a_device_may_be_in_a_file(tmp_path: Path) -> None:
-    kind = parse_devices(f"8x{_written(tmp_path, {**FIELDS, 'efficiency': 0.5})}").kind
-    assert kind is not None
+    kind, *_ = parse_devices(
+        f"8x{_written(tmp_path, {**FIELDS, 'efficiency': 0.5})}"
+    ).models
     assert (kind.name, kind.memory, kind.link_bandwidth) == ("X1", 80e9, 300e9)
     assert kind.speed("bfloat16") == 156e12
 

@@ -69,8 +69,8 @@ def test_each_device_adds_equal_seconds_to_the_rest(
 
 def test_resources_take_measured_contention() -> None:
     contention = Contention(4, 2.0)
-    resources = Resources(ALONE, 4, 8).with_contention(contention)
-    assert resources.device.contention == contention
+    resources = Resources((ALONE,) * 4, 8).with_contention(contention)
+    assert [x.contention for x in resources.devices] == [contention] * 4
 
 
 HALVES = [0.5] * 6

@@ -38,7 +38,7 @@ def step_of(
 ) -> Evaluation:
     """Predicts a step on this many devices."""
     candidate = Candidate(1, number, 1, 2 * number, "1f1b", "never")
-    found = evaluate(candidate, MODEL, seconds, device)
+    found = evaluate(candidate, MODEL, seconds, [device] * number)
     assert isinstance(found, Evaluation)
     return found
 

@@ -10,11 +10,13 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
 from lingvo_pipe.planner.resources.candidate import Candidate, candidates
 from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.resources import Resources
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 from lingvo_pipe.planner.search.fastest_candidates import search, step_time_lower_bound
 from tests.planner.made_up_model import (
     BATCH_SIZE,
     NUM_CELLS,
+    NUM_DEVICES,
     every_candidate,
     made_up_device,
     made_up_model,
@@ -35,7 +37,11 @@ def device_of(share: float) -> DeviceModel:
 def every_result(device: DeviceModel) -> list[Evaluation | OversizedCandidate]:
     models = made_up_models(device)
     return [
-        evaluate(each, *models(BATCH_SIZE // each.num_micro_batches), device)
+        evaluate(
+            each,
+            *models(BATCH_SIZE // each.num_micro_batches),
+            [device] * each.num_devices,
+        )
         for each in every_candidate()
     ]
 
@@ -58,7 +64,8 @@ def test_it_finds_the_fastest_that_fit(share: float) -> None:
     others = [each for each in every if isinstance(each, OversizedCandidate)]
     assert all(each.needed_bytes > device.usable_bytes for each in others)
 
-    found = search(choices, models, device, BATCH_SIZE)
+    resources = Resources((device,) * NUM_DEVICES, BATCH_SIZE)
+    found = search(choices, models, resources)
     expected: dict[tuple[str, str], float] = {}
     for each in fitting:
         variant = each.candidate.variant
@@ -90,7 +97,8 @@ def test_no_step_takes_less_than_the_bound(num_devices: int, overhead: float) ->
     models = made_up_models(made_up_device(10**6))
     for candidate in candidates(num_devices, NUM_CELLS, 12):
         model, cells = models(12 // candidate.num_micro_batches)
-        step = evaluate(candidate, model, cells, device)
+        devices = [device] * candidate.num_devices
+        step = evaluate(candidate, model, cells, devices)
         assert isinstance(step, Evaluation)
         bound = step_time_lower_bound(candidate, cells, overhead, model.left_out)
         assert bound <= step.timeline.step_seconds * (1 + 1e-9)  # Sums are rounded.

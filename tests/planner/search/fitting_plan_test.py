@@ -31,7 +31,7 @@ def models() -> Models:
 
 
 def resources(memory: int, num_devices: int = 4) -> Resources:
-    return Resources(made_up_device(memory), num_devices, BATCH_SIZE)
+    return Resources((made_up_device(memory),) * num_devices, BATCH_SIZE)
 
 
 def min_memory(rows: int = BATCH_SIZE) -> int:
@@ -125,10 +125,10 @@ def test_with_a_suggested_change_it_fits(memory: int) -> None:
     text = suggested(there)
     if more := re.search(r"\b(\d+) GPU\b", text):
         number = int(more[1])
-        changed = dataclasses.replace(there, num_devices=number)
+        changed = there.of_number(number)
         assert fits(models(), changed, ANY)
         for fewer in range(2, number):
-            changed = dataclasses.replace(there, num_devices=fewer)
+            changed = there.of_number(fewer)
             assert not fits(models(), changed, ANY)
     if with_fewer := re.search(r"\b(\d+) rows?\b", text):
         rows = int(with_fewer[1])
@@ -137,7 +137,7 @@ def test_with_a_suggested_change_it_fits(memory: int) -> None:
     larger = re.search(rf"\b2 ({'|'.join(DEVICES)})\b", text)
     assert larger is not None
     device = DEVICES[larger[1]]
-    assert fits(models(), dataclasses.replace(there, device=device), ANY)
+    assert fits(models(), there.of_kind(device), ANY)
 
 
 def test_more_devices_are_advised_only_where_they_help() -> None:
@@ -162,7 +162,7 @@ def test_where_nothing_helps_cells_are_too_large() -> None:
         slots = [LARGEST * 2 for _ in model.slot_bytes]
         return dataclasses.replace(model, slot_bytes=slots), seconds
 
-    text = suggested(Resources(rich, 1, 1), Constraints(num_replicas=1), huge)
+    text = suggested(Resources((rich,), 1), Constraints(num_replicas=1), huge)
     assert re.search(rf"\bcell 4\b.*\b{bytes_text(LARGEST * 2)}\b", text)
     assert not re.search(rf"=|\b\d+ (GPU|rows?|{'|'.join(DEVICES)})\b", text)
 
@@ -175,7 +175,7 @@ def heavy(num_rows: int) -> Any:
 
 
 def test_a_constraint_can_be_the_obstacle() -> None:
-    there = Resources(made_up_device(LARGEST), 4, BATCH_SIZE)
+    there = Resources((made_up_device(LARGEST),) * 4, BATCH_SIZE)
     for number, words in ((1, r"[^,\d]*"), (4, r"[^,\d]* 12 GPU [^,\d]*")):
         asked = Constraints(num_devices=1, num_replicas=number)
         text = suggested(there, asked, heavy)
@@ -187,7 +187,7 @@ def test_if_several_changes_help_no_cell_is_blamed(
 ) -> None:
     monkeypatch.setattr(fitting_plan, "_MAX_DEVICES", 8)
     asked = Constraints(num_devices=1, num_replicas=4)
-    there = Resources(made_up_device(LARGEST), 4, BATCH_SIZE)
+    there = Resources((made_up_device(LARGEST),) * 4, BATCH_SIZE)
     text = suggested(there, asked, heavy)
     assert re.search(r"\b8\b", text)
     assert not re.search(r"=|\bcell \d", text)
@@ -222,14 +222,14 @@ def test_constraints_have_the_users_names() -> None:
 
 
 def test_tpus_get_no_replicas() -> None:
-    tpus = Resources(DEVICES["TPUv3"], 4, BATCH_SIZE)
+    tpus = Resources((DEVICES["TPUv3"],) * 4, BATCH_SIZE)
     found = plan(models(), tpus, ANY)
     assert {each.candidate.num_replicas for each in found.fastest} == {1}
     words = r"num_replicas=2\b.*num_replicas \D*\b1\b.*\bTPUs "
     with pytest.raises(ValueError, match=words) as error:
         plan(models(), tpus, Constraints(num_replicas=2))
     assert not isinstance(error.value, NothingFits)
-    gpus = Resources(DEVICES["A100-40GB"], 4, BATCH_SIZE)
+    gpus = Resources((DEVICES["A100-40GB"],) * 4, BATCH_SIZE)
     assert plan(models(), gpus, Constraints(num_replicas=2)).fastest
 
 
@@ -255,7 +255,7 @@ def test_suggested_devices_compute_in_the_models_dtype(dtype: str) -> None:
 def test_more_devices_that_share_memory_are_not_suggested() -> None:
     for shared in (False, True):
         device = dataclasses.replace(made_up_device(LEAST - 1), shares_memory=shared)
-        text = suggested(Resources(device, 4, BATCH_SIZE))
+        text = suggested(Resources((device,) * 4, BATCH_SIZE))
         assert ("GPU" not in text) == shared
 
 

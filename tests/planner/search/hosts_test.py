@@ -47,7 +47,7 @@ def on_hosts(per_host: int, link: Link, bandwidth: float = math.inf) -> DeviceMo
 
 
 def planned(device: DeviceModel) -> Evaluation:
-    resources = Resources(device, NUM_DEVICES, BATCH_SIZE)
+    resources = Resources((device,) * NUM_DEVICES, BATCH_SIZE)
     return plan(made_up_models(DEVICE), resources, Constraints()).fastest[0]
 
 
@@ -119,6 +119,7 @@ def test_the_placement_is_the_best_of_all_where_groups_fill_hosts(
     assert device.hosts is not None
     hosts = dataclasses.replace(device.hosts, number=2)
     device = dataclasses.replace(device, hosts=hosts)
+    devices = [device] * num_devices
     _, seconds = made_up_models(DEVICE)(1)
     stages = candidate.num_stages
     boundaries = [6 * (i + 1) // stages for i in range(stages)]
@@ -126,12 +127,14 @@ def test_the_placement_is_the_best_of_all_where_groups_fill_hosts(
 
     @functools.cache
     def simulated(links: Sequence[Link]) -> float:
-        costs = step_costs(seconds, model.boundary_bytes, boundaries, device, links)
+        costs = step_costs(
+            seconds, model.boundary_bytes, boundaries, [device] * stages, links
+        )
         return simulate(schedule, costs).step_seconds
 
     def step_seconds(placement: Placement) -> float:
         links = stage_links(placement, device_of_stage, device.link, hosts)
-        sizes = num_replicas, device, placement
+        sizes = num_replicas, devices, placement
         after = update_seconds(model, schedule, boundaries, *sizes)
         return max(map(simulated, links)) + after
 
@@ -143,7 +146,7 @@ def test_the_placement_is_the_best_of_all_where_groups_fill_hosts(
         if key not in known:
             known[key] = step_seconds(placement)
     found = evaluate_boundaries(
-        DeviceNeeds(candidate, model, schedule), boundaries, seconds, device
+        DeviceNeeds(candidate, model, schedule), boundaries, seconds, devices
     )
     assert found.step_seconds == pytest.approx(step_seconds(found.placement))
     best = min(known.values())
@@ -167,7 +170,7 @@ def test_the_update_is_counted_by_the_links_that_it_takes() -> None:
     device = on_hosts(2, SLOW, 2.5e4)
 
     def seconds(*placement: tuple[int, ...]) -> float:
-        return update_seconds(model, schedule, *given, device, placement)
+        return update_seconds(model, schedule, *given, [device] * 2, placement)
 
     assert seconds((0, 2), (1, 3)) == pytest.approx(
         touched + sent / DEVICE.link_bandwidth

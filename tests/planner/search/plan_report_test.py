@@ -31,11 +31,11 @@ from tests.planner.made_up_model import (
 
 DEVICE = made_up_device(9500)
 LARGE = made_up_device(40_000)
-THERE = Resources(DEVICE, 4, BATCH_SIZE)
+THERE = Resources((DEVICE,) * 4, BATCH_SIZE)
 
 
 def found(constraints: Constraints, device: DeviceModel = DEVICE) -> SearchResult:
-    resources = dataclasses.replace(THERE, device=device)
+    resources = THERE.of_kind(device)
     return plan(made_up_models(device), resources, constraints)
 
 
@@ -63,7 +63,7 @@ def test_schedules_with_the_same_numbers_share_a_row() -> None:
     """They do on one device, with one micro-batch."""
     asked = Constraints(num_devices=1, num_replicas=1, num_micro_batches=1)
     result = found(asked, LARGE)
-    there = dataclasses.replace(THERE, device=LARGE)
+    there = THERE.of_kind(LARGE)
     _, *rows = report(result, there).split("\n\n")[0].split("\n")
     assert len(rows) < len(result.fastest)
     assert re.search(r" gpipe or 1f1b +never or .*always$", rows[0])
@@ -75,7 +75,7 @@ def test_schedules_with_the_same_numbers_share_a_row() -> None:
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_it_counts_devices_that_stay_idle(number: int) -> None:
     asked = Constraints(num_devices=number, num_replicas=1)
-    text = report(found(asked, LARGE), dataclasses.replace(THERE, device=LARGE))
+    text = report(found(asked, LARGE), THERE.of_kind(LARGE))
     assert (f" {number} of 4 " in text) == (number < 4)
 
 
@@ -99,7 +99,7 @@ def test_it_names_candidates_that_do_not_fit() -> None:
 @pytest.mark.parametrize(("per_host", "num_workers"), [(4, 0), (2, 2), (1, 4)])
 def test_it_shows_how_to_start_the_workers(per_host: int, num_workers: int) -> None:
     device = dataclasses.replace(DEVICE, hosts=Hosts(per_host, DEVICE.link))
-    resources = dataclasses.replace(THERE, device=device)
+    resources = THERE.of_kind(device)
     constraints = Constraints(num_devices=4, num_replicas=1)
     text = report(plan(made_up_models(device), resources, constraints), resources)
     commands = re.findall(r"^lingvo_pipe train .* --cluster=(\S+)$", text, re.M)
