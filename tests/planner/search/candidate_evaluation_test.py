@@ -97,7 +97,9 @@ def test_activations_and_their_gradients_take_the_same_link() -> None:
     """Gradients were sent by the link after the stage."""
     fast, slow = Link(1e6, 0.0), Link(1e3, 0.0)
     cells = [CellSeconds(1.0, 2.0)] * 3
-    stages = step_costs(cells, [100, 200, 0], [1, 2, 3], ALONE, [fast, slow]).stages
+    stages = step_costs(
+        cells, [100, 200, 0], [1, 2, 3], [ALONE] * 3, [fast, slow]
+    ).stages
     assert [x.send_forward for x in stages] == [fast.seconds(100), slow.seconds(200), 0]
     assert [x.send_backward for x in stages] == [
         *(0, fast.seconds(100), slow.seconds(200))
