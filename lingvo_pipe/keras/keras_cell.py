@@ -34,6 +34,11 @@ _HINT = (
 class KerasCell(BaseLayer):
     """A cell that runs calls of Keras layers, with their variables or with copies."""
 
+    STATE_HINT = (
+        "Draw random numbers by keras.random with a SeedGenerator of the layer, and "
+        "apply functions of Python and NumPy to the dataset, before fit."
+    )
+
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()

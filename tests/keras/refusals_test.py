@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras import layers
 
 from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import OUTPUTS, WIDTH, Block, fit, sequential
 from tests.support.errors import fails
@@ -211,6 +212,14 @@ def test_a_layer_that_would_differ_by_micro_batch(name: str) -> None:
     with fails() as info:
         _fit(layers.Dense(4), *make())
     assert re.match(path, info.value.path)
+
+
+def test_a_stateful_operation_is_shown_with_its_layer() -> None:
+    """Only the cell was named, and the forward context, which is not for Keras."""
+    noise = layers.Lambda(lambda x: x + tf.random.normal(tf.shape(x)), name="own")
+    with fails(hint=KerasCell.STATE_HINT) as info:
+        _fit(layers.Dense(4), noise)
+    assert re.search(r"own\w*/.*RandomStandardNormal", str(info.value))
 
 
 def test_a_loss_of_weights_that_are_trained() -> None:

@@ -46,6 +46,8 @@ _announced = threading.local()
 class LayerType(type):
     """Metaclass of layers: wraps construction, FProp, FPropMeta and step updates."""
 
+    # What to do instead of stateful operations. If "", what a Lingvo-style layer does.
+    STATE_HINT: str = ""
     # What errors say about params that only Lingvo's layers have.
     PARAM_HINTS: Mapping[str, str] = {
         "activation_split_dims_mapping": _NOT_SHARDED,

@@ -24,7 +24,7 @@ from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity, graph_key
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, loss_sums
 from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
 from lingvo_pipe.pipeline.tracing.padding_rows import check_padding_rows_left_out
-from lingvo_pipe.pipeline.tracing.purity import OF_LOSSES, check_pure
+from lingvo_pipe.pipeline.tracing.purity import OF_LAYERS, OF_LOSSES, check_pure
 from lingvo_pipe.pipeline.tracing.trace import CallContext, Result, Trace
 
 
@@ -170,7 +170,9 @@ class LayerFunctions:
         with context, reads.recording(layer):
             outputs = layer.FProp(theta, *inputs)
         graph, location = tf.compat.v1.get_default_graph(), self.location(layer)
-        check_pure(graph, location, _root(layer).VariablePaths())
+        of_state = type(layer).STATE_HINT or OF_LAYERS.of_state
+        remedies = OF_LAYERS._replace(of_state=of_state)
+        check_pure(graph, location, _root(layer).VariablePaths(), remedies)
         _check_outputs(outputs)
         if state_dtype is not None:
             outputs = map_present(lambda x: _as_state(x, state_dtype), outputs)

@@ -114,10 +114,12 @@ def check_pure(
         if graph.op_def_for_type(op_type).is_stateful
     ]
     if stateful:
+        names = {op.type: op.name for op in reversed(graph.get_operations())}
+        shown = [names.get(op_type, op_type) for op_type in stateful]
         raise UserValueError(
             path=location,
             expected="a pure function, because it runs again in the backward pass",
-            got=Words(f"the stateful operations {stateful}"),
+            got=Words(f"the stateful operations {shown}"),
             hint=remedies.of_state,
         )
 
