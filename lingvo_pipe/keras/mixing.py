@@ -86,6 +86,8 @@ def _normalizes(layer: keras.Layer) -> bool:
 
 
 def _may_mix(call: KerasCall) -> bool:
+    if draws_of(call, training=True).are_elsewhere:
+        return True
     layer, modes = call.operation, [True, False]  # Whether in training.
     if isinstance(layer, keras.Layer):
         if not _is_of_user(call):
@@ -98,8 +100,6 @@ def _may_mix(call: KerasCall) -> bool:
 def _mixes(call: KerasCall, training: bool) -> bool:
     """Returns whether a call mixes examples, or takes no random ones."""
     draws = draws_of(call, training)
-    if draws.are_elsewhere:
-        return True
     if all(x.row_axis is None for x in call.taken):
         return False
     graph = graph_of_call(call, draws, training)

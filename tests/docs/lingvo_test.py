@@ -127,6 +127,7 @@ def test_the_example_has_nothing_to_port() -> None:
     assert not check_source(example)
 
 
+@pytest.mark.exhaustive
 def test_runs_from_python_define_no_flags() -> None:
     """Lingvo defines flags of the same names."""
     names = "lp.train, lp.evaluate, lp.plan, lp.load"

@@ -161,8 +161,8 @@ MUTATIONS = (
     Mutation(
         "largest stage larger than need be",
         "lingvo_pipe/pipeline/splitting/balance.py",
-        "_minimax_cost(sums, num_stages))",
-        "_minimax_cost(sums, num_stages) + 1)",
+        "limit = _lowest_limit(sums, factors)\n",
+        "limit = _lowest_limit(sums, factors) + 1\n",
         ("tests/pipeline/splitting/balance_test.py",),
     ),
     # Checkpoints and training.

@@ -48,6 +48,7 @@ def lines(folder: Path, name: str) -> list[dict[str, Any]]:
     return list(map(json.loads, text.splitlines()))
 
 
+@pytest.mark.exhaustive
 def test_what_was_learned_is_translated(folder: Path) -> None:
     """Also where each source is to be translated to two languages."""
     found = lines(folder, f"run/decoder/test-{STEPS:08d}.jsonl")

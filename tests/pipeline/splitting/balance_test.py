@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -186,7 +187,7 @@ def test_all_problems_are_reported_at_once() -> None:
     assert paths == ["splits", "costs", "traffic"]
 
 
-@pytest.mark.parametrize("slowness", [None, [1.0] * 8 + [19.3] * 8])
+@pytest.mark.parametrize("slowness", [None, exhaustive([1.0] * 8 + [19.3] * 8)])
 @pytest.mark.parametrize("kind", ["random", "one is huge", "equal", "magnitudes"])
 def test_a_thousand_layers_take_no_time(
     kind: str, slowness: list[float] | None
