@@ -69,7 +69,7 @@ def _in_branch(run: Callable) -> Callable:
 @pytest.mark.parametrize(
     ("cell", "got"),
     [
-        (_layer(_random), "['RandomUniform']"),
+        (_layer(_random), "random_uniform/RandomUniform']"),
         (_layer(_in_branch(_random)), "['RandomUniform']"),
         (
             _layer(
@@ -174,7 +174,7 @@ def test_a_loss_takes_weights_from_no_layer() -> None:
 @pytest.mark.parametrize(
     ("loss", "path", "got"),
     [
-        (_random_loss, "the loss (stage 0)", "['RandomUniform']"),
+        (_random_loss, "the loss (stage 0)", "random_uniform/RandomUniform']"),
         (_capturing, "the loss (stage 0)", "a variable or table"),
         (_writing, "the loss (stage 0)", "['AssignAddVariableOp']"),
         (_accumulating, "ComputeLoss", "['seen']"),
