@@ -5,6 +5,7 @@ for all, or if an example changes another one's results.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -97,14 +98,15 @@ class _Trial:
         self._weights = {id(v): tf.convert_to_tensor(v.value) for v in call.variables}
         if scale != 1.0:
             self._weights = _changed(self._weights)
-        everything = slice(0, rows.number)
-        self._outputs, self._sums = self._run(self._values, everything)
+        self._outputs, self._sums = self._run(self._values, rows.everything)
+
+    @functools.cached_property
+    def _results_of_parts(self) -> list[tuple[list[tf.Tensor], list[tf.Tensor]]]:
+        return [self._run(self._values, part) for part in self._rows.parts]
 
     def differs(self) -> bool:
         """Returns whether the parts' results, put together, are not the whole's."""
-        (first, first_sums), (second, second_sums) = (
-            self._run(self._values, part) for part in self._rows.parts
-        )
+        (first, first_sums), (second, second_sums) = self._results_of_parts
         dtype = getattr(self._call.operation, "compute_dtype", None)
         tolerance = ROUNDED if dtype in ("float16", "bfloat16") else EXACT
         outputs = zip(self._outputs, first, second, strict=True)
@@ -119,16 +121,15 @@ class _Trial:
 
         NaN shows what a factor of 0 hides. Layers may refuse such numbers.
         """
-        rows, part = self._rows, self._rows.parts[0]
-        results = []
+        rows, results = self._rows, []
         for number in _OTHERS:
             values = {
                 x.number: with_another_first(self._values[x.number], x.row_axis, number)
                 for x in self._call.taken
             }
             with contextlib.suppress(Exception):
-                results.append(self._run(values, slice(0, rows.number))[0])
-        shapes = [x.shape for x in self._run(self._values, part)[0]]
+                results.append(self._run(values, rows.everything)[0])
+        shapes = [x.shape for x in self._results_of_parts[0][0]]
         axes = [
             row_axis(x.shape, shape)
             for x, shape in zip(self._outputs, shapes, strict=True)
@@ -147,8 +148,7 @@ class _Trial:
         of all examples.
         """
         of_all, *of_parts = (
-            self._gradients(part)
-            for part in (slice(0, self._rows.number), *self._rows.parts)
+            self._gradients(part) for part in (self._rows.everything, *self._rows.parts)
         )
         return not all(
             is_close(whole, sum((x[i] for x in of_parts if i in x), 0.0 * whole))

@@ -188,7 +188,7 @@ def is_of_keras(function: Any) -> bool:
 def _differs_on_parts(loss: keras.Loss, examples: Sequence[np.ndarray]) -> bool:
     rows = ROWS[0]
     values = []
-    for part in (slice(0, rows.number), *rows.parts):
+    for part in (rows.everything, *rows.parts):
         try:
             value = np.asarray(loss(*(x[part] for x in examples)), "float64")
         except Exception:  # The loss may not take these values.

@@ -26,6 +26,11 @@ class Rows(NamedTuple):
     size: int
 
     @property
+    def everything(self) -> slice:
+        """All examples."""
+        return slice(0, self.number)
+
+    @property
     def parts(self) -> tuple[slice, slice]:
         """The first part and the second one."""
         return slice(0, self.in_first_part), slice(self.in_first_part, self.number)
@@ -74,7 +79,7 @@ def is_joined(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
     if axis is None:
         return is_close(whole, first) and is_close(whole, second)
     sizes = [x.shape[:axis] + x.shape[axis + 1 :] for x in (first, second)]
-    if sizes[0] != sizes[1]:  # Such as those of unique values.
+    if sizes[0] != sizes[1]:  # Unique values may differ in number.
         return False
     return is_close(whole, np.concatenate([first, second], axis))
 

@@ -180,7 +180,8 @@ def _flow(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
     flow = max(values, default=Flow.FREE)
     if flow == Flow.FREE and not _has_rows(output):
         # Such as a sum of ones.
-        return Flow.COUNT if any(map(_has_unknown_size, op.inputs)) else Flow.FREE
+        has_rows = any(_row_axis(x) is not None for x in op.inputs)
+        return Flow.COUNT if has_rows else Flow.FREE
     if flow == Flow.COUNT and output.dtype == tf.bool:
         return Flow.FREE if _compares_with_zero(op) else Flow.MIXED
     if flow == Flow.ROWS:
@@ -270,11 +271,7 @@ def _is_linear(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> bo
 def _has_rows(x: tf.Tensor) -> bool:
     """Returns whether a tensor may have a dimension of examples."""
     is_opaque = x.dtype in (tf.variant, tf.resource) or x.shape.rank is None
-    return is_opaque or _has_unknown_size(x)
-
-
-def _has_unknown_size(x: tf.Tensor) -> bool:
-    return x.shape.rank is not None and None in x.shape.as_list()
+    return is_opaque or _row_axis(x) is not None
 
 
 def _is_known(op: tf.Operation) -> bool:
