@@ -237,14 +237,24 @@ def _measured(
         outputs = map_present(tf.convert_to_tensor, outputs)
         _check_known(inputs, outputs)
         operations = tf.compat.v1.get_default_graph().get_operations()
-        if any(unknown_loops(operations, own_flops.flops)):
-            _warn_of_loop(p.cls)
         return LayerSize(
             num_parameters(layer),
             multiply_adds(operations),
-            own_flops.other_flops + graph_flops(operations, own_flops.flops),
+            own_flops.other_flops + forward_flops(p.cls, operations, own_flops),
             map_present(spec_of, outputs),
         )
+
+
+def forward_flops(
+    layer_class: type, operations: Sequence[tf.Operation], own_flops: OwnFlops
+) -> int:
+    """Returns the flops of the operations of a layer's forward pass.
+
+    Warns, once for each class, of a loop whose number of iterations is unknown.
+    """
+    if any(unknown_loops(operations, own_flops.flops)):
+        _warn_of_loop(layer_class)
+    return graph_flops(operations, own_flops.flops)
 
 
 def _check_known(inputs: Any, outputs: Any) -> None:
@@ -261,7 +271,6 @@ def _check_known(inputs: Any, outputs: Any) -> None:
 
 
 def _warn_of_loop(layer_class: type) -> None:
-    """Warns, once for each class, of a loop whose number of iterations is unknown."""
     if layer_class not in _warned:
         _warned.add(layer_class)
         logging.warning(

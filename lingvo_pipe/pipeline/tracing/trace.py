@@ -50,6 +50,7 @@ class Trace:
         call_context: the known fields, flat.
         args: flat inputs, without None.
         result: the body's result.
+        forward: operations of the forward pass.
         must_run: operations of the forward pass that nothing consumes.
         uses: for each of `args`, whether anything is computed from it.
         made: the distinct outputs that are not inputs.
@@ -99,7 +100,9 @@ class Trace:
             result = body(theta, call_context, args)
             outputs = map_present(tf.convert_to_tensor, result.outputs)
             self.result = result._replace(outputs=outputs)
-        self.must_run = effects(tf.compat.v1.get_default_graph())
+        graph = tf.compat.v1.get_default_graph()
+        self.forward = graph.get_operations()
+        self.must_run = effects(graph)
         distinct = {x.ref(): x for x in present(self.result.outputs)}
         inputs = {x.ref() for x in self.args}
         self.made = [x for ref, x in distinct.items() if ref not in inputs]

@@ -18,6 +18,8 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.model_size import forward_flops
+from lingvo_pipe.layers.core.own_flops import OwnFlops
 from lingvo_pipe.layers.slice_layers import as_equal_slices
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
@@ -33,7 +35,6 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.traced_cells import (
     CONTEXT_SPECS,
     SINGLE_STAGE,
-    sizes_in_pipeline,
 )
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
@@ -126,6 +127,7 @@ class ModelTracer:
             loss_fn=task.ComputeLoss,
         )
         thetas = [self._theta[i] for i in self._order]
+        own_flops = self._own_flops if counts_flops else None
         traced = spec.trace_layers(
             thetas, CONTEXT_SPECS, inputs, targets, num_rows=num_rows
         )
@@ -133,11 +135,11 @@ class ModelTracer:
         compiled = compilation(by_xla, self._device)
         layers = traced.placed_layers([compiled] * len(traced.values))
         flops = [0] * self.num_cells
-        if counts_flops:
-            cells = [self._distinct[i] for i in self._order]
-            p = task.pipeline.params
-            sizes = sizes_in_pipeline(p, "cell_tpl", cells, *inputs)
-            flops = [size.flops for size in sizes]
+        if own_flops is not None:
+            flops = [
+                forward_flops(type(cell), trace.forward, own_flops)
+                for cell, trace in zip(spec.layers, traced.traces, strict=False)
+            ]
         phases = [layer.functions.phases for layer in layers[:-1]]
         costs = ModelCosts(
             num_rows,
@@ -152,6 +154,10 @@ class ModelTracer:
             output_shares=[*(x.output_share for x in phases[:-1]), 0.0],
         )
         return TracedModel(costs, layers, traced.specs)
+
+    @functools.cached_property
+    def _own_flops(self) -> OwnFlops:
+        return OwnFlops(self._task.pipeline, with_root=False)
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
