@@ -66,6 +66,15 @@ class CutGraph:
         """Returns the operations of a phase."""
         return self._phases[phase]
 
+    def complete(self, phase: int, outputs: Sequence[tf.Tensor]) -> set[tf.Operation]:
+        """Returns a phase's operations, with the recomputed ones that it needs."""
+        sources = [x.op for op in self._phases[phase] for x in op.inputs]
+        sources += [x.op for x in outputs]
+        common_input_ops = {x.op for x in self._given.values()}
+        free = _ancestors((op for op in sources if op in self._free), common_input_ops)
+        # Leaves out operations that are only control inputs of a constant.
+        return self._phases[phase] | (free & self._free)
+
     def operations_for(
         self, phase: int, results: Iterable[Any]
     ) -> Collection[tf.Operation]:
@@ -85,12 +94,7 @@ class CutGraph:
             outputs: the function's results, in order. Some may be inputs.
         """
         names = [x.name for x in inputs]
-        sources = [x.op for op in self._phases[phase] for x in op.inputs]
-        sources += [x.op for x in outputs]
-        common_input_ops = {x.op for x in self._given.values()}
-        free = _ancestors((op for op in sources if op in self._free), common_input_ops)
-        # Leaves out operations that are only control inputs of a constant.
-        operations = self._phases[phase] | (free & self._free)
+        operations = self.complete(phase, outputs)
         graph_def = self._sub_graph(operations)
         used = {
             x.name for op in operations for x in op.inputs if x.op not in operations

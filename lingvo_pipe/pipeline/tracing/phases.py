@@ -30,6 +30,13 @@ from lingvo_pipe.pipeline.tracing.views import buffers_of
 Function = Callable[..., list[tf.Tensor]]
 
 
+class Part(NamedTuple):
+    """The operations of a phase in the traced graph, in their order."""
+
+    operations: Sequence[tf.Operation]
+    results: Sequence[tf.Tensor]
+
+
 class Compilation(NamedTuple):
     """A way to run the phases of a layer: by XLA or not, and on which device."""
 
@@ -140,6 +147,25 @@ class Phases:
         results = [*self._residuals, *self._trace.must_run]
         return 1 - _products(self._whole.operations_for(0, results)) / total
 
+    @property
+    def parts(self) -> tuple[Part, Part, Part, Part]:
+        """The `forward` with residuals, and the three backward phases, uncompiled."""
+        dinputs, dweights = self._dinputs, self._dweights
+        return (
+            self._part(self._whole, 0, self._forward_results(stashes=True)),
+            self._part(self._whole, 1, dinputs + dweights),
+            self._part(self._split, 1, dinputs + self._weight_residuals),
+            self._part(self._split, 2, dweights),
+        )
+
+    def _part(self, cut: CutGraph, phase: int, results: list[tf.Tensor]) -> Part:
+        needed = cut.complete(phase, results)
+        operations = self._trace.graph.get_operations()
+        return Part([op for op in operations if op in needed], results)
+
+    def _forward_results(self, stashes: bool) -> list[tf.Tensor]:
+        return [*self._trace.made, *self._sums, *(self._residuals if stashes else [])]
+
     def forward(self, stashes: bool) -> Function:
         """Returns the forward pass as a function.
 
@@ -147,9 +173,7 @@ class Phases:
         out unless `stashes`.
         """
         args = [self._trace.args[i] for i in self.used]
-        results = [*self._trace.made, *self._sums]
-        results += self._residuals if stashes else []
-        return self._function(self._whole, 0, args, results)
+        return self._function(self._whole, 0, args, self._forward_results(stashes))
 
     def backward(self) -> Function:
         """Returns `(weights, context, residuals, doutputs) -> dinputs, dweights`.
