@@ -250,8 +250,12 @@ def _present(kinds: Sequence[str]) -> list[DeviceName]:
 
 
 def _full_names(names: Sequence[DeviceName]) -> list[str]:
-    """Returns full names. Warns of CPU devices with several threads."""
-    if any(name.kind == "CPU" and name.worker is None for name in names):
+    """Returns full names. Warns of CPU devices with several threads.
+
+    Does not warn within a tf.Graph, such as the planner's, which is not run.
+    """
+    on_cpu = any(name.kind == "CPU" and name.worker is None for name in names)
+    if on_cpu and tf.executing_eagerly():
         _warn_of_threads(num_threads())
     return [name.full for name in names]
 

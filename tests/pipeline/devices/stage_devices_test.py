@@ -122,6 +122,9 @@ def test_devices_of_several_threads_are_warned_of_once(
     stage_devices(None, 2)
     assert not caplog.messages
     monkeypatch.setattr(module, "num_threads", lambda: 7)
+    with tf.Graph().as_default():  # As in the planner, which runs nothing.
+        stage_devices(None, 2)
+    assert not caplog.messages
     for names in (None, ["cpu:0", "cpu:1"], None):
         stage_devices(names, 2)
     (message,) = caplog.messages
