@@ -23,6 +23,7 @@ from keras import tree
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
+from lingvo_pipe.keras.generation import Generation
 from lingvo_pipe.keras.loss import regularization, total_loss
 from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
 from lingvo_pipe.keras.mixing import warn_of_layers, warn_of_normalization
@@ -37,12 +38,13 @@ from lingvo_pipe.keras.refusals import (
     check_compilation,
     check_model,
     check_params,
+    check_summary,
 )
 from lingvo_pipe.keras.triples import first_inputs, packed_outputs
+from lingvo_pipe.keras.update import apply_gradients
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
-from lingvo_pipe.pipeline.execution.updating_in_place import in_place
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
@@ -127,13 +129,7 @@ class PipelinedModel(keras.Model):
         Raises:
             TypeError: if other options of Keras's summary are given.
         """
-        if passed := [*args, *options]:
-            raise UserTypeError(
-                path="PipelinedModel.summary",
-                expected="no option but print_fn, since it shows stages",
-                got=passed,
-                hint="Call pipelined.model.summary(...) for Keras's own table.",
-            )
+        check_summary([*args, *options])
         cells = list(self._cells.cells.values())
         for line in pipelines.summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
@@ -144,10 +140,8 @@ class PipelinedModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Raises TypeError, because only the plain model can be saved and cloned."""
-        raise UserTypeError(
-            "A PipelinedModel cannot be cloned or made part of another model.",
-            hint="Use its attribute `model`; `save` writes that, too.",
-        )
+        hint = "Use its attribute `model`; `save` writes that, too."
+        raise UserTypeError("A PipelinedModel cannot be cloned.", hint=hint)
 
     def compile(
         self,
@@ -161,6 +155,8 @@ class PipelinedModel(keras.Model):
         Raises:
             ValueError: if an option is not supported.
         """
+        # KerasHub's models that generate have a sampler.
+        sampler = kwargs.pop("sampler", getattr(self.model, "sampler", None))
         bound = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
         check_compilation({"jit_compile": jit_compile, **bound.arguments})
         self._pipes.warn_of_waiting(self.name)
@@ -171,6 +167,8 @@ class PipelinedModel(keras.Model):
         if self.optimizer.built:
             place_slots(self.optimizer, self.model.variables)
         # The plain model is compiled too, so that its file contains the compilation.
+        if sampler is not None:
+            kwargs["sampler"] = sampler
         self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
         self.__dict__["_compilation"] = LossAndMetrics(
             private_names.graph_of(self.model),
@@ -189,7 +187,8 @@ class PipelinedModel(keras.Model):
             pipe, *args = self._pipeline_arguments(data, scale)
             result = pipe.ComputeGradients(pipe.vars, *args)
             pipe.PostTrainingStepUpdate(result.accumulated)
-        return self._results(data, self._apply(pipe, result, scale), result.metrics)
+        loss = apply_gradients(self.optimizer, self._weights, pipe.vars, result, scale)
+        return self._results(data, loss, result.metrics)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluates a mini-batch and returns the metrics."""
@@ -211,6 +210,23 @@ class PipelinedModel(keras.Model):
             outputs = pipe.FProp(pipe.vars, *inputs)
         self._cells.move_seeds()
         return packed_outputs(private_names.graph_of(self.model), outputs)
+
+    def generate(
+        self, *args: Any, num_groups: int | None = None, **options: Any
+    ) -> Any:
+        """Generates as the model's own `generate` does, and on all devices at once.
+
+        The prompts are cut into `num_groups` groups, by default one for each stage. The
+        tokens do not depend on it.
+
+        Raises:
+            TypeError: if the model is no CausalLM of KerasHub.
+            ValueError: if its sampler, such as beam search, cannot be run in groups.
+        """
+        self._place_again()
+        new = Generation(self.model, num_groups, self.pipeline.num_stages)
+        generation = self._traced.setdefault(("generate", new.num_groups), new)
+        return generation(*args, **options)
 
     def make_train_function(self, force: bool = False) -> None:
         """Sets `train_function`. It trains what is trainable now. `fit` calls this."""
@@ -332,19 +348,3 @@ class PipelinedModel(keras.Model):
         self._loss_tracker.update_state(loss, sample_weight=pipelines.num_rows_of(data))
         self._compilation.update_metrics(sums, y, sample_weight)
         return self.get_metrics_result()
-
-    def _apply(
-        self, pipe: PipeliningLayer, result: NestedMap, scale: tf.Tensor | None
-    ) -> tf.Tensor:
-        loss = total_loss(result.metrics)
-        flat = tf.nest.flatten(pipe.vars), tf.nest.flatten(result.gradients)
-        gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}
-        for v, penalty, gradient in regularization(self._weights):
-            loss += penalty
-            gradients[v.value.ref()] += gradient
-        pairs = [(gradients[v.value.ref()], v) for v in self._weights]
-        if scale is not None:  # The engine has divided by it, as a part of the weight.
-            pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
-        if pairs:
-            in_place(self.optimizer).apply_gradients(pairs)
-        return loss

@@ -107,11 +107,16 @@ def flat_losses(compiled: Any) -> list[Any]:
 
 def with_losses(compiled: Any, losses: Sequence[Callable]) -> Any:
     """Returns a compiled loss with other losses in place of `flat_losses`."""
-    compiled_copy = object.__new__(type(compiled))  # It cannot be copied.
-    vars(compiled_copy).update(vars(compiled))
     pairs = zip(compiled._flat_losses, losses, strict=True)
-    compiled_copy._flat_losses = [entry._replace(loss=loss) for entry, loss in pairs]
-    return compiled_copy
+    entries = [entry._replace(loss=loss) for entry, loss in pairs]
+    return shallow_copy(compiled, _flat_losses=entries)
+
+
+def shallow_copy(original: Any, **attributes: Any) -> Any:
+    """Returns a shallow copy with other attributes, of what copy.copy cannot copy."""
+    copy = object.__new__(type(original))
+    vars(copy).update(vars(original), **attributes)
+    return copy
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:

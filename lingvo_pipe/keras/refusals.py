@@ -1,7 +1,7 @@
 """Checks that reject Keras models and options that a pipeline cannot run."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -232,4 +232,15 @@ def no_other_variables(path: str, hint: str) -> Iterator[None]:
                 "weights of a layer that is not in the model"
             ),
             hint=hint,
+        )
+
+
+def check_summary(options: Sequence[Any]) -> None:
+    """Raises TypeError if options of Keras's summary are given."""
+    if options:
+        raise UserTypeError(
+            path="PipelinedModel.summary",
+            expected="no option but print_fn, since it shows stages",
+            got=[*options],
+            hint="Call pipelined.model.summary(...) for Keras's own table.",
         )

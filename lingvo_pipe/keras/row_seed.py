@@ -14,6 +14,7 @@ its draws are noted in order. Any other operation on a `RowSeed` raises an error
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -74,6 +75,16 @@ def known_draws(belong: Sequence[bool]) -> Iterator[None]:
         )
 
 
+@contextlib.contextmanager
+def draws_of_rows() -> Iterator[None]:
+    """Determines that all draws belong to the rows."""
+    token = _belongs.set(lambda shape: True)
+    try:
+        yield
+    finally:
+        _belongs.reset(token)
+
+
 class RowSeed(tf.experimental.ExtensionType):
     """A seed for the rows of a micro-batch."""
 
@@ -119,7 +130,7 @@ def _state_tensor(
 def _refuse(*unused: Any, **options: Any) -> tf.Tensor:
     raise UserTypeError(
         path=_PATH,
-        expected="keras.random's uniform or normal numbers, or integers",
+        expected="keras.random's uniform, normal or categorical numbers, or integers",
         got=Words("a draw from another distribution"),
         hint="It would give each micro-batch the same numbers: make it from uniform "
         "numbers, or apply the layer to the dataset, before fit.",
@@ -166,6 +177,25 @@ def _normal(
     draw = tf.raw_ops.StatelessRandomNormalV2
     drawn = _rows_of(draw, shape, seed, dtype, dtype=dtype)
     return tf.add(drawn * tf.cast(stddev, dtype), tf.cast(mean, dtype))
+
+
+@tf.experimental.dispatch_for_api(tf.random.stateless_categorical, {"seed": RowSeed})
+def _categorical(
+    logits: tf.Tensor,
+    num_samples: int,
+    seed: RowSeed,
+    dtype: tf.DType = tf.int64,
+    name: str | None = None,
+) -> tf.Tensor:
+    draw = functools.partial(tf.random.stateless_categorical, dtype=dtype)
+    first = seed.first_row
+    if not _belongs.get()(tf.TensorShape([logits.shape[0], num_samples])):
+        return draw(logits, num_samples, seed.pair)
+    # What a row draws depends on the number of rows before it, not on their logits.
+    padded = tf.pad(logits, [[first, 0], [0, 0]])
+    return tf.ensure_shape(
+        draw(padded, num_samples, seed.pair)[first:], [logits.shape[0], num_samples]
+    )
 
 
 def _rows_of(

@@ -61,6 +61,23 @@ def test_rows_are_those_of_the_mini_batch(name: str, shape: tuple[int, ...]) -> 
         np.testing.assert_array_equal(found, expected[first : first + number])
 
 
+@pytest.mark.parametrize("num_samples", [1, 3, 8])
+def test_categories_are_those_of_the_mini_batch(num_samples: int) -> None:
+    logits = tf.random.stateless_normal([6, 5], [1, 2])
+
+    def draw(x: tf.Tensor, seed: keras.random.SeedGenerator) -> tf.Tensor:
+        return keras.random.categorical(x, num_samples, seed=seed)
+
+    generator = keras.random.SeedGenerator(7)
+    draw(logits, generator)
+    whole = np.asarray(draw(logits, generator))
+    for first, number in ((0, 6), (0, 2), (2, 3), (5, 1)):
+        found = _rows(draw, logits[first : first + number], first, number)
+        np.testing.assert_array_equal(found, whole[first : first + number])
+    alike = [_rows(draw, logits[:2], first, 2, belongs=False) for first in (0, 4)]
+    assert_same(alike)
+
+
 @pytest.mark.parametrize("width", [8, 3])
 def test_a_number_of_rows_that_only_a_run_decides(width: int) -> None:
     x = tf.ones([6, width])

@@ -10,7 +10,15 @@ is stashed between them. The phases run the operations of the uncut graph, so th
 results are the same, bit for bit, however the graph is cut.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +35,7 @@ class CutGraph:
         given: Sequence[tf.Tensor],
         weights: Sequence[tf.Tensor],
         targets: Sequence[Sequence[Any]],
+        devices: Mapping[str, str] = MappingProxyType({}),
     ):
         """Cuts the graph.
 
@@ -36,9 +45,12 @@ class CutGraph:
             weights: values of `given` that are the same for all runs. A value that
                 follows only from weights is recomputed in each phase, not stashed.
             targets: for each phase, the tensors and operations that it computes.
+            devices: devices of operations, by name. Other operations keep their own.
         """
         self._graph_def = graph.as_graph_def()
         self._nodes = {node.name: node for node in self._graph_def.node}
+        for name, device in devices.items():
+            self._nodes[name].device = device
         self._given = {x.ref(): x for x in given}
         constants = captured_constants(graph)
         for x, value in constants:
