@@ -1,3 +1,4 @@
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -130,3 +131,39 @@ def test_the_drawn_blocks_can_be_repeated(
     for (slots, _), (above, _) in zip(devices, devices[1:], strict=False):
         moves = [above[letter] - slots[letter] for letter in "FfbB"]
         assert moves == [steps[0], -steps[1], steps[2], -steps[3]]
+
+
+def _stashed(slots: Sequence[int]) -> int:
+    """Returns the most micro-batches that a device stashes in repeated blocks.
+
+    W and w get the two slots that F, f, b and B, in `slots`, leave modulo 6.
+    """
+    free = set(range(6)) - {slot % 6 for slot in slots}
+    assert len(free) == 2, "slots differ modulo 6"
+    first, second, second_backward, backward = slots
+
+    def peak(weights: int, second_weights: int) -> int:
+        end = backward + 1 + (weights - backward - 1) % 6
+        second_end = second_backward + 1 + (second_weights - second_backward - 1) % 6
+        lives = (first, end), (second, second_end)
+        # In a slot of each remainder, the blocks that have begun and not ended.
+        return max(
+            sum((end - slot) // 6 - (begin - slot - 1) // 6 for begin, end in lives)
+            for slot in range(6)
+        )
+
+    return min(peak(*order) for order in itertools.permutations(free))
+
+
+@pytest.mark.parametrize(("make", "limit"), LIMITS)
+def test_the_blocks_keep_within_the_memory(
+    make: Make, limit: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This is why no device gets stuck."""
+    blocks: list[list[list[int]]] = []
+    monkeypatch.setattr(building_block, "_squeezed", lambda x, *_: blocks.append(x))
+    for num_devices in range(1, 41):
+        make(num_devices, 1)
+        peaks = [_stashed(slots) for slots in blocks[-1]]
+        assert len(peaks) == num_devices
+        assert max(peaks) == 2 * limit(num_devices), num_devices
