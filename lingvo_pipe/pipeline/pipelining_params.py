@@ -143,17 +143,17 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "schedule",
         "gpipe",
         "gpipe, 1f1b, interleaved, zero_bubble, interleaved_zero_bubble, "
-        "zero_bubble_v, dualpipe_v, or the path of a .csv file; or local: 1f1b in each "
-        "block of stages that a LocalLossLayer ends. In the trainer it may be auto, "
-        "with splits=auto: the fastest that fits into memory.",
+        "zero_bubble_v, v_half, v_min, dualpipe_v, or the path of a .csv file; or "
+        "local: 1f1b in each block of stages that a LocalLossLayer ends. In the "
+        "trainer it may be auto, with splits=auto: the fastest that fits into memory.",
     )
     p.Define(
         "stages_per_device",
         1,
         "V. Above 1 with interleaved and interleaved_zero_bubble, where stage s is on "
-        "device s modulo K; 2 with zero_bubble_v and dualpipe_v, where the first K "
-        "stages go up the devices and the others down again; or with a .csv file of "
-        "K·V stages, which determines their devices itself.",
+        "device s modulo K; 2 with zero_bubble_v, v_half, v_min and dualpipe_v, where "
+        "the first K stages go up the devices and the others down again; or with a "
+        ".csv file of K·V stages, which determines their devices itself.",
     )
     p.Define(
         "recompute",
@@ -161,9 +161,9 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "The forward passes that are recomputed for the backward pass instead of "
         "stashing their residuals: always, never, except_last (micro-batch), or a list "
         "of the indices of cells that are recomputed wherever the schedule recomputes. "
-        "If None, as in the .csv file, never with zero-bubble schedules and "
-        "dualpipe_v, else always. In the trainer it may be auto, with splits=auto: the "
-        "fastest policy that fits into memory.",
+        "If None, as in the .csv file, never with zero-bubble schedules, v_half, "
+        "v_min and dualpipe_v, else always. In the trainer it may be auto, with "
+        "splits=auto: the fastest policy that fits into memory.",
     )
     p.Define(
         "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."

@@ -15,6 +15,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_params import make_layout
+from lingvo_pipe.pipeline.schedules.by_name import V_SHAPED_NAMES
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -26,12 +27,7 @@ NUM_STEPS = 2
 BATCH_SIZE = 8
 NUM_MICRO_BATCHES = 4
 _MAX_CACHED = 6
-_TWO_STAGES_PER_DEVICE = (
-    "interleaved",
-    "interleaved_zero_bubble",
-    "zero_bubble_v",
-    "dualpipe_v",
-)
+_TWO_STAGES_PER_DEVICE = ("interleaved", "interleaved_zero_bubble", *V_SHAPED_NAMES)
 
 
 def two_by_two(num_devices: int, num_micro_batches: int) -> Schedule:

@@ -13,6 +13,7 @@ from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.schedules.by_name import V_SHAPED_NAMES
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from tests.models.transformer.small_models import (
     alone,
@@ -83,8 +84,7 @@ MODELS = {
 
 _PER_DEVICE = {
     **dict.fromkeys(("gpipe", "1f1b", "zero_bubble", "local"), 1),
-    **dict.fromkeys(("interleaved", "interleaved_zero_bubble"), 2),
-    **dict.fromkeys(("zero_bubble_v", "dualpipe_v"), 2),
+    **dict.fromkeys(("interleaved", "interleaved_zero_bubble", *V_SHAPED_NAMES), 2),
 }
 _MAX_DEVICES = 8  # That the tests have.
 _RECOMPUTED: Sequence[Any] = (None, None, "always", "never", "except_last", [0], [])

@@ -13,6 +13,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.slicing import whole_path
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.schedules.by_name import V_SHAPED_NAMES
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.step.several_steps import SeveralSteps
@@ -30,9 +31,7 @@ TABLES = [f"cells[{i}]" for i in (0, 2, 4)]
 SLICES = {**dict.fromkeys(TABLES, 2), "cells[1].feed_forward": 3, "cells[3]": 2}
 OTHER_SLICES = {**dict.fromkeys(TABLES, 3), "cells[3].feed_forward.body": 3}
 NUM_STEPS = 2
-SEVERAL_STAGES_PER_DEVICE = {
-    *("interleaved", "interleaved_zero_bubble", "zero_bubble_v", "dualpipe_v"),
-}
+SEVERAL_STAGES_PER_DEVICE = ("interleaved", "interleaved_zero_bubble", *V_SHAPED_NAMES)
 
 
 def _params(slices: Any, **pipeline: Any) -> InstantiableParams:
@@ -85,6 +84,8 @@ def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
         exhaustive(2, "zero_bubble", "never"),
         exhaustive(4, "zero_bubble_v", "never"),
         exhaustive(4, "1f1b", "always"),
+        exhaustive(4, "v_half", "never"),
+        exhaustive(4, "v_min", "never"),
         exhaustive(2, "dualpipe_v", "never"),
         exhaustive(4, "interleaved", "always"),
         exhaustive(8, "interleaved_zero_bubble", "never"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.pipeline.schedules.building_block import v_half, v_min
 from lingvo_pipe.pipeline.schedules.by_rule import (
     gpipe,
     interleaved,
@@ -32,6 +33,8 @@ _RULES: dict[str, tuple[Callable[..., Schedule], int | None]] = {
     "interleaved": (interleaved, None),
     "interleaved_zero_bubble": (interleaved_zero_bubble, None),
     "zero_bubble_v": (zero_bubble_v, 2),
+    "v_half": (v_half, 2),
+    "v_min": (v_min, 2),
     "dualpipe_v": (dualpipe_v, 2),
 }
 _STAGES_HINTS = {
@@ -39,13 +42,10 @@ _STAGES_HINTS = {
     2: "Set splits to an even number of stages, too.",
 }
 SCHEDULE_NAMES = tuple(_RULES)
+# Schedules whose stages go up the devices and down again, two per device.
+V_SHAPED_NAMES = tuple(name for name, (_, stages) in _RULES.items() if stages == 2)
 # Schedules that recompute nothing by default.
-SPLIT_BACKWARD_NAMES = (
-    "zero_bubble",
-    "interleaved_zero_bubble",
-    "zero_bubble_v",
-    "dualpipe_v",
-)
+SPLIT_BACKWARD_NAMES = ("zero_bubble", "interleaved_zero_bubble", *V_SHAPED_NAMES)
 
 
 def make_schedule(
@@ -59,9 +59,9 @@ def make_schedule(
     """Returns a checked schedule for training on K devices with M micro-batches.
 
     The name is one of SCHEDULE_NAMES, or the path of a '.csv' file (see csv_file.py).
-    `stages_per_device`, V, is 2 for 'zero_bubble_v' and 'dualpipe_v'. It is any number
-    for 'interleaved', 'interleaved_zero_bubble' and files, and 1 for all others. A file
-    has K·V stages and assigns them to devices. The order of operations depends on
+    `stages_per_device`, V, is 2 for those in V_SHAPED_NAMES. It is any number for
+    'interleaved', 'interleaved_zero_bubble' and files, and 1 for all others. A file has
+    K·V stages and assigns them to devices. The order of operations depends on
     `block_boundaries` (see `Schedule`) only in 'local'.
 
     `recompute` is a policy of recompute.py, a list of cells, or None. If None,

@@ -18,6 +18,8 @@ _SCHEDULES = (
     ("zero_bubble", (1,), ("never",)),
     ("interleaved_zero_bubble", (2,), ("never",)),
     ("zero_bubble_v", (2,), ("never",)),
+    ("v_half", (2,), ("never",)),
+    ("v_min", (2,), ("never",)),
     ("dualpipe_v", (2,), ("never",)),
 )
 SCHEDULES = tuple(name for name, *_ in _SCHEDULES)

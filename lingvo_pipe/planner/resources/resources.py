@@ -19,8 +19,9 @@ _RULES = (
     "number of rows",
     "each stage has a cell",
     "interleaved needs a number of micro-batches divisible by the number of devices",
-    "zero-bubble schedules and dualpipe_v recompute nothing",
-    "interleaved, zero-bubble schedules and dualpipe_v need several devices",
+    "zero-bubble schedules, v_half, v_min and dualpipe_v recompute nothing",
+    "interleaved, zero-bubble schedules, v_half, v_min and dualpipe_v need several "
+    "devices",
     "dualpipe_v needs two micro-batches per device",
 )
 

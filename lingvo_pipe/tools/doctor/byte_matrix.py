@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.devices.device_names import short_name
-from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
+from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES, V_SHAPED_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.tools.doctor.model import Configuration, pipelined_step
 
 _NUM_STEPS = 2
-_TWO_STAGES = ("interleaved", "interleaved_zero_bubble", "zero_bubble_v", "dualpipe_v")
+_TWO_STAGES = ("interleaved", "interleaved_zero_bubble", *V_SHAPED_NAMES)
 
 
 class Combination(NamedTuple):

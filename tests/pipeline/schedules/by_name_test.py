@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.pipeline.schedules.building_block import v_half, v_min
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES, make_schedule
 from lingvo_pipe.pipeline.schedules.by_rule import (
     gpipe,
@@ -25,7 +26,12 @@ from tests.support.errors import fails
 
 
 def test_names_make_their_schedules() -> None:
-    v_shaped = {"zero_bubble_v": zero_bubble_v(2, 4), "dualpipe_v": dualpipe_v(2, 4)}
+    v_shaped = {
+        "zero_bubble_v": zero_bubble_v(2, 4),
+        "v_half": v_half(2, 4),
+        "v_min": v_min(2, 4),
+        "dualpipe_v": dualpipe_v(2, 4),
+    }
     made = {
         name: make_schedule(name, 2, 4, stages_per_device=1 + (name in v_shaped))
         for name in SCHEDULE_NAMES
@@ -113,6 +119,8 @@ def test_a_file_that_cannot_train_the_pipeline_is_refused(file: str) -> None:
         ("gpipe", 2, "stages_per_device", "'interleaved'"),
         ("local", 2, "stages_per_device", "'interleaved'"),
         ("zero_bubble_v", 1, "stages_per_device", "splits"),
+        ("v_half", 1, "stages_per_device", "splits"),
+        ("v_min", 4, "stages_per_device", "splits"),
         ("dualpipe_v", 3, "stages_per_device", "splits"),
     ],
 )

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
+from lingvo_pipe.pipeline.schedules.building_block import v_half, v_min
 from lingvo_pipe.pipeline.schedules.by_rule import (
     gpipe,
     interleaved,
@@ -26,7 +27,7 @@ def plain_schedules() -> Iterator[tuple[str, Schedule]]:
         yield f"evaluation{sizes}", gpipe(*sizes).forward_part()
         for generate in (gpipe, one_f_one_b, zero_bubble):
             yield f"{generate.__name__}{sizes}", generate(*sizes)
-        for make in (zero_bubble_v, dualpipe_v):
+        for make in (zero_bubble_v, v_half, v_min, dualpipe_v):
             yield f"{make.__name__}{sizes}", make(*sizes)
         for interleave in (interleaved, interleaved_zero_bubble):
             for num_stages in (1, 2, 3):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lingvo_pipe.pipeline.schedules.building_block import v_half, v_min
 from lingvo_pipe.pipeline.schedules.by_rule import interleaved, one_f_one_b, zero_bubble
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.split_backward import (
@@ -71,6 +72,8 @@ def test_one_stage_per_device_is_zero_bubble(sizes: tuple[int, int]) -> None:
     ("make", "documented"),
     [
         (zero_bubble_v, zero_bubble_v),
+        (v_half, v_half),
+        (v_min, v_min),
         (_two_interleaved, interleaved_zero_bubble),
         (dualpipe_v, dualpipe_v),
     ],

@@ -1,0 +1,208 @@
+"""V-Min and V-Half: schedules that repeat a building block (arXiv 2405.15362).
+
+A device has two stages, in the shape of a V: the first K stages go up the devices, the
+others down again. F, B and W are operations of a device's first stage, f, b and w of
+its second. A building block gives each operation of one micro-batch a slot. All slots
+are equally long. V-Min's block for four devices:
+
+    device 3 |       F f             b B w W
+    device 2 |     F     f         b   w B   W
+    device 1 |   F         f     b w       B     W
+    device 0 | F             f b   w         B   W
+
+V-Half's block for three devices, where f and B take two slots per device:
+
+    device 2 |     F f             b w B W
+    device 1 |   F       f       b     w   B   W
+    device 0 | F             f b w             B W
+
+The block is repeated every six slots, because a device has six operations per
+micro-batch. So the slots of a device differ modulo 6. A device stashes a micro-batch
+from F to W and from f to w. These two lifetimes together, in units of six slots, are
+the number of stashed micro-batches, summed over the device's stages.
+
+At both ends the repeated blocks leave slots idle. So operations move to earlier slots.
+In each slot, a device runs the first of its passes, in the blocks' order, that is
+ready. Forward passes keep their order, and wait until the device may stash another
+micro-batch. If no pass can run, the oldest weight gradients are computed.
+
+The devices never get stuck. Of all operations that have not run, take the first in the
+blocks. All its inputs are there. If it is a forward pass, its device stashes no more
+than in the blocks, so there is room.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+
+_SLOTS_PER_MICRO_BATCH = 6
+# Numbers of operations that have run, by kind and stage.
+_Done = Mapping[Kind, Sequence[int]]
+
+
+def v_min(num_devices: int, num_micro_batches: int) -> Schedule:
+    """Returns V-Min, which stashes about a third of what 1F1B stashes.
+
+        device 2 |       F0 f0             F1 f1 b0 B0 w0 W0 b1 B1 w1 W1
+        device 1 |    F0       f0       F1 b0 w0 f1    B0 b1 W0 w1 B1 W1
+        device 0 | F0             f0 F1 b0 w0       f1 b1 B0 w1 W0    B1 W1
+
+    A device stashes at most 2·⌊(K + 4) / 3⌋ micro-batches, summed over its stages,
+    which are half as large as 1F1B's. With F, B and W of equal costs and K > 1, the
+    bubble is 4·K - 5 operations of a stage. 1F1B's is 6·(K - 1) of them.
+    """
+    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
+    # Otherwise F and b would have the same slots modulo 6.
+    idle = 0 if num_devices % 3 else 2
+    block = _block(num_devices, (1, 1, 1, 1), (0, 0, idle, 0))
+    return _squeezed(block, num_micro_batches, 2 * ((num_devices + 4) // 3))
+
+
+def v_half(num_devices: int, num_micro_batches: int) -> Schedule:
+    """Returns V-Half, which stashes about half of what 1F1B stashes.
+
+        device 2 |       F0 f0       F1 f1 b0 B0 w0 F2 W0 f2 b1 B1 w1 W1 b2 B2 w2 W2
+        device 1 |    F0       f0 F1    b0 f1 w0 F2 B0 b1 W0 f2 w1 B1 b2 W1 w2 B2 W2
+        device 0 | F0 F1          f0 b0 F2 w0 f1 b1 w1 B0 W0    f2 b2 B1 w2 W1    B2 W2
+
+    A device stashes at most 2·⌊(K + 2) / 2⌋ micro-batches, summed over its stages,
+    which are half as large as 1F1B's. With F, B and W of equal costs and M >= K, the
+    bubble is about 3·(K - 1) operations of a stage. 1F1B's is 6·(K - 1) of them.
+    """
+    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
+    # Modulo 3, F, b and f have different slots. B has f's slot, but not modulo 6.
+    idle = 0 if num_devices % 2 else 3
+    block = _block(num_devices, (1, 2, 1, 2), (0, 0, idle, 1))
+    return _squeezed(block, num_micro_batches, 2 * ((num_devices + 2) // 2))
+
+
+def _block(
+    num_devices: int, steps: Sequence[int], idle_slots: Sequence[int]
+) -> list[list[int]]:
+    """Returns the slots of F, f, b and B on each device, in a block.
+
+    Args:
+        num_devices: K.
+        steps: numbers of slots from one device to the next, of F, f, b and B.
+        idle_slots: numbers of slots that the first device to run F, f, b and B waits
+            before it does.
+    """
+    block: list[list[int]] = [[] for _ in range(num_devices)]
+    up, down = block, block[::-1]
+    first_slot = 0
+    for devices, step, idle in zip((up, down) * 2, steps, idle_slots, strict=True):
+        first_slot += idle
+        for distance, slots in enumerate(devices):
+            slots.append(first_slot + step * distance)
+        first_slot += step * (num_devices - 1) + 1
+    return block
+
+
+def _squeezed(
+    block: Sequence[Sequence[int]], num_micro_batches: int, max_stashed: int
+) -> Schedule:
+    """Returns the schedule that runs the repeated blocks as early as possible.
+
+    Args:
+        block: the slots of F, f, b and B on each device.
+        num_micro_batches: M.
+        max_stashed: the most micro-batches that a device stashes in the blocks, summed
+            over its stages.
+    """
+    num_stages = 2 * len(block)
+    done = {kind: [0] * num_stages for kind in Kind}
+    devices = [
+        _Device(_passes(k, num_stages, slots, num_micro_batches), max_stashed)
+        for k, slots in enumerate(block)
+    ]
+    while any(queues := [device.next_queue(done) for device in devices]):
+        for device, queue in zip(devices, queues, strict=True):
+            if queue:
+                op = device.run_first(queue)
+                done[op.kind][op.stage] += 1
+    columns = tuple(tuple(device.column) for device in devices)
+    return Schedule(num_stages, num_micro_batches, columns)
+
+
+class _SlotOp(NamedTuple):
+    """An operation and its slot in the repeated blocks."""
+
+    slot: int
+    op: Op
+
+
+def _passes(
+    device: int, num_stages: int, slots: Sequence[int], num_micro_batches: int
+) -> list[deque[_SlotOp]]:
+    """Returns a device's forward passes and the backward passes of both its stages.
+
+    The passes of a queue run in its order, which is the blocks'.
+    """
+
+    def passes(kind: Kind, stage: int, slot: int) -> list[_SlotOp]:
+        return [
+            _SlotOp(slot + _SLOTS_PER_MICRO_BATCH * m, Op(kind, m, stage))
+            for m in range(num_micro_batches)
+        ]
+
+    first, second = device, num_stages - 1 - device
+    forwards = passes(Kind.FORWARD, first, slots[0])
+    forwards += passes(Kind.FORWARD, second, slots[1])
+    return [
+        deque(sorted(forwards)),  # No two slots of a device are equal.
+        deque(passes(Kind.BACKWARD, second, slots[2])),
+        deque(passes(Kind.BACKWARD, first, slots[3])),
+    ]
+
+
+class _Device:
+    """A device that chooses its operations one by one.
+
+    Args:
+        passes: queues of passes, see `_passes`.
+        max_stashed: see `_squeezed`.
+
+    Attributes:
+        column: the operations that the device has run.
+    """
+
+    def __init__(self, passes: Sequence[deque[_SlotOp]], max_stashed: int):
+        self.column: list[Op] = []
+        self._passes = passes
+        self._weight_gradients: deque[_SlotOp] = deque()
+        self._room = max_stashed
+
+    def next_queue(self, done: _Done) -> deque[_SlotOp] | None:
+        """Returns the queue whose first operation can run next, or None.
+
+        Args:
+            done: the numbers of operations that have run, by kind and stage.
+        """
+        ready = [q for q in self._passes if q and self._can_run(q[0].op, done)]
+        if ready:
+            return min(ready, key=lambda queue: queue[0].slot)
+        return self._weight_gradients or None
+
+    def run_first(self, queue: deque[_SlotOp]) -> Op:
+        """Runs the first operation of a queue, and returns it."""
+        slot, op = queue.popleft()
+        self.column.append(op)
+        if op.kind is Kind.BACKWARD:
+            weights = op._replace(kind=Kind.WEIGHT_GRADIENT)
+            self._weight_gradients.append(_SlotOp(slot, weights))
+        elif op.kind is Kind.FORWARD:
+            self._room -= 1
+        else:
+            self._room += 1
+        return op
+
+    def _can_run(self, op: Op, done: _Done) -> bool:
+        kind, m, stage = op
+        forward, backward = done[Kind.FORWARD], done[Kind.BACKWARD]
+        if kind is Kind.FORWARD:
+            return self._room > 0 and (stage == 0 or m < forward[stage - 1])
+        is_last = stage + 1 == len(forward)
+        return m < forward[stage] and (is_last or m < backward[stage + 1])

@@ -1,0 +1,48 @@
+"""The table of schedules on the page of pipelines is what a simulation returns."""
+
+from __future__ import annotations
+
+import re
+
+from lingvo_pipe.pipeline.schedules.by_name import (
+    SCHEDULE_NAMES,
+    V_SHAPED_NAMES,
+    make_schedule,
+)
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from tests.docs.pages import page
+from tests.pipeline.schedules.stash_sizes import peak_stash_sizes
+
+NUM_DEVICES, NUM_MICRO_BATCHES = 16, 64
+TWO_STAGES = ("interleaved", "interleaved_zero_bubble", *V_SHAPED_NAMES)
+
+
+def _idle(schedule: Schedule, input_gradient: float, weight_gradient: float) -> str:
+    """Returns the idle part of a step, with the given costs of B and W; F costs 1."""
+    costs = StageCosts(
+        forward=1.0,
+        backward=input_gradient + weight_gradient,
+        input_gradient=input_gradient,
+        weight_gradient=weight_gradient,
+    )
+    timeline = simulate(schedule, Costs((costs,) * schedule.num_stages))
+    return f"{timeline.bubble_fraction:.1%}"
+
+
+def _row(name: str) -> str:
+    num_stages = 2 if name in TWO_STAGES else 1
+    schedule = make_schedule(
+        name, NUM_DEVICES, NUM_MICRO_BATCHES, num_stages, recompute="never"
+    )
+    stashed = max(sizes.residuals for sizes in peak_stash_sizes(schedule)) / num_stages
+    idle = _idle(schedule, 1.0, 1.0), _idle(schedule, 1.2, 0.8)
+    return f"| `{name}` | {num_stages} | {stashed:g} | {' | '.join(idle)} |"
+
+
+def test_the_table_of_schedules_is_simulated() -> None:
+    text = page("pipelines")
+    assert f"{NUM_DEVICES} devices and {NUM_MICRO_BATCHES} micro-batches" in text
+    rows = re.findall(r"^\| `\w+` \| [12] \| .*", text, re.MULTILINE)
+    assert rows == [_row(name) for name in SCHEDULE_NAMES if name != "local"]
