@@ -44,7 +44,7 @@ _SAFETENSORS: dict[str, Any] = {
 
 
 class WeightFile(NamedTuple):
-    """Tensors of a file by name, read like those of a checkpoint."""
+    """Tensors of a file by name, read as from a `tf.train.CheckpointReader`."""
 
     stored: dict[str, str]  # Dtype and shape of each tensor; see `describe`.
     get_tensor: Callable[[str], Any]

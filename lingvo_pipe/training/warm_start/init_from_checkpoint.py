@@ -141,13 +141,13 @@ def _match(
         )
     matched = match(rules, here, stored)
     if rules.by_path and not matched.names:
-        known = sorted(source.weights)
+        stored_names = sorted(source.weights)
         raise UserValueError(
             path=SOURCE,
             expected=f"variables of the same path and shape in {source.path}",
-            got=_listed(mismatches(variables, stored, known)),
-            hint=f"It has {len(known)}, such as {known[:_MAX_SHOWN]}. Map them by "
-            f"{NAMES}='PATTERN=NAME'.",
+            got=_listed(mismatches(variables, stored, stored_names)),
+            hint=f"It has {len(stored_names)}, such as {stored_names[:_MAX_SHOWN]}. "
+            f"Map them by {NAMES}='PATTERN=NAME'.",
         )
     return matched
 
@@ -195,8 +195,8 @@ def _taken(
 def _kept(matches: Sequence[Match], here: Mapping[str, str]) -> list[str]:
     rows = []
     for path in sorted(here):
-        if all(path in each.kept for each in matches):
-            reasons = [each.kept[path] for each in matches]
+        reasons = [matched.kept.get(path) for matched in matches]
+        if all(reasons):
             reason = next((x for x in reasons if x != NO_RULE), NO_RULE)
             rows.append(f"    {path}  {here[path]}, {reason}")
     return [f"{len(rows)} variables keep their own initial values", *rows]

@@ -54,7 +54,7 @@ def _write_safetensors(path: Path) -> dict[str, Any]:
 
 
 def _write_npz(path: Path) -> dict[str, Any]:
-    arrays = example_arrays(np.float32, np.float16, np.int64)
+    arrays: dict[str, Any] = example_arrays(np.float32, np.float16, np.int64)
     np.savez(path, **arrays, big=np.arange(3, dtype=">f4"))
     return arrays | {"big": np.arange(3, dtype=np.float32)}
 
