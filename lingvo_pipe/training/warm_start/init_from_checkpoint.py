@@ -53,7 +53,7 @@ def define_initialization_params(p: Params) -> None:
     )
     p.Define(
         "init_from_checkpoint_names",
-        "",
+        None,
         f"PATTERN=NAME;PATTERN=NAME, set by {NAMES}: other names in the override, "
         "without rules; see `init_names`.",
     )
@@ -113,7 +113,7 @@ def _resolve(p: Params, paths: Sequence[str]) -> list[InitRules]:
     if not source:
         return resolve_rules(rules, paths)
     if not rules:
-        return [rules_by_path(source, mapping, paths)]
+        return [rules_by_path(source, mapping or "", paths)]
     (resolved,) = resolve_rules(with_checkpoint(rules, source), paths)
     return [resolved._replace(param=SOURCE)]
 

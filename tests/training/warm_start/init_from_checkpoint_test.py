@@ -53,7 +53,7 @@ def saved(tmp_path):
     return tmp_path / "run"
 
 
-def initialize(variables, rules, ema=True, override="", names=""):
+def initialize(variables, rules, ema=True, override="", names=None):
     p = Params()
     define_initialization_params(p)
     p.Set(
