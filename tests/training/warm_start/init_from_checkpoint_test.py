@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -285,3 +286,20 @@ def test_the_log_is_short_and_the_text_is_whole(saved):
     assert max(part.count("\n") for part in logged) == 6
     assert {path for path in variables if f"    {path}  " in text} == {*variables}
     assert not init_from_checkpoint(p.Set(init_from_checkpoint_override=""), {}, print)
+
+
+def test_a_file_of_weights_is_a_source(tmp_path):
+    arrays = {"stem/w": np.full(3, 7, np.float16), "softmax/w": np.ones([3, 10])}
+    np.savez(tmp_path / "x.npz", **arrays)
+    with h5py.File(tmp_path / "x.weights.h5", "w") as file:
+        data = np.full(3, 7, tf.bfloat16.as_numpy_dtype)
+        file.create_dataset("stem/w", data=data).attrs["dtype"] = "bfloat16"
+    for name, dtype in {"x.npz": "float16", "x.weights.h5": "bfloat16"}.items():
+        variables, source = model(), str(tmp_path / name)
+        with fails(path="--init_from") as info:
+            initialize(variables, {}, override=source)
+        assert "'stem/w'" in info.value.hint
+        logged = initialize(variables, {}, override=source, names=r"task/(stem.*)=\1")
+        row = f"    task/stem/w  float32 [3], from stem/w, cast from {dtype}"
+        assert row in logged
+        assert values_of(variables) == [7, 0, 0]
