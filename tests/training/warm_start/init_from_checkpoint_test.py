@@ -289,7 +289,10 @@ def test_the_log_is_short_and_the_text_is_whole(saved):
 
 
 def test_a_file_of_weights_is_a_source(tmp_path):
-    arrays = {"stem/w": np.full(3, 7, np.float16), "softmax/w": np.ones([3, 10])}
+    arrays: dict[str, Any] = {
+        "stem/w": np.full(3, 7, np.float16),
+        "softmax/w": np.ones([3, 10]),
+    }
     np.savez(tmp_path / "x.npz", **arrays)
     with h5py.File(tmp_path / "x.weights.h5", "w") as file:
         data = np.full(3, 7, tf.bfloat16.as_numpy_dtype)
