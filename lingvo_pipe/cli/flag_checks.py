@@ -7,7 +7,8 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Membership
 
-_TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model")
+_INIT_FLAGS = ("init_from", "init_names")
+_TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model", *_INIT_FLAGS)
 _FILE_FLAGS = ("input_file", "output_file", "target_language")
 _USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
 _REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback", "allow_foreign_logdir"}
@@ -125,6 +126,7 @@ def _check_needed() -> None:
 def _check_mode() -> None:
     is_diff = FLAGS.mode == "diff_params"
     is_allowed = {
+        **dict.fromkeys(_INIT_FLAGS, FLAGS.mode == "train"),
         "profile_step": FLAGS.mode == "train",
         "allow_params_change": FLAGS.mode == "train",
         "allow_foreign_logdir": FLAGS.mode in ("train", "report")

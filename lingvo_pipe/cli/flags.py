@@ -33,6 +33,21 @@ flags.DEFINE_integer(
     "measured and simulated. At least 3; see LOGDIR/profile.",
     lower_bound=1,
 )
+flags.DEFINE_string(
+    "init_from",
+    None,
+    "Where a new run's initial weights come from: another run's directory, one of its "
+    "checkpoints, the folder of a SavedModel, or a .safetensors, .npz, .h5 or .keras "
+    "file. Variables of the same path and shape take their values from there; "
+    "LOGDIR/initial_weights.txt lists them all.",
+)
+flags.DEFINE_string(
+    "init_names",
+    None,
+    "With --init_from: PATTERN=NAME;PATTERN=NAME, other names there. PATTERN is a "
+    "regular expression; NAME replaces its match in a variable's path, or is - to keep "
+    "the variable's initial values.",
+)
 flags.DEFINE_list(
     "allow_params_change",
     [],

@@ -82,6 +82,8 @@ def _run_job(member: Membership) -> None:
         data_dir=FLAGS.data_dir,
         dataset=FLAGS.dataset,
         max_steps=FLAGS.max_steps,
+        init_from=FLAGS.init_from,
+        init_names=FLAGS.init_names,
         devices=devices,
         cluster=member.cluster,
         await_workers=watch.begin if watch else None,

@@ -41,6 +41,8 @@ class ModelRequest:
     data_dir: str | None = None
     dataset: str | None = None
     max_steps: int | None = None
+    init_from: str | None = None
+    init_names: str | None = None
     devices: int | Sequence[str] | None = None  # A number or names.
     cluster: Cluster | None = None  # The cluster whose workers have the devices.
     await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
@@ -78,6 +80,10 @@ class ModelRequest:
         check_values(model)
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
+        if self.init_from is not None:
+            model.task.train.init_from_checkpoint_override = self.init_from
+        if self.init_names is not None:
+            model.task.train.init_from_checkpoint_names = self.init_names
         return model
 
 

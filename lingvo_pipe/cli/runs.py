@@ -11,6 +11,7 @@ The class of a model may be defined anywhere, even in a notebook's cell.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -124,6 +125,8 @@ def train(
     max_steps: int | None = None,
     data_dir: str | None = None,
     dataset: str | None = None,
+    init_from: str | Path | None = None,
+    init_names: str | None = None,
     profile_step: int | None = None,
     allow_params_change: Sequence[str] = (),
     allow_foreign: bool = False,
@@ -142,6 +145,8 @@ def train(
         max_steps: number of steps; if None, the model's own.
         data_dir: folder of data sets.
         dataset: images to train on in place of the model's own.
+        init_from: run, checkpoint or file that a new run's initial weights come from.
+        init_names: other names there, as PATTERN=NAME;PATTERN=NAME.
         profile_step: number of a step to profile.
         allow_params_change: params that may differ from the run's.
         allow_foreign: whether the directory may have links, or files of others.
@@ -156,7 +161,11 @@ def train(
         TypeError: if an argument has a wrong type.
         ValueError: if a value is wrong, or the run in the directory has other params.
     """
-    request = _request(model, overrides, devices, data_dir, dataset, max_steps)
+    request = dataclasses.replace(
+        _request(model, overrides, devices, data_dir, dataset, max_steps),
+        init_from=None if init_from is None else str(init_from),
+        init_names=init_names,
+    )
     train_model(request, str(logdir), profile_step, allow_params_change, allow_foreign)
     return Run(logdir, request.name, allow_foreign=allow_foreign)
 

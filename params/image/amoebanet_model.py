@@ -105,6 +105,6 @@ class AmoebaNetModel(StagedModel):
 def all_but_softmax(model: str) -> dict[str, Any]:
     """Returns rules that load another run's weights, except in softmax layers.
 
-    `model` is named in errors. The user names the run by init_from_checkpoint_override.
+    `model` is named in errors. The user names the run by --init_from.
     """
     return {f"a run of {model}": ([("(.*)", "%s")], [_SOFTMAXES])}

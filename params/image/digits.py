@@ -4,7 +4,7 @@ An image has 8 x 8 pixels. Weights of a run on some digits can start a run on ot
 
     trainer --model=image.digits.AmoebaNetDigits0To4 --logdir=/tmp/low
     trainer --model=image.digits.AmoebaNetDigits5To9 --logdir=/tmp/high \
-        --model_params_override='task.train.init_from_checkpoint_override : /tmp/low'
+        --init_from=/tmp/low
 """
 
 import model_registry

@@ -5,7 +5,7 @@ to 480 x 480, flipped and partly painted over (cutout). The softmax layer is new
 all other layers start with the weights of a run on ImageNet:
 
     trainer --model=image.transfer.Cifar10 --data_dir=/data --logdir=/runs/cifar10 \
-        --model_params_override='task.train.init_from_checkpoint_override : /runs/b557m'
+        --init_from=/runs/b557m
 
 The published text gives neither the length of training nor its learning rate.
 """

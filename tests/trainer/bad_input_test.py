@@ -50,6 +50,10 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         [*TRAIN, "--profile_step=9", "--mode=inspect_model"],
         ["error: --mode=inspect_model: expected no --profile_step"],
     ),
+    (
+        [*TRAIN, "--init_from=x", "--mode=inspect_model"],
+        ["error: --mode=inspect_model: expected no --init_from"],
+    ),
     ([DIGITS, "--mode=diff_params"], ["error: --mode=diff_params: ", "None and None"]),
     (
         [*TRAIN, "--other_model=image.digits.AmoebaNetDigits0To4"],

@@ -51,6 +51,23 @@ def test_it_is_opened_evaluated_and_shown(run: lp.Run) -> None:
     assert same.report() == run.logdir / "report.html"
 
 
+def test_it_starts_from_the_weights_of_another(run: lp.Run, tmp_path: Path) -> None:
+    names = "/b$=/b;cells_0/=-"
+    first, again = (
+        lp.train(Small, tmp_path, init_from=run.logdir, init_names=names, max_steps=n)
+        for n in (1, 2)
+    )
+    assert (first.step, again.step) == (2, 2)
+    text = (tmp_path / "initial_weights.txt").read_text()
+    assert f" from {run.logdir}/checkpoints/ckpt-00000003," in text
+    assert "'cells_0/'" in text
+    params = (tmp_path / "params.txt").read_text()
+    assert f"init_from_checkpoint_override : '{run.logdir}'" in params
+    with fails(path="init_from", got=f"{tmp_path}/no, which does not exist"):
+        lp.train(Small, tmp_path / "new", init_from=tmp_path / "no")
+    assert not (tmp_path / "new").exists()
+
+
 def test_mistakes(tmp_path: Path) -> None:
     with fails(UserAttributeError, path="task.train.rate"):
         unknown: dict[str, Any] = {"task.train.rate": 1}

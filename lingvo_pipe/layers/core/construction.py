@@ -37,7 +37,7 @@ _LAYER_NAME = re.compile(r"_*[A-Za-z0-9][A-Za-z0-9_.-]*(>\d+)?")
 _DEFAULT_SEED = 0
 _NO_SCOPES = (
     "Leave it out: layers' names make the paths of variables. For another model's "
-    "checkpoint, task.train.init_from_checkpoint_rules map its names."
+    "checkpoint, --init_names maps its names."
 )
 _NOT_SHARDED = "In Lingvo it shards weights. Leave it out: they are not sharded here."
 _announced = threading.local()

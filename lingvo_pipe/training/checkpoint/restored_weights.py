@@ -19,6 +19,7 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import (
     stem_of,
     steps_in,
 )
+from lingvo_pipe.training.checkpoint.weight_files import WeightFile
 from lingvo_pipe.training.optim.exponential_moving_average import average_name
 
 
@@ -48,10 +49,10 @@ def restore_weights(
 def assign_weights(
     variables: Mapping[str, tf.Variable],
     names: Mapping[str, str],
-    reader: tf.train.CheckpointReader,
+    reader: tf.train.CheckpointReader | WeightFile,
     use_averages: bool = True,
 ) -> list[str]:
-    """Assigns values from a checkpoint to variables, and returns the values' names.
+    """Assigns values from a checkpoint or file to variables, and returns their names.
 
     `names` maps the paths of the variables to assign to names in the checkpoint. If
     `use_averages`, a variable gets the value of its moving average, if the checkpoint

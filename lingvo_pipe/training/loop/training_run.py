@@ -112,10 +112,10 @@ class TrainingRun:
         if self._is_resumed:
             self._record.check(self._start)
             check_vocabulary(directory.path, train_input)
-        has_rules = p.init_from_checkpoint_rules or p.init_from_checkpoint_override
-        self._has_initial_values = not self._is_resumed and bool(has_rules)
-        if self._has_initial_values:
-            init_from_checkpoint(p, whole_variables(task), log)
+        self._initial_weights = ""  # Text about those from other runs or files.
+        if not self._is_resumed:
+            self._initial_weights = init_from_checkpoint(p, whole_variables(task), log)
+        if self._initial_weights:
             self._step.StartAveraging()
         batch_spec = self._position.batches(self._start).element_spec
         self._predicted = predict_from_spec(task, batch_spec)
@@ -150,8 +150,10 @@ class TrainingRun:
             self._log(line)
         may_roll_back = self._task.params.train.loss_spike_factor is not None
         # A run killed after this no longer needs the source of its initial values.
-        if not self._is_resumed and (self._has_initial_values or may_roll_back):
-            self._checkpointer.save(0)
+        if not self._is_resumed:
+            self._directory.write_initial_weights(self._initial_weights)
+            if self._initial_weights or may_roll_back:
+                self._checkpointer.save(0)
         if self._is_resumed:
             is_last = self._start == self._max_steps
             note = ", the last: raise --max_steps to train on" if is_last else ""

@@ -24,6 +24,7 @@ FREE = (
     "task.pipeline.splits",
     "task.pipeline.stages_per_device",
     "task.train.histogram_interval_steps",
+    "task.train.init_from_checkpoint_names",
     "task.train.init_from_checkpoint_override",
     "task.train.init_from_checkpoint_rules",
     "task.train.keep_checkpoints",

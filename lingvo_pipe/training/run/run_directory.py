@@ -6,6 +6,7 @@
     metrics.jsonl   metrics (see metrics_log)
     best.json       the best evaluation (see best_evaluation), if a metric ranks them
     skipped_batches.json  skipped batches (see skipped_batches), if any
+    initial_weights.txt  which weights come from another run or file, if some do
     parts.json      the devices and the speed of each part of the run (see run_parts)
     lock            the process of the trainer, or of the last one
     checkpoints/    checkpoints (see checkpointer), and a record of the files above that
@@ -65,6 +66,7 @@ class RunDirectory:
         self.params_path = self.path / "params.txt"
         self.best_path = self.path / "best.json"
         self.skipped_batches_path = self.path / "skipped_batches.json"
+        self.initial_weights_path = self.path / "initial_weights.txt"
         self.parts_path = self.path / "parts.json"
         self.checkpoints_path = self.path / "checkpoints"
         self.profile_path = self.path / "profile"
@@ -129,6 +131,13 @@ class RunDirectory:
         head = [f"model: {self.model_name}", *self.read_changes(), *changes]
         text = "".join(f"# {' '.join(line.split())}\n" for line in head)
         write_atomically(self.params_path, f"{text}{params_text}")
+
+    def write_initial_weights(self, text: str) -> None:
+        """Writes which weights come from elsewhere. Removes the file if none do."""
+        if text:
+            write_atomically(self.initial_weights_path, text)
+        else:
+            self.initial_weights_path.unlink(missing_ok=True)
 
     def read_changes(self) -> list[str]:
         """Returns the lines about changed params that `write_params` wrote."""

@@ -1,32 +1,38 @@
-"""Initial values of a new run's weights from other runs. See `init_rules`."""
+"""Initial values of a new run's weights from other runs or files.
+
+`init_names` matches variables by path, and `init_rules` by rules, as Lingvo does.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserDamageError, UserValueError, Words
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.checkpoint import checkpoint_files
-from lingvo_pipe.training.checkpoint.checkpoint_contents import (
-    NAMES_OF_RUNS,
-    describe,
-    mismatches,
-    stored_variables,
-)
+from lingvo_pipe.training.checkpoint.checkpoint_contents import describe, mismatches
 from lingvo_pipe.training.checkpoint.restored_weights import assign_weights
-from lingvo_pipe.training.optim.exponential_moving_average import average_name
-from lingvo_pipe.training.optim.keras_optimizer import LEARNER_NAME
+from lingvo_pipe.training.warm_start.init_names import (
+    NAMES,
+    NO_RULE,
+    Match,
+    fits,
+    match,
+    rules_by_path,
+)
 from lingvo_pipe.training.warm_start.init_rules import (
     PARAM,
+    SOURCE,
     InitRules,
     resolve_rules,
     with_checkpoint,
 )
+from lingvo_pipe.training.warm_start.init_source import InitSource, open_source
+
+_REPORT = "initial_weights.txt"  # In a run's directory.
+_MAX_SHOWN = 5
 
 
 def define_initialization_params(p: Params) -> None:
@@ -41,8 +47,15 @@ def define_initialization_params(p: Params) -> None:
     p.Define(
         "init_from_checkpoint_override",
         "",
-        "Replaces the checkpoint of the rules, which must name only one. If empty, the "
-        "rules' own.",
+        f"Run, checkpoint or file of weights, set by {SOURCE}. It replaces the "
+        "checkpoint of the rules, which must name only one. Without rules, variables "
+        "take the values of the same path and shape.",
+    )
+    p.Define(
+        "init_from_checkpoint_names",
+        None,
+        f"PATTERN=NAME;PATTERN=NAME, set by {NAMES}: other names in the override, "
+        "without rules; see `init_names`.",
     )
     p.Define(
         "init_from_checkpoint_ema",
@@ -53,115 +66,147 @@ def define_initialization_params(p: Params) -> None:
 
 def init_from_checkpoint(
     p: Params, variables: Mapping[str, tf.Variable], log: Callable[[str], None]
-) -> None:
-    """Assigns initial values from checkpoints to a model's variables.
+) -> str:
+    """Assigns initial values from checkpoints and files to a model's variables.
 
-    `variables` has all variables of the model by path. `log` gets texts that list the
-    unused variables of each checkpoint, and the model's variables that keep their own
-    initial values, with reasons.
+    `variables` has all variables of the model by path. `log` gets texts that name the
+    first variables that take values, those that keep their own initial values, with
+    reasons, and the unused variables of each source. Returns a text that names all, or
+    "" if the params `p` name no source.
 
     Raises:
-        ValueError: if rules are wrong, or a checkpoint is missing or damaged, or lacks
-            a variable. In this case no variable is changed.
+        ValueError: if rules are wrong, or a source is missing or damaged, or lacks a
+            variable. In this case no variable is changed.
     """
-    rules = p.init_from_checkpoint_rules
-    if p.init_from_checkpoint_override:
-        rules = with_checkpoint(rules, p.init_from_checkpoint_override)
-    sources = [
-        _open(checkpoint_rules, log)
-        for checkpoint_rules in resolve_rules(rules, list(variables))
+    here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
+    rules = _resolve(p, list(variables))
+    if not rules:
+        return ""
+    sources = [open_source(r.checkpoint, r.param, log) for r in rules]
+    matches = [
+        _match(r, source, variables, here)
+        for r, source in zip(rules, sources, strict=True)
     ]
-    for source in sources:
-        _check(source, variables)
-    for source in sources:
-        names, use_averages = source.rules.names, p.init_from_checkpoint_ema
+    taken, unused = [], []
+    for matched, source in zip(matches, sources, strict=True):
+        names, use_averages = matched.names, p.init_from_checkpoint_ema
         used = assign_weights(variables, names, source.reader, use_averages)
-        log(_used_text(source, used, len(variables)))
-    log(_own_values_text(sources, variables))
+        taken.append(_taken(names, source, used, here))
+        unused.append(_unused(matched, source, used))
+    sections = [*taken, _kept(matches, here), *unused]
+    for heading, *rows in sections:
+        if (more := len(rows) - _MAX_SHOWN) > 0:
+            rows[_MAX_SHOWN:] = [f"    and {more} more, in {_REPORT}"]
+        log("\n".join([heading, *rows]))
+    return "\n".join(row for section in sections for row in section) + "\n"
 
 
-@dataclass
-class _Source:
-    rules: InitRules
-    prefix: str  # The checkpoint's path without `.index`.
-    reader: tf.train.CheckpointReader
-    stored: dict[str, str]  # Dtype and shape of all variables, by name.
-
-    def __post_init__(self) -> None:
-        names = self.stored.keys()
-        self.averages = {average_name(name) for name in names} & names
-        self.learners = {name for name in names if name.startswith(f"{LEARNER_NAME}/")}
-        # The variables of the checkpoint's model.
-        self.weights = names - self.averages - self.learners - NAMES_OF_RUNS
-
-
-def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
-    path = Path(rules.checkpoint).expanduser()
-    hint = "task.train.init_from_checkpoint_override replaces the checkpoint of rules."
-    prefix = str(checkpoint_files.prefixes_at(path, PARAM, hint)[-1])
-    try:
-        if prefix == str(path):
-            reader = checkpoint_files.read_through(prefix)
-        else:
-            newest = checkpoint_files.read_newest(Path(prefix).parent, log, hint)
-            assert newest is not None  # There was a prefix.
-            prefix, reader = newest.prefix, newest.reader
-    except UserDamageError as error:  # Of the other run.
-        got = Words(f"{error.path or prefix} with {error.got}")
-        expected = "an undamaged checkpoint"
+def _resolve(p: Params, paths: Sequence[str]) -> list[InitRules]:
+    rules, source = p.init_from_checkpoint_rules, p.init_from_checkpoint_override
+    mapping = p.init_from_checkpoint_names
+    if mapping and (rules or not source):
         raise UserValueError(
-            path=PARAM, expected=expected, got=got, hint=hint
-        ) from error
-    stored = stored_variables(reader)
-    if "global_step" not in stored:
-        got = Words(f"{prefix}, which is another program's: {sorted(stored)[:3]}")
-        expected = "a checkpoint of lingvo_pipe"
-        raise UserValueError(path=PARAM, expected=expected, got=got)
-    return _Source(rules, prefix, reader, stored)
-
-
-def _check(source: _Source, variables: Mapping[str, tf.Variable]) -> None:
-    names = source.rules.names
-    taken = {path: variables[path] for path in names}
-    here = {path: describe(v.dtype, v.shape) for path, v in taken.items()}
-    if wrong := [p for p in names if source.stored.get(names[p]) != here[p]]:
-        problems = mismatches(taken, source.stored, source.weights, names)
-        layer = min(wrong).rpartition("/")[0]
-        raise UserValueError(
-            path=PARAM,
-            expected=f"variables of the same shape and dtype in {source.prefix}",
-            got=Words("\n".join(["", *problems, ""])),
-            hint="Correct the formats, or exclude variables by an expression in the "
-            f"second list, such as {re.escape(layer) + '/'!r}.",
+            path=NAMES,
+            expected=f"no {PARAM}" if rules else SOURCE,
+            hint="Set them to {}, or write the names into them." if rules else "",
         )
+    if not source:
+        return resolve_rules(rules, paths)
+    if not rules:
+        return [rules_by_path(source, mapping or "", paths)]
+    (resolved,) = resolve_rules(with_checkpoint(rules, source), paths)
+    return [resolved._replace(param=SOURCE)]
 
 
-def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
-    averages, weights = source.averages, source.weights
-    num_used = len(averages & set(used))
-    unused = weights - set(source.rules.names.values())
-    heading = (
-        f"Initialized {len(used)} of {num_variables} variables from {source.prefix}, "
-        f"{num_used} of them from moving averages. Not used: "
-        f"{len(averages) - num_used} moving averages, {len(source.learners)} variables "
-        f"of the learner, {len(unused)} others"
+def _match(
+    rules: InitRules,
+    source: InitSource,
+    variables: Mapping[str, tf.Variable],
+    here: Mapping[str, str],
+) -> Match:
+    """Returns the match of a source. Raises ValueError if a name lacks a value."""
+    names, stored = rules.names, source.stored
+    wrong = [
+        path
+        for path, name in names.items()
+        if name not in stored or not fits(here[path], stored[name])
+    ]
+    if wrong:
+        misfits = {path: variables[path] for path in wrong}
+        raise UserValueError(
+            path=NAMES if rules.by_path else PARAM,
+            expected=f"variables of the same shape and dtype in {source.path}",
+            got=_listed(mismatches(misfits, stored, source.weights, names)),
+            hint=_hint(rules, wrong),
+        )
+    matched = match(rules, here, stored)
+    if rules.by_path and not matched.names:
+        stored_names = sorted(source.weights)
+        raise UserValueError(
+            path=SOURCE,
+            expected=f"variables of the same path and shape in {source.path}",
+            got=_listed(mismatches(variables, stored, stored_names)),
+            hint=f"It has {len(stored_names)}, such as {stored_names[:_MAX_SHOWN]}. "
+            f"Map them by {NAMES}='PATTERN=NAME'.",
+        )
+    return matched
+
+
+def _listed(problems: Sequence[str]) -> Words:
+    return Words("\n".join(["", *problems, ""]))
+
+
+def _hint(rules: InitRules, wrong: Sequence[str]) -> str:
+    layer = re.escape(min(wrong).rpartition("/")[0]) + "/"
+    if rules.by_path:
+        return f"Correct NAME, or keep the initial values by '{layer}=-'."
+    hint = (
+        "Correct the formats, or exclude variables by an expression in the second "
+        f"list, such as {layer!r}."
     )
-    rows = [f"    {name}  {source.stored[name]}" for name in sorted(unused)]
-    return "\n".join([heading, *rows])
+    if rules.param == SOURCE:
+        hint += f" Or set {PARAM} to {{}}, to take what fits."
+    return hint
 
 
-def _own_values_text(
-    sources: Sequence[_Source], variables: Mapping[str, tf.Variable]
-) -> str:
-    kept_paths = variables.keys() - {
-        path for source in sources for path in source.rules.names
-    }
-    excluded = {k: v for source in sources for k, v in source.rules.excluded.items()}
-    lines = [f"{len(kept_paths)} variables keep their own initial values"]
-    for path in sorted(kept_paths):
-        shape = describe(variables[path].dtype, variables[path].shape)
-        reason = "matched by no rule"
-        if path in excluded:
-            reason = f"excluded by {excluded[path]!r}"
-        lines.append(f"    {path}  {shape}, {reason}")
-    return "\n".join(lines)
+def _taken(
+    names: Mapping[str, str],
+    source: InitSource,
+    used: Sequence[str],
+    here: Mapping[str, str],
+) -> list[str]:
+    rows, num_cast = [], 0
+    for (path, name), tensor in zip(names.items(), used, strict=True):
+        row, dtype = f"    {path}  {here[path]}", source.stored[tensor].split()[0]
+        if name != path:
+            row += f", from {name}"
+        if dtype != here[path].split()[0]:
+            row += f", cast from {dtype}"
+            num_cast += 1
+        rows.append(row)
+    return [
+        f"Initialized {len(rows)} of {len(here)} variables from {source.path}, "
+        f"{len(source.averages & set(used))} of them from moving averages, "
+        f"{num_cast} cast to another dtype",
+        *rows,
+    ]
+
+
+def _kept(matches: Sequence[Match], here: Mapping[str, str]) -> list[str]:
+    rows = []
+    for path in sorted(here):
+        reasons = [matched.kept.get(path) for matched in matches]
+        if all(reasons):
+            reason = next((x for x in reasons if x != NO_RULE), NO_RULE)
+            rows.append(f"    {path}  {here[path]}, {reason}")
+    return [f"{len(rows)} variables keep their own initial values", *rows]
+
+
+def _unused(matched: Match, source: InitSource, used: Sequence[str]) -> list[str]:
+    names = sorted(matched.unused & source.weights)
+    return [
+        f"Not used of {source.path}: {len(source.averages - set(used))} moving "
+        f"averages, {len(source.learners)} variables of the learner, {len(names)} "
+        "others",
+        *(f"    {name}  {source.stored[name]}" for name in names),
+    ]

@@ -21,6 +21,7 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.optim.frozen_variables import paths_with
 
 PARAM = "task.train.init_from_checkpoint_rules"
+SOURCE = "--init_from"  # Sets task.train.init_from_checkpoint_override.
 
 
 class InitRules(NamedTuple):
@@ -29,6 +30,8 @@ class InitRules(NamedTuple):
     checkpoint: str  # Its path or the run's directory, as given.
     names: dict[str, str]  # The taken variables' names in the checkpoint.
     excluded: dict[str, str]  # The expressions that exclude variables.
+    param: str = PARAM  # The param or flag that names the checkpoint.
+    by_path: bool = False  # Whether other variables take values of their own names.
 
 
 def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
@@ -65,7 +68,7 @@ def with_checkpoint(rules: Any, checkpoint: str) -> dict[str, Any]:
     if len(rules) != 1:
         raise UserValueError(
             path=PARAM,
-            expected="1 checkpoint, for init_from_checkpoint_override to replace",
+            expected=f"1 checkpoint, for {SOURCE} to replace",
             got=list(rules),
         )
     (lists,) = rules.values()

@@ -11,7 +11,10 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserNumberError, UserValueError
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
+from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
+from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.injected_faults import before_calls
 from tests.training.toy_run import (
@@ -130,6 +133,47 @@ def test_a_new_run_starts_from_another(tmp_path, source):
         assert stored(start, name) == stored(before, name, "/ema")
         # The initial averages are the initial weights.
         assert stored(start, name, "/ema") == stored(start, name)
+
+
+@pytest.mark.parametrize(
+    ("num_stages", "num_replicas"), [(1, 1), (2, 1), exhaustive(1, 2)]
+)
+def test_a_new_run_starts_where_another_ended(
+    tmp_path, source, num_stages, num_replicas
+):
+    """The evaluation of step 0 is the other run's last, on any devices."""
+    p = published_params(num_stages=num_stages)
+    p.pipeline.num_replicas = num_replicas
+    p.train.Set(max_steps=1, init_from_checkpoint_override=str(source))
+    run(p.Instantiate(), DATA, tmp_path)
+    task = p.Instantiate()
+    paths = task.VariablePaths()
+    assert restore_weights(paths, tmp_path / "checkpoints", "ckpt-00000000", print) == 0
+    metrics = Evaluation(task)(Input(batch(9)).EvalBatches())
+    assert {"step": 2, "split": "test", **metrics} == read_metrics(source)[-1]
+    text = (tmp_path / "initial_weights.txt").read_text()
+    assert text.startswith(f"Initialized 9 of 9 variables from {source}/")
+
+
+def test_layers_of_other_shapes_keep_their_initial_values(tmp_path, source):
+    p = published_params(num_classes=3, num_stages=2)
+    p.train.Set(max_steps=1, loss_spike_factor=9.0)
+    run(p.Copy().Instantiate(), DATA, tmp_path / "fresh")
+    assert not (tmp_path / "fresh" / "initial_weights.txt").exists()
+    p.train.init_from_checkpoint_override = str(source)
+    run(p.Instantiate(), DATA, tmp_path / "tuned")
+    fresh, tuned, before = (
+        saved_bytes(tmp_path / "fresh", 0),
+        saved_bytes(tmp_path / "tuned", 0),
+        saved_bytes(source, 2),
+    )
+    weights = {path for path in fresh if f"{path}/ema" in fresh}
+    assert len(weights) == 9
+    for path in weights:
+        other = fresh[path] if "/out/" in path else before[f"{path}/ema"]
+        assert tuned[path] == other
+    text = (tmp_path / "tuned" / "initial_weights.txt").read_text()
+    assert "/out/w  float32 [5, 3], float32 [5, 2] in the source" in text
 
 
 class Ended:

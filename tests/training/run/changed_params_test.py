@@ -252,6 +252,7 @@ NOT_TESTED = {
     "task.decode",
     "task.pipeline.num_replicas",
     "task.pipeline.slices",
+    "task.train.init_from_checkpoint_names",
     "task.train.init_from_checkpoint_override",
     "task.train.init_from_checkpoint_rules",
     "task.train.steps_per_loop",

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -53,12 +54,13 @@ def saved(tmp_path):
     return tmp_path / "run"
 
 
-def initialize(variables, rules, ema=True, override=""):
+def initialize(variables, rules, ema=True, override="", names=None):
     p = Params()
     define_initialization_params(p)
     p.Set(
         init_from_checkpoint_rules=rules,
         init_from_checkpoint_override=override,
+        init_from_checkpoint_names=names,
         init_from_checkpoint_ema=ema,
     )
     logged: list[str] = []
@@ -109,8 +111,11 @@ def test_a_param_may_replace_the_checkpoint_of_the_rules(saved):
         initialize(variables, rules)
     initialize(variables, rules, override=str(saved))
     assert values_of(variables) == [10, 2, 0]
-    with fails(path=PARAM, got=[]):
-        initialize(variables, {}, override=str(saved))
+    with fails(path="--init_from", got=f"{saved}/no, which does not exist"):
+        initialize(variables, rules, override=f"{saved}/no")
+    with fails(path=PARAM) as info:
+        initialize(variables, {"some/run": (EVERY, [])}, override=str(saved))
+    assert "{}" in info.value.hint
 
 
 def test_names_may_differ(saved):
@@ -127,12 +132,15 @@ def test_all_unused_variables_are_logged(saved):
     prefix = saved / "checkpoints" / "ckpt-00000005"
     _assert_lines(
         logged,
-        rf"Initialized 2 of 4\b.* {prefix}\b.*\b1\b.*\b1\b.*\b2\b.*\b2\b",
-        r"    task/old/w  float32 \[2\]$",
-        r"    task/softmax/w  float32 \[3, 10\]$",
+        rf"Initialized 2 of 4\b.* {prefix},.*\b1\b.*\b0\b",
+        r"    task/stem/w  float32 \[3\]$",
+        r"    task/norm/moving_mean  float32 \[3\]$",
         r"2 variables\b",
         r"    task/new/w  float32 \[2\],.*\brule",
         r"    task/softmax/w  float32 \[3, 7\],.*'\.\*softmax'",
+        rf"\w.* {prefix}: 1\b.*\b2\b.*\b2\b",
+        r"    task/old/w  float32 \[2\]$",
+        r"    task/softmax/w  float32 \[3, 10\]$",
     )
 
 
@@ -162,7 +170,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(saved):
 
 def test_an_error_lists_all_problems_and_changes_nothing(saved):
     variables = model(**{"sten/w": [3], "old/w": [2]})
-    variables["task/old/w"] = tf.Variable(tf.zeros([2], tf.float64))
+    variables["task/old/w"] = tf.Variable(tf.zeros([2], tf.int64))
     with fails(path=PARAM) as caught:
         initialize(variables, {str(saved): (EVERY, [])})
     assert f"{saved}/checkpoints/ckpt-00000005" in caught.value.expected
@@ -171,7 +179,7 @@ def test_an_error_lists_all_problems_and_changes_nothing(saved):
         r"  \w.* \(1\):$",
         "    task/sten/w, .*task/sten/w.*'task/stem/w'.*'task/softmax/w'.*'task/old/w'",
         r"  \w.* \(2\):$",
-        r"    task/old/w,.* float64 \[2\],.* float32 \[2\]$",
+        r"    task/old/w,.* int64 \[2\],.* float32 \[2\]$",
         r"    task/softmax/w,.* float32 \[3, 7\],.* float32 \[3, 10\]$",
     )
     assert "'task/old/'" in caught.value.hint
@@ -197,3 +205,104 @@ def test_only_damaged_checkpoints_are_rejected(saved):
         initialize(model(), {str(saved): (EVERY, [])})
     assert re.search(r"step 5: .*step 4: \S", info.value.got)
     assert not isinstance(info.value, UserDamageError), "it is of another run"
+
+
+def test_without_rules_what_fits_is_taken(saved):
+    variables = model(**{"new/w": [2]})
+    logged = initialize(variables, {}, override=str(saved))
+    assert values_of(variables) == [10, 2, 0, 0]
+    prefix = saved / "checkpoints" / "ckpt-00000005"
+    _assert_lines(
+        logged,
+        rf"Initialized 2 of 4\b.* {prefix},",
+        r"    task/stem/w  float32 \[3\]$",
+        r"    task/norm/moving_mean  float32 \[3\]$",
+        r"2 variables\b",
+        r"    task/new/w  float32 \[2\], not in",
+        r"    task/softmax/w  float32 \[3, 7\], float32 \[3, 10\] in",
+        rf"\w.* {prefix}: 1\b.*\b2\b.*\b2\b",
+        r"    task/old/w  float32 \[2\]$",
+        r"    task/softmax/w  float32 \[3, 10\]$",
+    )
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float16", 10), ("float64", 10)])
+def test_floating_values_are_cast(saved, dtype, expected):
+    variables = model()
+    variables["task/stem/w"] = tf.Variable(tf.zeros([3], dtype))
+    logged = initialize(variables, {}, override=str(saved))
+    assert value_of(variables, "task/stem/w") == expected
+    assert variables["task/stem/w"].dtype == dtype
+    assert "    task/stem/w  " + f"{dtype} [3], cast from float32" in logged
+    assert re.search(r"\b1 cast\b", logged[0])
+
+
+def test_names_are_mapped_beside_those_that_fit(saved):
+    variables = model(**{"new/w": [2]})
+    names = "new/=old/;norm/=-"
+    logged = initialize(variables, {}, override=str(saved), names=names)
+    assert values_of(variables) == [10, 0, 0, 4]
+    assert "    task/new/w  float32 [2], from task/old/w" in logged
+    assert any("'norm/'" in line for line in logged)
+
+
+@pytest.mark.parametrize(
+    ("names", "rules", "path", "shown"),
+    [
+        ("softmax/=softmax/", {}, "--init_names", "[3, 10]"),
+        ("stem/=sten/", {}, "--init_names", "'task/stem/w'"),
+        ("norm/moving_mean=stem/w", {}, "--init_names", "task/stem/w, task/norm/"),
+        ("stem=stem", {"a": (EVERY, [])}, "--init_names", PARAM),
+        (".*w=-;.*mean=-", {}, "--init_from", "'task/old/w'"),
+    ],
+)
+def test_wrong_names_change_nothing(saved, names, rules, path, shown):
+    variables = model()
+    with fails(path=path) as info:
+        initialize(variables, rules, override=str(saved), names=names)
+    assert shown in str(info.value)
+    assert set(values_of(variables)) == {0}
+
+
+def test_names_need_a_source():
+    with fails(path="--init_names", expected="--init_from"):
+        initialize(model(), {}, names="a=b")
+
+
+def test_a_source_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "run.log").write_text("")
+    with fails(path="--init_from", got=f"{tmp_path}/run.log, a file of another kind"):
+        initialize(model(), {}, override=f"{tmp_path}/run.log")
+    with fails(path="--init_from", got=f"{tmp_path}, which holds no checkpoints"):
+        initialize(model(), {}, override=str(tmp_path))
+
+
+def test_the_log_is_short_and_the_text_is_whole(saved):
+    variables = model(**{f"new_{i}/w": [2] for i in range(20)})
+    p, logged = Params(), list[str]()
+    define_initialization_params(p)
+    p.init_from_checkpoint_override = str(saved)
+    text = init_from_checkpoint(p, variables, logged.append)
+    assert max(part.count("\n") for part in logged) == 6
+    assert {path for path in variables if f"    {path}  " in text} == {*variables}
+    assert not init_from_checkpoint(p.Set(init_from_checkpoint_override=""), {}, print)
+
+
+def test_a_file_of_weights_is_a_source(tmp_path):
+    arrays: dict[str, Any] = {
+        "stem/w": np.full(3, 7, np.float16),
+        "softmax/w": np.ones([3, 10]),
+    }
+    np.savez(tmp_path / "x.npz", **arrays)
+    with h5py.File(tmp_path / "x.weights.h5", "w") as file:
+        data = np.full(3, 7, tf.bfloat16.as_numpy_dtype)
+        file.create_dataset("stem/w", data=data).attrs["dtype"] = "bfloat16"
+    for name, dtype in {"x.npz": "float16", "x.weights.h5": "bfloat16"}.items():
+        variables, source = model(), str(tmp_path / name)
+        with fails(path="--init_from") as info:
+            initialize(variables, {}, override=source)
+        assert "'stem/w'" in info.value.hint
+        logged = initialize(variables, {}, override=source, names=r"task/(stem.*)=\1")
+        row = f"    task/stem/w  float32 [3], from stem/w, cast from {dtype}"
+        assert row in logged
+        assert values_of(variables) == [7, 0, 0]
