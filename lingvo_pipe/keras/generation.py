@@ -25,7 +25,7 @@ from keras import tree
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.core.nests import spec_of
-from lingvo_pipe.keras.placed_call import PlacedCall, stacked_spec
+from lingvo_pipe.keras.placed_call import PlacedCall
 from lingvo_pipe.keras.private_names import shallow_copy
 from lingvo_pipe.keras.row_seed import SeedState, draws_of_rows
 
@@ -69,7 +69,7 @@ class Generation:
         self._task, self.num_groups = task, num_groups
         self._calls: dict[Any, PlacedCall] = {}
         self._functions: dict[Any, Callable] = {}
-        self._axis: int | None = None  # The dimension of the cache's layers.
+        self._cache: tf.TensorSpec  # Of the whole cache.
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Returns what the task's `generate` returns for these arguments."""
@@ -115,12 +115,14 @@ class Generation:
         arguments = inspect.signature(method).bind(*args, **named).arguments
         cache = arguments.pop("cache")
         is_whole = not isinstance(cache, tuple)
-        spec = spec_of(cache) if is_whole else stacked_spec(cache, self._axis)
+        if is_whole:  # At first, in each trace of generate_step.
+            self._cache = spec_of(cache)
+        num_rows = (cache if is_whole else cache[0]).shape[0]
+        spec = tf.TensorSpec([num_rows, *self._cache.shape[1:]], self._cache.dtype)
         key = spec, *((name, _key(x)) for name, x in arguments.items())
         if key not in self._calls:
             self._calls[key] = PlacedCall(method, spec, arguments)
         call = self._calls[key]
-        self._axis = call.axis
         return call(arguments, call.cut(cache) if is_whole else cache)
 
 

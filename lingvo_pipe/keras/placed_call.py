@@ -4,8 +4,9 @@
               device 0      device 0    device 1    device 1    device 0, if tied
                             cache[:, 0] cache[:, 1] cache[:, 2]
 
-KerasHub's models pass one cache for all layers: each layer reads its slice, and the new
-slices are stacked. Here the slices stay apart, each on the device of its layer.
+KerasHub's models pass one cache for all layers: each layer reads its slice, and that
+slice's keys and values, and the new slices are stacked. Here keys and values stay
+apart, each on the device of its layer, and nothing is copied to be stacked.
 """
 
 from __future__ import annotations
@@ -21,12 +22,7 @@ from lingvo_pipe.pipeline.tracing.cut import CutGraph, captured_constants
 
 
 class PlacedCall:
-    """A call of a function with a cache, traced for given specs.
-
-    Attributes:
-        axis: the dimension of the cache that numbers the layers, or None if the cache
-            is one part.
-    """
+    """A call of a function with a cache, traced for given specs."""
 
     def __init__(
         self,
@@ -47,24 +43,23 @@ class PlacedCall:
             }
             *self._results, new_cache = function(cache=whole, **named)
         flat = [x for x in tree.flatten(named) if tf.is_tensor(x)]
-        slices = _slices(whole, new_cache)
-        self.axis = slices.axis
+        self._layout, pairs = _parts(whole, new_cache)
+        before, after = zip(*pairs, strict=True)
         constants = {inner.ref() for inner, _ in captured_constants(graph)}
         weights = [x for x in graph.captures if x[1].ref() not in constants]
         self._weights = [outer for outer, _ in weights]
         devices = operation_devices(
             graph, {inner.op.name: outer.device for outer, inner in weights}
         )
-        self._devices = [devices.get(x.op.name) for x in slices.after]
-        inputs = [*flat, *slices.before, *(inner for _, inner in weights)]
-        outputs = [*tree.flatten(self._results), *slices.after]
+        self._devices = [devices.get(x.op.name) for x in after]
+        inputs = [*flat, *before, *(inner for _, inner in weights)]
+        outputs = [*tree.flatten(self._results), *after]
         cut = CutGraph(graph, inputs, [], [outputs], devices)
         self._run = cut.function(0, inputs, outputs)
 
     def cut(self, cache: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Returns the parts of a cache, each on the device of its layer."""
-        slices = [cache] if self.axis is None else tf.unstack(cache, axis=self.axis)
-        return self._placed(slices)
+        return self._placed(_cut(cache, self._layout))
 
     def __call__(self, arguments: Mapping[str, Any], cache: Sequence[tf.Tensor]) -> Any:
         """Returns the function's results, the last a tuple of the new cache's parts."""
@@ -84,18 +79,19 @@ class PlacedCall:
         return tuple(placed)
 
 
-def stacked_spec(parts: Sequence[tf.Tensor], axis: int | None) -> tf.TensorSpec:
-    """Returns the spec of the cache that has these parts."""
-    shape = parts[0].shape.as_list()
-    if axis is not None:
-        shape.insert(axis, len(parts))
-    return tf.TensorSpec(shape, parts[0].dtype)
+class _Layout(NamedTuple):
+    """The dimension by which a cache is cut, and the layouts of the slices."""
+
+    axis: int
+    slices: Sequence[_Layout | None]
 
 
-class _Slices(NamedTuple):
-    before: Sequence[tf.Tensor]
-    after: Sequence[tf.Tensor]
-    axis: int | None
+def _cut(cache: tf.Tensor, layout: _Layout | None) -> list[tf.Tensor]:
+    if layout is None:
+        return [cache]
+    slices = tf.unstack(cache, axis=layout.axis)
+    pairs = zip(slices, layout.slices, strict=True)
+    return [part for x, inner in pairs for part in _cut(x, inner)]
 
 
 def _placeholder(x: Any) -> Any:
@@ -105,34 +101,34 @@ def _placeholder(x: Any) -> Any:
     return x
 
 
-def _slices(cache: tf.Tensor, new_cache: tf.Tensor) -> _Slices:
-    """Returns the slices that layers read of a cache, and those that they return.
+def _parts(
+    cache: tf.Tensor, new_cache: tf.Tensor
+) -> tuple[_Layout | None, list[tuple[tf.Tensor, tf.Tensor]]]:
+    """Returns a cache's layout, and its parts before and after a call.
 
-    If the layers do not each read one slice, the whole cache is one part.
+    A cache that is not read slice by slice and stacked again is one part.
     """
     pack = new_cache.op
+    whole = None, [(cache, new_cache)]
     if pack.type != "Pack":
-        return _Slices([cache], [new_cache], None)
-    axis, parts = pack.get_attr("axis"), list(pack.inputs)
-    reads: dict[int, tf.Tensor] = {}
+        return whole
+    axis, reads = pack.get_attr("axis"), {}
     for op in cache.consumers():
-        number = _sliced_number(op, axis)
-        if number is None or number in reads:
-            return _Slices([cache], [new_cache], None)
-        reads[number] = op.outputs[0]
-    if sorted(reads) != [*range(len(parts))]:
-        return _Slices([cache], [new_cache], None)
-    return _Slices([reads[i] for i in range(len(parts))], parts, axis)
+        reads[_sliced_number(op, axis)] = op.outputs[0]
+    if len(reads) != len(cache.consumers()) or set(reads) != {*range(len(pack.inputs))}:
+        return whole
+    inner = [_parts(reads[i], x) for i, x in enumerate(pack.inputs)]
+    layout = _Layout(axis, [slice_layout for slice_layout, _ in inner])
+    return layout, [pair for _, pairs in inner for pair in pairs]
 
 
 def _sliced_number(op: tf.Operation, axis: int) -> int | None:
     """Returns i for `x[:, i, ...]`, with as many ":" as `axis`, and None otherwise."""
     if op.type != "StridedSlice" or op.get_attr("shrink_axis_mask") != 1 << axis:
         return None
-    begin, end, strides = (tf.get_static_value(x) for x in op.inputs[1:])
-    if begin is None or len(op.outputs[0].shape) + 1 != len(op.inputs[0].shape):
-        return None
-    return int(begin[axis])
+    begin = tf.get_static_value(op.inputs[1])
+    kept = [n for i, n in enumerate(op.inputs[0].shape) if i != axis]
+    return None if begin is None or kept != op.outputs[0].shape else int(begin[axis])
 
 
 def operation_devices(graph: tf.Graph, weights: Mapping[str, str]) -> dict[str, str]:
