@@ -98,6 +98,7 @@ def test_tokens_are_those_of_one_device(
         np.testing.assert_array_equal(seed.numpy(), same.numpy())
 
 
+@pytest.mark.exhaustive
 def test_it_follows_training_and_keeps_the_sampler() -> None:
     model = language_model()
     model.compile(sampler="greedy", jit_compile=False)
@@ -113,6 +114,7 @@ def test_it_follows_training_and_keeps_the_sampler() -> None:
     assert_same(after, model.generate(prompts(), stop_token_ids=None))
 
 
+@pytest.mark.exhaustive
 def test_caches_are_on_the_devices_of_their_layers() -> None:
     pipelined = PipelinedModel(language_model(), devices=3, splits=[2, 4, 6])
     pipelined.compile(loss="mse", sampler="greedy")
