@@ -57,7 +57,7 @@ class Generation:
         has_own_loop = _has_own_loop(task.sampler)
         if num_groups is None:
             num_groups = 1 if has_own_loop else num_stages
-        check_counts({"num_groups": num_groups})
+        check_counts(num_groups=num_groups)
         if num_groups > 1 and has_own_loop:
             raise UserValueError(
                 path="num_groups",

@@ -37,13 +37,13 @@ class PlacedCall:
         with tf.init_scope():  # So that the graph captures variables directly.
             graph = FuncGraph("placed_call")
         with graph.as_default():
-            whole = _placeholder(cache)
+            cache_input = _placeholder(cache)
             named = {
                 k: tree.map_structure(_placeholder, x) for k, x in arguments.items()
             }
-            *self._results, new_cache = function(cache=whole, **named)
+            *self._results, new_cache = function(cache=cache_input, **named)
         flat = [x for x in tree.flatten(named) if tf.is_tensor(x)]
-        self._layout, pairs = _parts(whole, new_cache)
+        self._layout, pairs = _parts(cache_input, new_cache)
         before, after = zip(*pairs, strict=True)
         constants = {inner.ref() for inner, _ in captured_constants(graph)}
         weights = [x for x in graph.captures if x[1].ref() not in constants]
@@ -109,14 +109,14 @@ def _parts(
     A cache that is not read slice by slice and stacked again is one part.
     """
     pack = new_cache.op
-    whole = None, [(cache, new_cache)]
+    one_part = None, [(cache, new_cache)]
     if pack.type != "Pack":
-        return whole
+        return one_part
     axis, reads = pack.get_attr("axis"), {}
     for op in cache.consumers():
         reads[_sliced_number(op, axis)] = op.outputs[0]
     if len(reads) != len(cache.consumers()) or set(reads) != {*range(len(pack.inputs))}:
-        return whole
+        return one_part
     inner = [_parts(reads[i], x) for i, x in enumerate(pack.inputs)]
     layout = _Layout(axis, [slice_layout for slice_layout, _ in inner])
     return layout, [pair for _, pairs in inner for pair in pairs]

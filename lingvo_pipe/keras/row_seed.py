@@ -16,6 +16,7 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -32,6 +33,21 @@ _belongs = contextvars.ContextVar("belongs")
 
 
 @contextlib.contextmanager
+def _deciding(belongs: Callable[[tf.TensorShape], bool]) -> Iterator[None]:
+    """Determines whether the next draws belong to the rows, from their shapes."""
+    token = _belongs.set(belongs)
+    try:
+        yield
+    finally:
+        _belongs.reset(token)
+
+
+def draws_of_rows() -> AbstractContextManager[None]:
+    """Returns a context in which all draws belong to the rows."""
+    return _deciding(lambda shape: True)
+
+
+@contextlib.contextmanager
 def noted_draws() -> Iterator[list[tf.TensorShape]]:
     """Yields a list to which each draw that is no scalar adds its shape."""
     notes: list[tf.TensorShape] = []
@@ -40,11 +56,8 @@ def noted_draws() -> Iterator[list[tf.TensorShape]]:
         notes.append(shape)
         return False
 
-    token = _belongs.set(note)
-    try:
+    with _deciding(note):
         yield notes
-    finally:
-        _belongs.reset(token)
 
 
 @contextlib.contextmanager
@@ -61,11 +74,8 @@ def known_draws(belong: Sequence[bool]) -> Iterator[None]:
         number += 1
         return number <= len(belong) and belong[number - 1]
 
-    token = _belongs.set(known)
-    try:
+    with _deciding(known):
         yield
-    finally:
-        _belongs.reset(token)
     if number != len(belong):
         raise UserTypeError(
             path=_PATH,
@@ -73,16 +83,6 @@ def known_draws(belong: Sequence[bool]) -> Iterator[None]:
             got=Words(f"{number} draws"),
             hint="Draw as often whatever the number of examples is.",
         )
-
-
-@contextlib.contextmanager
-def draws_of_rows() -> Iterator[None]:
-    """Determines that all draws belong to the rows."""
-    token = _belongs.set(lambda shape: True)
-    try:
-        yield
-    finally:
-        _belongs.reset(token)
 
 
 class RowSeed(tf.experimental.ExtensionType):

@@ -33,7 +33,7 @@ def test_the_table_of_names_is_right() -> None:
 
 @pytest.mark.exhaustive
 def test_digits_are_learned_after_other_digits(tmp_path: Path) -> None:
-    """A layer of another shape keeps its values; equal models evaluate equally."""
+    """A layer of another shape keeps its values, and equal models evaluate equally."""
     program = CommandLine(tmp_path)
     images = [x for x in _commands("images", tmp_path) if "image.digits" in x[0]]
     low, high, every = (x for x in images if "my_digits" not in str(x))

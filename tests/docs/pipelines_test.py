@@ -20,7 +20,7 @@ TWO_STAGES = ("interleaved", "interleaved_zero_bubble", *V_SHAPED_NAMES)
 
 
 def _idle(schedule: Schedule, input_gradient: float, weight_gradient: float) -> str:
-    """Returns the idle part of a step, with the given costs of B and W; F costs 1."""
+    """Returns the idle part of a step, with these costs of B and W, and 1 of F."""
     costs = StageCosts(
         forward=1.0,
         backward=input_gradient + weight_gradient,

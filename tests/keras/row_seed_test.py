@@ -32,7 +32,15 @@ _DRAWS: dict[str, Callable[[Any, keras.random.SeedGenerator], Any]] = {
     "channels": lambda x, seed: keras.random.dropout(
         x, 0.4, noise_shape=(None, *(1 for _ in x.shape[1:])), seed=seed
     ),
+    "category": lambda x, seed: _categories(x, 1, seed),
+    "3 categories": lambda x, seed: _categories(x, 3, seed),
+    "8 categories": lambda x, seed: _categories(x, 8, seed),
 }
+
+
+def _categories(x: tf.Tensor, number: int, seed: keras.random.SeedGenerator) -> Any:
+    logits = tf.cumsum(tf.reshape(x, [x.shape[0], -1]), axis=1)
+    return keras.random.categorical(logits, number, seed=seed)
 
 
 def _rows(
@@ -61,23 +69,6 @@ def test_rows_are_those_of_the_mini_batch(name: str, shape: tuple[int, ...]) -> 
         np.testing.assert_array_equal(found, expected[first : first + number])
 
 
-@pytest.mark.parametrize("num_samples", [1, 3, 8])
-def test_categories_are_those_of_the_mini_batch(num_samples: int) -> None:
-    logits = tf.random.stateless_normal([6, 5], [1, 2])
-
-    def draw(x: tf.Tensor, seed: keras.random.SeedGenerator) -> tf.Tensor:
-        return keras.random.categorical(x, num_samples, seed=seed)
-
-    generator = keras.random.SeedGenerator(7)
-    draw(logits, generator)
-    whole = np.asarray(draw(logits, generator))
-    for first, number in ((0, 6), (0, 2), (2, 3), (5, 1)):
-        found = _rows(draw, logits[first : first + number], first, number)
-        np.testing.assert_array_equal(found, whole[first : first + number])
-    alike = [_rows(draw, logits[:2], first, 2, belongs=False) for first in (0, 4)]
-    assert_same(alike)
-
-
 @pytest.mark.parametrize("width", [8, 3])
 def test_a_number_of_rows_that_only_a_run_decides(width: int) -> None:
     x = tf.ones([6, width])
@@ -97,8 +88,14 @@ def test_a_number_of_rows_that_only_a_run_decides(width: int) -> None:
     np.testing.assert_array_equal(rows(x[3:5], tf.constant(3, tf.int64)), whole[3:5])
 
 
-def test_a_draw_without_rows_is_the_same_for_all() -> None:
-    draw = lambda x, seed: keras.random.uniform((5,), seed=seed)  # noqa: E731
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x, seed: keras.random.uniform((5,), seed=seed),
+        *(_DRAWS[name] for name in ("category", "3 categories", "8 categories")),
+    ],
+)
+def test_a_draw_without_rows_is_the_same_for_all(draw: Callable) -> None:
     found = [_rows(draw, tf.ones([2, 3]), i, 2, belongs=False) for i in (0, 4)]
     assert_same(found)
 
