@@ -9,7 +9,8 @@ from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Member
 
 _INIT_FLAGS = ("init_from", "init_names")
 _TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model", *_INIT_FLAGS)
-_FILE_FLAGS = ("input_file", "output_file", "target_language")
+SAMPLING_FLAGS = ("max_tokens", "temperature", "top_k", "top_p", "seed")
+_FILE_FLAGS = ("input_file", "output_file", "target_language", *SAMPLING_FLAGS)
 _USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
 _REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback", "allow_foreign_logdir"}
 _FLAGS_OF_WORKERS = {"job", "cluster", "cluster_spec", "task", "traceback"}
@@ -97,12 +98,12 @@ def _check_job() -> None:
     else:
         _refuse("--job", _USING_FLAGS, ", since it only trains")
     if FLAGS.job == "decoder" and FLAGS.input_file:
-        reason = ", since the file is translated once"
+        reason = ", since the file is read once"
         _refuse("--input_file", ("split", "follow_seconds"), reason)
     else:
-        reason = ", since no --input_file is translated"
+        reason = ", since there is no --input_file"
         if FLAGS.input_file:
-            reason = ", since only --job=decoder translates a file"
+            reason = ", since only --job=decoder reads a file"
         _refuse("--job", _FILE_FLAGS, reason)
     if FLAGS.follow_seconds is not None:
         reason = ", since it uses each new checkpoint"

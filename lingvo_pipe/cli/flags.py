@@ -89,19 +89,48 @@ flags.DEFINE_string(
     "input_file",
     None,
     "With --job=decoder: a file of text to translate instead of --split, a sentence a "
-    "line, or - for standard input.",
+    "line, or - for standard input. A language model continues each line.",
 )
 flags.DEFINE_string(
     "output_file",
     "-",
-    "With --input_file: the file of translations, one line for each, or - for standard "
-    "output.",
+    "With --input_file: the file of translations or continued texts, one line for "
+    "each, or - for standard output.",
 )
 flags.DEFINE_string(
     "target_language",
     None,
     "With --input_file: the language to translate to, such as en. Default: the only "
     "one.",
+)
+flags.DEFINE_integer(
+    "max_tokens",
+    None,
+    "With --input_file and a language model: the most tokens that continue a line. "
+    "Default: 100.",
+)
+flags.DEFINE_float(
+    "temperature",
+    None,
+    "With --input_file and a language model: by what scores are divided before a token "
+    "is drawn; 0 takes the likeliest token. Default: 1.",
+)
+flags.DEFINE_integer(
+    "top_k",
+    None,
+    "With --input_file and a language model: a token is drawn from so many likeliest "
+    "ones. Default: from all.",
+)
+flags.DEFINE_float(
+    "top_p",
+    None,
+    "With --input_file and a language model: a token is drawn from the likeliest ones "
+    "that have this probability together. Default: 1.",
+)
+flags.DEFINE_integer(
+    "seed",
+    None,
+    "With --input_file and a language model: the seed of what is drawn. Default: 0.",
 )
 flags.DEFINE_string(
     "checkpoint",

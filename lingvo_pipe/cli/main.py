@@ -11,7 +11,7 @@ from absl import logging
 
 from lingvo_pipe.cli.cluster_flags import resolve_membership, worker_watch
 from lingvo_pipe.cli.error_output import errors_as_lines
-from lingvo_pipe.cli.flag_checks import check_flags
+from lingvo_pipe.cli.flag_checks import SAMPLING_FLAGS, check_flags
 from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.cli.lasting_output import keep_output
 from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tensorflow
@@ -115,12 +115,18 @@ def _dispatch(request: ModelRequest) -> None:
             FLAGS.allow_foreign_logdir,
         )
         if FLAGS.input_file:
-            use_jobs.translate_file(
+            settings = {
+                name: FLAGS[name].value
+                for name in SAMPLING_FLAGS
+                if FLAGS[name].value is not None
+            }
+            use_jobs.write_texts(
                 request,
                 use,
                 FLAGS.input_file,
                 FLAGS.output_file,
                 FLAGS.target_language,
+                settings,
             )
         else:
             using[FLAGS.job](request, use)

@@ -1,8 +1,8 @@
-"""Jobs that use the weights of a run: evaluate, translate, export."""
+"""Jobs that use the weights of a run: evaluate, translate, generate, export."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,7 +14,12 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.serving.export import export_model
 from lingvo_pipe.training.decode.decoder_run import check_decode_input, decode
-from lingvo_pipe.training.decode.translator import Translator, check_sentence_input
+from lingvo_pipe.training.decode.generator import (
+    DEFAULT_SAMPLING,
+    TextGenerator,
+    check_sampling,
+)
+from lingvo_pipe.training.decode.translator import Translator, check_text_input
 from lingvo_pipe.training.eval.run_evaluations import evaluate_run
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.run.changed_params import check_allowed, check_use
@@ -24,6 +29,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.image_checks import labels_explained
 from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
+from lingvo_pipe.training.task.protocols import GeneratingTask
 from lingvo_pipe.training.task.task_params import plain_task, whole_task
 
 
@@ -86,39 +92,55 @@ def decode_data_set(request: ModelRequest, use: RunUse) -> None:
 STANDARD = "-"  # Standard input, or standard output.
 
 
-def translate_file(
+def write_texts(
     request: ModelRequest,
     use: RunUse,
     input_file: str,
     output_file: str,
     language: str | None,
+    settings: Mapping[str, Any],
 ) -> None:
     """Translates the lines of `input_file` to `language`, into `output_file`.
 
-    The name `-` stands for standard input or output. Empty lines stay empty.
+    A language model continues the lines instead, by the `settings`, which are fields of
+    a Sampling. The name `-` stands for standard input or output. Empty lines stay empty
+    in a translation.
     """
     output = None if output_file == STANDARD else Path(output_file).expanduser()
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         expected = "a file in a folder that exists"
         raise UserValueError(path="--output_file", expected=expected, got=output_file)
     lines = _read_lines(input_file)
+    sampling = DEFAULT_SAMPLING._replace(**settings)
+    check_sampling(sampling)
     log_to = sys.stdout if output else sys.stderr
-    prepared = _prepare(request, use, check_sentence_input, log_to)
+    prepared = _prepare(request, use, check_text_input, log_to)
     task, data, directory, steps, log = prepared
     check_vocabulary(directory.path, data)
     (step,) = steps
-    log(f"Translating {len(lines):,} lines with the checkpoint of step {step}.")
-    translations = Translator(task, data, data.params.batch_size)(lines, language)
-    # If the vocabulary keeps texts unchanged, a translation may have newlines.
-    text = "".join(
-        f"{' '.join(translation.splitlines())}\n" for translation in translations
-    )
+    if isinstance(task, GeneratingTask):
+        _refuse({"target_language": language}, "a model that translates")
+        log(f"Continuing {len(lines):,} lines with the checkpoint of step {step}.")
+        texts = TextGenerator(task, data, data.params.batch_size)(lines, sampling)
+    else:
+        _refuse(settings, "a language model")
+        log(f"Translating {len(lines):,} lines with the checkpoint of step {step}.")
+        texts = Translator(task, data, data.params.batch_size)(lines, language)
+    # If the vocabulary keeps texts unchanged, a text may have newlines.
+    text = "".join(f"{' '.join(text.splitlines())}\n" for text in texts)
     if output is None:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.flush()
     else:
         write_atomically(output, text)
         log(f"Wrote {output}.")
+
+
+def _refuse(settings: Mapping[str, Any], expected: str) -> None:
+    """Raises ValueError if a flag was given that has no effect on the model's texts."""
+    for name, value in settings.items():
+        if value is not None:
+            raise UserValueError(path=f"--{name}", expected=expected, got=value)
 
 
 def _read_lines(file: str) -> list[str]:

@@ -132,7 +132,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
             tf.errors.InvalidArgumentError: if `time_step`, [] int32, counted from 0, is
                 not below the states' length.
         """
-        max_length = states.key.shape[2]
+        max_length = dim_size(states.key, 2)
         message = f"{self._path}: expected fewer steps than max_length."
         tf.debugging.assert_less(time_step, max_length, message)
         positions = tf.range(max_length)

@@ -20,6 +20,7 @@ from lingvo_pipe.core.regular_file import remove
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.decode.generator import DTYPES, generate_function
 from lingvo_pipe.training.decode.translator import translate_function
 from lingvo_pipe.training.task import protocols
 from lingvo_pipe.training.task.base_task import BaseTask
@@ -45,6 +46,16 @@ _TRANSLATE = """
 `translate` takes plain `sentences`, string [B]. Import `tensorflow_text` first, because
 the vocabulary within the model needs its operations. The target languages: {}.
 """
+_GENERATE = """
+`generate` takes `prompts`, string [B], and returns `texts`: each prompt, and at most
+`max_tokens`, int32 [], that follow it. Import `tensorflow_text` first. A prompt "" is
+the begin of a document. How a token is drawn:
+
+    temperature, float32 []   by what scores are divided; 0 takes the likeliest token
+    top_k, int32 []           from how many likeliest tokens; 0 is all
+    top_p, float32 []         from the likeliest with this probability together
+    seed, int64 []            texts depend on it and on their number in the batch
+"""
 
 Predict = Callable[..., dict[str, tf.Tensor]]
 
@@ -55,8 +66,8 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
     The signature `serving_default` takes, by name, the fields of a batch on which
     predictions depend, and returns the task's `ServingOutputs`. If the task and its
     input `data` allow it, the signature `classify_images` takes the contents of image
-    files, or `translate` takes sentences. `data.element_spec` has the tf.TensorSpec
-    `[B, ...]` of each field.
+    files, `translate` takes sentences, or `generate` takes prompts. `data.element_spec`
+    has the tf.TensorSpec `[B, ...]` of each field.
     """
     element_spec = data.element_spec
     specs = {
@@ -80,6 +91,11 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
     ):
         module.vocabulary = data.vocabulary
         signatures["translate"] = _translate(task, data)
+    if isinstance(task, protocols.GeneratingTask) and isinstance(
+        data, protocols.PromptInput
+    ):
+        module.vocabulary = data.vocabulary
+        signatures["generate"] = _generate(task, data)
     scratch = path.with_name(f".{path.name}.incomplete")
     remove(scratch)
     tf.saved_model.save(module, str(scratch), signatures=signatures)
@@ -139,6 +155,20 @@ def _translate(task: Any, data: protocols.SentenceInput) -> Any:
     )
 
 
+def _generate(task: Any, data: protocols.PromptInput) -> Any:
+    generate = generate_function(
+        lambda *arguments: task.Generate(task.theta, *arguments, on_stages=False), data
+    )
+
+    def numbered(prompts: tf.Tensor, **settings: tf.Tensor) -> dict[str, tf.Tensor]:
+        numbers = tf.range(tf.size(prompts))
+        return generate(prompts=prompts, numbers=numbers, **settings)
+
+    settings = {k: tf.TensorSpec([], v) for k, v in DTYPES.items()}
+    specs = {"prompts": tf.TensorSpec([None], tf.string), **settings}
+    return _traced(numbered, specs)
+
+
 def _traced(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> Any:
     named = {k: tf.TensorSpec(s.shape, s.dtype, name=k) for k, s in specs.items()}
     return tf.function(predict, autograph=False).get_concrete_function(**named)
@@ -165,4 +195,6 @@ def _readme(signatures: Iterable[str], data: Any) -> str:
         text += _IMAGES.format(data.pixel_note, f"[B, {shape}]")
     if "translate" in signatures:
         text += _TRANSLATE.format(", ".join(data.TargetLanguages()) or "one")
+    if "generate" in signatures:
+        text += _GENERATE
     return text

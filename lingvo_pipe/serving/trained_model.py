@@ -1,9 +1,9 @@
-"""A trained model in a Python program, to translate or classify your own data.
+"""A trained model in a Python program, to use it on your own data.
 
     model = lp.load("/tmp/tiny")
     model.translate(["zehn Tage"], to="en")
 
-Shapes: K sentences or images, images of H x W pixels in C channels, N classes.
+Shapes: K texts or images, images of H x W pixels in C channels, N classes.
 """
 
 import functools
@@ -27,6 +27,7 @@ from lingvo_pipe.core.errors import (
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.serving.export import known_class_names, predictions
+from lingvo_pipe.training.decode.generator import DEFAULT_SAMPLING, TextGenerator
 from lingvo_pipe.training.decode.translator import Translator
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -35,6 +36,7 @@ from lingvo_pipe.training.run.run_vocabulary import COPY, check_vocabulary
 from lingvo_pipe.training.task import protocols
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.pipeline_inputs import single_stage
+from lingvo_pipe.training.task.protocols import Sampling
 
 _PROBABILITIES = "probabilities"
 
@@ -115,6 +117,38 @@ class TrainedModel:
         """
         return self._translator(sentences, to)
 
+    def generate(
+        self,
+        prompts: Sequence[str],
+        max_tokens: int = DEFAULT_SAMPLING.max_tokens,
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[str]:
+        """Returns each prompt with the text by which a language model continues it.
+
+        A text depends on its prompt, its number among the prompts and the settings. The
+        prompt "" is the begin of a document.
+
+        Args:
+            prompts: the begins of K texts.
+            max_tokens: most tokens that follow a prompt. A text may end earlier.
+            temperature: by what scores are divided before a token is drawn; 0 takes the
+                likeliest token.
+            top_k: how many likeliest tokens one is drawn from; 0 is all.
+            top_p: a token is drawn from the likeliest ones that have this probability
+                together (1904.09751, section 3.1).
+            seed: of what is drawn.
+
+        Raises:
+            TypeError: if the model is no language model.
+            ValueError: if a setting is out of its range.
+        """
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed)
+        return self._generator(prompts, sampling)
+
     def classify(self, images: Iterable[Any]) -> list[Classification]:
         """Returns the class of each image. An image is a path or an array `[H, W, C]`.
 
@@ -161,6 +195,17 @@ class TrainedModel:
             raise self._wrong_kind("translate")
         return Translator(self.task, self._data, self._data.params.batch_size)
 
+    @property
+    def _generates(self) -> bool:
+        is_generating = isinstance(self.task, protocols.GeneratingTask)
+        return is_generating and isinstance(self._data, protocols.PromptInput)
+
+    @functools.cached_property
+    def _generator(self) -> TextGenerator:
+        if not self._generates:
+            raise self._wrong_kind("generate")
+        return TextGenerator(self.task, self._data, self._data.params.batch_size)
+
     @functools.cached_property
     def _classifier(self) -> Any:
         """A function from images `[K, H, W, C]` to probabilities `[K, N]`."""
@@ -190,6 +235,8 @@ class TrainedModel:
             hint = "Use classify."
         elif self._translates:
             hint = "Use translate."
+        elif self._generates:
+            hint = "Use generate."
         task, data = type(self.task).__name__, type(self._data).__name__
         return UserTypeError(
             path=method,

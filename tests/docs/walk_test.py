@@ -245,3 +245,31 @@ def test_from_two_files_of_text_to_a_translated_sentence(
     )
     assert served == install.run_code(load)
     assert served == str((tmp_path / "letter.fr").read_text().splitlines())
+
+
+@pytest.mark.exhaustive
+def test_from_a_text_to_its_continuation(install: Install, tmp_path: Path) -> None:
+    sampled = random.Random(1)
+    for split in ("train", "test"):
+        lines = [" ".join(sampled.choices(list(WORDS), k=6)) for _ in range(400)]
+        (tmp_path / "novel").mkdir(exist_ok=True)
+        (tmp_path / f"novel/{split}.txt").write_text("\n\n".join(lines))
+    prompt = " ".join(list(WORDS)[:3])
+    text = page("language_models").replace("/tmp/", f"{tmp_path}/")
+    text = text.replace("The old man", prompt)
+    for old, new in ((" 4000", " 50"), ("=4000", "=50"), ("2000", "20")):
+        assert old in text
+        text = text.replace(old, new)
+    (_, load), (_, serve) = python_blocks(text)[1:]
+    install.write_models(text)
+    vocabulary, train, of_file, export = (x for x in commands(text) if "novel" in x)
+    install.run(vocabulary)
+    install.run(train)
+    (tmp_path / "prompts.txt").write_text(f"\n{prompt}\n")
+    install.run(of_file)
+    install.run(export)
+    shutil.move(tmp_path / "novel-run/export/20", tmp_path / "model")
+    serve = serve.replace(f"{tmp_path}/novel-run/export/20", f"{tmp_path}/model")
+    *_, continued = (tmp_path / "texts.txt").read_text().splitlines()
+    assert continued.startswith(f"{prompt} ")
+    assert continued == without_project(serve, tmp_path) == install.run_code(load)

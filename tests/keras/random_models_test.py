@@ -14,7 +14,7 @@ from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_p
 from tests.keras.random_models import random_model
 from tests.support.cases import fast_cases
 
-_NUM_SEEDS = 200
+_NUM_SEEDS = 100
 _FAST = (42,)
 
 

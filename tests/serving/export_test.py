@@ -14,14 +14,19 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.input.images.image_input import ImageClassificationInput
+from lingvo_pipe.input.text.language_model_input import LanguageModelInput
+from lingvo_pipe.input.text.vocabulary import train_vocabulary
 from lingvo_pipe.layers.convolution import GlobalAveragePoolingLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.serving.export import export_model
+from lingvo_pipe.training.decode.generator import TextGenerator, check_sampling
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import Sampling
 from tests.models.transformer import small_models
+from tests.support.errors import fails
 from tests.training.toy_run import BATCH, CLASSES, Input, batch, published_params
 
 # Run where no module of ours can be found.
@@ -168,6 +173,52 @@ def test_the_next_tokens_of_a_translation_are_served_elsewhere(tmp_path: Path) -
     np.testing.assert_allclose(
         found["logits"], predicted(task, given), rtol=1e-6, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_texts_are_continued_as_in_python(tmp_path: Path, temperature: float) -> None:
+    """Also if Python continues them in other batches."""
+    vocabulary = train_vocabulary(["a b c d e", "c a"], small_models.NUM_TOKENS)
+    (tmp_path / "letters.vocab").write_bytes(vocabulary)
+    data = LanguageModelInput.Params().Set(
+        files=["no.txt"],
+        vocab_file=str(tmp_path / "letters.vocab"),
+        vocab_size=small_models.NUM_TOKENS,
+        batch_size=2,
+        length=4,
+    )
+    task = small_models.language_model_task().Instantiate()
+    randomize(task)
+    export_model(task, data.Instantiate(), tmp_path / "7")
+    prompts = ["b", "", "a c d a b c", "c"]
+    sampling = Sampling(9, temperature, top_k=8, top_p=0.9, seed=3)
+    texts = TextGenerator(task, data.Instantiate(), 3)(prompts, sampling)
+    assert all(map(str.startswith, texts, prompts))
+    assert [*map(len, texts)] != [*map(len, prompts)]
+    generate = tf.saved_model.load(str(tmp_path / "7")).signatures["generate"]
+    dtypes = generate.structured_input_signature[1]
+    settings = {
+        name: tf.constant(value, dtypes[name].dtype)
+        for name, value in sampling._asdict().items()
+    }
+    served = generate(prompts=tf.constant(prompts), **settings)["texts"]
+    assert [text.decode() for text in served.numpy()] == texts
+    for name, value in (("max_tokens", 0), ("temperature", -1.0), ("top_p", 0.0)):
+        wrong = {**settings, name: tf.constant(value)}
+        with pytest.raises(tf.errors.InvalidArgumentError, match=name):
+            generate(prompts=tf.constant(prompts), **wrong)
+    for name, value in (
+        ("max_tokens", 0),
+        ("max_tokens", 1.5),
+        ("max_tokens", 2**31),
+        ("temperature", -1.0),
+        ("temperature", float("nan")),
+        ("top_k", True),
+        ("top_p", 1.5),
+        ("seed", 2**63),
+    ):
+        with fails(path=name, got=value):
+            check_sampling(sampling._replace(**{name: value}))
 
 
 def test_keras_takes_an_exported_model_as_a_layer(

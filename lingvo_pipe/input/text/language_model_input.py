@@ -98,6 +98,18 @@ class LanguageModelInput(TextInput):
         firsts = tf.data.Dataset.range(0, stream.rows_per_epoch, p.batch_size)
         return self._batches(firsts, stream, stream.rows_per_epoch)
 
+    def PromptBatch(self, texts: tf.Tensor) -> NestedMap:
+        """Returns the tokens of unfinished documents, string [B], one in each row.
+
+        The `ids`, int32 [B, T], start with the begin token. `lengths` are int32 [B].
+        """
+        tokens, vocabulary = self.vocabulary.Tokenize(texts), self.vocabulary
+        ids = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
+        return NestedMap(
+            ids=ids.to_tensor(vocabulary.pad_id),
+            lengths=tf.cast(ids.row_lengths(), tf.int32),
+        )
+
     @functools.cached_property
     def _documents(self) -> text_files.Documents:
         p = self.params

@@ -8,11 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.models.decoding.sampling import Samples
+from lingvo_pipe.models.transformer.incremental import placed_cells
 from lingvo_pipe.models.transformer.local_heads import logits_head
 from lingvo_pipe.models.transformer.logits import token_metrics
+from lingvo_pipe.models.transformer.sample_decode import sample_decode
 from lingvo_pipe.models.transformer.streams import TARGET, as_stream, has_hidden
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import Sampling
 
 
 class LanguageModelTask(BaseTask):
@@ -50,3 +54,18 @@ class LanguageModelTask(BaseTask):
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
         """Returns `loss`, `log_pplx` (the same) and `accuracy`, as means per token."""
         return token_metrics(predictions, targets.labels, targets.weights)
+
+    def Generate(
+        self,
+        theta: NestedMap,
+        prompts: NestedMap,
+        sampling: Sampling,
+        eos_id: int,
+        on_stages: bool = True,
+    ) -> Samples:
+        """Continues `prompts` by drawn tokens.
+
+        See `sample_decode` and `placed_cells`.
+        """
+        cells = placed_cells(self.pipeline, theta.pipeline, on_stages)
+        return sample_decode(cells, prompts, sampling, eos_id)

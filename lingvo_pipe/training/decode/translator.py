@@ -10,20 +10,20 @@ import tqdm
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.training.decode import decoder
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.protocols import SentenceInput
+from lingvo_pipe.training.task.protocols import PromptInput, SentenceInput
 
 
-def check_sentence_input(input_generator: Any) -> SentenceInput:
-    """Returns the input if it is a SentenceInput.
+def check_text_input(input_generator: Any) -> SentenceInput | PromptInput:
+    """Returns the input if it makes batches of sentences, or of texts to continue.
 
     Raises:
-        ValueError: if the input is not a SentenceInput.
+        ValueError: if the input is neither a SentenceInput nor a PromptInput.
     """
-    if not isinstance(input_generator, SentenceInput):
+    if not isinstance(input_generator, (SentenceInput, PromptInput)):
         raise UserValueError(
             path="input",
             expected="SentenceBatch, NumTokens, TargetLanguages and a vocabulary, as a "
-            "TranslationInput has",
+            "TranslationInput has, or PromptBatch, as a LanguageModelInput has",
             got=Words(type(input_generator).__name__),
         )
     return input_generator

@@ -4,7 +4,7 @@ Shapes: B examples in a batch, N sequences for each, T tokens at most. K is any 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
@@ -46,6 +46,53 @@ class DecodingTask(Protocol):
             theta: values in the structure of the task's `vars`.
             input_batch: batch from the input's `DecodeBatches`.
             first_ids: int32 `[B]`, the token before each sequence's first one.
+            eos_id: end token.
+            on_stages: whether the graph names the stages' devices. False is for an
+                exported model.
+        """
+
+
+class Sampling(NamedTuple):
+    """How tokens that continue texts are drawn: numbers, or tensors []."""
+
+    max_tokens: int | tf.Tensor  # Most new tokens, including the end token.
+    temperature: float | tf.Tensor = 1.0  # 0 takes the likeliest token.
+    top_k: int | tf.Tensor = 0  # Draws from so many likeliest tokens, or 0 from all.
+    top_p: float | tf.Tensor = 1.0  # Draws from the likeliest with this probability.
+    seed: int | tf.Tensor = 0
+
+
+class Samples(Protocol):
+    """Prompts and what follows them."""
+
+    @property
+    def ids(self) -> tf.Tensor:
+        """Tokens, int32 `[B, T]`, from the begin token on. End tokens follow a text."""
+
+    @property
+    def lengths(self) -> tf.Tensor:
+        """Numbers of tokens, int32 `[B]`, with the begin token and any end token."""
+
+
+@runtime_checkable
+class GeneratingTask(Protocol):
+    """A task that continues texts."""
+
+    def Generate(
+        self,
+        theta: NestedMap,
+        prompts: NestedMap,
+        sampling: Sampling,
+        eos_id: int,
+        on_stages: bool = True,
+    ) -> Samples:
+        """Returns the prompts and what follows them, by the arguments alone.
+
+        Args:
+            theta: values in the structure of the task's `vars`.
+            prompts: `ids` and `lengths` from the input's `PromptBatch`, and `numbers`,
+                int32 `[B]`, on which a row's draws depend.
+            sampling: how tokens are drawn.
             eos_id: end token.
             on_stages: whether the graph names the stages' devices. False is for an
                 exported model.
@@ -111,6 +158,22 @@ class SentenceInput(Protocol):
 
         The batch's `weight` is 0 for a sentence without words. `language`, string `[]`,
         is the target language.
+        """
+
+
+@runtime_checkable
+class PromptInput(Protocol):
+    """An input that also makes batches of texts to continue."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Vocabulary of the texts."""
+
+    def PromptBatch(self, texts: tf.Tensor) -> NestedMap:
+        """Returns what `Generate` reads of texts, string `[B]`.
+
+        Fields are `ids`, int32 `[B, T]`, from the begin token on, and `lengths`, int32
+        `[B]`.
         """
 
 

@@ -1,23 +1,30 @@
-"""A batch's loss does not depend on the layout of its texts."""
+"""A loss does not depend on the layout of texts, nor texts on devices."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.models.decoding.sampling import draw_tokens, uniform_draws
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.task.protocols import Sampling
 from tests.models.transformer.small_models import (
     alone,
     assert_alike,
     language_model_task,
     metrics_and_gradients,
+    packed,
     pipelined_metrics_and_gradients,
     predicted,
     sentences,
 )
 
+EOS = 2
 TEXTS = sentences([3, 6, 2, 5], seed=1)
 
 
@@ -54,3 +61,45 @@ def test_micro_batches_count_by_their_tokens() -> None:
     found = pipelined_metrics_and_gradients(task(num_micro_batches=3, splits=2), whole)
     for a, b in zip(found, want, strict=True):
         assert_alike(a, b, 1e-9)
+
+
+def prompts(texts: Sequence[Sequence[int]]) -> NestedMap:
+    ragged = tf.ragged.constant(texts, tf.int32)
+    return NestedMap(
+        ids=ragged.to_tensor(),
+        lengths=tf.cast(ragged.row_lengths(), tf.int32),
+        numbers=tf.range(len(texts)),
+    )
+
+
+def by_all_tokens(model: Any, text: list[int], number: int, sampling: Sampling) -> Any:
+    """Returns a text with its next tokens; runs the model on all tokens for each."""
+    (draws,) = uniform_draws(sampling, tf.constant([number])).numpy()
+    for draw in draws:
+        state = packed([[text]], len(text)).Transform(tf.constant)
+        with ForwardContext(do_eval=True):
+            logits = model.ComputePredictions(model.Values(), state)[:, -1]
+        text = [*text, *draw_tokens(logits, draw[None], sampling).numpy().tolist()]
+        if text[-1] == EOS:
+            break
+    return text
+
+
+@pytest.mark.parametrize("splits", [1, 2, 3])
+def test_generated_tokens_are_what_the_whole_text_predicts(splits: int) -> None:
+    """There are as many groups as devices, with fewer rows than groups too."""
+    keras.utils.set_random_seed(1)
+    model, sampling = task(splits=splits), Sampling(5, temperature=1.5, top_p=0.9)
+    texts = [[1], [1, 4, 2, 5], [1, 7, 7], [1], [1, 3]]
+    generate = tf.function(
+        lambda batch: model.Generate(model.Values(), batch, sampling, EOS),
+        autograph=False,
+        reduce_retracing=True,
+    )
+    for number in (len(texts), 1):
+        samples = generate(prompts(texts[:number]))
+        rows = zip(samples.ids.numpy(), samples.lengths.numpy(), strict=True)
+        assert [ids[:length].tolist() for ids, length in rows] == [
+            by_all_tokens(model, text, i, sampling)
+            for i, text in enumerate(texts[:number])
+        ]
