@@ -67,7 +67,10 @@ def standardized_inputs(graph: Functional, inputs: Any) -> list[Any]:
 
 def run_operation(operation: Any, training: bool, args: Any, kwargs: Any) -> Any:
     """Calls a layer or another operation of a graph."""
-    return operation_fn(operation, training=training)(*args, **kwargs)
+    # Keras calls layers in their model's scope. Outside of any, TensorFlow refuses the
+    # name of a class that begins with "_", and Keras then never leaves its own scope.
+    with tf.name_scope("layer"):
+        return operation_fn(operation, training=training)(*args, **kwargs)
 
 
 def global_seed() -> keras.Variable:

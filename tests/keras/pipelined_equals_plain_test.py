@@ -16,7 +16,6 @@ from lingvo_pipe.testing.pipelined_equals_plain import (
     assert_pipelined_equals_plain,
     differences,
 )
-from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 _RANDOM = np.random.default_rng(0)
@@ -37,7 +36,8 @@ def test_dropout_is_the_same_with_weights_of_examples() -> None:
     )
 
 
-@pytest.mark.parametrize("number", [4, exhaustive(1)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [4, 1])
 def test_batch_norm_of_micro_batches_is_another_one(number: int) -> None:
     """The first array that differs is named."""
     with contextlib.nullcontext() if number == 1 else fails(UserAssertionError) as info:

@@ -143,6 +143,7 @@ print(json.dumps([found, errors]))
 """
 
 
+@pytest.mark.exhaustive
 def test_an_exported_model_translates_without_this_project(
     folder: Path, exported: Path
 ) -> None:

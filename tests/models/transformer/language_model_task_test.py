@@ -23,6 +23,7 @@ from tests.models.transformer.small_models import (
     predicted,
     sentences,
 )
+from tests.support.cases import exhaustive
 
 EOS = 2
 TEXTS = sentences([3, 6, 2, 5], seed=1)
@@ -85,7 +86,7 @@ def by_all_tokens(model: Any, text: list[int], number: int, sampling: Sampling) 
     return text
 
 
-@pytest.mark.parametrize("splits", [1, 2, 3])
+@pytest.mark.parametrize("splits", [exhaustive(1), 2, exhaustive(3)])
 def test_generated_tokens_are_what_the_whole_text_predicts(splits: int) -> None:
     """There are as many groups as devices, with fewer rows than groups too."""
     keras.utils.set_random_seed(1)
