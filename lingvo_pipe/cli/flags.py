@@ -118,8 +118,8 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
     "top_k",
     None,
-    "With --input_file and a language model: a token is drawn from so many likeliest "
-    "ones. Default: from all.",
+    "With --input_file and a language model: a token is drawn from this number of "
+    "likeliest ones. Default: from all.",
 )
 flags.DEFINE_float(
     "top_p",

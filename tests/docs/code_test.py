@@ -213,6 +213,7 @@ def test_all_code_is_run() -> None:
         "images.md": 4,
         "keras.md": 3,
         "keras_table.md": 1,
+        "language_models.md": 3,
         "layers.md": 2,
         "lingvo.md": 1,
         "pipelines.md": 4,

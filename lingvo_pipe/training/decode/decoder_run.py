@@ -47,6 +47,7 @@ def check_decode_input(input_generator: Any) -> DecodeInput:
             path="input",
             expected="DecodeBatches and a vocabulary, as a TranslationInput has",
             got=Words(type(input_generator).__name__),
+            hint="A language model continues the lines of --input_file.",
         )
     input_generator.DecodeBatches()
     return input_generator

@@ -53,11 +53,11 @@ class DecodingTask(Protocol):
 
 
 class Sampling(NamedTuple):
-    """How tokens that continue texts are drawn: numbers, or tensors []."""
+    """Settings for drawing tokens that continue texts: numbers, or tensors []."""
 
     max_tokens: int | tf.Tensor  # Most new tokens, including the end token.
     temperature: float | tf.Tensor = 1.0  # 0 takes the likeliest token.
-    top_k: int | tf.Tensor = 0  # Draws from so many likeliest tokens, or 0 from all.
+    top_k: int | tf.Tensor = 0  # Draws from this number of likeliest ones; 0: all.
     top_p: float | tf.Tensor = 1.0  # Draws from the likeliest with this probability.
     seed: int | tf.Tensor = 0
 
