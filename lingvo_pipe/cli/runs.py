@@ -12,28 +12,33 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import model_registry
 from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.cli.train_job import train_model
 from lingvo_pipe.cli.use_jobs import RunUse, evaluate_data_set
 from lingvo_pipe.core.checks import check_counts, is_integer
-from lingvo_pipe.core.errors import UserError, UserTypeError
+from lingvo_pipe.core.errors import UserError, UserTypeError, UserValueError
 from lingvo_pipe.pipeline.devices.device_names import checked_number, parse_devices
 from lingvo_pipe.planner.resources import known_devices
 from lingvo_pipe.planner.resources.resources import Constraints
 from lingvo_pipe.serving.trained_model import TrainedModel, load
+from lingvo_pipe.tools.plan.keras_plan import keras_params
 from lingvo_pipe.tools.plan.model_plan import Plan
 from lingvo_pipe.tools.plan.planned_model import PlannedModel, find_devices
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.eval.run_weights import open_run
 from lingvo_pipe.training.report.html_report import write_report
 from lingvo_pipe.training.run.metrics_log import read_metrics
+
+if TYPE_CHECKING:
+    import keras
 
 _DASHES = re.compile(r"(?<![\w-])--(?=\w)")
 
@@ -217,11 +222,12 @@ def evaluate(
 
 
 def plan(
-    model: str | type,
+    model: str | type | Callable[[], keras.Model],
     devices: str,
     batch_size: int | None = None,
     price: float | Sequence[float] | None = None,
     *,
+    length: int | None = None,
     network_gbits: float | None = None,
     num_replicas: int | None = None,
     num_stages: int | None = None,
@@ -236,11 +242,13 @@ def plan(
     figures, for a DataFrame. The command's README describes the arguments.
 
     Args:
-        model: the model's class, or its registered name.
+        model: the model's class, its registered name, or a function that returns a
+            Keras model.
         devices: number and kind: `"8xA100"`, `"2x8xH100"` on two hosts. Several kinds
             in the order of the stages: `"4xA100,4xT4"`.
         batch_size: rows of a mini-batch; if None, the model's own.
         price: price of one device for an hour, or of one of each kind.
+        length: the size of dimensions that a Keras model leaves open, beside the rows.
         network_gbits: gigabits per second between hosts.
         num_replicas: number of pipelines side by side; if None, the best.
         num_stages: number of devices of each pipeline.
@@ -256,10 +264,18 @@ def plan(
     """
     if batch_size is not None:
         check_counts(batch_size=batch_size)
-    name = model_registry.GetName(model)
+    params = None
+    if isinstance(model, str) or inspect.isclass(model):
+        name = model_registry.GetName(model)
+        if length is not None:
+            expected = "None, since the model's params set its lengths"
+            raise UserValueError(path="length", expected=expected, got=length)
+    else:
+        name = getattr(model, "__name__", "model")
+        params = keras_params(model, batch_size, length)
     request = known_devices.parse_devices(devices, network_gbits, prefix="")
     return Plan(
-        PlannedModel(name, batch_size=batch_size, changes=overrides),
+        PlannedModel(name, batch_size=batch_size, changes=overrides, params=params),
         find_devices(request),
         Constraints(
             num_replicas,

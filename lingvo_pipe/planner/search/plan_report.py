@@ -29,12 +29,13 @@ _MAX_OVERSIZED = 3
 _MAX_ADDRESSES = 4
 
 
-def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
+def report(
+    found: SearchResult, resources: Resources, how_to_run: Sequence[str] = ()
+) -> str:
     """Returns the text that shows a search's result to the user.
 
-    It has a table of the fastest candidates, some that do not fit, and flags with which
-    the trainer runs the fastest. `changes` are the user's changes of the model's
-    params, as text. The flags include them.
+    It has a table of the fastest candidates, some that do not fit, and lines on how to
+    run the fastest. By default these are the trainer's flags.
     """
     best = found.fastest[0]
     used, available = best.candidate.total_devices, resources.num_devices
@@ -63,7 +64,7 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
         "",
         *_start_lines(resources.devices[0], used),
         "",
-        *run_flags(best, changes, resources.devices[0].hosts),
+        *(how_to_run or run_flags(best, "", resources.devices[0].hosts)),
     ]
     return "\n".join(lines)
 

@@ -55,7 +55,9 @@ class Plan:
         self._title, self._resources = model.title(devices), model.resources(devices)
 
     def __str__(self) -> str:
-        text = report(self._result, self._resources, self._model.all_changes())
+        hosts = self._resources.devices[0].hosts
+        lines = self._model.how_to_run(self._result.fastest[0], hosts)
+        text = report(self._result, self._resources, lines)
         return "\n\n".join(filter(None, [self._title, self._prices(), text]))
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
-"""Plans how to run a registered model, before any device is rented.
+"""Plans how to run a model, before any device is rented.
 
     lingvo_pipe plan --model=lm.giant.L103 --devices=8xTPUv3
     lingvo_pipe plan --largest=lm.giant --devices=8xTPUv3
+    lingvo_pipe plan --keras=my_models.vision:make_model --batch=64 --devices=2xT4
 
 Prints the fastest ways that fit into memory, how many bytes other ways need too much,
 and the trainer's flags for the fastest way. Planning needs no device and allocates
@@ -18,6 +19,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import model_registry
 from lingvo_pipe.core.error_text import user_message
@@ -82,7 +84,9 @@ def _plan(options: argparse.Namespace) -> None:
             print("timing cells may take minutes", file=sys.stderr)
         return Plan(model, devices, constraints, options.price)
 
-    if options.largest is None:
+    if options.keras is not None:
+        plan = planned(_keras_model(options))
+    elif options.largest is None:
         plan = planned(register(options.model))
     else:
         log = functools.partial(print, flush=True)
@@ -91,6 +95,15 @@ def _plan(options: argparse.Namespace) -> None:
     print(plan)
     if image is not None:
         print(f"\n{plan.draw(image)}")
+
+
+def _keras_model(options: argparse.Namespace) -> Any:
+    from lingvo_pipe.tools.plan.keras_plan import function_of, keras_params
+    from lingvo_pipe.tools.plan.planned_model import PlannedModel
+
+    function = function_of(options.keras, "--keras")
+    params = keras_params(function, options.batch, options.length, "--")
+    return PlannedModel(options.keras, options.model_params_override, params=params)
 
 
 def _image_path(text: str) -> Path:
@@ -147,6 +160,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--largest", help="prefix of model names; plans the largest that fits"
     )
     model.add_argument(
+        "--keras",
+        help="module:function of a function that returns a Keras model",
+    )
+    model.add_argument(
         "--list_models", action="store_true", help="print the names of all models"
     )
     add("--model_imports", action="append", default=[], help="packages that register")
@@ -168,6 +185,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "default: the vendor's server's",
     )
     add("--batch", type=at_least_one, help="rows of a mini-batch; default: the model's")
+    add(
+        "--length",
+        type=at_least_one,
+        help="with --keras: the size of the inputs' open dimensions, beside the rows",
+    )
     add("--num_replicas", type=at_least_one, help="number of pipelines side by side")
     add("--num_stages", type=at_least_one, help="number of devices of each pipeline")
     add("--num_micro_batches", type=at_least_one, help="number for all replicas")
@@ -177,6 +199,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.devices is None and not options.list_models:
         parser.error("--devices: expected a number and a kind, such as 8xTPUv3")
+    if options.length is not None and options.keras is None:
+        parser.error("--length: expected --keras; other models have lengths")
     return options
 
 

@@ -1,4 +1,4 @@
-"""A registered model to plan, its devices, and the largest model of a family."""
+"""A model to plan, its devices, and the largest registered model of a family."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from typing import Any, TypeVar
 
 import model_registry
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
 from lingvo_pipe.planner.measured.measured_models import plan_measured
 from lingvo_pipe.planner.measured.stored_calibration import machine_device
 from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.hosts import Hosts
 from lingvo_pipe.planner.resources.known_devices import DeviceRequest
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits, plan
+from lingvo_pipe.planner.search.plan_report import run_flags
+from lingvo_pipe.tools.plan.keras_plan import SpecInput, pipelined_model_call
 from lingvo_pipe.tools.plan.planned_slices import find_slices
 
 # Params of a pipeline that must be None for a plan, and all params that a plan sets.
@@ -56,13 +61,14 @@ def find_devices(request: DeviceRequest) -> Devices:
 
 
 class PlannedModel:
-    """A registered model with the user's changes and batch size.
+    """A model with the user's changes and batch size.
 
     Args:
-        name: the model's registered name.
+        name: the model's registered name, or another one if there are `params`.
         override: params to change, separated by `;`.
         batch_size: rows of a mini-batch; if None, the model's own.
         changes: more params to change, as values by path.
+        params: params with `task` and `input`, of a model that is not registered.
 
     Raises:
         ValueError: if a change is invalid, or changes a param that the planner sets.
@@ -75,6 +81,7 @@ class PlannedModel:
         override: str = "",
         batch_size: int | None = None,
         changes: Mapping[str, Any] = types.MappingProxyType({}),
+        params: Params | None = None,
     ):
         paths = "; ".join([override, *changes])
         changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", paths)
@@ -86,7 +93,8 @@ class PlannedModel:
                 hint="num_replicas, num_stages, num_micro_batches, schedule and "
                 "recompute set some of them.",
             )
-        params = model_registry.GetParams(name, "Train")
+        if params is None:
+            params = model_registry.GetParams(name, "Train")
         params.FromText(override, separator=";").Set(**changes)
         self.name, self._task = name, params.task
         self._entries = [entry.strip() for entry in override.split(";")]
@@ -154,6 +162,12 @@ class PlannedModel:
         with contextlib.suppress(OSError, ValueError):
             return getattr(self._input, "num_examples", None)
         return None
+
+    def how_to_run(self, best: Evaluation, hosts: Hosts | None) -> list[str]:
+        """Returns lines with which the user runs the model in this way."""
+        if isinstance(self._input, SpecInput):
+            return pipelined_model_call(best)
+        return run_flags(best, self.all_changes(), hosts)
 
     def all_changes(self) -> str:
         """Returns all changes of params, the user's and the plan's, joined by `;`."""

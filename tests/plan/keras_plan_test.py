@@ -1,0 +1,103 @@
+"""A Keras model is planned, and runs as the plan says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import lingvo_pipe as lp
+from lingvo_pipe.tools.plan.plan import main
+from tests.support.errors import fails
+
+_LENGTH, _WIDTH, _ROWS = 5, 4, 8
+_DEVICES = "2x80GB@1TFLOPS"
+_MODULE = """
+import keras
+from keras import layers
+
+def make_model():
+    x = keras.Input((None, 4))
+    return keras.Model(x, layers.Dense(2)(layers.Dense(4)(x)))
+"""
+
+
+def named_inputs() -> keras.Model:
+    """Returns a model of open length, with a frozen layer, a mask and two outputs."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    scales = keras.Input((1,), name="scales")
+    x = layers.Embedding(9, _WIDTH, mask_zero=True)(ids)
+    x = layers.LSTM(_WIDTH)(layers.Dense(_WIDTH, trainable=False)(x))
+    x = layers.Multiply()([x, scales])
+    outputs = layers.Dense(2)(x), layers.Dense(1)(x)
+    model = keras.Model({"ids": ids, "scales": scales}, outputs)
+    return model
+
+
+def test_the_model_runs_as_planned() -> None:
+    plan = lp.plan(named_inputs, _DEVICES, _ROWS, length=_LENGTH, num_stages=2)
+    model = named_inputs()
+    trained = sum(np.prod(v.shape) for v in model.trainable_variables)
+    assert f"named_inputs: 5 cells, {trained:,} parameters" in str(plan)
+    names: dict[str, Any] = {"lp": lp, "model": model}
+    exec(str(plan).partition("To run the first:")[2], names)
+    pipelined: Any = names["model"]
+    pipelined.compile("sgd", loss=["mse", "mse"])
+    assert isinstance(pipelined, lp.keras.PipelinedModel)
+    assert pipelined.pipeline.num_stages == 2 * plan.rows[0]["stages_per_device"]
+    x = {"ids": np.ones((_ROWS, _LENGTH)), "scales": np.ones((_ROWS, 1))}
+    targets = [np.ones((_ROWS, 2)), np.ones((_ROWS, 1))]
+    losses = pipelined.fit(x, targets, batch_size=_ROWS, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()
+
+
+def test_an_optimizer_with_slots_needs_more_memory() -> None:
+    needs = []
+    for optimizer in ("SGD", "Adam"):
+        change: Any = {"task.train.optimizer": lp.OptimizerParams(optimizer)}
+        arguments = named_inputs, "80GB@1TFLOPS", _ROWS
+        (best, *_) = lp.plan(*arguments, length=_LENGTH, **change).rows
+        needs.append(best["bytes"])
+    assert needs == sorted(set(needs))
+
+
+def test_a_compiled_model_is_refused() -> None:
+    def compiled() -> keras.Model:
+        model = named_inputs()
+        model.compile("adam", loss=["mse", "mse"])
+        return model
+
+    with pytest.raises(ValueError, match="stateless") as error:
+        lp.plan(compiled, _DEVICES, _ROWS, length=_LENGTH)
+    assert "must not compile" in error.value.__notes__[-1]
+
+
+def test_the_command_plans_a_function_of_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "planned_keras.py").write_text(_MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    keras_flag = "--keras=planned_keras:make_model"
+    sizes = ["--batch=8", f"--length={_LENGTH}"]
+    devices = f"--devices={_DEVICES}"
+    assert main([keras_flag, devices, *sizes]) == 0
+    assert "model = lp.keras.PipelinedModel(" in capsys.readouterr().out
+    for arguments, path in (
+        ([keras_flag, sizes[0]], "--length"),
+        ([keras_flag, sizes[1]], "--batch"),
+        (["--keras=planned_keras:model", *sizes], "--keras"),
+        (["--keras=planned_keras", *sizes], "--keras"),
+    ):
+        assert main([*arguments, devices]) == 1
+        assert capsys.readouterr().err.startswith(f"error: {path}: expected ")
+
+
+def test_a_registered_model_has_lengths_of_its_own() -> None:
+    with fails(path="length", got=7):
+        lp.plan("lm.text.TransformerTiny", _DEVICES, length=7)
