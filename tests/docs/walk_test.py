@@ -257,7 +257,7 @@ def test_from_a_text_to_its_continuation(install: Install, tmp_path: Path) -> No
     prompt = " ".join(list(WORDS)[:3])
     text = page("language_models").replace("/tmp/", f"{tmp_path}/")
     text = text.replace("The old man", prompt)
-    for old, new in ((" 4000", " 50"), ("=4000", "=50"), ("2000", "20")):
+    for old, new in ((" 4000", " 30"), ("=4000", "=30"), ("2000", "20")):
         assert old in text
         text = text.replace(old, new)
     (_, load), (_, serve) = python_blocks(text)[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,11 @@ class CommandLine:
             return list(
                 pool.map(lambda flags: self.run(*_TRAINER, *flags), command_lines)
             )
+
+
+def messages(errors: str) -> list[str]:
+    """Returns the lines of standard error, without what takes longer than expected."""
+    return [x for x in errors.splitlines() if not re.search(r" \.\.\. \d+ s$", x)]
 
 
 def write_small_model(folder: Path) -> None:

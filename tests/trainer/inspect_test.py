@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import model_registry
-from tests.support.command_line import DIGITS, CommandLine
+from tests.support.command_line import DIGITS, CommandLine, messages
 
 
 def test_a_model_is_described_in_the_stages_of_the_devices(tmp_path: Path) -> None:
     output, errors = CommandLine(tmp_path).train(
         DIGITS, "--mode=inspect_model", "--devices=3"
     )
-    assert errors == ""
+    assert messages(errors) == []
     note, *lines = output.splitlines()
     assert re.match(r"stages: 3\b.*\.splits, 2,.*--devices.*\b3 devices\b", note)
     cells = model_registry.GetParams(DIGITS[len("--model=") :], "Train").task.pipeline
@@ -31,7 +31,7 @@ def test_automatic_splits_balance_the_flops(tmp_path: Path) -> None:
     output, errors = CommandLine(tmp_path).train(
         DIGITS, "--mode=inspect_model", "--devices=2", override
     )
-    assert errors == ""
+    assert messages(errors) == []
     shares = [float(x) for x in re.findall(r"([\d.]+)% of the flops", output)]
     assert len(shares) == 2
     assert max(shares) < 55

@@ -13,6 +13,7 @@ from tests.support.command_line import (
     DIGITS,
     SMALL,
     CommandLine,
+    messages,
     saved_variables,
     snapshot,
     write_small_model,
@@ -97,7 +98,7 @@ def test_the_report_is_written_at_the_end_and_when_asked_for(runs: Runs) -> None
     report.unlink()
     output, errors = runs.train("--mode=report", "--logdir=one")
     assert re.fullmatch(r".*\bone/report\.html\b.*\n", output)
-    assert errors == ""
+    assert messages(errors) == []
     text = report.read_text(encoding="utf-8")
     assert name in text
     assert f"{STEPS} of {STEPS} steps" in text

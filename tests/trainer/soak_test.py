@@ -26,9 +26,7 @@ from tests.support.command_line import CommandLine, write_small_model
 from tests.trainer.translating_models import write_data
 
 SECONDS = 600.0
-WARM_UP = (
-    0.25  # Part of a process's samples that is left out: it still fills its pools.
-)
+WARM_UP = 0.4  # Part of a process's samples that is left out: it still fills its pools.
 FLAT = 1.03
 WORKERS = "worker 0", "worker 1"
 DISK_BYTES = 256 << 20
