@@ -170,10 +170,17 @@ class Phases:
         """Returns the forward pass as a function.
 
         `(weights, context, used args) -> made, sums, residuals`. The residuals are left
-        out unless `stashes`.
+        out unless `stashes`. XLA would round the outputs otherwise without them, so
+        what it compiles always computes them.
         """
         args = [self._trace.args[i] for i in self.used]
-        return self._function(self._whole, 0, args, self._forward_results(stashes))
+        computes_all = stashes or self.compilation.by_xla
+        results = self._forward_results(computes_all)
+        run = self._function(self._whole, 0, args, results)
+        if computes_all == stashes:
+            return run
+        num_results = len(self.made) + len(self.sums)
+        return lambda *flat: run(*flat)[:num_results]
 
     def backward(self) -> Function:
         """Returns `(weights, context, residuals, doutputs) -> dinputs, dweights`.
