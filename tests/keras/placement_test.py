@@ -17,7 +17,7 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.keras.placement import deferred_variables
 from lingvo_pipe.keras.private_names import stored_variable
 from tests.keras.example_models import MODELS, Example
-from tests.keras.toy_models import assert_same, fit, sequential
+from tests.keras.toy_models import assert_close, assert_same, fit, sequential
 from tests.support.cases import exhaustive
 
 
@@ -159,10 +159,31 @@ def test_what_is_set_takes_the_hosts_memory_once() -> None:
     assert _resident_bytes() - before < 1.5 * 4 * model.count_params()
 
 
-def test_an_optimizer_cannot_be_deferred(tmp_path: Path) -> None:
+def test_a_compiled_model_is_loaded_with_its_optimizer(tmp_path: Path) -> None:
+    """An optimizer's variables, which have values at once, were refused."""
     model = _small()
-    model.compile("adam", loss="mse")
+    model.compile("adam", loss="mse", metrics=[keras.metrics.AUC(name="auc")])
+    fit(model)
     model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match="stateless") as error, deferred_variables():
-        keras.models.load_model(tmp_path / "model.keras")
-    assert any("compile=False" in note for note in error.value.__notes__)
+    with deferred_variables():
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+    pipelined: Any = PipelinedModel(loaded, devices=2)
+    assert_same([x.optimizer.variables for x in (model, pipelined)])
+    histories = [fit(x) for x in (model, pipelined)]
+    assert_close([list(x.values()) for x in histories])
+    assert_same([x.optimizer.variables for x in (model, pipelined)])
+    slots = {v.value.device for v in pipelined.optimizer.variables if v.shape.rank}
+    assert slots == set(pipelined.pipeline.devices)
+
+
+@pytest.mark.parametrize("limit", [None, exhaustive(100_000)])
+def test_stages_of_deferred_models_are_chosen(limit: int | None) -> None:
+    """To measure layers, each of them is made, with variables that are not stored."""
+    with deferred_variables():
+        model = _small()
+    size = None if limit is None else 6
+    pipelined = PipelinedModel(
+        model, devices=2, splits="auto", memory_limit=limit, batch_size=size
+    )
+    assert pipelined.pipeline.boundaries == [1, 2]
+    assert len({v.value.device for v in model.weights}) == 2
