@@ -62,6 +62,13 @@ def deferred_variables() -> Iterator[None]:
             private_names.stored_if_given(scope),
         ):
             yield
+    except AttributeError as error:
+        if error.name == "_unique_id":  # Of a weight's storage.
+            error.add_note(
+                "In deferred_variables, an optimizer cannot have slots: call "
+                "load_model with compile=False."
+            )
+        raise
     finally:
         # Else Keras would make them on the first device when another scope ends.
         del uninitialized[before:]
