@@ -3,13 +3,11 @@
 Nothing here imports KerasHub. Whoever has a task has imported it.
 """
 
-import functools
 from typing import Any
 
 _PREPROCESSING = "keras_hub.src.utils.pipeline_model"
 
 
-@functools.cache
 def preprocessing_kind(kind: type, model_kind: type) -> type:
     """Returns the class `kind` with the preprocessing methods of KerasHub's tasks.
 

@@ -13,7 +13,6 @@ Shapes: B examples in the mini-batch.
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from typing import Any
 
 import keras
@@ -36,6 +35,7 @@ from lingvo_pipe.keras.placement import (
     place_slots,
     warn_of_turns,
 )
+from lingvo_pipe.keras.plain_attributes import PlainAttributes
 from lingvo_pipe.keras.refusals import (
     check_compilation,
     check_model,
@@ -50,7 +50,7 @@ from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
-class PipelinedModel(keras.Model):
+class PipelinedModel(PlainAttributes):
     """A pipeline that trains a Keras model, `model`. Both share their variables."""
 
     train_function: Callable | None
@@ -58,21 +58,6 @@ class PipelinedModel(keras.Model):
     predict_function: Callable | None
     _cells: ModelCells
     _compilation: LossAndMetrics
-
-    # These are the plain model's. Keras's get_layer searches `layers`.
-    layers = property(attrgetter("model.layers"))
-    inputs = property(attrgetter("model.inputs"))
-    outputs = property(attrgetter("model.outputs"))
-    input_shape = property(attrgetter("model.input_shape"))
-    output_shape = property(attrgetter("model.output_shape"))
-    save = property(attrgetter("model.save"))
-    export = property(attrgetter("model.export"))
-    to_json = property(attrgetter("model.to_json"))
-    save_weights = property(attrgetter("model.save_weights"))
-    load_weights = property(attrgetter("model.load_weights"))
-    # These are of KerasHub's tasks.
-    save_to_preset = property(attrgetter("model.save_to_preset"))
-    preprocess_samples = property(attrgetter("model.preprocess_samples"))
 
     def __init__(
         self,
