@@ -22,7 +22,7 @@ from lingvo_pipe.keras.private_names import stored_variable
 from tests.keras.toy_models import assert_close, assert_same
 from tests.support.cases import exhaustive
 from tests.support.command_line import CommandLine
-from tests.support.presets import LENGTH, SENTENCES, write_preset
+from tests.support.presets import SENTENCES, write_preset
 
 hub = pytest.importorskip("keras_hub")  # It needs Python 3.11.
 
@@ -78,14 +78,16 @@ def generated(model: Any) -> list[str]:
 def test_a_preset_larger_than_a_device_is_tuned(
     tmp_path: Path, family: str, tuning: str, num_devices: int, num_micro_batches: int
 ) -> None:
-    small = {"dropout": 0.0} if num_devices == 2 else {}  # Its seeds take time.
-    preset = write_preset(tmp_path / "p", family, num_layers=num_devices, **small)
+    # Dropout takes time. Its gradients differ in the last digits, which int8 enlarges.
+    sizes = {"num_layers": num_devices}
+    options = {"dropout": 0.0} if num_devices == 2 or tuning == "QLoRA" else {}
+    preset = write_preset(tmp_path / "p", family, **sizes, **options)
     batch_size = max(2, num_micro_batches)
     plain = loaded(preset, tuning)
     with deferred_variables():
         task = loaded(preset, tuning)
     assert all(stored_variable(v) is None for v in task.variables)
-    limit = bytes_of(plain.variables) * 9 // 10
+    limit = bytes_of(plain.variables) * 95 // 100
     pipelined = PipelinedModel(
         task,
         devices=num_devices,
@@ -105,30 +107,33 @@ def test_a_preset_larger_than_a_device_is_tuned(
     epochs = 1 if num_devices == 2 else 24 * batch_size // len(SENTENCES)
     assert_close([tuned(x, batch_size, epochs) for x in (plain, pipelined)])
     compare([plain.variables, task.variables])
-    if num_devices > 2:
-        assert generated(pipelined) == generated(plain)
-        assert_close([x.evaluate(SENTENCES, verbose=0) for x in (plain, pipelined)])
-        outputs = [x.predict(PROMPTS, verbose=0) for x in (plain, pipelined)]
-        assert_close(outputs, 1e-4, 1e-5)
-    presets, files = [], []
-    for model, name in ((plain, "plain"), (pipelined, "pipelined")):
+    both = {"plain": plain, "pipelined": pipelined}
+    reopened = []
+    for name, model in both.items():
         model.save_to_preset(tmp_path / name)
-        presets.append(hub.models.CausalLM.from_preset(f"{tmp_path / name}"))
-        path = tmp_path / f"{name}.keras"
-        model.save(path)
-        files.append(keras.models.load_model(path, compile=False))
-    for reopened in (presets, files):
-        compare([x.weights for x in reopened])  # Seeds of dropout are not saved.
+        reopened.append(hub.models.CausalLM.from_preset(f"{tmp_path / name}"))
+    compare([x.weights for x in reopened])  # Seeds of dropout are not saved.
+    if num_devices == 2:
+        return
+    assert generated(pipelined) == generated(plain)
+    assert_close([x.evaluate(SENTENCES, verbose=0) for x in both.values()])
+    outputs = [x.predict(PROMPTS, verbose=0) for x in both.values()]
+    assert_close(outputs, 1e-4, 1e-5)
+    files = {name: tmp_path / f"{name}.keras" for name in both}
+    for name, path in files.items():
+        both[name].save(path)
+    opened = [keras.models.load_model(x, compile=False) for x in files.values()]
+    compare([x.weights for x in opened])
 
 
-def test_lengths_come_from_the_preprocessor_or_an_argument(tmp_path: Path) -> None:
-    task = loaded(write_preset(tmp_path / "preset"), "full")
-    task.preprocessor = None
+def test_unknown_sizes_are_given_to_choose_stages() -> None:
+    layers = [keras.layers.Embedding(5, 4), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((None,), dtype="int32"), *layers])
     with pytest.raises(UserValueError) as error:
-        PipelinedModel(task, devices=2, splits="auto")
+        PipelinedModel(model, devices=2, splits="auto")
     assert error.value.path == "PipelinedModel(sequence_length=...)"
-    pipelined = PipelinedModel(task, devices=2, splits="auto", sequence_length=LENGTH)
-    assert pipelined.pipeline.boundaries == [3, 5]
+    pipelined = PipelinedModel(model, devices=2, splits="auto", sequence_length=7)
+    assert pipelined.pipeline.num_stages == 2
 
 
 MEASURE = """
