@@ -68,7 +68,7 @@ def _gemma(hub: Any, sizes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         "num_query_heads": 2,
         "num_key_value_heads": 1,
         "head_dim": 32,
-        "hidden_dim": 256,
+        "hidden_dim": 512,
         "intermediate_dim": 1024,
         **sizes,
     }
