@@ -13,7 +13,6 @@ Shapes: B examples in the mini-batch.
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from typing import Any
 
 import keras
@@ -24,6 +23,7 @@ from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
 from lingvo_pipe.keras.generation import Generation
+from lingvo_pipe.keras.hub_tasks import preprocessing_kind, sequence_length_of
 from lingvo_pipe.keras.loss import regularization, total_loss
 from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
 from lingvo_pipe.keras.mixing import warn_of_layers, warn_of_normalization
@@ -31,9 +31,11 @@ from lingvo_pipe.keras.model_cells import ModelCells, model_cells, trainable_fla
 from lingvo_pipe.keras.placement import (
     Storage,
     forget_functions,
+    initialize_others,
     place_slots,
     warn_of_turns,
 )
+from lingvo_pipe.keras.plain_attributes import PlainAttributes
 from lingvo_pipe.keras.refusals import (
     check_compilation,
     check_model,
@@ -48,7 +50,7 @@ from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
-class PipelinedModel(keras.Model):
+class PipelinedModel(PlainAttributes):
     """A pipeline that trains a Keras model, `model`. Both share their variables."""
 
     train_function: Callable | None
@@ -57,24 +59,13 @@ class PipelinedModel(keras.Model):
     _cells: ModelCells
     _compilation: LossAndMetrics
 
-    # These are the plain model's. Keras's get_layer searches `layers`.
-    layers = property(attrgetter("model.layers"))
-    inputs = property(attrgetter("model.inputs"))
-    outputs = property(attrgetter("model.outputs"))
-    input_shape = property(attrgetter("model.input_shape"))
-    output_shape = property(attrgetter("model.output_shape"))
-    save = property(attrgetter("model.save"))
-    export = property(attrgetter("model.export"))
-    to_json = property(attrgetter("model.to_json"))
-    save_weights = property(attrgetter("model.save_weights"))
-    load_weights = property(attrgetter("model.load_weights"))
-
     def __init__(
         self,
         model: keras.Model,
         devices: int | Sequence[str] | None = None,
         num_micro_batches: int = 1,
         batch_size: int | None = None,
+        sequence_length: int | None = None,
         exact_losses: bool | str = "auto",
         **params: Any,
     ):
@@ -90,6 +81,8 @@ class PipelinedModel(keras.Model):
                 the number. If `splits` is not given or is "auto", there is one device.
             num_micro_batches: M, the number of micro-batches in a mini-batch.
             batch_size: B. Required if stages are chosen by measured times or memory.
+            sequence_length: the size of inputs' unknown dimensions, for stages that are
+                chosen. If None, what the preprocessor of a KerasHub task pads to.
             exact_losses: whether to compute losses from the outputs of the whole
                 mini-batch, by one more forward pass. "auto" does so if a loss needs it.
             **params: other params of a `PipeliningLayer`, such as schedule or splits.
@@ -101,12 +94,17 @@ class PipelinedModel(keras.Model):
         check_params(params, exact_losses)
         check_model(model)
         super().__init__(name=model.name, dtype=model.dtype_policy)
+        self.__class__ = preprocessing_kind(type(self), type(model))
         private_names.global_seed()  # Made at its first use, which may be in a graph.
         self.model, self._exact_losses = model, exact_losses
         cells = model_cells(model)
         placed = pipelines.with_stages(params, devices, len(cells.cells))
         self._pipes = pipelines.Pipelines(
-            private_names.graph_of(model), num_micro_batches, batch_size, placed
+            private_names.graph_of(model),
+            num_micro_batches,
+            batch_size,
+            sequence_length or sequence_length_of(model),
+            placed,
         )
         self._cut(cells)
         if hasattr(model, "output_names"):  # Sequential models have none.
@@ -143,33 +141,28 @@ class PipelinedModel(keras.Model):
         hint = "Use its attribute `model`; `save` writes that, too."
         raise UserTypeError("A PipelinedModel cannot be cloned.", hint=hint)
 
-    def compile(
-        self,
-        optimizer: Any = "rmsprop",
-        *args: Any,
-        jit_compile: Any = False,
-        **kwargs: Any,
-    ) -> None:
-        """Compiles as keras.Model does. A built optimizer's state moves to the devices.
+    def compile(self, *args: Any, jit_compile: Any = False, **kwargs: Any) -> None:
+        """Compiles as the model does. A built optimizer's state moves to the devices.
 
         Raises:
             ValueError: if an option is not supported.
         """
-        # KerasHub's models that generate have a sampler.
-        sampler = kwargs.pop("sampler", getattr(self.model, "sampler", None))
-        bound = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
-        check_compilation({"jit_compile": jit_compile, **bound.arguments})
+        if hasattr(self.model, "sampler"):  # KerasHub's models that generate have one.
+            kwargs.setdefault("sampler", self.model.sampler)
+        bound = inspect.signature(self.model.compile).bind(*args, **kwargs)
+        check_compilation({"jit_compile": jit_compile, **bound.arguments, **kwargs})
         self._pipes.warn_of_waiting(self.name)
         if self.pipeline.params.num_micro_batches > 1:
             warn_of_normalization(self.model)
         self._cut(model_cells(self.model))  # Settings of layers may have changed.
-        super().compile(optimizer, *args, jit_compile=False, **kwargs)
+        # The plain model is compiled too, so that its file contains the compilation.
+        # KerasHub's models have defaults of their own.
+        self.model.compile(*args, jit_compile=False, **kwargs)
+        arguments = private_names.compile_arguments(self.model)
+        super().compile(**arguments, jit_compile=False)
         if self.optimizer.built:
             place_slots(self.optimizer, self.model.variables)
-        # The plain model is compiled too, so that its file contains the compilation.
-        if sampler is not None:
-            kwargs["sampler"] = sampler
-        self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
+        initialize_others([*arguments.values(), kwargs.get("sampler")])
         self.__dict__["_compilation"] = LossAndMetrics(
             private_names.graph_of(self.model),
             self._compile_loss,

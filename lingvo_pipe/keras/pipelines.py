@@ -14,7 +14,7 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -43,10 +43,12 @@ class Pipelines:
         graph: Functional,
         num_micro_batches: int,
         batch_size: int | None,
+        sequence_length: int | None,
         params: Mapping[str, Any],
     ):
         self._graph, self._params = graph, dict(params)
         self._num_micro_batches, self._batch_size = num_micro_batches, batch_size
+        self._sequence_length = sequence_length
         self._made: dict[int, PipeliningLayer] = {}
         self._cells: ModelCells | None = None
         self._had_enough = False
@@ -108,7 +110,7 @@ class Pipelines:
             num_micro_batches=num_micro_batches,
             **self._params,
         )
-        _set_inputs(p, self._graph, self._batch_size)
+        _set_inputs(p, self._graph, self._batch_size, self._sequence_length)
         pipe = self._made[num_micro_batches] = p.Instantiate()
         self._params["splits"], self._batch_size = pipe.boundaries, None
         for name in _CHOOSING:
@@ -152,7 +154,10 @@ def with_stages(
 
 
 def _set_inputs(
-    p: InstantiableParams, graph: Functional, batch_size: int | None
+    p: InstantiableParams,
+    graph: Functional,
+    batch_size: int | None,
+    sequence_length: int | None,
 ) -> None:
     path = "PipelinedModel(batch_size=...)"
     if p.input_shapes is not None or not needs_inputs(p):
@@ -167,16 +172,18 @@ def _set_inputs(
     # Flops of cells are in the same ratios for any number of rows.
     rows = 1 if batch_size is None else -(-batch_size // p.num_micro_batches)
     unknown = [x.name for x in graph.inputs if None in x.shape[1:]]
-    if unknown:
+    if unknown and not is_count(sequence_length):
         raise UserValueError(
-            path="PipelinedModel(splits=...)",
-            expected="stages that need no costs, because sizes of inputs are unknown",
-            got=Words(f"'auto' for inputs {unknown}"),
-            hint="Give a number of stages or a list of boundaries.",
+            path="PipelinedModel(sequence_length=...)",
+            expected=f"the size of the unknown dimensions of inputs {unknown}",
+            got=sequence_length,
+            hint="Or give a number of stages or a list of boundaries.",
         )
     with tf.Graph().as_default():
         placeholders = [
-            tf.compat.v1.placeholder(x.dtype, [rows, *x.shape[1:]])
+            tf.compat.v1.placeholder(
+                x.dtype, [rows, *(n or sequence_length for n in x.shape[1:])]
+            )
             for x in graph.inputs
         ]
         inputs = first_inputs(graph, tree.pack_sequence_as(graph.input, placeholders))

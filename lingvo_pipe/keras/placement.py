@@ -8,15 +8,18 @@ created   A task makes its own variables, with the values of a Keras model's.
 import collections
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
+from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.keras import private_names
+from lingvo_pipe.layers.core.model_size import declares_variables
 
 # The shape of storage that is no longer used. It fits no variable.
 _MOVED = [0, 7919]
@@ -53,13 +56,18 @@ def deferred_variables() -> Iterator[None]:
     uninitialized = private_names.uninitialized_variables()
     before = len(uninitialized)
     try:
-        with tf.device("/CPU:0"), _DeferredScope() as scope:
+        with (
+            tf.device("/CPU:0"),
+            _DeferredScope() as scope,
+            private_names.stored_if_given(scope),
+        ):
             yield
-    except ValueError as error:
-        error.add_note(
-            "In deferred_variables, variables need a shape and an initializer, and an "
-            "optimizer has none: call load_model with compile=False."
-        )
+    except AttributeError as error:
+        if error.name == "_unique_id":  # Of a weight's storage.
+            error.add_note(
+                "In deferred_variables, an optimizer cannot have slots: call "
+                "load_model with compile=False."
+            )
         raise
     finally:
         # Else Keras would make them on the first device when another scope ends.
@@ -115,6 +123,14 @@ def place_slots(
             alike[slot.name] += 1
             with tf.device(owner.value.device):
                 placed(slot)
+
+
+def initialize_others(owners: Iterable[Any]) -> None:
+    """Initializes deferred variables of optimizers, metrics and samplers."""
+    variables = (getattr(x, "variables", ()) for x in tree.flatten(owners))
+    for variable in itertools.chain.from_iterable(variables):
+        if private_names.stored_variable(variable) is None:
+            private_names.initialize_variable(variable)
 
 
 class Storage:
@@ -193,4 +209,5 @@ def _zeros(variable: keras.Variable) -> tf.Tensor:
 
 def _is_scratch_graph() -> bool:
     """Returns True if the current graph is never run. Its variables take no memory."""
-    return not tf.executing_eagerly() and not tf.inside_function()
+    is_plain_graph = not tf.executing_eagerly() and not tf.inside_function()
+    return is_plain_graph or declares_variables()

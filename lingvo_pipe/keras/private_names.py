@@ -1,5 +1,6 @@
 """The private names of Keras that this package uses. A test covers each of them."""
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, methodcaller
@@ -101,6 +102,32 @@ def uninitialized_variables() -> list[keras.Variable]:
     """Returns Keras's list of variables to initialize when a StatelessScope ends."""
     name = "uninitialized_variables"
     return global_state.get_global_attribute(name, [], set_to_default=True)
+
+
+@contextlib.contextmanager
+def stored_if_given(scope: keras.StatelessScope) -> Iterator[None]:
+    """Stores variables that are made from values, which Keras refuses in a scope.
+
+    An optimizer has such variables, such as the number of its steps.
+    """
+    name, kind = "stateless_scope", backend.Variable
+
+    def initialize(variable: Any, initializer: Any, *args: Any, **options: Any) -> None:
+        is_value = not callable(initializer) and not isinstance(initializer, str)
+        leaves = is_value and global_state.get_global_attribute(name) is scope
+        if leaves:
+            global_state.set_global_attribute(name, None)
+        try:
+            original(variable, initializer, *args, **options)
+        finally:
+            if leaves:
+                global_state.set_global_attribute(name, scope)
+
+    original, kind.__init__ = kind.__init__, initialize
+    try:
+        yield
+    finally:
+        kind.__init__ = original
 
 
 def flat_losses(compiled: Any) -> list[Any]:

@@ -37,7 +37,10 @@ _PARAMS = (
     *("cell_costs", "jit_compile", "memory_limit", "num_batch_shards", "num_replicas"),
     *("recompute", "schedule", "splits", "stages_per_device", "state_dtype"),
 )
-_ARGUMENTS = ("devices", "num_micro_batches", "batch_size", "exact_losses")
+_ARGUMENTS = (
+    *("devices", "num_micro_batches", "batch_size", "sequence_length"),
+    "exact_losses",
+)
 # Options of compile: allowed values, the same in words, and what to do instead.
 _COMPILE_OPTIONS: dict[str, tuple[tuple[Any, ...], str, str]] = {
     "jit_compile": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.docs.pages import (
 )
 from tests.support.cases import exhaustive
 from tests.support.command_line import CommandLine, saved_variables
+from tests.support.presets import write_preset
 
 # Batches that four micro-batches do not divide, and what the means must be by hand.
 CHECK_LAYER = """
@@ -85,6 +85,17 @@ assert float(squared_error(model(x), y).loss[0]) < float(before)
 np.testing.assert_allclose(before, now, rtol=1e-5)
 """
 
+CHECK_TUNED = """
+tuned = keras_hub.models.CausalLM.from_preset("tuned")
+assert tuned.preprocessor.sequence_length == 64
+assert len({v.value.device for v in quantized.model.weights}) == 2
+assert "int8" in {v.dtype for v in quantized.model.weights}
+"""
+
+CHECK_CUT = """
+assert len({v.value.device for v in images.model.weights}) == 2
+"""
+
 CHECK_BUILDER = """
 import numpy as np
 
@@ -147,18 +158,31 @@ def test_the_pipeline_without_the_trainer_learns(tmp_path: Path) -> None:
 def test_keras_models_are_trained(tmp_path: Path) -> None:
     """Both programs train, and what they save is a plain Keras model."""
     (_, of_readme), _ = python_blocks(README)
-    (_, of_page), (_, generates), _ = python_blocks(page("keras"))
+    (_, of_page), _ = python_blocks(page("keras"))
     ((_, of_table),) = python_blocks(page("keras_table"))
     saved = "keras.models.load_model('model.keras').optimizer.iterations"
     _run(tmp_path, of_readme + f"assert {saved} == 8\n")
-    if importlib.util.find_spec("keras_hub") is None:  # It needs Python 3.11.
-        generates = ""
-    _run(tmp_path, of_page + f"assert {saved} == 4\n" + generates + of_table)
+    _run(tmp_path, of_page + f"assert {saved} == 4\n" + of_table)
+
+
+@pytest.mark.exhaustive
+def test_pretrained_models_are_tuned(tmp_path: Path) -> None:
+    """With a small preset, and images' weights that are random."""
+    pytest.importorskip("keras_hub")  # It needs Python 3.11.
+    text = page("pretrained").replace(
+        "gemma_2b_en", write_preset(tmp_path / "g", "Gemma")
+    )
+    assert text.count('"imagenet"') == 1
+    *blocks, images = (code for _, code in python_blocks(text))
+    code = "\n".join(
+        [*blocks, CHECK_TUNED, images.replace('"imagenet"', "None"), CHECK_CUT]
+    )
+    _run(tmp_path, code)
 
 
 @pytest.mark.exhaustive
 def test_a_keras_model_is_trained_by_the_trainer(tmp_path: Path) -> None:
-    _, _, (path, code) = python_blocks(page("keras"))
+    _, (path, code) = python_blocks(page("keras"))
     (tmp_path / path).parent.mkdir()
     (tmp_path / path).write_text(code)
     (command,) = trainer_commands(page("keras"))
@@ -211,12 +235,13 @@ def test_all_code_is_run() -> None:
     assert {name.rpartition("/")[2]: n for name, n in found.items() if n} == {
         "README.md": 2,
         "images.md": 4,
-        "keras.md": 3,
+        "keras.md": 2,
         "keras_table.md": 1,
         "language_models.md": 3,
         "layers.md": 2,
         "lingvo.md": 1,
         "pipelines.md": 4,
+        "pretrained.md": 3,
         "runs.md": 1,
         "text.md": 4,
     }

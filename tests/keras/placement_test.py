@@ -17,7 +17,7 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.keras.placement import deferred_variables
 from lingvo_pipe.keras.private_names import stored_variable
 from tests.keras.example_models import MODELS, Example
-from tests.keras.toy_models import assert_same, fit, sequential
+from tests.keras.toy_models import assert_close, assert_same, fit, sequential
 from tests.support.cases import exhaustive
 
 
@@ -159,10 +159,38 @@ def test_what_is_set_takes_the_hosts_memory_once() -> None:
     assert _resident_bytes() - before < 1.5 * 4 * model.count_params()
 
 
-def test_an_optimizer_cannot_be_deferred(tmp_path: Path) -> None:
+def _compiled() -> Any:
+    keras.utils.set_random_seed(2)
     model = _small()
-    model.compile("adam", loss="mse")
+    metrics = [keras.metrics.RootMeanSquaredError()]
+    model.compile(keras.optimizers.Adam(0.1), loss="mse", metrics=metrics)
+    return model
+
+
+def test_a_model_is_compiled_while_it_is_deferred() -> None:
+    """Variables that have values at once were refused, such as an optimizer's."""
+    with deferred_variables():
+        model = _compiled()
+    histories = [fit(x) for x in (_compiled(), PipelinedModel(model, devices=2))]
+    assert_close([[*x.values()] for x in histories])
+
+
+def test_slots_of_an_optimizer_cannot_be_deferred(tmp_path: Path) -> None:
+    model = _compiled()
     model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match="stateless") as error, deferred_variables():
+    with pytest.raises(AttributeError) as error, deferred_variables():
         keras.models.load_model(tmp_path / "model.keras")
     assert any("compile=False" in note for note in error.value.__notes__)
+
+
+@pytest.mark.parametrize("limit", [None, exhaustive(100_000)])
+def test_stages_of_deferred_models_are_chosen(limit: int | None) -> None:
+    """To measure layers, each of them is made, with variables that are not stored."""
+    with deferred_variables():
+        model = _small()
+    size = None if limit is None else 6
+    pipelined = PipelinedModel(
+        model, devices=2, splits="auto", memory_limit=limit, batch_size=size
+    )
+    assert pipelined.pipeline.boundaries == [1, 2]
+    assert len({v.value.device for v in model.weights}) == 2

@@ -292,6 +292,15 @@ class _DeclaredVariable:
         return self
 
 
+class _Declarations(FuncGraph):
+    """A graph in which variables are only declared."""
+
+
+def declares_variables() -> bool:
+    """Returns True while a layer is made that is only measured."""
+    return isinstance(tf.compat.v1.get_default_graph(), _Declarations)
+
+
 @contextlib.contextmanager
 def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
     """Yields a layer in a graph of its own, with variables that are only declared."""
@@ -301,7 +310,7 @@ def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
 
     # In other graphs TensorFlow logs assertions whose result is unused. A tf.function
     # would initialize the devices.
-    with FuncGraph("layer").as_default(), tf.variable_creator_scope(declare):
+    with _Declarations("layer").as_default(), tf.variable_creator_scope(declare):
         yield p.Copy().Set(name="layer").Instantiate()
 
 

@@ -1,0 +1,173 @@
+"""Pretrained tasks of KerasHub on devices of which none holds the weights.
+
+They are loaded, tuned, generate and are saved as by plain KerasHub on one device.
+"""
+
+from __future__ import annotations
+
+import collections
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.keras.placement import deferred_variables
+from lingvo_pipe.keras.private_names import stored_variable
+from tests.keras.toy_models import assert_close, assert_same
+from tests.support.cases import exhaustive
+from tests.support.command_line import CommandLine
+from tests.support.presets import SENTENCES, write_preset
+
+hub = pytest.importorskip("keras_hub")  # It needs Python 3.11.
+
+PROMPTS = ["the quick", "a", "it was"]
+
+
+def bytes_of(variables: Iterable[keras.Variable]) -> int:
+    return sum(v.value.dtype.size * v.shape.num_elements() for v in variables)
+
+
+def loaded(preset: str, tuning: str) -> Any:
+    """Returns a task whose variables are as `tuning` needs them."""
+    random.seed(1)  # TensorFlow's seed would end the tokenizers that were made before.
+    task = hub.models.CausalLM.from_preset(preset)
+    if tuning == "QLoRA":
+        task.backbone.quantize("int8")
+    if tuning != "full":
+        task.backbone.enable_lora(4)
+    return task
+
+
+def tuned(model: Any, batch_size: int, epochs: int) -> list[Any]:
+    """Trains on sentences, and returns the losses and metrics of the epochs."""
+
+    def weights() -> list[np.ndarray]:
+        return [v.numpy() for v in model.trainable_variables]
+
+    before = weights()
+    model.compile(
+        keras.optimizers.SGD(0.005, momentum=0.5), sampler="greedy", jit_compile=False
+    )
+    sentences = SENTENCES if epochs > 1 else SENTENCES[:4]
+    history = model.fit(
+        sentences, batch_size=batch_size, epochs=epochs, verbose=0, shuffle=False
+    )
+    assert not any(np.array_equal(a, b) for a, b in zip(before, weights(), strict=True))
+    return [*history.history.values()]
+
+
+def generated(model: Any) -> list[str]:
+    return model.generate(PROMPTS, max_length=8, stop_token_ids=None)
+
+
+@pytest.mark.parametrize(
+    ("family", "tuning", "num_devices", "num_micro_batches"),
+    [
+        ("GPT2", "LoRA", 2, 1),
+        *(exhaustive("GPT2", x, 4, 1) for x in ("full", "LoRA", "QLoRA")),
+        *(exhaustive("Gemma", x, 4, 1) for x in ("LoRA", "QLoRA")),
+        *(exhaustive(x, y, 4, 4) for x in ("GPT2", "Gemma") for y in ("full", "LoRA")),
+    ],
+)
+def test_a_preset_larger_than_a_device_is_tuned(
+    tmp_path: Path, family: str, tuning: str, num_devices: int, num_micro_batches: int
+) -> None:
+    # Dropout takes time. Its gradients differ in the last digits, which int8 enlarges.
+    sizes = {"num_layers": num_devices}
+    options = {"dropout": 0.0} if num_devices == 2 or tuning == "QLoRA" else {}
+    preset = write_preset(tmp_path / "p", family, **sizes, **options)
+    batch_size = max(2, num_micro_batches)
+    plain = loaded(preset, tuning)
+    with deferred_variables():
+        task = loaded(preset, tuning)
+    assert all(stored_variable(v) is None for v in task.variables)
+    limit = bytes_of(plain.variables) * 95 // 100
+    pipelined = PipelinedModel(
+        task,
+        devices=num_devices,
+        num_micro_batches=num_micro_batches,
+        batch_size=None if tuning == "QLoRA" else batch_size,
+        splits="auto",
+        # What QLoRA stashes takes more than such small weights.
+        memory_limit=None if tuning == "QLoRA" else limit,
+    )
+    assert_same([plain.variables, task.variables])
+    on_devices = collections.defaultdict(list)
+    for v in task.variables:
+        on_devices[v.value.device].append(v)
+    assert len(on_devices) == num_devices
+    assert all(bytes_of(x) < limit for x in on_devices.values())
+    compare = assert_same if batch_size == 2 and tuning != "full" else assert_close
+    epochs = 1 if num_devices == 2 else 24 * batch_size // len(SENTENCES)
+    assert_close([tuned(x, batch_size, epochs) for x in (plain, pipelined)])
+    compare([plain.variables, task.variables])
+    both = {"plain": plain, "pipelined": pipelined}
+    reopened = []
+    for name, model in both.items():
+        model.save_to_preset(tmp_path / name)
+        reopened.append(hub.models.CausalLM.from_preset(f"{tmp_path / name}"))
+    compare([x.weights for x in reopened])  # Seeds of dropout are not saved.
+    if num_devices == 2:
+        return
+    assert generated(pipelined) == generated(plain)
+    assert_close([x.evaluate(SENTENCES, verbose=0) for x in both.values()])
+    outputs = [x.predict(PROMPTS, verbose=0) for x in both.values()]
+    assert_close(outputs, 1e-4, 1e-5)
+    files = {name: tmp_path / f"{name}.keras" for name in both}
+    for name, path in files.items():
+        both[name].save(path)
+    opened = [keras.models.load_model(x, compile=False) for x in files.values()]
+    compare([x.weights for x in opened])
+
+
+def test_unknown_sizes_are_given_to_choose_stages() -> None:
+    layers = [keras.layers.Embedding(5, 4), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((None,), dtype="int32"), *layers])
+    with pytest.raises(UserValueError) as error:
+        PipelinedModel(model, devices=2, splits="auto")
+    assert error.value.path == "PipelinedModel(sequence_length=...)"
+    pipelined = PipelinedModel(model, devices=2, splits="auto", sequence_length=7)
+    assert pipelined.pipeline.num_stages == 2
+
+
+MEASURE = """
+import resource
+import sys
+
+import keras_hub
+import lingvo_pipe as lp
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+lp.initialize_devices(2)
+for preset in sys.argv[1:]:
+    before = peak()
+    with lp.keras.deferred_variables():
+        task = keras_hub.models.CausalLM.from_preset(preset)
+    loaded = peak()
+    lp.keras.PipelinedModel(task, devices=2)
+print(loaded - before, peak() - before)
+"""
+
+
+@pytest.mark.exhaustive
+def test_loading_takes_the_hosts_memory_once(tmp_path: Path) -> None:
+    """The virtual devices' memory is the host's, so placing may take a bit more."""
+    sizes = {"num_layers": 26, "hidden_dim": 512, "intermediate_dim": 2048}
+    small = write_preset(tmp_path / "small", "Gemma", num_layers=20)
+    large = write_preset(tmp_path / "large", "Gemma", **sizes)
+    num_bytes = (tmp_path / "large" / "model.weights.h5").stat().st_size
+    assert num_bytes > 1.5e8
+    program = CommandLine(tmp_path).start("-c", MEASURE, small, large)
+    output, errors = program.communicate()
+    assert program.returncode == 0, errors
+    loading, placing = map(int, output.split())
+    assert loading < 1.3 * num_bytes
+    assert placing < 1.5 * num_bytes
