@@ -17,7 +17,7 @@ from keras import tree
 
 from lingvo_pipe.keras.calls import GraphTensor, calls_of
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
-from lingvo_pipe.keras.private_names import place_variable
+from lingvo_pipe.keras.private_names import place_variable, stored_if_given
 from lingvo_pipe.keras.refusals import check_for_learner, check_model
 from lingvo_pipe.pipeline.stage_choice.traced_cells import outside_graphs
 
@@ -79,7 +79,10 @@ def _build(
     function: Callable[..., keras.Model], arguments: Mapping[str, Any], policy: Any
 ) -> BuiltModel:
     keras.config.set_dtype_policy(policy)
-    with keras.StatelessScope(initialize_variables=False) as scope:
+    with (
+        keras.StatelessScope(initialize_variables=False) as scope,
+        stored_if_given(scope),
+    ):
         model = function(**arguments)
         check_model(model)
         check_for_learner(model)

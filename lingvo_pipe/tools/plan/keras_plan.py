@@ -24,12 +24,12 @@ from lingvo_pipe.keras.model_function import built_model
 from lingvo_pipe.models.keras.keras_task import KerasTask
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
-from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
-
-_NOTE = (
-    "The function must not compile the model, since an optimizer would allocate its "
-    "slots. Plans count Adam's; the param task.train.optimizer names another."
+from lingvo_pipe.training.optim.keras_optimizer import (
+    OptimizerParams,
+    optimizer_classes,
 )
+
+_DEFAULT_OPTIMIZER = "Adam"
 
 
 class PlannedKerasTask(KerasTask):
@@ -88,7 +88,7 @@ def keras_params(
 ) -> Params:
     """Returns params of a Keras model that `function` returns: `task` and `input`.
 
-    The optimizer is Adam, until `task.train.optimizer` is changed.
+    The optimizer is of the compiled model's class, or else Adam.
 
     Args:
         function: function that returns the model, and takes no arguments.
@@ -102,11 +102,7 @@ def keras_params(
     if batch_size is None:
         name = f"{prefix}batch" if prefix else "batch_size"
         raise UserValueError(path=name, expected="rows of a mini-batch", got=None)
-    try:
-        model = built_model(function, {}, None).model
-    except ValueError as error:
-        error.add_note(_NOTE)
-        raise
+    model = built_model(function, {}, None).model
     fields: dict[str, tuple[list[Any], str]] = {}
 
     def field(x: Any) -> str:
@@ -123,7 +119,10 @@ def keras_params(
 
     task = PlannedKerasTask.ParamsOf(function)
     task.inputs = tree.map_structure(field, model.input)
-    task.train.Set(optimizer=OptimizerParams("Adam"), learning_rate=1.0)
+    optimizer = type(model.optimizer).__name__ if model.compiled else ""
+    if optimizer not in optimizer_classes():
+        optimizer = _DEFAULT_OPTIMIZER
+    task.train.Set(optimizer=OptimizerParams(optimizer), learning_rate=1.0)
     p = Params()
     p.Define("task", task, "The task.")
     input_params = SpecInput.Params().Set(batch_size=batch_size, fields=fields)
