@@ -135,12 +135,6 @@ def test_options_that_the_pipeline_refuses(options: dict[str, Any], named: str) 
         _trained(**options)
 
 
-def test_inputs_of_any_size_have_no_costs() -> None:
-    model = keras.Sequential([keras.Input((None, 4)), layers.Dense(4), layers.Dense(4)])
-    with fails(path="PipelinedModel(splits=...)"):
-        PipelinedModel(model, devices=2, splits="auto")
-
-
 def test_costs_are_those_of_matrix_products() -> None:
     """An einsum's too; elementwise operations cost one flop for each element."""
     inputs = keras.Input((5, 6))
