@@ -112,7 +112,7 @@ def write_texts(
         raise UserValueError(path="--output_file", expected=expected, got=output_file)
     lines = _read_lines(input_file)
     sampling = DEFAULT_SAMPLING._replace(**settings)
-    check_sampling(sampling)
+    check_sampling(sampling, "--")
     log_to = sys.stdout if output else sys.stderr
     prepared = _prepare(request, use, check_text_input, log_to)
     task, data, directory, steps, log = prepared

@@ -59,7 +59,7 @@ def load(
     """Loads the trained model of a run, onto the first GPU or else the CPU.
 
     The run may come from someone else: its files cannot cause an import. No data set is
-    needed. The vocabulary is read when `translate` is first called.
+    needed. The vocabulary is read when texts are first translated or generated.
 
     Args:
         logdir: directory of the run, which may be in training.

@@ -93,15 +93,19 @@ class TextGenerator:
         return texts
 
 
-def check_sampling(sampling: Sampling) -> None:
-    """Raises ValueError if a setting is out of its range."""
+def check_sampling(sampling: Sampling, prefix: str = "") -> None:
+    """Raises ValueError if a setting is out of its range.
+
+    `prefix` is what the error puts before the setting's name.
+    """
     for name, dtype in DTYPES.items():
         value = getattr(sampling, name)
         is_valid, expected = _RULES.get(name, (lambda x: True, "an integer"))
         kinds = (int, np.integer) if dtype.is_integer else (int, float, np.number)
         is_number = isinstance(value, kinds) and not isinstance(value, bool)
         if not (is_number and dtype.min <= value <= dtype.max and is_valid(value)):
-            raise UserValueError(path=name, expected=expected, got=value)
+            path = f"{prefix}{name}"
+            raise UserValueError(path=path, expected=expected, got=value)
 
 
 def generate_function(generate: Generate, data: PromptInput) -> Any:
