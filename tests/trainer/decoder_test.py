@@ -323,14 +323,8 @@ OVERRIDE, LANGUAGE = "--model_params_override=", "--target_language=next"
             ["--input_file=long: expected no --split"],
         ),
         (["--logdir=run", "--output_file=x"], ["--job=decoder: expected no --output"]),
-        (
-            ["--logdir=run", "--input_file=test.same", "--temperature=-1"],
-            ["--temperature: expected", "got -1.0"],
-        ),
-        exhaustive(
-            ["--logdir=run", "--input_file=test.same", "--top_k=3"],
-            ["--top_k: expected a language model", "got 3"],
-        ),
+        (["--logdir=run", "--input_file=long", "--top_p=2"], ["--top_p: ", "got 2.0"]),
+        exhaustive(["--logdir=run", "--input_file=long", "--seed=3"], ["--seed: "]),
     ],
 )
 def test_what_does_not_fit_is_a_line(
