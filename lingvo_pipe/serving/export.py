@@ -86,14 +86,10 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
     signatures = {SIGNATURE: _traced(predict, {name: specs[name] for name in needed})}
     if needed == ["image"] and isinstance(data, protocols.ImageInput):
         signatures["classify_images"] = _classify_images(predict, data)
-    if isinstance(task, protocols.DecodingTask) and isinstance(
-        data, protocols.SentenceInput
-    ):
+    if protocols.translates(task, data):
         module.vocabulary = data.vocabulary
         signatures["translate"] = _translate(task, data)
-    if isinstance(task, protocols.GeneratingTask) and isinstance(
-        data, protocols.PromptInput
-    ):
+    if protocols.generates(task, data):
         module.vocabulary = data.vocabulary
         signatures["generate"] = _generate(task, data)
     scratch = path.with_name(f".{path.name}.incomplete")

@@ -184,25 +184,15 @@ class TrainedModel:
         check_vocabulary(self._path, data)
         return data
 
-    @property
-    def _translates(self) -> bool:
-        is_decoding = isinstance(self.task, protocols.DecodingTask)
-        return is_decoding and isinstance(self._data, protocols.SentenceInput)
-
     @functools.cached_property
     def _translator(self) -> Translator:
-        if not self._translates:
+        if not protocols.translates(self.task, self._data):
             raise self._wrong_kind("translate")
         return Translator(self.task, self._data, self._data.params.batch_size)
 
-    @property
-    def _generates(self) -> bool:
-        is_generating = isinstance(self.task, protocols.GeneratingTask)
-        return is_generating and isinstance(self._data, protocols.PromptInput)
-
     @functools.cached_property
     def _generator(self) -> TextGenerator:
-        if not self._generates:
+        if not protocols.generates(self.task, self._data):
             raise self._wrong_kind("generate")
         return TextGenerator(self.task, self._data, self._data.params.batch_size)
 
@@ -233,9 +223,9 @@ class TrainedModel:
         hint = "Export it by --job=exporter."
         if isinstance(self._data, protocols.ImageInput):
             hint = "Use classify."
-        elif self._translates:
+        elif protocols.translates(self.task, self._data):
             hint = "Use translate."
-        elif self._generates:
+        elif protocols.generates(self.task, self._data):
             hint = "Use generate."
         task, data = type(self.task).__name__, type(self._data).__name__
         return UserTypeError(

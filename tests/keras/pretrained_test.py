@@ -69,7 +69,7 @@ def generated(model: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("family", "tuning", "num_devices", "num_micro_batches"),
     [
-        exhaustive("GPT2", "LoRA", 2, 1),  # The page's own code is a case like it.
+        ("GPT2", "LoRA", 2, 1),
         *(exhaustive("GPT2", x, 4, 1) for x in ("full", "LoRA", "QLoRA")),
         *(exhaustive("Gemma", x, 4, 1) for x in ("LoRA", "QLoRA")),
         *(exhaustive(x, y, 4, 4) for x in ("GPT2", "Gemma") for y in ("full", "LoRA")),
@@ -107,21 +107,21 @@ def test_a_preset_larger_than_a_device_is_tuned(
     epochs = 1 if num_devices == 2 else 24 * batch_size // len(SENTENCES)
     assert_close([tuned(x, batch_size, epochs) for x in (plain, pipelined)])
     compare([plain.variables, task.variables])
-    both = {"plain": plain, "pipelined": pipelined}
+    models = {"plain": plain, "pipelined": pipelined}
     reopened = []
-    for name, model in both.items():
+    for name, model in models.items():
         model.save_to_preset(tmp_path / name)
         reopened.append(hub.models.CausalLM.from_preset(f"{tmp_path / name}"))
     compare([x.weights for x in reopened])  # Seeds of dropout are not saved.
     if num_devices == 2:
         return
     assert generated(pipelined) == generated(plain)
-    assert_close([x.evaluate(SENTENCES, verbose=0) for x in both.values()])
-    outputs = [x.predict(PROMPTS, verbose=0) for x in both.values()]
+    assert_close([x.evaluate(SENTENCES, verbose=0) for x in models.values()])
+    outputs = [x.predict(PROMPTS, verbose=0) for x in models.values()]
     assert_close(outputs, 1e-4, 1e-5)
-    files = {name: tmp_path / f"{name}.keras" for name in both}
+    files = {name: tmp_path / f"{name}.keras" for name in models}
     for name, path in files.items():
-        both[name].save(path)
+        models[name].save(path)
     opened = [keras.models.load_model(x, compile=False) for x in files.values()]
     compare([x.weights for x in opened])
 

@@ -100,7 +100,7 @@ def test_recomputation_and_stages_leave_the_bytes(seed: int) -> None:
     x, targets = tf.constant(numbers, tf.float32)
     batch = [x], targets
     expected = _trained(cells, batch, 1, num_micro_batches, recompute="never")
-    found = _trained(
+    gradients_of_stages = _trained(
         cells,
         batch,
         draw.randint(1, min(3, len(cells))),
@@ -108,5 +108,5 @@ def test_recomputation_and_stages_leave_the_bytes(seed: int) -> None:
         recompute=draw.choice(_RECOMPUTED),
         schedule=draw.choice(_SCHEDULES),
     )
-    for a, b in zip(expected, found, strict=True):
+    for a, b in zip(expected, gradients_of_stages, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -13,20 +13,13 @@ Shapes: B rows, P tokens of the longest prompt, N new tokens at most, T = P + N,
 tokens in the vocabulary.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.models.decoding.beam_search import Step
-from lingvo_pipe.training.task.protocols import Sampling
-
-
-class Samples(NamedTuple):
-    """Prompts and what follows them."""
-
-    ids: tf.Tensor  # [B, T] int32; end tokens follow the text.
-    lengths: tf.Tensor  # [B] int32, with the prompt and, if it was drawn, an end token.
+from lingvo_pipe.training.task.protocols import Samples, Sampling
 
 
 def uniform_draws(sampling: Sampling, numbers: tf.Tensor) -> tf.Tensor:

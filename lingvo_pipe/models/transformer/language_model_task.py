@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.models.decoding.sampling import Samples
 from lingvo_pipe.models.transformer.incremental import placed_cells
 from lingvo_pipe.models.transformer.local_heads import logits_head
 from lingvo_pipe.models.transformer.logits import token_metrics
@@ -16,7 +15,7 @@ from lingvo_pipe.models.transformer.sample_decode import sample_decode
 from lingvo_pipe.models.transformer.streams import TARGET, as_stream, has_hidden
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.protocols import Sampling
+from lingvo_pipe.training.task.protocols import Samples, Sampling
 
 
 class LanguageModelTask(BaseTask):

@@ -14,10 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.models.decoding.sampling import Samples, sample, uniform_draws
+from lingvo_pipe.models.decoding.sampling import sample, uniform_draws
 from lingvo_pipe.models.transformer import incremental
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.task.protocols import Sampling
+from lingvo_pipe.training.task.protocols import Samples, Sampling
 
 
 def sample_decode(

@@ -2,11 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserNumberError, UserValueError, Words
+from lingvo_pipe.core.errors import (
+    UserNumberError,
+    UserTypeError,
+    UserValueError,
+    Words,
+)
 from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
@@ -82,18 +88,30 @@ Decode = Callable[[NestedMap, tf.Tensor, int], Sequences]
 
 
 def decode_method(task: BaseTask) -> Decode:
-    """Returns a task's method `Decode`, with the task's weights in place of `theta`.
+    """Returns a task's method `Decode`. See `method_of`."""
+    return method_of(task, DecodingTask, "Decode", "a TranslationTask")
+
+
+def method_of(task: BaseTask, kind: type, name: str, example: str) -> Callable:
+    """Returns a task's method, with the task's weights in place of `theta`.
 
     Raises:
-        ValueError: if the task has no Decode.
+        ValueError: if the task is not of the `kind`. The error names an `example`.
     """
-    if not isinstance(task, DecodingTask):
+    if not isinstance(task, kind):
         raise UserValueError(
             path="task",
-            expected="one with a method Decode, such as a TranslationTask",
+            expected=f"one with a method {name}, such as {example}",
             got=Words(type(task).__name__),
         )
-    return lambda *arguments: task.Decode(task.Values(), *arguments)
+    method = getattr(task, name)
+    return lambda *arguments: method(task.Values(), *arguments)
+
+
+def check_texts(texts: Any, path: str) -> None:
+    """Raises TypeError unless the argument `path` is a list of texts."""
+    if isinstance(texts, str) or not all(isinstance(x, str) for x in texts):
+        raise UserTypeError(path=path, expected="a list of texts", got=texts)
 
 
 def decoded_texts(

@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.decode.decoder import check_texts, method_of
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import (
     GeneratingTask,
@@ -40,18 +41,8 @@ DEFAULT_SAMPLING = Sampling(max_tokens=100)
 
 
 def generate_method(task: BaseTask) -> Generate:
-    """Returns a task's method `Generate`, with the task's weights in place of `theta`.
-
-    Raises:
-        ValueError: if the task has no Generate.
-    """
-    if not isinstance(task, GeneratingTask):
-        raise UserValueError(
-            path="task",
-            expected="one with a method Generate, such as a LanguageModelTask",
-            got=Words(type(task).__name__),
-        )
-    return lambda *arguments: task.Generate(task.Values(), *arguments)
+    """Returns a task's method `Generate`. See `method_of`."""
+    return method_of(task, GeneratingTask, "Generate", "a LanguageModelTask")
 
 
 class TextGenerator:
@@ -74,8 +65,7 @@ class TextGenerator:
             TypeError: if `prompts` is not a list of texts.
             ValueError: if a setting is out of its range.
         """
-        if isinstance(prompts, str) or not all(isinstance(x, str) for x in prompts):
-            raise UserTypeError(path="prompts", expected="a list of texts", got=prompts)
+        check_texts(prompts, "prompts")
         check_sampling(sampling)
         texts = [""] * len(prompts)
         # A batch reads its longest prompt, so similar lengths share one.

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.decode import decoder
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import PromptInput, SentenceInput
@@ -50,10 +50,7 @@ class Translator:
             ValueError: if the language is unknown or a sentence is too long.
             FloatingPointError: if a score is not finite.
         """
-        if isinstance(sentences, str) or not all(isinstance(x, str) for x in sentences):
-            raise UserTypeError(
-                path="sentences", expected="a list of texts", got=sentences
-            )
+        decoder.check_texts(sentences, "sentences")
         language = self._checked_language(language)
         texts = [""] * len(sentences)
         if not texts:

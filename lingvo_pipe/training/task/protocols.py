@@ -62,16 +62,11 @@ class Sampling(NamedTuple):
     seed: int | tf.Tensor = 0
 
 
-class Samples(Protocol):
+class Samples(NamedTuple):
     """Prompts and what follows them."""
 
-    @property
-    def ids(self) -> tf.Tensor:
-        """Tokens, int32 `[B, T]`, from the begin token on. End tokens follow a text."""
-
-    @property
-    def lengths(self) -> tf.Tensor:
-        """Numbers of tokens, int32 `[B]`, with the begin token and any end token."""
+    ids: tf.Tensor  # int32 [B, T], from the begin token on; end tokens follow a text.
+    lengths: tf.Tensor  # int32 [B], with the begin token and, if drawn, an end token.
 
 
 @runtime_checkable
@@ -216,3 +211,13 @@ class EvalImages(Protocol):
 
     def Draw(self) -> Mapping[str, bytes]:
         """Returns PNGs by name. The same batches give the same bytes."""
+
+
+def translates(task: Any, data: Any) -> bool:
+    """Returns whether a task with this input translates sentences."""
+    return isinstance(task, DecodingTask) and isinstance(data, SentenceInput)
+
+
+def generates(task: Any, data: Any) -> bool:
+    """Returns whether a task with this input continues texts."""
+    return isinstance(task, GeneratingTask) and isinstance(data, PromptInput)

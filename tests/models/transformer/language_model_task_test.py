@@ -74,7 +74,7 @@ def prompts(texts: Sequence[Sequence[int]]) -> NestedMap:
 
 
 def by_all_tokens(model: Any, text: list[int], number: int, sampling: Sampling) -> Any:
-    """Returns a text with its next tokens; runs the model on all tokens for each."""
+    """Returns a text with its next tokens, each from a run on all tokens before it."""
     (draws,) = uniform_draws(sampling, tf.constant([number])).numpy()
     for draw in draws:
         state = packed([[text]], len(text)).Transform(tf.constant)
