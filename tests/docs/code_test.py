@@ -149,6 +149,7 @@ def test_a_model_trains_the_layer(tmp_path: Path) -> None:
     assert [path for path in trained if path.endswith("mean")]
 
 
+@pytest.mark.exhaustive
 def test_the_pipeline_without_the_trainer_learns(tmp_path: Path) -> None:
     train, tape, auto, fit = (code for _, code in python_blocks(page("pipelines")))
     check = CHECK_PIPELINE + auto + CHECK_AUTO + fit + CHECK_KERAS

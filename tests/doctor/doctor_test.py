@@ -89,6 +89,7 @@ def test_a_wrong_byte_is_a_problem_of_its_way(monkeypatch: pytest.MonkeyPatch) -
     assert json.loads(json.dumps(report)) == report
 
 
+@pytest.mark.exhaustive
 def test_training_in_two_ways_leaves_equal_bytes() -> None:
     ways = [*combinations(stage_devices(None, 2), quick=False)]
     first, *_, last = ways

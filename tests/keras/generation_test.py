@@ -169,13 +169,17 @@ def two_draws() -> Any:
     return kind(seed=1)
 
 
-def test_what_cannot_generate_is_refused() -> None:
+def test_a_model_without_caches_cannot_generate() -> None:
     classifier = PipelinedModel(
         keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     )
     with pytest.raises(UserTypeError) as error:
         classifier.generate(prompts())
     assert "call_with_cache" in str(error.value.hint)
+
+
+@pytest.mark.exhaustive
+def test_what_groups_would_change_is_refused() -> None:
     pipelined = PipelinedModel(language_model(), devices=2)
     pipelined.compile(loss="mse", sampler=two_draws())
     with pytest.raises(UserValueError) as number:

@@ -39,6 +39,7 @@ def _trained(num_examples: int = 11, **options: Any) -> tuple[Any, list[Any]]:
     return trained, [*trained.get_weights(), losses]
 
 
+@pytest.mark.exhaustive
 def test_replicas_and_chosen_stages_train_to_the_same_bytes() -> None:
     """Mini-batches of 8 and 3 examples have the stages that were chosen first."""
     _, expected = _trained(devices=1, num_batch_shards=2)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.pipeline.training_by_schedules import Trainings, task_params
-from tests.support.cases import fast_cases
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +23,11 @@ def trainings() -> Trainings:
 
 RECOMPUTED = ["always", "except_last", "never", [0, 2]]
 SCHEDULES = ["gpipe", "zero_bubble"]
-FAST = [(2, "zero_bubble", [0, 2])]
-
-
 CASES = itertools.product([1, 2, 3, 4, 8], SCHEDULES, RECOMPUTED)
 
 
-@pytest.mark.parametrize(
-    ("num_devices", "schedule", "recompute"), fast_cases(CASES, FAST)
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("num_devices", "schedule", "recompute"), CASES)
 def test_training_leaves_the_bytes_of_one_stage(
     tmp_path: Path,
     trainings: Trainings,

@@ -64,6 +64,7 @@ def with_sgd() -> keras.Model:
     return model
 
 
+@pytest.mark.exhaustive
 def test_the_slots_of_a_compiled_model_are_counted() -> None:
     """Adam's, if it is not compiled, or a change names Adam."""
     change: Any = {"task.train.optimizer": lp.OptimizerParams("Adam")}

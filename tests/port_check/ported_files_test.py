@@ -19,8 +19,10 @@ from lingvo_pipe.tools.port_check.source_check import check_source
 from lingvo_pipe.training.step.train_step import TrainStep
 from model_registry import registry
 from tests.port_check.lingvo_files import FILES
+from tests.support.cases import fast_cases
 
 MODULE = "ported_file_of_a_test"
+FAST = {"batch norm with paddings", "an accumulator and moving averages"}
 
 
 def lingvos(marked: str) -> list[str]:
@@ -85,7 +87,7 @@ def _loss(outputs: Any, targets: Any) -> NestedMap:
     )
 
 
-@pytest.mark.parametrize("module", files_with("Cells"), indirect=True)
+@pytest.mark.parametrize("module", fast_cases(files_with("Cells"), FAST), indirect=True)
 def test_layers_run_in_stages(module: Any) -> None:
     paddings = 1.0 - tf.sequence_mask([5, 3, 1, 4], 5, tf.float32)
     x, results = _inputs(), []

@@ -52,9 +52,7 @@ def _even_numbers(num_layers: int, num_stages: int) -> list[int]:
     return balanced_boundaries([1] * num_layers, num_stages)
 
 
-@pytest.mark.parametrize(
-    "name", fast_cases(SEVERAL_STAGES, ["AmoebaNetD_18_256", "AmoebaNetB557M"])
-)
+@pytest.mark.parametrize("name", fast_cases(SEVERAL_STAGES, ["AmoebaNetD_18_256"]))
 def test_no_stage_costs_much_more_than_others(name: str) -> None:
     pipeline, (num_stages, bound) = _pipeline(name), SEVERAL_STAGES[name]
     assert len(pipeline.splits) == num_stages

@@ -26,6 +26,7 @@ from lingvo_pipe.training.decode.generator import TextGenerator, check_sampling
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import Sampling
 from tests.models.transformer import small_models
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.toy_run import BATCH, CLASSES, Input, batch, published_params
 
@@ -175,7 +176,7 @@ def test_the_next_tokens_of_a_translation_are_served_elsewhere(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [exhaustive(0.0), 0.8])
 def test_texts_are_continued_as_in_python(tmp_path: Path, temperature: float) -> None:
     """Also if Python continues them in other batches."""
     vocabulary = train_vocabulary(["a b c d e", "c a"], small_models.NUM_TOKENS)

@@ -51,6 +51,7 @@ def test_it_is_opened_evaluated_and_shown(run: lp.Run) -> None:
     assert same.report() == run.logdir / "report.html"
 
 
+@pytest.mark.exhaustive
 def test_it_starts_from_the_weights_of_another(run: lp.Run, tmp_path: Path) -> None:
     names = "/b$=/b;cells_0/=-"
     first, again = (

@@ -24,7 +24,6 @@ from tests.models.transformer.small_models import (
     translation_batch,
     translation_task,
 )
-from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 TABLES = [f"cells[{i}]" for i in (0, 2, 4)]
@@ -78,20 +77,21 @@ def _assert_near(found: Any, want: Any, tolerance: float = 1e-6) -> None:
         assert distance <= tolerance * max(np.abs(value).max(), 1e-2), name
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("splits", "schedule", "recompute"),
     [
-        exhaustive(2, "zero_bubble", "never"),
-        exhaustive(4, "zero_bubble_v", "never"),
-        exhaustive(4, "1f1b", "always"),
-        exhaustive(4, "v_half", "never"),
-        exhaustive(4, "v_min", "never"),
-        exhaustive(2, "dualpipe_v", "never"),
-        exhaustive(4, "interleaved", "always"),
-        exhaustive(8, "interleaved_zero_bubble", "never"),
-        exhaustive(3, "gpipe", "except_last"),
-        exhaustive(8, "1f1b", "always"),
-        exhaustive([1, 2, 5, 14, 16], "gpipe", "never"),
+        (2, "zero_bubble", "never"),
+        (4, "zero_bubble_v", "never"),
+        (4, "1f1b", "always"),
+        (4, "v_half", "never"),
+        (4, "v_min", "never"),
+        (2, "dualpipe_v", "never"),
+        (4, "interleaved", "always"),
+        (8, "interleaved_zero_bubble", "never"),
+        (3, "gpipe", "except_last"),
+        (8, "1f1b", "always"),
+        ([1, 2, 5, 14, 16], "gpipe", "never"),
     ],
 )
 def test_the_same_slices_leave_the_same_bytes(
@@ -111,7 +111,8 @@ def _trained_whole(tied: bool = True) -> TrainStep:
     return _trained(p)
 
 
-@pytest.mark.parametrize("others", [False, exhaustive(True)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("others", [False, True])
 def test_slices_train_like_the_whole_model(others: bool) -> None:
     found = _trained_in_one_stage(others=others)
     assert any(whole_path(path) != path for path in found.trained)

@@ -111,10 +111,11 @@ def test_cells_at_all_depths_are_alike() -> None:
 
 
 def _cases(*images: tuple[bool, int]) -> list[Any]:
-    """Returns genotypes with images, each genotype once in the fast suite."""
+    """Returns genotypes with images, each genotype once in the fast suite, if small."""
+    small = [image for image in images if image[0]]
     return [
         (genotype, *image)
-        if images[i % len(images)] == image
+        if small[i % len(small)] == image
         else exhaustive(genotype, *image)
         for i, genotype in enumerate("BACD")
         for image in images

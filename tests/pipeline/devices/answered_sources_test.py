@@ -16,6 +16,7 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_sources,
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from tests.support.cases import exhaustive
 from tests.support.network_hosts import Host, three_hosts
 
 WORKERS = ("127.0.0.2:2222", "192.0.2.7:2222")
@@ -95,7 +96,7 @@ def hosts() -> Iterator[list[Host]]:
         yield found
 
 
-@pytest.mark.parametrize("has_trainer", [True, False])
+@pytest.mark.parametrize("has_trainer", [True, exhaustive(False)])
 def test_a_worker_answers_the_hosts_of_its_cluster_alone(
     hosts: list[Host], has_trainer: bool
 ) -> None:

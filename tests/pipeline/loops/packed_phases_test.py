@@ -45,7 +45,7 @@ def test_a_total_of_16_bits_is_divided_by_a_weight_that_has_more() -> None:
     np.testing.assert_array_equal(mean, np.array([0.5, 1e-4], np.float16))
 
 
-@pytest.mark.parametrize("run", [_by_pipeline, exhaustive(_by_tape)])
+@pytest.mark.parametrize("run", [exhaustive(_by_pipeline), _by_tape])
 def test_what_a_run_returned_stays_as_it_is(run: Any) -> None:
     """Whatever runs after it, in a step of its own or in the same."""
     layer = _layer()

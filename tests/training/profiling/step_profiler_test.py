@@ -15,7 +15,6 @@ import tensorflow as tf
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.toy_run import Input, batch, make_task, run
 
@@ -105,9 +104,8 @@ def begun(folder: Path) -> Path:
     return folder / "begun"
 
 
-@pytest.mark.parametrize(
-    ("step", "profiled"), [exhaustive(3, []), exhaustive(4, []), (5, [5])]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("step", "profiled"), [(3, []), (4, []), (5, [5])])
 def test_a_resumed_run_profiles_only_later_steps(
     begun: Path, tmp_path: Path, step: int, profiled: list[int]
 ) -> None:

@@ -19,7 +19,6 @@ from lingvo_pipe.training.run.changed_params import (
     check_use,
 )
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.toy_run import (
     STEPS,
@@ -270,7 +269,8 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return trained(published_params(), tmp_path_factory.mktemp("unchanged"))
 
 
-@pytest.mark.parametrize("changes", [CHANGES[0], *map(exhaustive, CHANGES[1:])])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("changes", CHANGES)
 def test_free_params_change_no_byte(
     changes: dict[str, Any], unchanged: dict[str, bytes], tmp_path: Path
 ) -> None:
