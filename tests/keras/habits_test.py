@@ -15,9 +15,9 @@ import pytest
 from keras import layers
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
-from tests.support.cases import fast_cases
+from tests.support.cases import seeds
 
-_NUM_SEEDS = 100
+_NUM_SEEDS = 25
 _FAST = (8,)
 _NUM_ACTIONS = 10
 _FROZEN = ("first", "norm", "middle")
@@ -162,7 +162,7 @@ _ACTIONS = [
 ]
 
 
-@pytest.mark.parametrize("seed", fast_cases(range(_NUM_SEEDS), _FAST))
+@pytest.mark.parametrize("seed", seeds(_NUM_SEEDS, _FAST))
 def test_habits_are_plain_keras_own(seed: int, tmp_path: Path) -> None:
     plain, pipelined = (_User(seed, tmp_path, x) for x in (False, True))
     random = np.random.default_rng([seed, 1])

@@ -11,13 +11,13 @@ from keras import layers
 
 from lingvo_pipe.keras.mixing import mixing_layers
 from tests.keras.own_functions import MIXING, SEPARATE, Own
-from tests.support.cases import fast_cases
+from tests.support.cases import seeds
 
-_NUM_SEEDS = 200
+_NUM_SEEDS = 100
 _FAST = (0, 3)
 
 
-@pytest.mark.parametrize("seed", fast_cases(range(_NUM_SEEDS), _FAST))
+@pytest.mark.parametrize("seed", seeds(_NUM_SEEDS, _FAST))
 def test_a_random_layer(seed: int) -> None:
     random = np.random.default_rng(seed)
     names = list(random.choice(list(SEPARATE), 2))

@@ -12,13 +12,13 @@ import pytest
 
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 from tests.keras.random_models import random_model
-from tests.support.cases import fast_cases
+from tests.support.cases import seeds
 
-_NUM_SEEDS = 100
+_NUM_SEEDS = 40
 _FAST = (42,)
 
 
-@pytest.mark.parametrize("seed", fast_cases(range(_NUM_SEEDS), _FAST))
+@pytest.mark.parametrize("seed", seeds(_NUM_SEEDS, _FAST))
 def test_a_random_model_is_plain_keras_own(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
 from tests.pipeline.example_layers import gradients, pipeline
-from tests.support.cases import fast_cases
+from tests.support.cases import seeds
 
 _NUM_SEEDS = 30
 _FAST = (26,)  # This model once differed.
@@ -82,7 +82,7 @@ def _trained(
     return [x.numpy() for x in tf.nest.flatten([result.gradients, result.metrics])]
 
 
-@pytest.mark.parametrize("seed", fast_cases(range(_NUM_SEEDS), _FAST))
+@pytest.mark.parametrize("seed", seeds(_NUM_SEEDS, _FAST))
 def test_recomputation_and_stages_leave_the_bytes(seed: int) -> None:
     draw = random.Random(seed)
     names = [*draw.choices([*_FUNCTIONS, "dropout"], k=draw.randint(1, 3)), "norm"]

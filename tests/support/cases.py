@@ -7,6 +7,7 @@ everybody runs a covering array, in which each two values of two factors still m
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,15 @@ def fast_cases(cases: Iterable[Any], fast: Collection[Any]) -> list[Any]:
         else exhaustive(*(case if isinstance(case, tuple) else [case]))
         for case in cases
     ]
+
+
+def seeds(number: int, fast: Collection[int]) -> list[Any]:
+    """Returns the seeds of a random test: a number of exhaustive ones, and `fast` ones.
+
+    SEEDS_TIMES=3 in the environment makes them three times as many.
+    """
+    number *= int(os.environ.get("SEEDS_TIMES", "1"))
+    return fast_cases(sorted({*range(number), *fast}), fast)
 
 
 def pairwise(
