@@ -10,6 +10,7 @@ import pytest
 
 from tests.mutations import covered_lines
 from tests.mutations.covered_lines import IMPORTED, LineRecorder, version
+from tests.mutations.run_mutants import groups
 
 _PATH = "lingvo_pipe/pipeline/schedules/slots.py"
 _FILE = version(_PATH, b"source")
@@ -29,6 +30,18 @@ def test_nearest_tests_are_first() -> None:
     ]
     record = {test: (1.0, {_FILE: covered_lines.bits({7})}) for test in tests[::-1]}
     assert _tests(record, 7, 7) == tests
+
+
+def test_slow_near_tests_leave_time_for_others() -> None:
+    near = [f"tests/pipeline/schedules/slots_test.py::test_{n}" for n in range(9)]
+    far = "tests/pipeline/schedules/check_test.py::test_a"
+    tests = {**dict.fromkeys(near, 50.0), far: 5.0}
+    assert list(groups(_PATH, tests)) == [[near[0], far]]
+
+
+def test_the_only_test_runs_however_slow_it_is() -> None:
+    test = "tests/training/run_test.py::test_a"
+    assert list(groups(_PATH, {test: 1000.0})) == [[test]]
 
 
 def test_only_tests_that_run_a_line_of_the_statement_are_found() -> None:
@@ -85,7 +98,7 @@ def _recorded(root: Path, product: Path, *inputs: int) -> set[int]:
             names["f"](value)  # type: ignore[operator]
     finally:
         sys.settrace(before)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
     recorder._add("test")
     ((_, lines),) = recorder.record.values()
     number = int(lines[version("lingvo_pipe/file.py", product.read_bytes())], 16)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,11 +78,12 @@ def run_pytest(
             code = pytest.main(["-q", "-p", "no:cacheprovider", *arguments], [plugin])
             file.write_text(json.dumps(result(plugin)), encoding="utf-8")
             os._exit(code)
-        finally:
+        except BaseException:
+            traceback.print_exc()
             os._exit(pytest.ExitCode.INTERNAL_ERROR)
     code = _wait(pid, seconds)
-    shutil.rmtree(tree.parent / "tmp")
-    (tree.parent / "tmp").mkdir()
+    shutil.rmtree(tree.parent / "tmp", ignore_errors=True)  # A test may lock files.
+    (tree.parent / "tmp").mkdir(exist_ok=True)
     return code, json.loads(file.read_text("utf-8")) if file.exists() else None
 
 
@@ -104,7 +106,7 @@ def _set_up(tree: Path) -> None:
 def _wait(pid: int, seconds: float) -> int:
     """Returns the exit code of a fork, or HUNG; kills what is left of it."""
     ended = os.pidfd_open(pid)
-    ready = []
+    ready: list[int] = []
     try:
         ready, _, _ = select.select([ended], [], [], seconds)
     finally:

@@ -15,11 +15,13 @@ from __future__ import annotations
 import argparse
 import collections
 import difflib
+import itertools
 import json
 import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -87,7 +89,7 @@ def outcome(mutant: Mutant, tree: Path, lines: covered_lines.Record) -> Outcome:
         return Outcome("not covered")
     path.write_bytes(mutant.apply(source))
     try:
-        for group in _groups(mutant.path, tests):
+        for group in groups(mutant.path, tests):
             failure = _failure(tree, group, sum(tests[test] for test in group))
             if failure:
                 return Outcome("caught", failure)
@@ -97,19 +99,28 @@ def outcome(mutant: Mutant, tree: Path, lines: covered_lines.Record) -> Outcome:
     return Outcome("survived", f"{len(tests)} tests run its line")
 
 
-def _groups(path: str, tests: dict[str, float]) -> Iterator[list[str]]:
-    """Yields tests to run: of the mirrored folder, then others, within the time."""
+def groups(path: str, tests: dict[str, float]) -> Iterator[list[str]]:
+    """Yields tests to run: of the mirrored folder, then others, within the time.
+
+    The tests of each distance take half of the time that is left, the shortest first,
+    so that slow near tests leave time for others.
+    """
     left, files = _MAX_SECONDS, set[str]()
     groups: tuple[list[str], list[str]] = ([], [])
-    for test, seconds in tests.items():
-        is_far = covered_lines.distance(test, path) > 1
-        file = test.partition("::")[0]
-        if left <= 0 or (is_far and len(files | {file}) > _MAX_FILES):
-            continue
-        if is_far:
-            files.add(file)
-        left -= seconds
-        groups[is_far].append(test)
+    for distance, alike in itertools.groupby(
+        tests, lambda test: covered_lines.distance(test, path)
+    ):
+        begun_with = left
+        for test in alike:
+            file = test.partition("::")[0]
+            is_too_far = distance > 1 and len(files | {file}) > _MAX_FILES
+            is_too_long = begun_with / 2 < begun_with - left + tests[test]
+            if is_too_far or (is_too_long and left < begun_with):
+                continue
+            if distance > 1:
+                files.add(file)
+            left -= tests[test]
+            groups[distance > 1].append(test)
     yield from filter(None, groups)
 
 
@@ -126,7 +137,7 @@ def _failure(tree: Path, tests: Sequence[str], seconds: float) -> str:
     if code == HUNG:
         return "the time limit"
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        sys.exit(f"These tests are no longer there, record again: {tests}")
+        raise LookupError(f"These tests are no longer there, record again: {tests}")
     return "" if code == pytest.ExitCode.OK else failed or f"exit code {code}"
 
 
@@ -171,9 +182,8 @@ def _try_in_jobs(
                     outcomes = _try_in_turn(mutants[job::num_jobs], tree, lines)
                     (tree.parent / "outcomes.json").write_text(json.dumps(outcomes))
                     os._exit(0)
-                except SystemExit as error:
-                    print(error, flush=True)
-                finally:
+                except BaseException:
+                    traceback.print_exc()
                     os._exit(1)
             jobs[pid] = tree.parent
         statuses = [os.waitpid(pid, 0)[1] for pid in jobs]
