@@ -54,7 +54,7 @@ def run_call(
         private_names.forget_losses(call.operation)
     # The masks may reach other layers and the loss.
     outputs += present([private_names.get_mask(x) for x in outputs])
-    kinds = kinds_of(call.variables, [call.operation])
+    kinds = kinds_of(call.variables, [call.operation], scope.writes)
     state = [v for v, kind in zip(call.variables, kinds, strict=True) if kind.is_summed]
     return outputs, [*map(scope.get_current_value, state), *scope.losses]
 

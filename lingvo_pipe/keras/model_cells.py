@@ -25,7 +25,13 @@ import tensorflow as tf
 
 from lingvo_pipe.keras.calls import GraphTensor, KerasCall, ModelCalls, calls_of
 from lingvo_pipe.keras.private_names import flat_layers
-from lingvo_pipe.keras.state import RandomDraws, VariableKind, draws_of, kinds_of
+from lingvo_pipe.keras.state import (
+    RandomDraws,
+    VariableKind,
+    draws_of,
+    kinds_of,
+    written_by,
+)
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -102,7 +108,11 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
     for start, stop, given, kept in ranges:
         cell_calls = calls[start:stop]
         cell, named = cell_name(cell_calls, cells), _named_variables(cell_calls)
-        kinds = kinds_of([*named.values()], [call.operation for call in cell_calls])
+        kinds = kinds_of(
+            [*named.values()],
+            [call.operation for call in cell_calls],
+            {x for call in cell_calls for x in written_by(call)},
+        )
         variables = []
         for (name, v), kind in zip(named.items(), kinds, strict=True):
             path = f"{cell}/{name}"

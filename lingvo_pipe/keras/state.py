@@ -2,7 +2,7 @@
 
 kind         while a micro-batch runs              after the step
 weight       is read, must not be written          is updated by the optimizer
-frozen       is read, must not be written          stays
+frozen       is read, is not written               stays
 seed         gives the micro-batch's rows of the   advances by the draws of one pass
              mini-batch's random numbers           through the model
 moments      read as 0, so that (1 - momentum)     are moving averages of moments of the
@@ -14,7 +14,8 @@ state        is read and written                   is the written values' mean, 
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,9 +103,12 @@ class CellScope(keras.StatelessScope):
 
 
 def kinds_of(
-    variables: Sequence[keras.Variable], layers: Sequence[Any]
+    variables: Sequence[keras.Variable], layers: Sequence[Any], written: Collection[int]
 ) -> list[VariableKind]:
-    """Returns the kind of each variable of a cell. `layers` are its operations."""
+    """Returns the kind of each variable of a cell.
+
+    `layers` are its operations. `written` are the ids of variables that they may write.
+    """
     layers_by_id = {id(x): x for x in layers if isinstance(x, keras.Layer)}
     below = [x for layer in layers_by_id.values() for x in flat_layers(layer)]
     place = {id(v): i for i, v in enumerate(variables)}
@@ -117,15 +121,21 @@ def kinds_of(
             kinds[id(layer.moving_variance)] = VariableKind(
                 "variance", layer.momentum, mean
             )
-    own_weights = {id(v) for x in below for v in x._trainable_variables}
+    weights = _weight_ids(below)
     for v in variables:
         if v.trainable:
             kinds[id(v)] = VariableKind("weight")
         elif is_seed(v):
             kinds[id(v)] = VariableKind("seed")
         elif id(v) not in kinds:
-            kinds[id(v)] = VariableKind("frozen" if id(v) in own_weights else "state")
+            is_state = id(v) in written and id(v) not in weights
+            kinds[id(v)] = VariableKind("state" if is_state else "frozen")
     return [kinds[id(v)] for v in variables]
+
+
+def _weight_ids(layers: Sequence[Any]) -> set[int]:
+    """Returns the ids of variables that were made as weights, frozen or not."""
+    return {id(v) for x in layers for v in x._trainable_variables}
 
 
 def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
@@ -167,8 +177,8 @@ def draws_of(call: KerasCall, training: bool) -> RandomDraws:
         return RandomDraws(collections.Counter(), (), are_elsewhere=False)
     for numbers, size in _TRIALS:
         try:
-            (counts, shapes), (_, other_shapes) = (
-                _traced_draws(call, training, seeds, x, size) for x in numbers
+            (writes, shapes), (_, other_shapes) = (
+                _traced_draws(call, training, x, size) for x in numbers
             )
         except Exception:  # The layer may not take these sizes.
             if None in numbers:
@@ -188,24 +198,37 @@ def draws_of(call: KerasCall, training: bool) -> RandomDraws:
         for a, b in zip(shapes, other_shapes, strict=True)
     ]
     return RandomDraws(
-        counts,
+        collections.Counter({id(v): writes[id(v)] for v in seeds}),
         tuple(a[0] is None or x[0] for a, x in zip(shapes, depend, strict=True)),
         any(any(x[1:]) for x in depend),
     )
 
 
-def _traced_draws(
-    call: KerasCall,
-    training: bool,
-    seeds: Sequence[keras.Variable],
-    num_examples: int | None,
-    size: int | None,
-) -> tuple[collections.Counter[int], list[list[int | None]]]:
-    """Returns the number of draws from each seed, and the shape of each draw.
+def written_by(call: KerasCall) -> Collection[int]:
+    """Returns the ids of the variables that a call may write in training.
 
-    `num_examples` and `size` take the place of unknown dimensions.
+    Traces the call if one of its states is a matrix, such as a quantized kernel.
+    Otherwise, or if it cannot be traced, returns the ids of all its states.
     """
-    counts: collections.Counter[int] = collections.Counter()
+    weights = _weight_ids(flat_layers(call.operation)) if call.variables else ()
+    states = [v for v in call.variables if not (id(v) in weights or is_seed(v))]
+    has_matrix = any(len(v.shape) > 1 for v in states)
+    for (num_examples, _), size in _TRIALS if has_matrix else ():
+        with contextlib.suppress(Exception):  # The layer may not take these sizes.
+            return _traced_draws(call, True, num_examples, size)[0]
+    return set(map(id, states))
+
+
+def _traced_draws(
+    call: KerasCall, training: bool, num_examples: int | None, size: int | None
+) -> tuple[collections.Counter[int], list[list[int | None]]]:
+    """Returns the number of writes by variables' ids, and the shape of each draw.
+
+    A draw writes its seed. `num_examples` and `size` take the place of unknown
+    dimensions.
+    """
+    writes: collections.Counter[int] = collections.Counter()
+    seeds = [v for v in call.variables if is_seed(v)]
 
     def run(args: Any, kwargs: Any) -> Any:
         values = {id(v): tf.zeros(v.shape, v.dtype) for v in seeds}
@@ -213,7 +236,7 @@ def _traced_draws(
         # At the root, TensorFlow allows no scope that begins with an underscore.
         with tf.name_scope("draws"), scope:
             outputs = run_operation(call.operation, training, args, kwargs)
-        counts.update({id(v): scope.writes[id(v)] for v in seeds})
+        writes.update(scope.writes)
         return outputs
 
     def spec(x: GraphTensor) -> keras.KerasTensor:
@@ -225,4 +248,4 @@ def _traced_draws(
     with noted_draws() as shapes:
         compute_output_spec(run, *call.arguments(spec))
     forget_losses(call.operation)
-    return counts, [x.as_list() for x in shapes]
+    return writes, [x.as_list() for x in shapes]

@@ -94,7 +94,7 @@ def test_a_preset_larger_than_a_device_is_tuned(
         num_micro_batches=num_micro_batches,
         batch_size=None if tuning == "QLoRA" else batch_size,
         splits="auto",
-        # What QLoRA stashes takes more than such small weights.
+        # One kernel in float32, as QLoRA needs it, takes more than so few in int8.
         memory_limit=None if tuning == "QLoRA" else limit,
     )
     assert_same([plain.variables, task.variables])

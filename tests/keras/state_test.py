@@ -11,6 +11,7 @@ import pytest
 from keras import layers
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from tests.keras.toy_models import (
     Block,
     Sampling,
@@ -158,7 +159,7 @@ def test_a_compiled_model_keeps_functions_and_frozen_layers() -> None:
 
 class _Centered(layers.Layer):
     def build(self, shape: Any) -> None:
-        self.mean = self.add_weight(shape=(), trainable=False, name="mean")
+        self.mean = self.add_weight(shape=(1, 1), trainable=False, name="mean")
 
     def call(self, x: Any, training: bool = False) -> Any:
         if training:
@@ -166,13 +167,62 @@ class _Centered(layers.Layer):
         return x - self.mean
 
 
-def test_what_a_layer_has_written_has_no_gradient() -> None:
+class _CenteredSix(_Centered):
+    """It cannot be traced in training for other numbers of examples."""
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        assert x.shape[0] == 6 or not training
+        return super().call(x, training)
+
+
+@pytest.mark.parametrize("centered", [_Centered, _CenteredSix])
+def test_what_a_layer_has_written_has_no_gradient(centered: Any) -> None:
     results = []
     for model, trained in plain_and_pipelined(
-        lambda: sequential(layers.Dense(3), _Centered()), devices=2
+        lambda: sequential(layers.Dense(3), centered()), devices=2
     ):
-        trained.compile("sgd", loss="mse")
+        trained.compile("sgd", loss="mse", run_eagerly=trained is model)
         results.append([fit(trained, epochs=3)["loss"], *model.get_weights()])
+    assert_same(results)
+
+
+class _Products(layers.Layer):
+    """Three kernels in one cell."""
+
+    def build(self, shape: Any) -> None:
+        self.products = [layers.Dense(64) for _ in range(3)]
+        for product in self.products:
+            product.build((None, 64))
+
+    def call(self, x: Any) -> Any:
+        for product in self.products:
+            x = product(x)
+        return x
+
+
+def _with_lora(dtype: str) -> keras.Model:
+    model = keras.Sequential([keras.Input((64,)), _Products()])
+    if dtype == "int8":
+        model.quantize("int8")
+    for product in model.layers[0].products:
+        product.enable_lora(2)
+    return model
+
+
+def test_a_quantized_model_needs_less_memory() -> None:
+    """Its kernels were summed in float64, as if the layers had written them."""
+    limits = []
+    for dtype in ("int8", "float32"):
+        with pytest.raises(DoesNotFitError) as error:
+            PipelinedModel(
+                _with_lora(dtype), splits="auto", batch_size=4, memory_limit=1
+            )
+        limits.append(error.value.smallest_limit)
+    assert limits[0] < limits[1]
+    results = []
+    for model, trained in plain_and_pipelined(lambda: _with_lora("int8")):
+        trained.compile("sgd", loss="mse", jit_compile=False)
+        results.append([fit(trained)["loss"], *model.get_weights()])
     assert_same(results)
 
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Operations whose output is a view of their input.
+# Operations whose outputs are views of their inputs.
 VIEWS = (
-    *("ExpandDims", "Identity", "PreventGradient"),
+    *("ExpandDims", "Identity", "IdentityN", "PreventGradient"),
     *("Reshape", "Squeeze", "StopGradient"),
 )
 
@@ -24,7 +24,7 @@ class Buffers(NamedTuple):
 def origin(x: tf.Tensor) -> tf.Tensor:
     """Returns the tensor of which `x` is a view, or `x` itself."""
     while x.op.type in VIEWS:
-        x = x.op.inputs[0]
+        x = x.op.inputs[x.value_index]
     return x
 
 

@@ -16,6 +16,7 @@ def test_views_share_a_buffer() -> None:
         late = tf.exp(made[1])
         found = buffers_of([flat, own, tf.identity(late), late, args[1]], args, made)
         assert origin(tf.identity(flat)) is args[1]
+        assert origin(tf.identity_n([own, flat])[1]) is args[1]
     assert found.args == [1]
     assert found.made == [0]
     assert found.own == [late]
