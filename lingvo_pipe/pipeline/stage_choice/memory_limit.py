@@ -9,6 +9,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
 from lingvo_pipe.pipeline.schedules.by_name import is_file, recomputes_by_default
+from lingvo_pipe.pipeline.schedules.offload import offloaded_cells
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
@@ -42,12 +43,14 @@ class MemoryLimit:
         schedule: Schedule,
         cells: TracedCells,
         recomputed: Sequence[bool],
+        offloaded: Sequence[bool],
     ):
         """Initializes the limit (see `choose_boundaries` for the arguments)."""
         self._p, self._path = p, f"{path}.memory_limit"
         self._schedule, self._cells = schedule, cells
         num_accumulators = count_batch_shards(p, path) // p.num_replicas
-        self._memory = cells.memory(recomputed, num_accumulators)
+        away = offloaded_cells(schedule.kinds, recomputed, offloaded)
+        self._memory = cells.memory(recomputed, num_accumulators, away)
         self._needs = StageNeeds(self._memory, schedule)
         devices = schedule.stage_devices
         # By stage: the number of stages on its device.
@@ -147,8 +150,10 @@ class MemoryLimit:
     def _advice(self) -> str:
         """Advice for the user to need less memory. Leaves out what is already set."""
         p, hints = self._p, []
-        if not _recomputes_all(p):
-            hints.append("recompute='always'")
+        if p.offload is None:
+            if not _recomputes_all(p):
+                hints.append("recompute='always'")
+            hints.append("offload='always'")
         if p.schedule == "gpipe":  # Stashes every micro-batch.
             hints.append("schedule='1f1b'")
         hints.append("more micro-batches of fewer examples each")

@@ -65,12 +65,14 @@ def choose_boundaries(
     schedule: Schedule,
     device: str,
     recomputed: Sequence[bool],
+    offloaded: Sequence[bool],
 ) -> list[int]:
     """Returns the stage boundaries that `splits` defines, the best ones for 'auto'.
 
     `count_stages` must have accepted the params. `device` is the full name of the first
     device, on which cells are measured. `recomputed` is True for each cell that is
-    recomputed if the training schedule recomputes.
+    recomputed if the training schedule recomputes, `offloaded` for each that is
+    offloaded if it offloads.
 
     Raises:
         ValueError: if no stage boundaries are possible.
@@ -80,7 +82,7 @@ def choose_boundaries(
     if p.input_shapes is not None and not by_flops:
         cells = _for_inputs(p, path, trace_cells, device)
         if p.memory_limit is not None:
-            limit = MemoryLimit(p, path, schedule, cells, recomputed)
+            limit = MemoryLimit(p, path, schedule, cells, recomputed, offloaded)
     if not is_auto(p.splits):
         boundaries = resolve_boundaries(p.splits, len(p.cell_tpl))
         if limit is not None:

@@ -25,7 +25,7 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_use
 NUM_CALLS = 6
 NUM_INPUTS = 2
 SIZES = [*range(4), 10, 100]
-F, R, B, W, _ = Kind
+F, R, B, W, *_ = Kind
 
 
 def random_calls(rng: random.Random) -> tuple[list[CallBytes], dict[int, int]]:

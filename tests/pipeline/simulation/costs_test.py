@@ -18,7 +18,7 @@ from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from tests.pipeline.simulation.random_schedules import random_costs, random_schedule
 
-F, R, B, W, U = Kind
+F, R, B, W, U, *_ = Kind
 Row = tuple[int, Op, float, float, float]
 
 

@@ -1,0 +1,177 @@
+"""Offload with each schedule: it changes no byte, and the device needs less memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.pipelining_params import make_layout
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
+from lingvo_pipe.pipeline.schedules.csv_file import write_csv
+from lingvo_pipe.pipeline.schedules.offload import offloaded
+from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
+from tests.pipeline.example_layers import gradients, loss_fn
+from tests.support.cases import exhaustive
+from tests.support.errors import fails
+
+DIM, ROWS, NUM_CELLS, M = 3, 24, 4, 6
+KINDS = {Kind.FORWARD, Kind.BACKWARD, Kind.OFFLOAD, Kind.LOAD}
+
+
+def _params(dim: int = DIM, **values: Any) -> InstantiableParams:
+    cell = FCLayer.Params().Set(input_dim=dim, output_dim=dim, activation="TANH")
+    p = PipeliningLayer.Params().Set(
+        name="pipe",
+        cell_tpl=[cell.Copy() for _ in range(NUM_CELLS)],
+        num_micro_batches=M,
+    )
+    return p.Set(**values)
+
+
+def _batch(rows: int = ROWS, dim: int = DIM) -> tuple[list[tf.Tensor], NestedMap]:
+    x = tf.random.stateless_normal([rows, dim], [1, 2])
+    return [x], NestedMap(label=tf.range(rows) % 3, weight=tf.ones([rows]))
+
+
+def _file(folder: Path, schedule: Any) -> str:
+    write_csv(schedule, folder / "schedule.csv")
+    return str(folder / "schedule.csv")
+
+
+# Cells that are recomputed, as the layout finds them, by (recompute, offload).
+ROLES = [
+    (None, "always", [], [0, 1, 2, 3]),
+    ("never", "always", [], [0, 1, 2, 3]),
+    (None, [1, 2], [0, 3], [1, 2]),
+    ("never", [1, 2], [], [1, 2]),
+    ([0], [1, 2], [0], [1, 2]),
+]
+
+
+@pytest.mark.parametrize(("recompute", "offload", "again", "away"), ROLES, ids=str)
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_each_cell_has_one_role(
+    schedule: str, recompute: Any, offload: Any, again: list[int], away: list[int]
+) -> None:
+    p = _params(splits=4, schedule=schedule, recompute=recompute, offload=offload)
+    layout = make_layout(p, "pipe")
+    assert Kind.OFFLOAD in layout.schedule.kinds
+    assert (Kind.RECOMPUTE in layout.schedule.kinds) == bool(again)
+    if again:
+        assert [i for i, yes in enumerate(layout.recomputed) if yes] == again
+    assert [i for i, yes in enumerate(layout.offloaded) if yes] == away
+
+
+@pytest.mark.parametrize("recompute", ["always", "except_last", [0, 2]])
+def test_a_cell_with_two_roles_is_refused(recompute: Any) -> None:
+    with fails(path="pipe.offload") as error:
+        _params(recompute=recompute, offload=[1, 2]).Instantiate()
+    cells = [2] if isinstance(recompute, list) else [1, 2]
+    assert str(cells) in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", ["alway", [], [0, 0], [4], [-1], 0.5, True])
+def test_a_wrong_value_is_refused(wrong: Any) -> None:
+    with fails(path="pipe.offload", got=wrong):
+        _params(offload=wrong).Instantiate()
+
+
+def test_a_file_keeps_its_own_copies(tmp_path: Path) -> None:
+    schedule = offloaded(one_f_one_b(4, M))
+    p = _params(splits=4, schedule=_file(tmp_path, schedule))
+    assert make_layout(p.Copy(), "pipe").schedule == schedule
+    assert make_layout(p.Copy().Set(offload=[0]), "pipe").schedule == schedule
+    with fails(path="pipe.offload", got="always"):
+        make_layout(p.Copy().Set(offload="always"), "pipe")
+
+
+def test_a_file_that_would_offload_recomputed_cells_is_refused(tmp_path: Path) -> None:
+    schedule = offloaded(recomputed(gpipe(2, M), "always"))
+    p = _params(splits=2, schedule=_file(tmp_path, schedule))
+    with fails(path="pipe.offload"):
+        p.Instantiate()
+    assert p.Copy().Set(offload=[0]).Instantiate().schedule == schedule
+
+
+def test_a_schedule_that_would_offload_recomputed_cells_is_refused() -> None:
+    layer = _params(splits=2, recompute="always").Instantiate()
+    with fails(path="pipe.offload"):
+        layer.PeakBytes(*_batch(), loss_fn, offloaded(layer.schedule))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"splits": 1, "offload": "always"},
+        {"splits": 2, "offload": [0, 3], "schedule": "zero_bubble"},
+        {"splits": 4, "offload": [1, 2], "schedule": "interleaved"},
+        exhaustive({"splits": 2, "offload": [1]}),
+        exhaustive({"splits": 4, "offload": "always", "schedule": "1f1b"}),
+        exhaustive({"splits": 2, "offload": [3], "recompute": [0, 1]}),
+    ],
+    ids=str,
+)
+def test_offload_changes_no_byte(values: dict[str, Any]) -> None:
+    if values.get("schedule") == "interleaved":
+        values = {**values, "stages_per_device": 2}
+    want = gradients(_params(recompute="never").Instantiate(), _batch())
+    layer = _params(**values).Instantiate()
+    assert layer.schedule.kinds >= KINDS
+    found = gradients(layer, _batch())
+    tf.nest.map_structure(np.testing.assert_array_equal, found, want)
+
+
+@pytest.mark.parametrize("num_replicas", [1, exhaustive(2)])
+def test_the_shards_of_a_batch_are_offloaded_one_after_another(
+    num_replicas: int,
+) -> None:
+    shards = {"num_micro_batches": 12, "num_batch_shards": 2}
+    want = gradients(_params(recompute="never", **shards).Instantiate(), _batch())
+    values = {"num_replicas": num_replicas, "offload": "always"}
+    layer = _params(splits=2, **values, **shards).Instantiate()
+    assert layer.schedule.kinds == KINDS
+    tf.nest.map_structure(
+        np.testing.assert_array_equal, gradients(layer, _batch()), want
+    )
+
+
+def _peaks(**values: Any) -> tuple[int, int]:
+    """Returns the peak bytes of the first device and of its host."""
+    layer = _params(64, schedule="gpipe", splits=2, **values).Instantiate()
+    batch = _batch(64 * values["num_micro_batches"], 64)
+    return layer.PeakBytes(*batch, loss_fn)[0], layer.HostBytes(*batch, loss_fn)[0]
+
+
+def test_a_device_needs_no_more_for_more_micro_batches() -> None:
+    few, many = (_peaks(num_micro_batches=n, offload="always") for n in (6, 12))
+    stashed = _peaks(num_micro_batches=12, recompute="never")
+    assert few[0] == many[0] < stashed[0] / 2
+    assert stashed[1] == 0
+    assert many[1] == 2 * few[1] > stashed[0] - many[0]
+
+
+def test_what_does_not_fit_fits_with_offload() -> None:
+    batch = _batch(64 * M, 64)
+    p = _params(64, splits=2, input_shapes=[(64, 64)], recompute="never")
+    needed = p.Copy().Set(offload="always", input_shapes=None).Instantiate()
+    limit = 1.1 * max(needed.PeakBytes(*batch, loss_fn))
+    with fails(DoesNotFitError) as error:
+        p.Copy().Set(memory_limit=limit).Instantiate()
+    assert "offload='always'" in str(error.value)
+    layer = p.Copy().Set(memory_limit=limit, offload="always").Instantiate()
+    assert layer.schedule.kinds == KINDS
+    tf.nest.map_structure(
+        np.testing.assert_array_equal,
+        gradients(layer, batch),
+        gradients(needed, batch),
+    )
