@@ -56,6 +56,10 @@ class Kind(enum.Enum):
         return self.name.lower().replace("_", " ")
 
 
+# The kinds that stand for copies between a device and its host.
+COPIES = (Kind.OFFLOAD, Kind.LOAD)
+
+
 class Op(NamedTuple):
     """An operation on one micro-batch in one stage."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
@@ -26,6 +26,8 @@ class StageCosts:
             next stage's device.
         send_backward: from the end of a backward pass until the gradients of its inputs
             have reached the previous stage's device.
+        offload: a copy of what a forward pass offloads to the host.
+        load: the copy back.
     """
 
     forward: float
@@ -36,9 +38,11 @@ class StageCosts:
     update: float = 0.0
     send_forward: float = 0.0
     send_backward: float = 0.0
+    offload: float = 0.0
+    load: float = 0.0
 
     def seconds(self, kind: Kind, *, split: bool = False) -> float:
-        """Returns the seconds of an operation of the given kind.
+        """Returns the seconds that an operation of the given kind computes.
 
         `split` states whether weight gradients are separate operations.
         """
@@ -50,6 +54,8 @@ class StageCosts:
             Kind.BACKWARD: (self.input_gradient, self.backward / 2),
             Kind.WEIGHT_GRADIENT: (self.weight_gradient, self.backward / 2),
             Kind.UPDATE: (self.update, 0.0),
+            Kind.OFFLOAD: (0.0, 0.0),
+            Kind.LOAD: (0.0, 0.0),
         }[kind]
         return default if seconds is None else seconds
 
@@ -77,6 +83,11 @@ class Costs:
         stage = self.stages[op.stage]
         return stage.send_forward if op.kind is Kind.FORWARD else stage.send_backward
 
+    def copy_seconds(self, copy: Op) -> float:
+        """Returns the seconds of the copy that an OFFLOAD or LOAD stands for."""
+        stage = self.stages[copy.stage]
+        return stage.offload if copy.kind is Kind.OFFLOAD else stage.load
+
 
 def median_costs(steps: Sequence[Costs]) -> Costs:
     """Returns the median of each cost over several steps of one schedule."""
@@ -103,7 +114,8 @@ def fitted_costs(timeline: Timeline) -> Costs:
     the median delay over the micro-batches whose receiver already waited when the
     message was sent. If there are no such micro-batches, a message costs the smallest
     delay over micro-batches whose receiver began to wait later. If no receiver waited,
-    the message is free, since its delay had no effect.
+    the message is free, since its delay had no effect. A copy costs the smallest delay
+    of its receivers that waited, because copies wait for one another.
     """
     seconds: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for _, timed in timeline.ops():
@@ -126,6 +138,8 @@ def fitted_costs(timeline: Timeline) -> Costs:
             update=mean.get(Kind.UPDATE, 0.0),
             send_forward=delays.get((Kind.FORWARD, stage), 0.0),
             send_backward=delays.get((Kind.BACKWARD, stage), 0.0),
+            offload=delays.get((Kind.OFFLOAD, stage), 0.0),
+            load=delays.get((Kind.LOAD, stage), 0.0),
         )
 
     # The time before each operation when its device neither computes nor waits.
@@ -141,7 +155,10 @@ def fitted_costs(timeline: Timeline) -> Costs:
 
 
 def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
-    """Returns seconds by a message's sender (kind, stage), if a receiver waited."""
+    """Returns seconds by a message's sender (kind, stage), if a receiver waited.
+
+    The seconds of a copy are by (OFFLOAD, stage) or (LOAD, stage).
+    """
     schedule = timeline.schedule
     devices = schedule.device_of_stage()
     ends = {timed.op: timed.end for _, timed in timeline.ops()}
@@ -149,13 +166,14 @@ def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
     noticed: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for device, (op, wait_start, start, _) in timeline.ops():
         for need in schedule.dependencies(op):
-            if devices[need.stage] == device:
+            copy = next((x for x in (op, need) if x.kind in COPIES), None)
+            if devices[need.stage] == device and copy is None:
                 continue
-            delay = start - ends[need]
-            if wait_start <= ends[need]:
-                awaited[need.kind, need.stage].append(delay)
+            sender, delay = copy or need, start - ends[need]
+            if wait_start <= ends[need] and copy is None:
+                awaited[sender.kind, sender.stage].append(delay)
             elif wait_start < start:
-                noticed[need.kind, need.stage].append(delay)
+                noticed[sender.kind, sender.stage].append(delay)
     return {sender: min(delays) for sender, delays in noticed.items()} | {
         sender: median(delays) for sender, delays in awaited.items()
     }

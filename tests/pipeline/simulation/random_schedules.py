@@ -58,6 +58,8 @@ def random_costs(rng: random.Random, num_stages: int) -> Costs:
             weight_gradient=rng.choice([None, seconds(1)]),
             send_forward=rng.choice([0.0, seconds()]),
             send_backward=rng.choice([0.0, seconds()]),
+            offload=rng.choice([0.0, seconds()]),
+            load=rng.choice([0.0, seconds()]),
         )
         for _ in range(num_stages)
     )
