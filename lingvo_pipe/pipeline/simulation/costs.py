@@ -1,6 +1,7 @@
 """Costs of operations and messages: given, fitted to a timeline, or medians."""
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean, median
@@ -114,18 +115,22 @@ def fitted_costs(timeline: Timeline) -> Costs:
     the median delay over the micro-batches whose receiver already waited when the
     message was sent. If there are no such micro-batches, a message costs the smallest
     delay over micro-batches whose receiver began to wait later. If no receiver waited,
-    the message is free, since its delay had no effect. A copy costs the smallest delay
-    of its receivers that waited, because copies wait for one another.
+    the message is free, since its delay had no effect. Copies cost the mean, or nothing
+    if the timeline has none.
     """
     seconds: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for _, timed in timeline.ops():
         seconds[timed.op.kind, timed.op.stage].append(timed.seconds)
+    copied: dict[tuple[Kind, int], list[float]] = defaultdict(list)
+    for timed in itertools.chain(*timeline.copies):
+        copied[timed.op.kind, timed.op.stage].append(timed.seconds)
     delays = _message_delays(timeline)
 
     def stage_costs(stage: int) -> StageCosts:
         mean = {
             kind: fmean(seconds[kind, stage]) for kind in Kind if seconds[kind, stage]
         }
+        copies = {k: fmean(copied[k, stage]) for k in COPIES if copied[k, stage]}
         backward = mean.get(Kind.BACKWARD, 0.0)
         weight_gradient = mean.get(Kind.WEIGHT_GRADIENT)
         split = weight_gradient is not None
@@ -138,8 +143,8 @@ def fitted_costs(timeline: Timeline) -> Costs:
             update=mean.get(Kind.UPDATE, 0.0),
             send_forward=delays.get((Kind.FORWARD, stage), 0.0),
             send_backward=delays.get((Kind.BACKWARD, stage), 0.0),
-            offload=delays.get((Kind.OFFLOAD, stage), 0.0),
-            load=delays.get((Kind.LOAD, stage), 0.0),
+            offload=copies.get(Kind.OFFLOAD, 0.0),
+            load=copies.get(Kind.LOAD, 0.0),
         )
 
     # The time before each operation when its device neither computes nor waits.
@@ -155,10 +160,7 @@ def fitted_costs(timeline: Timeline) -> Costs:
 
 
 def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
-    """Returns seconds by a message's sender (kind, stage), if a receiver waited.
-
-    The seconds of a copy are by (OFFLOAD, stage) or (LOAD, stage).
-    """
+    """Returns seconds by a message's sender (kind, stage), if a receiver waited."""
     schedule = timeline.schedule
     devices = schedule.device_of_stage()
     ends = {timed.op: timed.end for _, timed in timeline.ops()}
@@ -166,14 +168,13 @@ def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
     noticed: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for device, (op, wait_start, start, _) in timeline.ops():
         for need in schedule.dependencies(op):
-            copy = next((x for x in (op, need) if x.kind in COPIES), None)
-            if devices[need.stage] == device and copy is None:
+            if devices[need.stage] == device:
                 continue
-            sender, delay = copy or need, start - ends[need]
-            if wait_start <= ends[need] and copy is None:
-                awaited[sender.kind, sender.stage].append(delay)
+            delay = start - ends[need]
+            if wait_start <= ends[need]:
+                awaited[need.kind, need.stage].append(delay)
             elif wait_start < start:
-                noticed[sender.kind, sender.stage].append(delay)
+                noticed[need.kind, need.stage].append(delay)
     return {sender: min(delays) for sender, delays in noticed.items()} | {
         sender: median(delays) for sender, delays in awaited.items()
     }
