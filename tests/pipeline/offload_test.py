@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.loops import host_copies
+from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.pipelining_params import make_layout
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
@@ -19,12 +23,15 @@ from lingvo_pipe.pipeline.schedules.csv_file import write_csv
 from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
-from tests.pipeline.example_layers import gradients, loss_fn
+from tests.pipeline.example_layers import gradients, loss_fn, raw_values
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 DIM, ROWS, NUM_CELLS, M = 3, 24, 4, 6
+COPY_SECONDS = 0.2
 KINDS = {Kind.FORWARD, Kind.BACKWARD, Kind.OFFLOAD, Kind.LOAD}
 
 
@@ -135,10 +142,10 @@ def test_offload_changes_no_byte(values: dict[str, Any]) -> None:
 def test_the_shards_of_a_batch_are_offloaded_one_after_another(
     num_replicas: int,
 ) -> None:
-    shards = {"num_micro_batches": 12, "num_batch_shards": 2}
+    shards: Any = {"num_micro_batches": 12, "num_batch_shards": 2}
     want = gradients(_params(recompute="never", **shards).Instantiate(), _batch())
-    values = {"num_replicas": num_replicas, "offload": "always"}
-    layer = _params(splits=2, **values, **shards).Instantiate()
+    p = _params(splits=2, num_replicas=num_replicas, offload="always", **shards)
+    layer = p.Instantiate()
     assert layer.schedule.kinds == KINDS
     tf.nest.map_structure(
         np.testing.assert_array_equal, gradients(layer, _batch()), want
@@ -175,3 +182,55 @@ def test_what_does_not_fit_fits_with_offload() -> None:
         gradients(layer, batch),
         gradients(needed, batch),
     )
+
+
+class SlowChannel(Channel):
+    """A channel whose copies take COPY_SECONDS, as on a slow link."""
+
+    def __init__(self, name: str, *args: Any, **options: Any):
+        super().__init__(name, *args, **options)
+        self._is_slow = name.endswith(("/to_host", "/to_device"))
+
+    def receive(self) -> tf.Tensor:
+        received = super().receive()
+        if not self._is_slow:
+            return received
+        with tf.control_dependencies([received]):
+            waited = tf.numpy_function(_sleep, [], tf.float32)
+        with tf.control_dependencies([waited]):
+            return tf.identity(received)
+
+
+def _sleep() -> np.float32:
+    time.sleep(COPY_SECONDS)
+    return np.float32(0)
+
+
+def test_operations_run_during_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation takes a small part of a copy here, so most of a step is copies."""
+    monkeypatch.setattr(host_copies, "Channel", SlowChannel)
+    layer = _params(offload="always").Instantiate()
+    gradients(layer, _batch())  # Builds the graph.
+    with ForwardContext(step=tf.constant(3, tf.int64)):
+        result = layer.ComputeGradients(raw_values(layer), *_batch(), loss_fn)
+    (times,) = result.times
+    column = layer.schedule.columns[0]
+    start, end = (
+        dict(zip(column, times[:, i].numpy().tolist(), strict=True)) for i in (1, 2)
+    )
+    for op in column:
+        forward, backward = (
+            op._replace(kind=kind) for kind in (Kind.FORWARD, Kind.BACKWARD)
+        )
+        if op.kind is Kind.OFFLOAD:
+            assert start[op] - end[forward] > COPY_SECONDS
+        elif op.kind is Kind.LOAD:
+            assert start[backward] - end[op] > COPY_SECONDS
+        elif op.kind is Kind.FORWARD and op.micro_batch:
+            before = forward._replace(micro_batch=op.micro_batch - 1)
+            copied = start[before._replace(kind=Kind.OFFLOAD)]
+            assert end[op] < copied, "while the one before is copied"
+    costs = StageCosts(0.0, 0.0, offload=COPY_SECONDS, load=COPY_SECONDS)
+    predicted = simulate(layer.schedule, Costs((costs,))).step_seconds
+    measured = max(end.values()) - start[column[0]]
+    assert predicted < measured < 1.3 * predicted

@@ -248,8 +248,8 @@ def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
         for _ in stage_layers
     ]
     recomputed = list(spec.layout.recomputed)
-    kinds = {branch.kind for table in spec.tables for branch in table.branches}
-    offloaded = offloaded_cells(kinds, recomputed, spec.layout.offloaded)
+    operations = {branch.kind for table in spec.tables for branch in table.branches}
+    offloaded = offloaded_cells(operations, recomputed, spec.layout.offloaded)
     if spec.loss_fn:
         compiled.append(compiled[-1])
         recomputed.append(recomputed[-1])

@@ -62,14 +62,14 @@ def _longest_paths(schedule: Schedule, costs: Costs) -> dict[Op, float]:
             copies = [op for op in lane if op in schedule]
             for op in copies:
                 own["copy", op] = costs.copy_seconds(op)
-                before = op._replace(kind=FORWARD) if op.kind is OFFLOAD else op
-                after = op if op.kind is OFFLOAD else op._replace(kind=BACKWARD)
-                edges += [(before, ("copy", op), 0.0), (("copy", op), after, 0.0)]
+                cause = op._replace(kind=FORWARD) if op.kind is OFFLOAD else op
+                waiting = op if op.kind is OFFLOAD else op._replace(kind=BACKWARD)
+                edges += [(cause, ("copy", op), 0.0), (("copy", op), waiting, 0.0)]
             edges += [
                 (("copy", a), ("copy", b), 0.0) for a, b in itertools.pairwise(copies)
             ]
     firsts = {column[0] for column in schedule.columns if column}
-    ends = {op: own[op] + costs.overhead * (op in firsts) for op in own}
+    ends = {node: own[node] + costs.overhead * (node in firsts) for node in own}
     changed = True
     while changed:
         changed = False
