@@ -55,7 +55,7 @@ class OffloadedPart:
         self.packing = Packing([specs[key] for key in self._copied])
 
     def distinct(self, residuals: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """Returns the residuals to copy. `residuals` are those of each layer."""
+        """Returns the residuals to copy, of `residuals` by layer."""
         buffers: dict[Any, tf.Tensor] = {}
         for keys, of_layer in zip(self._keys, residuals, strict=True):
             for key, x in zip(keys, of_layer, strict=True):
