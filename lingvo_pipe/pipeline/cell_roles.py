@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.schedules.by_name import recomputes_by_default
 from lingvo_pipe.pipeline.schedules.offload import offloaded_cells
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
@@ -45,11 +46,22 @@ def cell_roles(p: InstantiableParams, path: str) -> CellRoles:
 
 
 def check_offloads(
-    schedule: Schedule, recomputed: Sequence[bool], offloaded: Sequence[bool], path: str
+    schedule: Schedule,
+    recomputed: Sequence[bool],
+    offloaded: Sequence[bool],
+    devices: Sequence[str],
+    path: str,
 ) -> None:
-    """Raises ValueError if a schedule offloads, but no cell of the pipeline is."""
-    cells = offloaded_cells(schedule.kinds, recomputed, offloaded)
-    if Kind.OFFLOAD in schedule.kinds and not any(cells):
+    """Raises ValueError if a schedule offloads, but no cell of the pipeline can be."""
+    if Kind.OFFLOAD not in schedule.kinds:
+        return
+    if tpus := [device for device in devices if must_compile(device)]:
+        raise UserValueError(
+            path=f"{path}.offload",
+            expected="None on TPUs, whose loops run on the host",
+            got=Words(", ".join(tpus)),
+        )
+    if not any(offloaded_cells(schedule.kinds, recomputed, offloaded)):
         raise UserValueError(
             path=f"{path}.offload",
             expected="cells that are not recomputed, for a schedule that offloads",

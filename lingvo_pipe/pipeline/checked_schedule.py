@@ -42,5 +42,5 @@ def checked_schedule(given: Schedule | None, layout: Layout, path: str) -> Sched
         raise UserValueError(
             path=name, expected=text(*own_sizes), got=Words(text(*sizes))
         )
-    check_offloads(given, layout.recomputed, layout.offloaded, path)
+    check_offloads(given, layout.recomputed, layout.offloaded, layout.devices, path)
     return given

@@ -290,7 +290,7 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
     with problems_of("schedule", path):
         schedule = make()
     recomputed, offloaded = roles.recomputed, roles.offloaded
-    check_offloads(schedule, recomputed, offloaded, path)
+    check_offloads(schedule, recomputed, offloaded, devices, path)
     device_of_stage = schedule.stage_devices
     first = devices[device_of_stage[0]]
     boundaries = choose_boundaries(p, path, schedule, first, recomputed, offloaded)

@@ -14,6 +14,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.cell_roles import check_offloads
 from lingvo_pipe.pipeline.loops import host_copies
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -108,6 +109,13 @@ def test_a_schedule_that_would_offload_recomputed_cells_is_refused() -> None:
     layer = _params(splits=2, recompute="always").Instantiate()
     with fails(path="pipe.offload"):
         layer.PeakBytes(*_batch(), loss_fn, offloaded(layer.schedule))
+
+
+def test_tpus_are_refused() -> None:
+    cells, devices = [False], ["/job:localhost/replica:0/task:0/device:TPU:0"]
+    with fails(path="pipe.offload"):
+        check_offloads(offloaded(gpipe(1, M)), cells, [True], devices, "pipe")
+    check_offloads(gpipe(1, M), cells, [True], devices, "pipe")
 
 
 @pytest.mark.parametrize(
