@@ -19,7 +19,7 @@ from lingvo_pipe.pipeline.loops import host_copies
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.pipelining_params import make_layout
-from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b, zero_bubble
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
 from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
@@ -86,6 +86,15 @@ def test_a_cell_with_two_roles_is_refused(recompute: Any) -> None:
         _params(recompute=recompute, offload=[1, 2]).Instantiate()
     cells = [2] if isinstance(recompute, list) else [1, 2]
     assert str(cells) in str(error.value)
+
+
+@pytest.mark.exhaustive
+def test_the_copies_of_a_file_change_no_byte(tmp_path: Path) -> None:
+    schedule = offloaded(zero_bubble(4, M))
+    layer = _params(splits=4, schedule=_file(tmp_path, schedule)).Instantiate()
+    want = gradients(_params(recompute="never").Instantiate(), _batch())
+    found = gradients(layer, _batch())
+    tf.nest.map_structure(np.testing.assert_array_equal, found, want)
 
 
 def test_a_file_keeps_its_own_copies(tmp_path: Path) -> None:
