@@ -11,6 +11,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
 
 # TensorFlow chooses its allocator when it makes the first tensor. Its default counts
@@ -26,10 +27,16 @@ def exponents(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("schedule", "recompute"), [("gpipe", "never"), ("1f1b", "always")]
+    ("schedule", "recompute", "offload"),
+    [("gpipe", "never", None), ("1f1b", "always", None), ("gpipe", "never", "always")],
 )
-def test_the_allocator_holds_what_is_predicted(schedule: str, recompute: str) -> None:
-    """Tensors of one size leave no gaps; the prediction allows for some."""
+def test_the_allocator_holds_what_is_predicted(
+    schedule: str, recompute: str, offload: str | None
+) -> None:
+    """Tensors of one size leave no gaps; the prediction allows for some.
+
+    A CPU device has its host's memory, so with offload the sum is as without.
+    """
     cell = FCLayer.Params().Set(input_dim=WIDTH, output_dim=WIDTH, activation="TANH")
     p = PipeliningLayer.Params().Set(
         name="pipe",
@@ -38,11 +45,13 @@ def test_the_allocator_holds_what_is_predicted(schedule: str, recompute: str) ->
         num_micro_batches=M,
         schedule=schedule,
         recompute=recompute,
+        offload=offload,
         devices=["cpu:0"],
     )
     layer = p.Instantiate()
     arguments = [tf.ones([ROWS * M, WIDTH])], NestedMap(), exponents
-    (predicted,) = layer.PeakBytes(*arguments)
+    plain = make_schedule(schedule, 1, M, 1, recompute)
+    (predicted,) = layer.PeakBytes(*arguments, plain)
 
     @tf.function
     def gradients() -> NestedMap:
