@@ -31,11 +31,14 @@ class OffloadedPart:
         specs: dict[Any, tf.TensorSpec] = {}
         self._keys: list[list[Any]] = []
         self._specs = [layer.functions.phases.residuals for layer in layers]
+        for layer in stage.layers:
+            views = zip(layer.values.made, layer.functions.phases.view_of, strict=True)
+            for value, i in views:
+                if i is not None:
+                    source = layer.values.args[i]
+                    viewed[value] = viewed.get(source, source)
         for number, layer in enumerate(layers):
             args, made = layer.values.args, layer.values.made
-            for value, i in zip(made, layer.functions.phases.view_of, strict=True):
-                if i is not None:
-                    viewed[value] = viewed.get(args[i], args[i])
             phases = layer.functions.phases
             own = [(number, i) for i in range(len(phases.residual_buffers.own))]
             values = [args[i] for i in phases.residual_buffers.args]

@@ -106,8 +106,8 @@ class Progress:
         earlier.append(TimedOp(copy, begin, start, end))
 
     def _arrival(self, op: Op, need: Op, device: int) -> float:
-        for copy in (op, need):  # An OFFLOAD waits for its own copy.
-            if copy in self._copy_ends:
+        for copy in (op, need) if self._copy_ends else ():
+            if copy in self._copy_ends:  # An OFFLOAD waits for its own copy.
                 return self._copy_ends[copy]
         is_sent = self._devices[need.stage] != device
         return self._ends[need] + (self._costs.send_seconds(need) if is_sent else 0.0)
