@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,11 @@ from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.pipelining_params import make_layout
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b, zero_bubble
+from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
 from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
@@ -146,6 +150,42 @@ def test_offload_changes_no_byte(values: dict[str, Any]) -> None:
     layer = _params(**values).Instantiate()
     assert layer.schedule.kinds >= KINDS
     found = gradients(layer, _batch())
+    tf.nest.map_structure(np.testing.assert_array_equal, found, want)
+
+
+def _with_random_copies(plain: Schedule, rng: random.Random) -> Schedule:
+    """Returns a schedule with copies of half of the micro-batches, anywhere."""
+    while True:
+        columns = []
+        for column in map(list, plain.columns):
+            for op in list(column):
+                if op.kind is Kind.BACKWARD and rng.random() < 0.5:
+                    first = column.index(op._replace(kind=Kind.FORWARD)) + 1
+                    places = [rng.randint(first, column.index(op)) for _ in range(2)]
+                    column.insert(max(places), op._replace(kind=Kind.LOAD))
+                    column.insert(min(places), op._replace(kind=Kind.OFFLOAD))
+            columns.append(tuple(column))
+        schedule = Schedule(plain.num_stages, plain.num_micro_batches, tuple(columns))
+        with contextlib.suppress(ValueError):  # A stage's copies must be in order.
+            check(schedule)
+            if Kind.OFFLOAD in schedule.kinds:
+                return schedule
+
+
+@pytest.mark.parametrize("seed", [0, *map(exhaustive, range(1, 8))])
+@pytest.mark.parametrize("make", [gpipe, exhaustive(one_f_one_b)])
+def test_copies_at_any_place_change_no_byte(
+    seed: int, make: Callable[[int, int], Schedule]
+) -> None:
+    rng = random.Random(seed)
+    want = gradients(_params(recompute="never").Instantiate(), _batch())
+    plain = make(3, M)
+    roles: dict[str, Any] = {"recompute": "never", "offload": "always"}
+    if rng.random() < 0.5:
+        plain = recomputed(plain, "always")
+        roles = {"recompute": [0, 1], "offload": [2, 3]}
+    layer = _params(splits=3, **roles).Instantiate()
+    found = gradients(layer, _batch(), schedule=_with_random_copies(plain, rng))
     tf.nest.map_structure(np.testing.assert_array_equal, found, want)
 
 
