@@ -73,6 +73,7 @@ def _faulty(wrong: str) -> Callable[[Combination], dict[str, bytes]]:
     return train
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_byte_is_a_problem_of_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Configuration(2, 8, 8, 4, num_micro_batches=8)
     monkeypatch.setattr(measurements, "Configuration", lambda *sizes: small)

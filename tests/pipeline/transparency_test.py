@@ -54,12 +54,10 @@ RECOMPUTED = [*POLICIES, SOME_CELLS, None]
 # Number of devices, model and number of replicas.
 FAST_PLACEMENT = (2, "transformer", 1)
 FURTHER = [
-    ((3, "transformer", 2), "never", "1f1b"),
     ((4, "amoebanet", 1), "except_last", "interleaved"),
     ((3, "transformer", 1), None, "recomputing.csv"),
     ((4, "transformer", 1), "always", "zero_bubble"),
     ((2, "amoebanet", 2), SOME_CELLS, "zero_bubble"),
-    ((2, "amoebanet", 2), "always", "1f1b"),
     ((2, "transformer", 2), "never", "interleaved_zero_bubble"),
 ]
 

@@ -290,6 +290,7 @@ def test_all_free_params_are_tested() -> None:
     assert tried | NOT_TESTED == set(FREE)
 
 
+@pytest.mark.exhaustive
 def test_other_params_change_bytes(unchanged: dict[str, bytes], tmp_path: Path) -> None:
     p = published_params()
     p.pipeline.num_micro_batches = 1
