@@ -231,9 +231,9 @@ class PipeliningLayer(BaseLayer):
 
         Counts weights, gradient accumulators, stashes and workspace at their peak. Also
         counts what the allocator loses, and what the prologue stashes. Does not count
-        what waits on the host (see `HostBytes`), and tensors within a layer whose size
-        only a run decides, such as those from tf.boolean_mask. See `ComputeGradients`
-        for the arguments.
+        what waits on a GPU's host (see `HostBytes`), and tensors within a layer whose
+        size only a run decides, such as those from tf.boolean_mask. See
+        `ComputeGradients` for the arguments.
         """
         schedule = checked_schedule(schedule, self._layout, self.path)
         do_eval = forward_context.current_context().do_eval

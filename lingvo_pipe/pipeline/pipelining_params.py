@@ -14,7 +14,11 @@ from lingvo_pipe import hyperparams
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.local_loss import LocalLossLayer
-from lingvo_pipe.pipeline.cell_roles import cell_roles, check_offloads
+from lingvo_pipe.pipeline.cell_roles import (
+    cell_roles,
+    check_offloads,
+    warn_of_offload,
+)
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.execution.pipeline_spec import Layout, replica_devices
 from lingvo_pipe.pipeline.fewest_slices import fewest_slices
@@ -170,8 +174,9 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "The cells whose residuals wait in the host's memory between forward and "
         "backward pass, copied beside the computation: always for all, or a list of "
         "their indices. If None, as in the .csv file, else none. With it, recompute as "
-        "None recomputes the other cells alone. A micro-batch stays on the device if "
-        "its backward pass comes within three operations.",
+        "None recomputes the other cells, and with always the stages that offload "
+        "nothing. A micro-batch stays on the device if its backward pass comes within "
+        "three operations.",
     )
     p.Define(
         "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."
@@ -192,6 +197,12 @@ def make_layout(p: InstantiableParams, path: str) -> Layout:
             cell is too large, the error names slices that would fit, if any.
     """
     check_each_param(p, path)
+    layout = _checked_layout(p, path)
+    warn_of_offload(p, path, layout.schedule, layout.boundaries)
+    return layout
+
+
+def _checked_layout(p: InstantiableParams, path: str) -> Layout:
     if p.slices is None:
         try:
             return _layout(p, path)
@@ -304,6 +315,7 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
     ]
     if block_boundaries:
         schedule = make(block_boundaries=block_boundaries)
+        check_offloads(schedule, recomputed, offloaded, devices, path)
     return Layout(
         boundaries,
         replicas,

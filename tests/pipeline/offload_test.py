@@ -18,6 +18,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.cell_roles import check_offloads
+from lingvo_pipe.pipeline.devices.device_names import DeviceName
 from lingvo_pipe.pipeline.loops import host_copies
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -62,7 +63,6 @@ def _file(folder: Path, schedule: Any) -> str:
 
 # Cells that are recomputed, as the layout finds them, by (recompute, offload).
 ROLES = [
-    (None, "always", [], [0, 1, 2, 3]),
     ("never", "always", [], [0, 1, 2, 3]),
     (None, [1, 2], [0, 3], [1, 2]),
     ("never", [1, 2], [], [1, 2]),
@@ -108,6 +108,13 @@ def test_a_file_keeps_its_own_copies(tmp_path: Path) -> None:
     assert make_layout(p.Copy().Set(offload=[0]), "pipe").schedule == schedule
     with fails(path="pipe.offload", got="always"):
         make_layout(p.Copy().Set(offload="always"), "pipe")
+
+
+def test_a_file_that_recomputes_is_not_offloaded(tmp_path: Path) -> None:
+    schedule = recomputed(gpipe(2, M), "always")
+    p = _params(splits=2, schedule=_file(tmp_path, schedule), offload="always")
+    with fails(path="pipe.offload"):
+        make_layout(p, "pipe")
 
 
 def test_a_file_that_would_offload_recomputed_cells_is_refused(tmp_path: Path) -> None:
@@ -210,6 +217,19 @@ def _peaks(**values: Any) -> tuple[int, int]:
     return layer.PeakBytes(*batch, loss_fn)[0], layer.HostBytes(*batch, loss_fn)[0]
 
 
+@pytest.fixture
+def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts memory as if the CPU devices had memory of their own."""
+    monkeypatch.setattr(DeviceName, "has_host_memory", False)
+
+
+def test_what_a_cpu_offloads_stays_in_its_memory() -> None:
+    with_offload = _peaks(num_micro_batches=6, offload="always")
+    assert with_offload[0] == _peaks(num_micro_batches=6, recompute="never")[0]
+    assert with_offload[1] > 0
+
+
+@pytest.mark.usefixtures("as_on_gpus")
 def test_a_device_needs_no_more_for_more_micro_batches() -> None:
     few, many = (_peaks(num_micro_batches=n, offload="always") for n in (6, 12))
     stashed = _peaks(num_micro_batches=12, recompute="never")
@@ -218,6 +238,21 @@ def test_a_device_needs_no_more_for_more_micro_batches() -> None:
     assert many[1] == 2 * few[1] > stashed[0] - many[0]
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_offload_is_a_hint_only_where_it_helps(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = _params(64, splits=2, schedule=schedule, input_shapes=[(64, 64)])
+    p.Set(recompute="never", memory_limit=1000)
+    for on_cpu in (False, True):
+        monkeypatch.setattr(DeviceName, "has_host_memory", on_cpu)
+        with fails(DoesNotFitError) as error:
+            make_layout(p.Copy(), "pipe")
+        helps = not on_cpu and schedule == "gpipe"
+        assert ("offload='always'" in str(error.value)) == helps
+
+
+@pytest.mark.usefixtures("as_on_gpus")
 def test_what_does_not_fit_fits_with_offload() -> None:
     batch = _batch(64 * M, 64)
     p = _params(64, splits=2, input_shapes=[(64, 64)], recompute="never")

@@ -43,7 +43,7 @@ from lingvo_pipe.pipeline.memory.peak_memory import (
     peak_bytes,
     shared_weights,
 )
-from lingvo_pipe.pipeline.schedules.offload import offloaded_cells
+from lingvo_pipe.pipeline.schedules.offload import roles_in_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import FedTable
 from lingvo_pipe.pipeline.tracing.phases import compilation
@@ -128,6 +128,7 @@ class PipelineFunction:
             shared_weights=shared_weights(
                 self._spec.layers, len(self._spec.layout.replicas)
             ),
+            devices=self._spec.layout.devices,
             on_host=on_host,
         )
 
@@ -247,20 +248,23 @@ def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
         )
         for _ in stage_layers
     ]
-    recomputed = list(spec.layout.recomputed)
-    operations = {branch.kind for table in spec.tables for branch in table.branches}
-    offloaded = offloaded_cells(operations, recomputed, spec.layout.offloaded)
+    recomputed, offloaded = list(spec.layout.recomputed), list(spec.layout.offloaded)
     if spec.loss_fn:
         compiled.append(compiled[-1])
         recomputed.append(recomputed[-1])
         offloaded.append(offloaded[-1])
     placed = traced.placed_layers(compiled)
     boundaries = [*spec.layout.boundaries[:-1], len(placed)]
-    kinds: dict[object, Stage] = {}
-    return [
-        Stage(placed_layers, stage_recomputed, kinds, stage_offloaded)
-        for placed_layers, stage_recomputed, stage_offloaded in zip(
+    branches = [branch for table in spec.tables for branch in table.branches]
+    identical: dict[object, Stage] = {}
+    stages = []
+    for stage, (layers_here, *allowed) in enumerate(
+        zip(
             *(by_stage(x, boundaries) for x in (placed, recomputed, offloaded)),
             strict=True,
         )
-    ]
+    ):
+        kinds = {branch.kind for branch in branches if branch.stage == stage}
+        again, away = roles_in_stage(kinds, *allowed)
+        stages.append(Stage(layers_here, again, identical, away))
+    return stages

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.loops.dataflow import LayerValues
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
@@ -28,9 +29,12 @@ def peak_bytes(
     inputs: Iterable[int],
     num_accumulators: int,
     shared_weights: Sequence[SharedWeight],
+    devices: Sequence[str],
     on_host: bool = False,
 ) -> list[int]:
     """Returns the peak bytes of each device, or what it offloads if `on_host`.
+
+    `devices` are those of the stages. What a CPU offloads stays in its memory.
 
     `specs` are the specs of all values, for one micro-batch. The values `inputs` belong
     to the mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.
@@ -39,7 +43,11 @@ def peak_bytes(
         [layer for stage in stages for layer in stage.layers],
         [is_recomputed for stage in stages for is_recomputed in stage.recomputed],
         num_accumulators,
-        [is_offloaded for stage in stages for is_offloaded in stage.offloaded],
+        [
+            is_offloaded and (on_host or not device_name(device).has_host_memory)
+            for stage, device in zip(stages, devices, strict=True)
+            for is_offloaded in stage.offloaded
+        ],
     )
     memory = StageMemory(
         calls, value_bytes(specs, inputs), shared_weights=shared_weights

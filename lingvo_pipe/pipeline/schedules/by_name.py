@@ -16,7 +16,7 @@ from lingvo_pipe.pipeline.schedules.by_rule import (
 )
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
-from lingvo_pipe.pipeline.schedules.offload import offloaded
+from lingvo_pipe.pipeline.schedules.offload import offloaded, stage_kinds
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.split_backward import (
@@ -73,6 +73,7 @@ def make_schedule(
 
     `offload` is 'always', a list of cells, or None. Unless it is None, the schedule
     offloads (see `offloaded`). A list admits OFFLOAD operations of the schedule's own.
+    If it is 'always' and `recompute` is None, stages that offload do not recompute.
 
     Raises:
         ValueError: if an argument or the file is not valid.
@@ -114,7 +115,12 @@ def unchecked_schedule(
         recomputes = recomputes_by_default(name)
     else:
         recomputes = isinstance(recompute, str) or Kind.RECOMPUTE not in schedule.kinds
-    if recomputes:
+    if recomputes and recompute is None and isinstance(offload, str):
+        schedule = offloaded(schedule)
+        kinds = enumerate(stage_kinds(schedule))
+        stages = [stage for stage, own in kinds if Kind.OFFLOAD not in own]
+        schedule, offload = recomputed(schedule, "always", stages), None
+    elif recomputes:
         policy = recompute if isinstance(recompute, str) else "always"
         schedule = recomputed(schedule, policy)
     has_own = Kind.OFFLOAD in schedule.kinds

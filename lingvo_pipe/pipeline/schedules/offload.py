@@ -39,16 +39,26 @@ def offloaded(schedule: Schedule) -> Schedule:
     return dataclasses.replace(schedule, columns=columns)
 
 
-def offloaded_cells(
-    kinds: Collection[Kind], recomputed: Sequence[bool], offloaded: Sequence[bool]
-) -> list[bool]:
-    """Returns whether each cell is offloaded, in a schedule with these `kinds`.
+def stage_kinds(schedule: Schedule) -> list[set[Kind]]:
+    """Returns the kinds of each stage's operations."""
+    kinds: list[set[Kind]] = [set() for _ in range(schedule.num_stages)]
+    for _, op in schedule.ops():
+        kinds[op.stage].add(op.kind)
+    return kinds
 
-    A cell that the schedule recomputes is not offloaded.
+
+def roles_in_stage(
+    kinds: Collection[Kind], recomputed: Sequence[bool], offloaded: Sequence[bool]
+) -> tuple[list[bool], list[bool]]:
+    """Returns whether each cell of a stage is recomputed, and whether offloaded.
+
+    `kinds` are the kinds of the stage's operations. A cell for which both are allowed
+    is offloaded only if the stage offloads and recomputes nothing.
     """
     offloads, recomputes = Kind.OFFLOAD in kinds, Kind.RECOMPUTE in kinds
-    pairs = zip(recomputed, offloaded, strict=True)
-    return [offloads and away and not (recomputes and again) for again, away in pairs]
+    pairs = list(zip(recomputed, offloaded, strict=True))
+    away = [offloads and y and not (recomputes and x) for x, y in pairs]
+    return [x and not y for x, y in zip(recomputed, away, strict=True)], away
 
 
 def _with_copies(column: tuple[Op, ...]) -> Iterator[Op]:
