@@ -18,8 +18,8 @@ class CellRoles(NamedTuple):
     """The roles of the cells that the params `recompute` and `offload` define."""
 
     recompute: str | Sequence[int] | None  # For `make_schedule`.
-    recomputed: list[bool]  # Whether each cell is, if the schedule recomputes.
-    offloaded: list[bool]  # Whether each cell is, if the schedule offloads.
+    recomputed: Sequence[bool]  # Whether each cell is, if the schedule recomputes.
+    offloaded: Sequence[bool]  # Whether each cell is, if the schedule offloads.
 
 
 def cell_roles(p: InstantiableParams, path: str) -> CellRoles:

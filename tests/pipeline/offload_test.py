@@ -217,6 +217,22 @@ def _peaks(**values: Any) -> tuple[int, int]:
     return layer.PeakBytes(*batch, loss_fn)[0], layer.HostBytes(*batch, loss_fn)[0]
 
 
+def test_only_the_two_copies_cross_between_a_gpu_and_its_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = {}
+
+    def channel(name: str, source: str, target: str, *_: Any, **__: Any) -> None:
+        ends[name.rpartition("/")[2]] = source[-5:], target[-5:]
+
+    monkeypatch.setattr(host_copies, "Channel", channel)
+    host_copies.HostCopies("copies", "/job:localhost/replica:0/task:0/device:GPU:1")
+    gpu, host = "GPU:1", "CPU:0"
+    assert ends.pop("to_host") == (gpu, host)
+    assert ends.pop("to_device") == (host, gpu)
+    assert ends == dict.fromkeys(["done", "request", "loaded"], (host, host))
+
+
 @pytest.fixture
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts memory as if the CPU devices had memory of their own."""

@@ -122,9 +122,15 @@ def _is_offloaded(num_devices: int, schedule: str, recompute: Any) -> bool:
 
 
 # (recompute, offload): None recomputes the other cells.
-AWAY = [("never", "always"), (None, [1, 3]), ([0, 2], [1])]
+AWAY: list[tuple[Any, Any]] = [
+    ("never", "always"),
+    (None, "always"),
+    (None, [1, 3]),
+    ([0, 2], [1]),
+]
 FAST_AWAY = [
     (2, "transformer", ("never", "always"), "gpipe"),
+    (4, "transformer", (None, "always"), "1f1b"),
     (4, "transformer", (None, [1, 3]), "1f1b"),
     (2, "amoebanet", ([0, 2], [1]), "zero_bubble"),
 ]

@@ -28,15 +28,16 @@ class HostCopies:
         """Initializes the copies. `name` must be unique in a step."""
         self._device, self._host = device, device_name(device).host.full
         there, here = (device, self._host), (self._host, device)
+        within = (self._host, self._host)  # So TensorFlow passes it on without a copy.
 
         def channel(suffix: str, ends: tuple[str, str], spec: tf.TensorSpec) -> Channel:
             return Channel(f"{name}/{suffix}", *ends, spec, is_urgent=False)
 
         self._to_host = channel("to_host", there, _PACK)
-        self._done = channel("done", here, _SIGNAL)
+        self._done = channel("done", within, _SIGNAL)
         self._to_device = channel("to_device", here, _PACK)
-        self._request = channel("request", (device, device), _SIGNAL)
-        self._loaded = channel("loaded", (device, device), _PACK)
+        self._request = channel("request", within, _SIGNAL)
+        self._loaded = channel("loaded", within, _PACK)
 
     def begin_offload(self, residuals: Pack) -> tf.Operation:
         """Begins a copy to the host."""

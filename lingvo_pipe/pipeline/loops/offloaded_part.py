@@ -46,9 +46,11 @@ class OffloadedPart:
             buffers = [*own, *(viewed.get(value, value) for value in values)]
             # A view of unknown shape could not be restored.
             keys = [
-                buffers[i] if spec.shape.is_fully_defined() else (number, i, spec)
-                for i, spec in zip(
-                    phases.residual_buffers.indices, phases.residuals, strict=True
+                buffers[i]
+                if spec.shape.is_fully_defined()
+                else (number, position, spec)
+                for position, (i, spec) in enumerate(
+                    zip(phases.residual_buffers.indices, phases.residuals, strict=True)
                 )
             ]
             self._keys.append(keys)

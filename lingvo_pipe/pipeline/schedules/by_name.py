@@ -118,8 +118,8 @@ def unchecked_schedule(
     if recomputes and recompute is None and isinstance(offload, str):
         schedule = offloaded(schedule)
         kinds = enumerate(stage_kinds(schedule))
-        stages = [stage for stage, own in kinds if Kind.OFFLOAD not in own]
-        schedule, offload = recomputed(schedule, "always", stages), None
+        idle = [stage for stage, own in kinds if Kind.OFFLOAD not in own]
+        schedule, offload = recomputed(schedule, "always", idle), None
     elif recomputes:
         policy = recompute if isinstance(recompute, str) else "always"
         schedule = recomputed(schedule, policy)

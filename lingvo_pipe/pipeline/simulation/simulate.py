@@ -16,7 +16,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     until all inputs have arrived, and computes. A result reaches another device one
     transfer after its operation ends. Transfers keep no device busy and don't delay
     each other. Copies between a device and its host keep no device busy either, but in
-    each direction a device makes one copy after another.
+    each direction a device makes one copy after another, as if the link were the limit.
 
     Raises:
         ValueError: if the schedule can't run, or the costs have a different number of

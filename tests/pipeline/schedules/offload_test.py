@@ -6,7 +6,7 @@ import pytest
 
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
 from lingvo_pipe.pipeline.schedules.csv_file import format_csv
-from lingvo_pipe.pipeline.schedules.offload import offloaded, offloaded_cells
+from lingvo_pipe.pipeline.schedules.offload import offloaded, roles_in_stage
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from tests.pipeline.schedules.every_schedule import plain_schedules
@@ -95,10 +95,13 @@ def test_dependencies_of_copies() -> None:
 
 def test_a_recomputed_cell_is_not_offloaded() -> None:
     recomputed_, away = [True, False, True, False], [True, True, False, False]
-    assert offloaded_cells({F, B}, recomputed_, away) == [False] * 4
-    assert offloaded_cells({F, B, AWAY, BACK}, recomputed_, away) == away
-    both = offloaded_cells({F, R, B, AWAY, BACK}, recomputed_, away)
-    assert both == [False, True, False, False]
+    none = [False] * 4
+    roles = roles_in_stage({F, B}, recomputed_, away)
+    assert roles == (recomputed_, none)
+    roles = roles_in_stage({F, B, AWAY, BACK}, recomputed_, away)
+    assert roles == ([False, False, True, False], away)
+    roles = roles_in_stage({F, R, B, AWAY, BACK}, recomputed_, away)
+    assert roles == (recomputed_, [False, True, False, False])
 
 
 def test_sizes_of_a_small_schedule() -> None:
