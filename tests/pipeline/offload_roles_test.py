@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.execution.pipeline_spec import Layout
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
@@ -115,3 +116,15 @@ def test_cells_that_stay_on_the_device_are_named(
     make_layout(p.Set(**values), "pipe")
     text = f"pipe.offload: stages {stages} offload nothing"
     assert any(text in x and "stash their activations" in x for x in warnings)
+
+
+def test_blocks_of_one_stage_offload_nothing(warnings: list[str]) -> None:
+    """Each backward pass follows its forward pass, once the blocks are known."""
+    p = _params(splits=4, schedule="local", num_micro_batches=8, offload="always")
+    make_layout(p.Copy(), "pipe")
+    assert not any("[0, 1, 2, 3] offload nothing" in text for text in warnings)
+    for i in (1, 3, 5):
+        p.cell_tpl[i] = LocalLossLayer.Params()
+    schedule = make_layout(p, "pipe").schedule
+    assert schedule.kinds == {Kind.FORWARD, Kind.BACKWARD}
+    assert any("[0, 1, 2, 3] offload nothing" in text for text in warnings)

@@ -59,7 +59,7 @@ class DeviceName:
 
     @property
     def has_host_memory(self) -> bool:
-        """Whether the device has no other memory than its host's."""
+        """True if the device has no other memory than its host's."""
         return self.kind == "CPU"
 
 

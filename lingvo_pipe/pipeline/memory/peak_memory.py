@@ -34,7 +34,7 @@ def peak_bytes(
 ) -> list[int]:
     """Returns the peak bytes of each device, or what it offloads if `on_host`.
 
-    `devices` are those of the stages. What a CPU offloads stays in its memory.
+    `devices` are the devices of the stages. What a CPU offloads stays in its memory.
 
     `specs` are the specs of all values, for one micro-batch. The values `inputs` belong
     to the mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.

@@ -187,7 +187,7 @@ class MemoryLimit:
         )
 
     def _advice(self, boundaries: Sequence[int]) -> str:
-        """Advice for the user to need less memory. Leaves out what is already set."""
+        """Returns advice on less memory. Leaves out what is set or does not help."""
         p, hints = self._p, []
         if p.offload is None:
             if not _recomputes_all(p):
