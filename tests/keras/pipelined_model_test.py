@@ -80,6 +80,13 @@ def test_bytes_do_not_depend_on_the_stages(
     assert_same([sum(one, []), sum(other, [])])
 
 
+@pytest.mark.parametrize("name", ["mlp", exhaustive("transformer")])
+def test_offload_changes_no_byte(name: str) -> None:
+    one = _trained(name, devices=1, num_micro_batches=4)
+    other = _train(name, devices=2, num_micro_batches=4, offload="always")
+    assert_same([sum(one, []), sum(other, [])])
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["mlp", "transformer", "shared", "recurrent"])
 def test_steps_are_plain_keras_own(name: str) -> None:

@@ -228,6 +228,7 @@ CHANGES: list[dict[str, Any]] = [
     },
     {
         "pipeline.devices": ["cpu:1", "cpu:0"],
+        "pipeline.offload": [0, 2],
         "pipeline.schedule": "interleaved",
         "pipeline.splits": 4,
         "pipeline.stages_per_device": 2,
