@@ -142,9 +142,9 @@ class Generation:
 
     def _specs(self, name: str, caches: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns the specs of whole caches, also of those that are in parts."""
-        whole, _ = self._caches.get(name, (caches, ()))
+        known, _ = self._caches.get(name, (caches, ()))
         flat = []
-        for cache, spec in zip(flat_caches(caches), flat_caches(whole), strict=True):
+        for cache, spec in zip(flat_caches(caches), flat_caches(known), strict=True):
             if isinstance(cache, list):
                 shape = [cache[0].shape[0], *spec.shape[1:]]
                 flat.append(tf.TensorSpec(shape, spec.dtype))

@@ -37,12 +37,12 @@ def cell_roles(p: InstantiableParams, path: str) -> CellRoles:
         recomputed = [i for i in cells if i not in offloaded]
         if recomputes_by_default(p.schedule):
             recompute = recomputed or "never"
-    both = [i for i in cells if i in offloaded and i in recomputed]
-    if p.offload is not None and recompute not in (None, "never") and both:
+    contradictory = [i for i in cells if i in offloaded and i in recomputed]
+    if p.offload is not None and recompute not in (None, "never") and contradictory:
         raise UserValueError(
             path=f"{path}.offload",
             expected="cells that are not recomputed",
-            got=Words(f"cells {both}, with recompute={recompute!r}"),
+            got=Words(f"cells {contradictory}, with recompute={recompute!r}"),
             hint="Leave recompute None: it then recomputes only the other cells.",
         )
     return CellRoles(
@@ -112,11 +112,11 @@ def warn_of_offload(
 
 def _most_whole(column: Sequence[Op]) -> int:
     """Returns the most micro-batches that a device holds whole between operations."""
-    whole, most = set(), 0
+    micro_batches, most = set(), 0
     for op in column:
         if op.kind in (Kind.FORWARD, Kind.LOAD):
-            whole.add(op[1:])
+            micro_batches.add(op[1:])
         elif op.kind in (Kind.OFFLOAD, Kind.BACKWARD):
-            whole.discard(op[1:])
-        most = max(most, len(whole))
+            micro_batches.discard(op[1:])
+        most = max(most, len(micro_batches))
     return most

@@ -15,9 +15,9 @@ def checked_schedule(given: Schedule | None, layout: Layout, path: str) -> Sched
         ValueError: if the schedule can't finish, has no backward passes, or is made for
             other stages, devices or micro-batches.
     """
-    own, name = layout.schedule, f"{path}.schedule"
+    name = f"{path}.schedule"
     if given is None:
-        return own
+        return layout.schedule
     if not isinstance(given, Schedule):
         raise UserValueError(
             path=name,
@@ -34,13 +34,13 @@ def checked_schedule(given: Schedule | None, layout: Layout, path: str) -> Sched
             got=Words("none"),
             hint="Use ComputeMetrics.",
         )
-    sizes, own_sizes = (
-        (x.num_micro_batches, x.device_of_stage()) for x in (given, own)
+    sizes, expected = (
+        (x.num_micro_batches, x.device_of_stage()) for x in (given, layout.schedule)
     )
-    if sizes != own_sizes:
+    if sizes != expected:
         text = "{} micro-batches, by stage devices {}".format
         raise UserValueError(
-            path=name, expected=text(*own_sizes), got=Words(text(*sizes))
+            path=name, expected=text(*expected), got=Words(text(*sizes))
         )
     check_offloads(given, layout.recomputed, layout.offloaded, layout.devices, path)
     return given

@@ -108,6 +108,27 @@ def assert_same(generated: dict[str, np.ndarray], plain: dict[str, np.ndarray]) 
     )
 
 
+def assert_generates_alike(
+    plain: Any,
+    task: Any,
+    inputs: dict[str, np.ndarray],
+    sampler: str,
+    num_devices: int,
+    num_groups: int | None,
+) -> Any:
+    """Compares a plain task's tokens and a pipelined one's. Returns the latter."""
+    plain.compile(sampler=SAMPLERS[sampler](), jit_compile=False)
+    pipelined: Any = PipelinedModel(task, devices=num_devices)
+    pipelined.compile(loss="mse", sampler=SAMPLERS[sampler]())
+    for stops in (None, STOPS):
+        expected = plain.generate(inputs, stop_token_ids=stops)
+        generated = pipelined.generate(
+            inputs, stop_token_ids=stops, num_groups=num_groups
+        )
+        assert_same(generated, expected)
+    return pipelined
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("family", "sampler", "num_devices", "num_groups"),
@@ -123,19 +144,12 @@ def test_tokens_are_those_of_one_device(
     family: str, sampler: str, num_devices: int, num_groups: int | None
 ) -> None:
     """They are, call after call, and the sampler's seeds end where they would."""
-    plain = language_model(family)
-    plain.compile(sampler=SAMPLERS[sampler](), jit_compile=False)
-    model = language_model(family)
-    pipelined = PipelinedModel(model, devices=num_devices)
-    pipelined.compile(loss="mse", sampler=SAMPLERS[sampler]())
-    for stops in (None, STOPS):
-        expected = plain.generate(prompts(), stop_token_ids=stops)
-        generated = pipelined.generate(
-            prompts(), stop_token_ids=stops, num_groups=num_groups
-        )
-        assert_same(generated, expected)
+    plain, pipelined = language_model(family), language_model(family)
+    assert_generates_alike(
+        plain, pipelined, prompts(), sampler, num_devices, num_groups
+    )
     for seed, same in zip(
-        model.sampler.variables, plain.sampler.variables, strict=True
+        pipelined.sampler.variables, plain.sampler.variables, strict=True
     ):
         np.testing.assert_array_equal(seed.numpy(), same.numpy())
 
@@ -149,16 +163,8 @@ def test_tokens_are_those_of_one_device(
 def test_translations_are_those_of_one_device(
     family: str, sampler: str, num_groups: int
 ) -> None:
-    plain = translator(family)
-    plain.compile(sampler=SAMPLERS[sampler](), jit_compile=False)
-    pipelined = PipelinedModel(translator(family), devices=2)
-    pipelined.compile(loss="mse", sampler=SAMPLERS[sampler]())
-    for stops in (None, STOPS):
-        expected = plain.generate(sources(), stop_token_ids=stops)
-        generated = pipelined.generate(
-            sources(), stop_token_ids=stops, num_groups=num_groups
-        )
-        assert_same(generated, expected)
+    plain, task = translator(family), translator(family)
+    pipelined = assert_generates_alike(plain, task, sources(), sampler, 2, num_groups)
     generation = pipelined._traced["generate", num_groups]
     _, layouts = generation._caches["call_decoder_with_cache"]
     assert [len(layout.slices) for layout in layouts] == [3, 3], (
@@ -168,12 +174,8 @@ def test_translations_are_those_of_one_device(
 
 @pytest.mark.exhaustive
 def test_beams_of_a_translation_are_those_of_one_device() -> None:
-    plain = translator("Bart")
-    plain.compile(sampler=SAMPLERS["beam"](), jit_compile=False)
-    pipelined = PipelinedModel(translator("Bart"), devices=2)
-    pipelined.compile(loss="mse", sampler=SAMPLERS["beam"]())
-    expected = plain.generate(sources(), stop_token_ids=STOPS)
-    assert_same(pipelined.generate(sources(), stop_token_ids=STOPS), expected)
+    plain, task = translator("Bart"), translator("Bart")
+    assert_generates_alike(plain, task, sources(), "beam", 2, None)
 
 
 @pytest.mark.exhaustive

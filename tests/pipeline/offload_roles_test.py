@@ -80,9 +80,9 @@ def test_a_device_needs_no_more_or_the_user_is_warned(
         warnings.clear()
         offloaded = make_layout(p.Copy().Set(offload="always"), "pipe")
         kinds, text = stage_kinds(offloaded.schedule), "\n".join(warnings)
-        idle = [i for i, own in enumerate(kinds) if Kind.OFFLOAD not in own]
+        idle = [i for i, x in enumerate(kinds) if Kind.OFFLOAD not in x]
         assert f"pipe.offload: stages {idle} offload nothing" in text or not idle
-        busy = [i for i, own in enumerate(kinds) if Kind.OFFLOAD in own]
+        busy = [i for i, x in enumerate(kinds) if Kind.OFFLOAD in x]
         is_warned = f"pipe.offload: stages {busy} offload in place of rec" in text
         devices = offloaded.schedule.device_of_stage()
         for residuals in (1, 100):

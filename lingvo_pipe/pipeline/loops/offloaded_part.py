@@ -13,7 +13,7 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.loops.out_of_line import shared_by_kind
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stash import Pack, Packing, StashSlot
-from lingvo_pipe.pipeline.loops.traced_layers import Values
+from lingvo_pipe.pipeline.loops.traced_layers import Values, viewed_values
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 
@@ -27,23 +27,16 @@ class OffloadedPart:
     def __init__(self, stage: Stage, inputs: Collection[int]):
         """Initializes the part. The values `inputs` belong to the mini-batch."""
         layers = list(itertools.compress(stage.layers, stage.offloaded))
-        viewed: dict[int, int] = {}  # By value that is a view: the value that it views.
+        viewed = viewed_values(stage.layers)
         specs: dict[Any, tf.TensorSpec] = {}
         self._keys: list[list[Any]] = []
         self._specs = [layer.functions.phases.residuals for layer in layers]
-        for layer in stage.layers:
-            views = zip(layer.values.made, layer.functions.phases.view_of, strict=True)
-            for value, i in views:
-                if i is not None:
-                    source = layer.values.args[i]
-                    viewed[value] = viewed.get(source, source)
         for number, layer in enumerate(layers):
-            args, made = layer.values.args, layer.values.made
             phases = layer.functions.phases
-            own = [(number, i) for i in range(len(phases.residual_buffers.own))]
-            values = [args[i] for i in phases.residual_buffers.args]
-            values += [made[i] for i in phases.residual_buffers.made]
-            buffers = [*own, *(viewed.get(value, value) for value in values)]
+            inner = [(number, i) for i in range(len(phases.residual_buffers.own))]
+            values = [layer.values.args[i] for i in phases.residual_buffers.args]
+            values += [layer.values.made[i] for i in phases.residual_buffers.made]
+            buffers = [*inner, *(viewed.get(value, value) for value in values)]
             # A view of unknown shape could not be restored.
             keys = [
                 buffers[i]

@@ -12,7 +12,7 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.loops.dataflow import LayerValues
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer, viewed_values
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
 from lingvo_pipe.pipeline.memory.host_bytes import host_bytes
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
@@ -71,7 +71,7 @@ def bytes_of_calls(
     offloads (none if empty). A device holds the accumulators of `num_accumulators`
     batch shards.
     """
-    source: dict[int, int] = {}  # By value that is a view: the value that it views.
+    source = viewed_values(layers)
     workspace = functools.cache(lambda packed: workspace_of(packed.phases))
     calls = []
     offloaded = offloaded or [False] * len(layers)
@@ -79,10 +79,6 @@ def bytes_of_calls(
         layers, recomputed, offloaded, strict=True
     ):
         phases, values = layer.functions.phases, layer.values
-        for value, arg in zip(values.made, phases.view_of, strict=True):
-            if arg is not None:
-                viewed = values.args[arg]
-                source[value] = source.get(viewed, viewed)
         residuals, residual_values = _residuals(phases.residual_buffers, values, source)
         late, late_values = _residuals(phases.weight_residual_buffers, values, source)
         calls.append(

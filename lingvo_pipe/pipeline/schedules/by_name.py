@@ -117,9 +117,9 @@ def unchecked_schedule(
         recomputes = isinstance(recompute, str) or Kind.RECOMPUTE not in schedule.kinds
     if recomputes and recompute is None and isinstance(offload, str):
         schedule = offloaded(schedule)
-        kinds = enumerate(stage_kinds(schedule))
-        idle = [stage for stage, own in kinds if Kind.OFFLOAD not in own]
-        schedule, offload = recomputed(schedule, "always", idle), None
+        by_stage = enumerate(stage_kinds(schedule))
+        without_copies = [i for i, kinds in by_stage if Kind.OFFLOAD not in kinds]
+        schedule, offload = recomputed(schedule, "always", without_copies), None
     elif recomputes:
         policy = recompute if isinstance(recompute, str) else "always"
         schedule = recomputed(schedule, policy)

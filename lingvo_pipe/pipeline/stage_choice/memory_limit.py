@@ -60,8 +60,8 @@ class MemoryLimit:
 
         @functools.cache
         def memory(*flags: tuple[bool, ...]) -> tuple[StageMemory, StageNeeds]:
-            found = self._memory_of(*flags)
-            return found, StageNeeds(found, schedule)
+            stage_memory = self._memory_of(*flags)
+            return stage_memory, StageNeeds(stage_memory, schedule)
 
         # By stage: for each cell, whether it would be recomputed, and offloaded there.
         self._roles = [

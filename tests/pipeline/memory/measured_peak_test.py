@@ -32,7 +32,7 @@ def exponents(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
 def test_the_allocator_holds_what_is_predicted(
     schedule: str, recompute: str, offload: str | None
 ) -> None:
-    """Tensors of one size leave no gaps; the prediction allows for some.
+    """Tensors of one size leave no gaps. The prediction allows for some.
 
     A CPU device has its host's memory, so offload saves nothing there.
     """

@@ -16,7 +16,7 @@ class StashSizes(NamedTuple):
     Attributes:
         for_recompute: those that wait for a RECOMPUTE.
         residuals: those that wait for a BACKWARD or WEIGHT_GRADIENT.
-        offloaded: those of both that the host holds.
+        offloaded: the micro-batches of both that the host holds.
     """
 
     for_recompute: int
