@@ -66,7 +66,7 @@ def test_it_finds_the_fastest_that_fit(share: float) -> None:
 
     resources = Resources((device,) * NUM_DEVICES, BATCH_SIZE)
     found = search(choices, models, resources)
-    expected: dict[tuple[str, str], float] = {}
+    expected: dict[tuple[str, str, str], float] = {}
     for each in fitting:
         variant = each.candidate.variant
         best = expected.get(variant, each.step_seconds)
