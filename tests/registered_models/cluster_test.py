@@ -29,7 +29,7 @@ def _on_workers(num_stages: int, num_replicas: int = 1) -> dict:
 
 
 # Pipelines of one list train to the same bytes.
-ONE_SHARD = [IN_ONE_PROCESS, _on_workers(2), _on_workers(4)]
+ONE_SHARD = [IN_ONE_PROCESS, _on_workers(4)]
 TWO_SHARDS = [
     {**pipeline, "num_batch_shards": 2}
     for pipeline in (IN_ONE_PROCESS, _on_workers(num_stages=2, num_replicas=2))
@@ -56,7 +56,7 @@ def cluster(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("model", MODELS)
-def test_bytes_are_the_same_on_two_and_four_workers_and_with_replicas(
+def test_bytes_are_the_same_on_workers_and_with_replicas(
     cluster: tuple[CommandLine, list[str]], model: str
 ) -> None:
     command_line, addresses = cluster
