@@ -10,6 +10,7 @@ import tqdm
 
 from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
     Membership,
@@ -17,9 +18,16 @@ from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
 )
 
 if TYPE_CHECKING:
+    from lingvo_pipe.cli.elastic_job import ElasticJob
+    from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
     from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch
 
-_WATCH_FLAGS = ("worker_timeout_seconds", "wait_for_workers_seconds")
+_WATCH_FLAGS = (
+    "worker_timeout_seconds",
+    "wait_for_workers_seconds",
+    "lost_worker_seconds",
+    "grow_seconds",
+)
 
 
 def resolve_membership() -> Membership:
@@ -47,10 +55,18 @@ def resolve_membership() -> Membership:
     return member
 
 
-def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
+def job_restarts(start: ProcessStart) -> Restarts:
+    """Returns the object that counts and performs restarts of this process."""
+    job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")
+    return Restarts(start, lambda: progress_of(job, logdir))
+
+
+def worker_watch(
+    member: Membership, restarts: Restarts, elastic: ElasticWorkers | None = None
+) -> WorkerWatch | None:
     """Returns an object that restarts the job if a worker is lost.
 
-    Returns None if there are no workers.
+    Returns None if there are no workers. `elastic` is the policy of an elastic job.
 
     Raises:
         ValueError: if flags of the watch are given without workers.
@@ -69,14 +85,30 @@ def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
     from lingvo_pipe.pipeline.devices.handshake import announce_shutdown
 
     workers, timeout = member.cluster.workers, FLAGS.worker_timeout_seconds
-    job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")
     questions = WorkerQuestions(workers)
     return WorkerWatch(
         LostWorkers(workers, questions, timeout, own_client_number),
         timeout,
         FLAGS.wait_for_workers_seconds,
-        Restarts(start, lambda: progress_of(job, logdir)),
-        resumes=job == "trainer",
+        restarts,
+        resumes=FLAGS.job == "trainer",
         log=tqdm.tqdm.write,
+        elastic=elastic,
         on_end=lambda: announce_shutdown(workers if member.ends_with_trainer else ()),
     )
+
+
+def elastic_job(member: Membership, restarts: Restarts) -> ElasticJob:
+    """Returns the elastic job that --elastic asks for."""
+    from lingvo_pipe.cli.elastic_job import ElasticJob, Workers
+    from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
+
+    left_out = LeftOut.read(os.environ)
+    policy = ElasticWorkers(
+        FLAGS.lost_worker_seconds, FLAGS.grow_seconds, left_out, restarts.progress
+    )
+    watch = worker_watch(member, restarts, policy)
+    workers = None
+    if watch is not None and member.cluster is not None:
+        workers = Workers(member.cluster, watch, policy)
+    return ElasticJob(FLAGS.min_devices, left_out, restarts, workers, tqdm.tqdm.write)

@@ -102,6 +102,7 @@ def _build(
         profile_step,
         allowed_changes,
         planned,
+        restart_cause=request.restart_cause,
     )
     return (train_input, test_input), run
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 MAX_IN_A_ROW = 5
 _RESTARTS_VARIABLE = "LINGVO_PIPE_RESTARTS"
 _CLIENT_VARIABLE = "LINGVO_PIPE_CLIENT_BEFORE"
+_CAUSE_VARIABLE = "LINGVO_PIPE_RESTART_CAUSE"
 _NUM_STANDARD_FILES = 3  # Standard input, output and error.
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2  # From prctl(2), only on Linux.
 # For each job, the folder in LOGDIR and the files in it that show progress.
@@ -65,12 +66,12 @@ class Restarts:
     """A counter of the process's consecutive restarts without progress.
 
     `progress` returns a text that changes whenever the job's progress is safe on disk.
-    Environment variables pass two numbers to the restarted process: the number of
-    restarts, and the number by which workers knew the process before the restart.
+    Environment variables pass to the restarted process the number of restarts, the
+    number by which workers knew the process before the restart, and the cause.
     """
 
     def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
-        self._start, self._progress = start, progress
+        self._start, self.progress = start, progress
         text = start.environment.get(_RESTARTS_VARIABLE, "")
         number, _, self._reached = text.partition(" ")
         self._number = int(number) if number.isdecimal() else 0
@@ -78,7 +79,7 @@ class Restarts:
     @property
     def in_a_row(self) -> int:
         """The number of restarts since the last progress."""
-        return self._number if self._progress() == self._reached else 0
+        return self._number if self.progress() == self._reached else 0
 
     @property
     def client_before(self) -> int | None:
@@ -86,16 +87,24 @@ class Restarts:
         number = self._start.environment.get(_CLIENT_VARIABLE, "")
         return int(number) if number.isdecimal() else None
 
-    def again(self, client: int | None) -> NoReturn:
+    @property
+    def cause(self) -> str:
+        """The causes of the restarts since the last progress, as sentences, or ""."""
+        return self._start.environment.get(_CAUSE_VARIABLE, "")
+
+    def again(self, client: int | None, cause: str, **variables: str) -> NoReturn:
         """Counts a restart, and restarts this process.
 
-        `client` is the number by which workers know this process, or None.
+        `client` is the number by which workers know this process, or None. `cause` is
+        why it restarts, as sentences. `variables` are more environment variables.
         """
+        in_a_row = self.in_a_row
         changes = {
-            _RESTARTS_VARIABLE: f"{self.in_a_row + 1} {self._progress()}",
+            _RESTARTS_VARIABLE: f"{in_a_row + 1} {self.progress()}",
             _CLIENT_VARIABLE: "" if client is None else str(client),
+            _CAUSE_VARIABLE: f"{self.cause} {cause}".strip() if in_a_row else cause,
         }
-        self._start.again(**changes)
+        self._start.again(**changes, **variables)
 
 
 def progress_of(job: str, logdir: str) -> str:

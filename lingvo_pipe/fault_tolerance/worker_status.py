@@ -7,7 +7,7 @@ devices and the devices' incarnations, numbers that no other process has.
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import grpc
@@ -53,6 +53,14 @@ class WorkerQuestions:
             for name in (_STATUS, _KEEP_ALIVE, _CLOSE_CONTEXT, _LIST_DEVICES)
         }
 
+    def only(self, tasks: Sequence[int]) -> "WorkerQuestions":
+        """Returns the questions to some of the workers, over the same channels."""
+        questions = WorkerQuestions([])
+        questions._calls = {
+            name: [calls[task] for task in tasks] for name, calls in self._calls.items()
+        }
+        return questions
+
     def ask(self, seconds: float) -> Sequence[Answer]:
         begin = time.monotonic()
         answers = [_answer(call) for call in self._send(_STATUS, seconds)]
@@ -93,7 +101,11 @@ def _answer(sent: grpc.Future) -> Answer:
 
 
 class LostWorkers:
-    """A search for workers that are gone, have restarted or do not answer in time."""
+    """A search for workers that are gone, have restarted or do not answer in time.
+
+    It searches among all workers, until `leave_out` names some that the job does not
+    use.
+    """
 
     def __init__(
         self,
@@ -108,36 +120,69 @@ class LostWorkers:
         self.client = client
         self._known: Sequence[bytes | None] = [None] * len(self._names)
         self._turns = itertools.cycle(range(len(self._names)))
+        self._used, self._used_questions = list(range(len(self._names))), questions
+        self.left_out: frozenset[int] = frozenset()
 
-    def absent(self) -> list[str]:
+    def absent(self) -> dict[int, str]:
         """Returns the names of the workers that do not answer within some seconds.
 
         If all workers answer, returns texts about workers that cannot reach another
-        worker. Remembers each worker's identity, to notice restarts later.
+        worker. Remembers each worker's identity, to notice restarts later. The keys are
+        the workers' numbers.
         """
         seconds = min(self._timeout, _ANSWER_SECONDS)
-        answers = self._questions.ask(seconds)
-        self._known = [answer.identity for answer in answers]
-        identities = zip(self._names, self._known, strict=True)
-        silent = [name for name, identity in identities if identity is None]
-        return silent or self._cut_off(range(len(self._names)), seconds)
+        self._known = [answer.identity for answer in self._questions.ask(seconds)]
+        names = dict(enumerate(self._names))
+        silent = {i: name for i, name in names.items() if self._known[i] is None}
+        return silent or self._cut_off(names, seconds)
+
+    @property
+    def all_answered(self) -> bool:
+        """Whether all workers answered when `absent` was last called."""
+        return None not in self._known
+
+    def leave_out(self, tasks: Collection[int]) -> None:
+        """Searches only among the other workers from now on.
+
+        Workers that cannot reach another worker are then not found: a worker's answer
+        about that would wait for the workers that are left out.
+        """
+        self.left_out = frozenset(tasks)
+        self._used = [i for i in range(len(self._names)) if i not in self.left_out]
+        self._used_questions = self._questions.only(self._used)
+
+    def back(self) -> list[str]:
+        """Returns the names of the workers that are left out and could be used again.
+
+        If all workers answer, they must also reach each other.
+        """
+        seconds = min(self._timeout, _ANSWER_SECONDS)
+        answers = self._questions.ask(seconds) if self.left_out else []
+        back = [i for i in sorted(self.left_out) if answers[i].identity is not None]
+        is_complete = all(answer.identity is not None for answer in answers)
+        if back and is_complete and self._cut_off(range(len(answers)), seconds):
+            return []
+        return [self._names[i] for i in back]
 
     def lost(self) -> list[str]:
         """Returns a sentence for each worker that is lost."""
-        answers = self._questions.ask(self._timeout)
+        answers = self._used_questions.ask(self._timeout)
         if any(answer.is_gone for answer in answers):
             self._sleep(_RETRY_SECONDS)
-            answers = self._questions.ask(self._timeout)
-        changes = list(map(self._change, answers, self._known))
+            answers = self._used_questions.ask(self._timeout)
+        known = [self._known[i] for i in self._used]
+        changes = list(map(self._change, answers, known))
         if not any(changes):
             changes = self._forgetful()
-        pairs = zip(self._names, changes, strict=True)
-        lost = [f"{name} {change}." for name, change in pairs if change]
+        pairs = zip(self._used, changes, strict=True)
+        lost = [f"{self._names[i]} {change}." for i, change in pairs if change]
+        if lost or self.left_out:
+            return lost
         # Asks a single worker each time, since it asks all others.
-        if not lost and self._cut_off([next(self._turns)], self._timeout):
+        if self._cut_off([next(self._turns)], self._timeout):
             cut_off = self._cut_off(range(len(self._names)), self._timeout)
-            lost = [f"{text} for {self._timeout:g} seconds." for text in cut_off]
-        return lost
+            return [f"{x} for {self._timeout:g} seconds." for x in cut_off.values()]
+        return []
 
     def lost_after_failure(self) -> list[str]:
         """Returns a sentence for each lost worker, even one killed just now."""
@@ -148,16 +193,16 @@ class LostWorkers:
 
     def forget(self, client: int) -> None:
         """Asks all workers to free the objects of a client that is gone."""
-        self._questions.forget(client, _ANSWER_SECONDS)
+        self._used_questions.forget(client, _ANSWER_SECONDS)
 
-    def _cut_off(self, tasks: Sequence[int], seconds: float) -> list[str]:
+    def _cut_off(self, tasks: Iterable[int], seconds: float) -> dict[int, str]:
         """Returns a text for each worker in `tasks` that cannot reach another one."""
         if len(self._names) == 1:
-            return []
-        return [
-            f"{self._names[task]}, which does not reach another worker"
-            for task in self._questions.cut_off(tasks, seconds)
-        ]
+            return {}
+        return {
+            task: f"{self._names[task]}, which does not reach another worker"
+            for task in self._questions.cut_off(list(tasks), seconds)
+        }
 
     def _change(self, answer: Answer, identity: bytes | None) -> str:
         if answer.is_gone:
@@ -173,6 +218,6 @@ class LostWorkers:
         """
         client = self.client()
         if client is None:
-            return [""] * len(self._names)
-        forgotten = self._questions.forgotten(client, self._timeout)
+            return [""] * len(self._used)
+        forgotten = self._used_questions.forgotten(client, self._timeout)
         return ["has forgotten this process" if x else "" for x in forgotten]

@@ -23,13 +23,13 @@ workers = LostWorkers(sys.argv[1:], WorkerQuestions(sys.argv[1:]), 3.0, lambda: 
 end = time.monotonic() + 60.0
 while workers.absent() and time.monotonic() < end:
     time.sleep(0.2)
-print(workers.absent(), workers.lost(), flush=True)
+print(list(workers.absent().values()), workers.lost(), flush=True)
 input()
-print(workers.lost(), workers.absent(), flush=True)
+print(workers.lost(), list(workers.absent().values()), flush=True)
 input()
 while workers.absent() and time.monotonic() < end:
     time.sleep(0.2)
-print(workers.absent(), workers.lost(), flush=True)
+print(list(workers.absent().values()), workers.lost(), flush=True)
 """
 
 

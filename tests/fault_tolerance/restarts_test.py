@@ -27,6 +27,8 @@ restarts = Restarts(start, progress)
 files = len(os.listdir("/proc/self/fd"))
 left = int(sys.argv[1]) - restarts.in_a_row
 assert restarts.client_before == (None, 2**64 - 1, None, 7)[restarts.in_a_row]
+assert restarts.cause == ("", "c3", "c3 c2", "c3 c2 c1")[restarts.in_a_row]
+assert os.environ.get("MORE") == (None, "3", "2", "1")[restarts.in_a_row]
 client = (2**64 - 1, None, 7)[restarts.in_a_row] if left else None
 about = os.getpid(), os.getcwd(), files, os.environ.get("LEFT"), start.death_signal
 print(*about, left, flush=True)
@@ -37,7 +39,8 @@ os.chdir("/")
 os.dup2(os.open("/", os.O_RDONLY), 77)
 lock = threading.Lock()
 lock.acquire()
-threading.Thread(target=restarts.again, args=[client], daemon=True).start()
+again = lambda: restarts.again(client, f"c{left}", MORE=str(left))
+threading.Thread(target=again, daemon=True).start()
 lock.acquire()
 """
 

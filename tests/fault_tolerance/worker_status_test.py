@@ -192,7 +192,7 @@ def _lost(replies: Replies, client: int | None = None) -> LostWorkers:
 )
 def test_lost_workers_are_named(now: Sequence[Answer], changes: list[str]) -> None:
     workers = _lost(Replies((FIRST, SECOND), now))
-    assert workers.absent() == []
+    assert not workers.absent()
     lost = workers.lost()
     assert len(lost) == len(changes)
     assert all(map(re.search, changes, lost))
@@ -200,9 +200,9 @@ def test_lost_workers_are_named(now: Sequence[Answer], changes: list[str]) -> No
 
 def test_absent_workers_are_named_until_they_come_up() -> None:
     workers = _lost(Replies((GONE, SILENT), (FIRST, GONE), (FIRST, SECOND)))
-    assert workers.absent() == ["worker:0 at a:1", "worker:1 at b:2"]
-    assert workers.absent() == ["worker:1 at b:2"]
-    assert workers.absent() == []
+    assert workers.absent() == {0: "worker:0 at a:1", 1: "worker:1 at b:2"}
+    assert workers.absent() == {1: "worker:1 at b:2"}
+    assert not workers.absent()
     assert workers.lost() == []
 
 
@@ -247,13 +247,14 @@ def test_workers_that_do_not_reach_each_other_are_lost(isolated: set[int]) -> No
     """Whichever is asked first; a job waits until they do."""
     replies = Replies((FIRST, SECOND))
     workers = _lost(replies)
-    assert workers.absent() == []
+    assert not workers.absent()
     assert workers.lost() == []
     replies.isolated = isolated
     named = [f"worker:{task} at {ADDRESSES[task]}" for task in sorted(isolated)]
     lines = workers.lost() or workers.lost()
     assert [line.partition(",")[0] for line in lines] == named
     assert all("30" in line for line in lines)
-    assert [line.partition(",")[0] for line in workers.absent()] == named
+    absent = workers.absent().values()
+    assert [line.partition(",")[0] for line in absent] == named
     replies.isolated = set()
-    assert workers.absent() == []
+    assert not workers.absent()

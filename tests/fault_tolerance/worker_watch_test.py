@@ -65,7 +65,7 @@ class FakeRestarts:
         self.restarted, self._error = threading.Event(), error
         self.client: int | None = None
 
-    def again(self, client: int | None) -> NoReturn:
+    def again(self, client: int | None, cause: str, **variables: str) -> NoReturn:
         self.client = client
         self.restarted.set()
         raise self._error or Ended

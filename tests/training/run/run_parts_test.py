@@ -84,7 +84,8 @@ def test_speed_is_of_all_calls_but_the_first() -> None:
     assert part.examples_per_second == pytest.approx(20 / part.train_seconds)
     part.stages_busy, part.seconds = 0.5, 3725.0
     assert re.fullmatch(
-        r"here; bubble 25\.0% .*; stages 50\.0% .*; time 1:02:05; \S+ examples/s",
+        r"\d+-\d+-\d+ \d+:\d+:\d+ \w+; here; bubble 25\.0% .*; stages 50\.0% .*; "
+        r"time 1:02:05; \S+ examples/s",
         part.text(),
     )
 

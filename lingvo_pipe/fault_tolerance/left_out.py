@@ -1,0 +1,34 @@
+"""What an elastic job goes on without. The next process of the job must know it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+_VARIABLE = "LINGVO_PIPE_LEFT_OUT"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Workers and devices that an elastic job goes on without.
+
+    Attributes:
+        workers: numbers of the workers that were lost, and are not waited for again.
+        devices: full names of the devices that failed.
+        too_few: a number of devices on which the model does not fit.
+        misfit: why it does not fit, as a phrase.
+    """
+
+    workers: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    too_few: int = 0
+    misfit: str = ""
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "LeftOut":
+        """Returns what the process before left to this one by `variables`."""
+        values = json.loads(environment.get(_VARIABLE) or "{}")
+        return cls(**{k: tuple(x) if type(x) is list else x for k, x in values.items()})
+
+    def variables(self) -> dict[str, str]:
+        """Returns the environment variables for the next process of the job."""
+        return {_VARIABLE: json.dumps(asdict(self))}

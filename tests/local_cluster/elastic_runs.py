@@ -1,0 +1,134 @@
+"""Elastic runs on workers of this machine, which are killed, stopped and started."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
+from tests.support.command_line import CommandLine, saved_variables, write_small_model
+from tests.support.forked_process import ForkedProcess
+
+SLOW = "--model=mine.slow_model.Slow"
+_OFTEN = (
+    "task.train.report_interval_steps : 1; task.train.save_interval_steps : 5; "
+    "task.eval.interval_steps : 70; task.pipeline.splits : 4"
+)
+# Short, to keep tests short; a busy machine answers within the timeout, too.
+_ELASTIC = (
+    *("--elastic", "--lost_worker_seconds=1", "--grow_seconds=1"),
+    "--worker_timeout_seconds=8",
+)
+_PATIENCE = 300.0  # Seconds, on a busy machine.
+_POLL = 0.05
+
+
+class ElasticRuns:
+    """A folder of runs of a model, elastic ones and others.
+
+    Args:
+        folder: the folder.
+        steps: number of steps of each run.
+        override: more params of the model.
+    """
+
+    def __init__(self, folder: Path, steps: int, override: str = "") -> None:
+        write_small_model(folder)
+        shutil.copy(Path(__file__).with_name("slow_model.py"), folder / "mine")
+        self.folder, self.command_line = folder, CommandLine(folder)
+        self._steps, text = steps, "; ".join(filter(None, [_OFTEN, override]))
+        self._flags = (
+            SLOW,
+            f"--max_steps={steps}",
+            f"--model_params_override={text}",
+        )
+
+    def train(self, name: str, *flags: str) -> None:
+        """Trains without disturbance."""
+        self.command_line.train(*self._flags, *flags, f"--logdir={name}")
+
+    def start(self, name: str, num_workers: int, *flags: str) -> ElasticRun:
+        """Starts an elastic run and its workers."""
+        (self.folder / "slow").touch()
+        flags = (*self._flags, *_ELASTIC, *flags, f"--logdir={name}")
+        return ElasticRun(self, self.folder / name, num_workers, flags)
+
+    def hurry(self) -> None:
+        """Makes the steps of all runs short."""
+        (self.folder / "slow").unlink()
+
+    def results(self, name: str) -> tuple[dict[str, bytes], str]:
+        """Returns the variables and the metrics at the end of a run."""
+        run = self.folder / name
+        return saved_variables(run, self._steps), (run / "metrics.jsonl").read_text()
+
+
+class ElasticRun:
+    """An elastic run, and its workers."""
+
+    def __init__(
+        self, runs: ElasticRuns, logdir: Path, num_workers: int, flags: Sequence[str]
+    ) -> None:
+        self._runs, self._output = runs, logdir.with_suffix(".txt")
+        ports = unused_ports(num_workers)
+        self.addresses = [f"127.0.0.1:{port}" for port in ports]
+        self._cluster = f"--cluster=worker={','.join(self.addresses)}"
+        self._workers: dict[int, ForkedProcess] = {}
+        for task in range(num_workers):
+            self.start_worker(task)
+        self._trainer = runs.command_line.start_trainer(
+            *flags, self._cluster, output=self._output
+        )
+        self._read = 0  # Characters of the output before the last disturbance.
+
+    @property
+    def output(self) -> str:
+        """All output of the trainer so far."""
+        return self._output.read_text()
+
+    def start_worker(self, task: int) -> None:
+        """Starts a worker, or continues it if it is stopped."""
+        worker = self._workers.get(task)
+        if worker is not None and worker.poll() is None:
+            worker.send_signal(signal.SIGCONT)
+        else:
+            flags = ("--job=worker", f"--task={task}", self._cluster)
+            self._workers[task] = self._runs.command_line.start_trainer(*flags)
+
+    def disturb(self, task: int, number: signal.Signals) -> None:
+        """Kills or stops a worker."""
+        self._read = len(self.output)
+        self._workers[task].send_signal(number)
+
+    def wait_for_devices(self, tasks: Sequence[int]) -> None:
+        """Waits until the run has made steps on the devices of these workers alone."""
+        names = ", ".join(f"worker:{task}/cpu:0" for task in tasks)
+        stages = re.escape(f"stages: {len(tasks)} ({names})")
+        self._wait(lambda new: re.search(rf"{stages}(.|\n)*^step \d", new, re.M))
+
+    def wait_for_line(self, pattern: str) -> None:
+        """Waits for a line of output since the last disturbance."""
+        self._wait(lambda new: re.search(pattern, new))
+
+    def finish(self) -> str:
+        """Waits for the end of the run, and returns its output."""
+        self._runs.hurry()
+        assert self._trainer.wait(_PATIENCE) == 0, self.output
+        return self.output
+
+    def end(self) -> None:
+        """Ends all processes."""
+        for process in (self._trainer, *self._workers.values()):
+            process.kill()
+            process.communicate()
+
+    def _wait(self, is_reached: Callable[[str], object]) -> None:
+        end = time.monotonic() + _PATIENCE
+        while not is_reached(self.output[self._read :]):
+            assert time.monotonic() < end, self.output
+            assert self._trainer.poll() is None, self.output
+            time.sleep(_POLL)
