@@ -104,7 +104,7 @@ def first_devices(
     has_gpus = any(task.num_gpus for task in tasks)
     total = sum(task.num_gpus if has_gpus else task.num_cpus for task in tasks)
     names: list[str] = []
-    for size in range(1, total + 1):
+    for size in range(min(number, total), total + 1):
         chosen = [name.full for name in choose_devices(size, tasks)]
         names = [name for name in chosen if name not in failed]
         if len(names) == number:

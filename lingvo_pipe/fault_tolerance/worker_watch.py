@@ -123,12 +123,10 @@ class WorkerWatch:
         begin = time.monotonic()
         next_line = begin + _POLL_SECONDS  # No log line if workers come up at once.
         while absent := self._workers.absent():
-            now, lack = time.monotonic(), ""
-            if self._elastic is not None:
-                if self._elastic.goes_on(self._workers, absent, now - begin):
-                    return
-                lack = self._elastic.lack
-            names = ", ".join(absent.values())
+            now, policy = time.monotonic(), self._elastic
+            if policy and policy.goes_on(self._workers, absent, now - begin):
+                return
+            names, lack = ", ".join(absent.values()), policy.lack if policy else ""
             if now - begin > self._patience:
                 raise UserClusterError(
                     f"Cannot reach {names} within {self._patience:g} seconds."
@@ -136,11 +134,11 @@ class WorkerWatch:
                     hint="Start each with --job=worker --task=<its number> and the "
                     "same --cluster, or raise --wait_for_workers_seconds.",
                 )
-            left = round(begin + self._patience - now)
+            seconds = policy.lost_seconds if policy and not lack else self._patience
+            left = round(begin + seconds - now)
             if now > next_line and left:
-                self._write(
-                    f"Waiting for {names}, {left} s at most." + f" {lack}." * bool(lack)
-                )
+                line = f"Waiting for {names}, {left} s at most."
+                self._write(line + f" {lack}." * bool(lack))
                 next_line = now + _LOG_SECONDS
             time.sleep(_POLL_SECONDS)
 

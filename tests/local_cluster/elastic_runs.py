@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
+from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from tests.support.command_line import CommandLine, saved_variables, write_small_model
 from tests.support.forked_process import ForkedProcess
 
@@ -73,22 +74,34 @@ class ElasticRun:
     def __init__(
         self, runs: ElasticRuns, logdir: Path, num_workers: int, flags: Sequence[str]
     ) -> None:
-        self._runs, self._output = runs, logdir.with_suffix(".txt")
+        self._runs, self._logdir = runs, logdir
+        self._output = logdir.with_suffix(".txt")
         ports = unused_ports(num_workers)
-        self.addresses = [f"127.0.0.1:{port}" for port in ports]
-        self._cluster = f"--cluster=worker={','.join(self.addresses)}"
+        self._cluster = f"--cluster=worker={','.join(f'127.0.0.1:{p}' for p in ports)}"
         self._workers: dict[int, ForkedProcess] = {}
         for task in range(num_workers):
             self.start_worker(task)
-        self._trainer = runs.command_line.start_trainer(
-            *flags, self._cluster, output=self._output
-        )
-        self._read = 0  # Characters of the output before the last disturbance.
+        self._flags = (*flags, self._cluster)
+        self._before = ""  # The output of trainers that were killed.
+        self.start_trainer()
+        # When the last disturbance came: characters of the output, and saved steps.
+        self._read, self._saved = 0, 0
 
     @property
     def output(self) -> str:
         """All output of the trainer so far."""
-        return self._output.read_text()
+        return self._before + self._output.read_text()
+
+    @property
+    def num_saved(self) -> int:
+        """The number of steps that the newest checkpoint has."""
+        return max(steps_in(self._logdir / "checkpoints"), default=0)
+
+    def start_trainer(self) -> None:
+        """Starts the trainer."""
+        self._trainer = self._runs.command_line.start_trainer(
+            *self._flags, output=self._output
+        )
 
     def start_worker(self, task: int) -> None:
         """Starts a worker, or continues it if it is stopped."""
@@ -99,20 +112,30 @@ class ElasticRun:
             flags = ("--job=worker", f"--task={task}", self._cluster)
             self._workers[task] = self._runs.command_line.start_trainer(*flags)
 
-    def disturb(self, task: int, number: signal.Signals) -> None:
-        """Kills or stops a worker."""
-        self._read = len(self.output)
-        self._workers[task].send_signal(number)
+    def disturb(self, number: signal.Signals, *tasks: int) -> None:
+        """Kills or stops workers."""
+        self._read, self._saved = len(self.output), self.num_saved
+        for task in tasks:
+            self._workers[task].send_signal(number)
 
-    def wait_for_devices(self, tasks: Sequence[int]) -> None:
-        """Waits until the run has made steps on the devices of these workers alone."""
+    def kill_trainer(self) -> None:
+        """Kills the trainer, and starts it again."""
+        self._trainer.kill()
+        self._trainer.wait()
+        self._before = self.output
+        self._read, self._saved = len(self._before), self.num_saved
+        self.start_trainer()
+
+    def wait_for_devices(self, *tasks: int) -> None:
+        """Waits until the run has saved a step on these workers' devices alone."""
         names = ", ".join(f"worker:{task}/cpu:0" for task in tasks)
         stages = re.escape(f"stages: {len(tasks)} ({names})")
         self._wait(lambda new: re.search(rf"{stages}(.|\n)*^step \d", new, re.M))
+        self.wait_for_checkpoint()
 
-    def wait_for_line(self, pattern: str) -> None:
-        """Waits for a line of output since the last disturbance."""
-        self._wait(lambda new: re.search(pattern, new))
+    def wait_for_checkpoint(self) -> None:
+        """Waits until the run has saved a step since the last disturbance."""
+        self._wait(lambda new: self.num_saved > self._saved)
 
     def finish(self) -> str:
         """Waits for the end of the run, and returns its output."""

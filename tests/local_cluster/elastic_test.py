@@ -2,56 +2,108 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lingvo_pipe.training.run.run_parts import disturbances, read_parts
-from tests.local_cluster.elastic_runs import ElasticRuns
+from tests.local_cluster.elastic_runs import ElasticRun, ElasticRuns
+from tests.support.cases import seeds
 
-STEPS, LONG = 150, 1500
+STEPS, MANY_STEPS = 150, 300
+NUM_EVENTS, TRAINER_TOO, ALONE = 4, 0.3, 0.5
+REPLICAS = (
+    "task.pipeline.splits : 1; task.pipeline.num_replicas : 2; "
+    "task.pipeline.num_micro_batches : 4"
+)
 
 
-def test_a_run_that_loses_a_worker_goes_on_without_it(tmp_path: Path) -> None:
+@pytest.fixture
+def run_ends() -> Iterator[list[ElasticRun]]:
+    """Runs to be ended after the test."""
+    runs: list[ElasticRun] = []
+    yield runs
+    for run in runs:
+        run.end()
+
+
+def test_a_run_that_loses_a_worker_goes_on_without_it(
+    tmp_path: Path, run_ends: list[ElasticRun]
+) -> None:
     runs = ElasticRuns(tmp_path, STEPS)
     run = runs.start("elastic", 2, "--devices=2")
-    try:
-        run.wait_for_devices([0, 1])
-        run.disturb(1, signal.SIGKILL)
-        run.wait_for_devices([0])
-        output = run.finish()
-    finally:
-        run.end()
+    run_ends.append(run)
+    run.wait_for_devices(0, 1)
+    run.disturb(signal.SIGKILL, 1)
+    run.wait_for_devices(0)
+    output = run.finish()
     assert re.search(r"^elastic: 1 of 2 devices; left out: worker:1$", output, re.M)
     runs.train("whole", "--devices=2")
     assert runs.results("elastic") == runs.results("whole")
+    first, second = read_parts(tmp_path / "elastic" / "parts.json")
+    assert first.cause == ""
+    assert re.search(r"^worker:1 at \S+ is gone\.$", second.cause)
+    (line,) = disturbances([first, second])
+    assert re.search(rf"after step \d+: 0:\d\d:\d\d lost\. {second.cause}$", line)
 
 
 @pytest.mark.exhaustive
-def test_a_run_shrinks_from_four_devices_to_one_and_grows_back(tmp_path: Path) -> None:
-    runs = ElasticRuns(tmp_path, LONG)
+def test_a_run_shrinks_from_four_devices_to_one_and_grows_back(
+    tmp_path: Path, run_ends: list[ElasticRun]
+) -> None:
+    runs = ElasticRuns(tmp_path, MANY_STEPS)
     run = runs.start("elastic", 4)
-    try:
-        run.wait_for_devices([0, 1, 2, 3])
-        run.disturb(1, signal.SIGKILL)
-        run.wait_for_devices([0, 2, 3])
-        run.disturb(3, signal.SIGSTOP)
-        run.wait_for_devices([0, 2])
-        run.disturb(0, signal.SIGKILL)
-        run.wait_for_devices([2])
-        for task in (0, 1, 3):
-            run.start_worker(task)
-        run.wait_for_devices([0, 1, 2, 3])
-        run.finish()
-    finally:
-        run.end()
-    runs.train("whole", "--devices=2")
+    run_ends.append(run)
+    run.wait_for_devices(0, 1, 2, 3)
+    run.disturb(signal.SIGKILL, 1)
+    run.wait_for_devices(0, 2, 3)
+    run.disturb(signal.SIGSTOP, 3)
+    run.wait_for_devices(0, 2)
+    run.disturb(signal.SIGKILL, 0)
+    run.wait_for_devices(2)
+    for task in (0, 1, 3):
+        run.start_worker(task)
+    run.wait_for_devices(0, 1, 2, 3)
+    run.finish()
+    runs.train("whole", "--devices=4")
     assert runs.results("elastic") == runs.results("whole")
     parts = read_parts(tmp_path / "elastic" / "parts.json")
-    causes = [part.cause for part in parts]
-    assert causes[0] == ""
-    assert re.search(r"^worker:1 at \S+ is gone\.$", causes[1])
-    assert all("lost" in line for line in disturbances(parts))
+    assert re.search(r"\bworker:\d at \S+ is back\.$", parts[-1].cause)
     print(*disturbances(parts), sep="\n")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", seeds(4, fast=[]))
+def test_a_random_series_of_losses_leaves_no_trace(
+    tmp_path: Path, run_ends: list[ElasticRun], seed: int
+) -> None:
+    """Workers are killed and stopped, one or two at once, and some come back."""
+    draw = random.Random(seed)
+    runs = ElasticRuns(tmp_path, MANY_STEPS, REPLICAS if seed % 2 else "")
+    num_workers = 2 if seed % 2 else 4
+    run = runs.start("elastic", num_workers)
+    run_ends.append(run)
+    present = set(range(num_workers))
+    for _ in range(NUM_EVENTS):
+        run.wait_for_checkpoint()
+        lost = draw.sample(sorted(present), min(draw.choice([1, 2]), len(present) - 1))
+        number = draw.choice([signal.SIGKILL, signal.SIGSTOP])
+        if lost:
+            run.disturb(number, *lost)
+            present -= {*lost}
+        if draw.random() < TRAINER_TOO:
+            run.kill_trainer()
+        if draw.random() < ALONE:
+            run.wait_for_checkpoint()
+        back = [task for task in range(num_workers) if task not in present]
+        for task in draw.sample(back, draw.randint(0, len(back))):
+            run.start_worker(task)
+            present.add(task)
+    run.finish()
+    runs.train("whole", f"--devices={num_workers}")
+    assert runs.results("elastic") == runs.results("whole")
+    print(*disturbances(read_parts(tmp_path / "elastic" / "parts.json")), sep="\n")

@@ -94,13 +94,22 @@ class RunPart:
 
 
 def disturbances(parts: Sequence[RunPart]) -> list[str]:
-    """Returns a line for each time that a run was disturbed, with the time lost."""
+    """Returns a line for each time that a run was disturbed, with the time lost.
+
+    The time is unknown if nothing was saved before.
+    """
+    pairs = itertools.pairwise([None, *parts])
     return [
-        f"after step {after.after_step:,}: {_duration(after.begin - before.end)} lost. "
-        f"{after.cause}"
-        for before, after in itertools.pairwise(parts)
-        if after.cause and after.begin and before.end
+        f"after step {part.after_step:,}: {_lost(before, part)}{part.cause}"
+        for before, part in pairs
+        if part is not None and part.cause
     ]
+
+
+def _lost(before: RunPart | None, part: RunPart) -> str:
+    if before is None or not before.end:
+        return ""
+    return f"{_duration(part.begin - before.end)} lost. "
 
 
 def _duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.run.run_parts import RunPart, read_parts
+from lingvo_pipe.training.run.run_parts import RunPart, disturbances, read_parts
 from tests.support.errors import fails
 from tests.training.toy_run import STEPS, Input, batch, make_task, resumed_steps, run
 
@@ -88,6 +88,19 @@ def test_speed_is_of_all_calls_but_the_first() -> None:
         r"time 1:02:05; \S+ examples/s",
         part.text(),
     )
+
+
+def test_a_disturbance_costs_the_time_between_parts() -> None:
+    times = {"begin": 100.0, "end": 200.0}
+    first = RunPart(0, "here", last_step=10, cause="worker:1 is gone.", **times)
+    second = RunPart(6, "here", last_step=20, begin=215.0, end=300.0, cause="A spike.")
+    third = RunPart(20, "here", last_step=21, begin=900.0)
+    first.cut_off(6)
+    assert (first.last_step, first.end) == (6, 160.0)
+    assert disturbances([first, second, third]) == [
+        "after step 0: worker:1 is gone.",
+        "after step 6: 0:00:55 lost. A spike.",
+    ]
 
 
 @pytest.mark.parametrize(
