@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from typing import TYPE_CHECKING
 
 import tqdm
@@ -11,7 +12,12 @@ import tqdm
 from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.fault_tolerance.left_out import LeftOut
-from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
+from lingvo_pipe.fault_tolerance.restarts import (
+    ProcessStart,
+    Restarts,
+    is_saving,
+    progress_of,
+)
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
     Membership,
     find_membership,
@@ -58,7 +64,12 @@ def resolve_membership() -> Membership:
 def job_restarts(start: ProcessStart) -> Restarts:
     """Returns the object that counts and performs restarts of this process."""
     job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")
-    return Restarts(start, lambda: progress_of(job, logdir))
+    since = time.time()
+    return Restarts(
+        start,
+        lambda: progress_of(job, logdir),
+        lambda: job == "trainer" and is_saving(logdir, since),
+    )
 
 
 def worker_watch(

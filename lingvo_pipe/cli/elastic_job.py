@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from lingvo_pipe.cli.elastic_devices import (
     Cut,
-    check_elastic,
     check_min_devices,
     cut_for,
     devices_of_workers,
@@ -101,13 +100,12 @@ class ElasticJob:
     ) -> ChosenDevices:
         """Waits for workers, and chooses the devices. Changes `pipeline` to fit them.
 
-        `flag` is the value of --devices.
+        `flag` is the value of --devices. `check_elastic` must have accepted `pipeline`.
 
         Raises:
-            ValueError: if the model cannot be cut for fewer devices.
+            ValueError: if the flags do not fit the model.
             ConnectionError: if too few devices are left.
         """
-        check_elastic(pipeline)
         asked = place_stages(pipeline.Copy(), flag).devices
         number = asked if isinstance(asked, int) else len(asked)
         check_min_devices(self._min_devices, number)
@@ -212,7 +210,7 @@ class ElasticJob:
             if not failed:
                 return
             names = ", ".join(map(short_name, failed))
-            cause = f"{names} failed: {_first_line(error)}"
+            cause = f"{names} failed: {_first_line(error)}."
             then = f"restarts without {names}"
             devices = (*without.devices, *failed)
             without = dataclasses.replace(without, devices=devices)
@@ -234,7 +232,7 @@ def _misfit(error: BaseException) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+    return str(error).partition("\n")[0].rstrip(".")
 
 
 def _count(number: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.cli.auto_params import AutoParams
+from lingvo_pipe.cli.elastic_devices import check_elastic
 from lingvo_pipe.cli.model_request import (
     ModelRequest,
     check_batch,
@@ -66,6 +67,8 @@ def _build(
     check_batch(model)
     path = os.path.expanduser(logdir)
     pipeline = model.task.pipeline
+    if request.elastic is not None:
+        check_elastic(pipeline)
     auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name, allow_foreign))
     note = place_model(model, request)
     train_input = model.input.Instantiate()

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ _RESTARTS_VARIABLE = "LINGVO_PIPE_RESTARTS"
 _CLIENT_VARIABLE = "LINGVO_PIPE_CLIENT_BEFORE"
 _CAUSE_VARIABLE = "LINGVO_PIPE_RESTART_CAUSE"
 _NUM_STANDARD_FILES = 3  # Standard input, output and error.
+# Seconds for which a restart waits for a checkpoint that is being written.
+_SAVE_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2  # From prctl(2), only on Linux.
 # For each job, the folder in LOGDIR and the files in it that show progress.
 _PROGRESS_FILES = {
@@ -68,10 +72,17 @@ class Restarts:
     `progress` returns a text that changes whenever the job's progress is safe on disk.
     Environment variables pass to the restarted process the number of restarts, the
     number by which workers knew the process before the restart, and the cause.
+    `is_saving` returns whether a checkpoint is being written. Its values are in this
+    process's memory, so a restart waits for it, for some time.
     """
 
-    def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
-        self._start, self.progress = start, progress
+    def __init__(
+        self,
+        start: ProcessStart,
+        progress: Callable[[], str],
+        is_saving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._start, self.progress, self._is_saving = start, progress, is_saving
         text = start.environment.get(_RESTARTS_VARIABLE, "")
         number, _, self._reached = text.partition(" ")
         self._number = int(number) if number.isdecimal() else 0
@@ -98,6 +109,9 @@ class Restarts:
         `client` is the number by which workers know this process, or None. `cause` is
         why it restarts, as sentences. `variables` are more environment variables.
         """
+        end = time.monotonic() + _SAVE_SECONDS
+        while self._is_saving() and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
         in_a_row = self.in_a_row
         changes = {
             _RESTARTS_VARIABLE: f"{in_a_row + 1} {self.progress()}",
@@ -118,6 +132,15 @@ def progress_of(job: str, logdir: str) -> str:
         with contextlib.suppress(OSError):  # It was deleted meanwhile.
             size += path.stat().st_size
     return f"{files[-1].name if files else 'nothing'} {len(files)} {size}"
+
+
+def is_saving(logdir: str, since: float) -> bool:
+    """Returns whether a trainer that started at time `since` writes a checkpoint."""
+    try:
+        folder = Path(logdir, "checkpoints", "incomplete").stat()
+    except OSError:
+        return False
+    return folder.st_ctime >= since
 
 
 def set_death_signal(number: int) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import lingvo_pipe
-from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
+from lingvo_pipe.fault_tolerance.restarts import (
+    ProcessStart,
+    Restarts,
+    is_saving,
+    progress_of,
+)
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
 # Restarts from a thread while the main thread hangs, in another folder and with other
@@ -84,3 +91,24 @@ def test_a_new_checkpoint_is_progress(tmp_path: Path) -> None:
     (folder / "incomplete").mkdir()
     assert progress_of("trainer", str(tmp_path)) == seen[-1]
     assert progress_of("evaler", str(tmp_path)) == progress_of("evaler", "/nowhere")
+
+
+def test_a_restart_waits_for_a_checkpoint_that_this_process_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = time.time() - 1.0
+    assert not is_saving(str(tmp_path), begin)
+    folder = tmp_path / "checkpoints" / "incomplete"
+    folder.mkdir(parents=True)
+    assert is_saving(str(tmp_path), begin)
+    assert not is_saving(str(tmp_path), begin + 3600.0)
+    saved: list[bool] = []
+    monkeypatch.setattr(
+        ProcessStart, "again", lambda self, **changes: saved.append(folder.exists())
+    )
+    start = ProcessStart((), "", {})
+    later = threading.Timer(0.5, folder.rmdir)
+    later.start()
+    Restarts(start, lambda: "", lambda: is_saving(str(tmp_path), begin)).again(None, "")
+    later.join()
+    assert saved == [False]

@@ -120,6 +120,16 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: task.pipeline.splits: ", "'auto', with --elastic", "[2, 4]"],
     ),
     (
+        [
+            *_override(
+                "task.pipeline.splits : 'auto'; task.pipeline.schedule : 'auto'; "
+                "task.pipeline.num_replicas : 2"
+            ),
+            *("--elastic", "--devices=2"),
+        ],
+        ["error: task.pipeline.num_replicas: expected 1", "schedule is auto", "2"],
+    ),
+    (
         [*TRAIN, "--mode=inspect_model", "--elastic"],
         ["error: --mode=inspect_model: expected no --elastic."],
     ),
