@@ -98,10 +98,13 @@ def has_workers(names: Sequence[str]) -> bool:
 
 
 def first_devices(
-    number: int, tasks: Sequence[TaskDevices], failed: Collection[str]
+    number: int, tasks: Sequence[TaskDevices], failed: Collection[str], kind: str = ""
 ) -> list[str]:
-    """Returns up to `number` devices of tasks, by full names, without failed ones."""
-    has_gpus = any(task.num_gpus for task in tasks)
+    """Returns up to `number` devices of tasks, by full names, without failed ones.
+
+    If `kind` is GPU, returns no CPU devices, even if there is no GPU.
+    """
+    has_gpus = kind == "GPU" or any(task.num_gpus for task in tasks)
     total = sum(task.num_gpus if has_gpus else task.num_cpus for task in tasks)
     names: list[str] = []
     for size in range(min(number, total), total + 1):

@@ -32,7 +32,7 @@ from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_num
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.cluster import find_workers
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.device_names import short_name
+from lingvo_pipe.pipeline.devices.device_names import device_name, short_name
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from lingvo_pipe.planner.search.fitting_plan import NothingFits
@@ -70,10 +70,6 @@ class ElasticJob:
         restarts: the object that performs restarts of this process.
         workers: the job's workers, or None if it runs on this machine alone.
         log: callback for a line for the user.
-
-    Attributes:
-        used: full names of the devices that the job uses, to be set once they are
-            initialized.
     """
 
     def __init__(
@@ -86,9 +82,9 @@ class ElasticJob:
     ) -> None:
         self._min_devices, self._failed = min_devices, left_out.devices
         self._restarts, self._workers, self._log = restarts, workers, log
-        self._without = left_out
+        self._left_out = left_out
         self._signal: FirstSignal | None = None
-        self.used: Sequence[str] = ()
+        self._used: Sequence[str] = ()
 
     @property
     def watch(self) -> WorkerWatch | None:
@@ -137,13 +133,20 @@ class ElasticJob:
             self._note(absent, len(names), number),
         )
 
+    def use(self, devices: Sequence[str]) -> None:
+        """Notes which devices the job uses, by full names, once they are ready."""
+        self._used = devices
+        if self._workers is not None:
+            policy, kind = self._workers.policy, device_name(devices[0]).kind
+            policy.left_out = dataclasses.replace(policy.left_out, kind=kind)
+
     @contextlib.contextmanager
     def surviving(self) -> Iterator[None]:
         """Restarts this process if the block fails because of its devices."""
         try:
             yield
         except Exception as error:
-            if self.used and not self._has_signal():
+            if self._used and not self._has_signal():
                 self._restart_after(error)
             raise
 
@@ -177,12 +180,12 @@ class ElasticJob:
         num_workers = len(cluster.workers) if cluster is not None else 0
         has_trainer = cluster is None or cluster.trainer is not None
         tasks = task_devices(asked, ready, num_workers, has_trainer)
-        return first_devices(asked, tasks, self._failed)
+        return first_devices(asked, tasks, self._failed, self._left_out.kind)
 
     def _lack(self, used: int, number: int) -> str:
         """Returns why `used` of the complete job's devices are too few, or ""."""
-        if used and used <= self._without.too_few:
-            return f"On {_count(used)} {self._without.misfit}"
+        if used and used <= self._left_out.too_few:
+            return f"On {_count(used)} {self._left_out.misfit}"
         if used < self._min_devices:
             return (
                 f"{used} of {_count(number)} can be used, and --min_devices is "
@@ -197,16 +200,16 @@ class ElasticJob:
 
     def _restart_after(self, error: Exception) -> None:
         """Restarts this process if its devices caused the error."""
-        without = self._workers.policy.left_out if self._workers else self._without
+        without = self._workers.policy.left_out if self._workers else self._left_out
         if misfit := _misfit(error):
             if not without.workers:  # More devices will not come.
                 return
-            number = len(self.used)
+            number = len(self._used)
             cause = f"On {_count(number)} {misfit}."
             then = "waits for more workers"
             without = dataclasses.replace(without, too_few=number, misfit=misfit)
         else:
-            failed = failed_devices(error, self.used)
+            failed = failed_devices(error, self._used)
             if not failed:
                 return
             names = ", ".join(map(short_name, failed))

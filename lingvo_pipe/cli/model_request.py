@@ -123,7 +123,7 @@ def _place_elastic(
     chosen = job.choose(pipeline, flag)
     placement = place_stages(pipeline, chosen.devices)
     pipeline.devices = initialize_devices(placement.devices, chosen.cluster)
-    job.used = pipeline.devices
+    job.use(pipeline.devices)
     return joined(
         workers_note(), unused_note(pipeline.devices), chosen.note or placement.note
     )

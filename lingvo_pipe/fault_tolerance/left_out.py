@@ -9,19 +9,22 @@ _VARIABLE = "LINGVO_PIPE_LEFT_OUT"
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Workers and devices that an elastic job goes on without.
+    """Workers and devices that an elastic job goes on without, and what it needs.
 
     Attributes:
         workers: numbers of the workers that were lost, and are not waited for again.
         devices: full names of the devices that failed.
         too_few: a number of devices on which the model does not fit.
         misfit: why it does not fit, as a phrase.
+        kind: the kind of the job's devices, such as GPU, or "" if none is chosen yet.
+            Another kind would change the bytes of results.
     """
 
     workers: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     too_few: int = 0
     misfit: str = ""
+    kind: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "LeftOut":

@@ -102,6 +102,11 @@ def test_a_failed_device_is_replaced_if_there_are_others() -> None:
     assert _first(2, []) == ""
 
 
+def test_cpu_devices_do_not_replace_gpus_of_lost_workers() -> None:
+    assert first_devices(2, [TaskDevices(None, 0, 8)], (), "GPU") == []
+    assert first_devices(2, [TaskDevices(None, 0, 8)], (), "CPU")
+
+
 def test_devices_of_absent_workers_are_left_out() -> None:
     names = ["cpu:0", "worker:0/cpu:0", "worker:1/gpu:0"]
     left = devices_of_workers(names, {1})

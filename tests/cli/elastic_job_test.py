@@ -110,7 +110,8 @@ def test_too_few_devices_end_a_job_on_one_machine() -> None:
 
 
 def _fail(job: ElasticJob, error: Exception, *used: str) -> Any:
-    job.used = used
+    if used:
+        job.use(used)
     with pytest.raises((Restarted, type(error))) as info, job.surviving():
         raise error
     return info.value.args if isinstance(info.value, Restarted) else None
@@ -127,7 +128,7 @@ def test_a_model_that_does_not_fit_waits_for_workers_that_are_absent() -> None:
     cause, left_out = _fail(_job(absent, workers=2), error, ONE)
     misfit = "the model does not fit: 3 MiB are missing"
     assert cause == f"On 1 device {misfit}."
-    assert left_out == LeftOut((1,), (), 1, misfit)
+    assert left_out == LeftOut((1,), (), 1, misfit, "CPU")
     names = ["worker:0/cpu:0", "worker:1/cpu:0"]
     with fails(UserClusterError) as lack:
         _job(left_out, workers=2).choose(_pipeline(), names)
