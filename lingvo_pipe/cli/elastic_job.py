@@ -118,7 +118,7 @@ class ElasticJob:
             try:
                 return self._lack(len(devices_without(frozenset(absent))), number)
             except UserClusterError as error:  # It does not answer any more.
-                return str(error)
+                return _first_line(error)
 
         absent = self._wait(lack_without)
         if not absent and not self._failed:
@@ -126,7 +126,8 @@ class ElasticJob:
         if lack := lack_without(absent):
             raise UserClusterError(f"{lack}.")
         names = devices_without(absent)
-        set_cut(pipeline, cut_for(len(names), complete, shards))
+        if len(names) < number:
+            set_cut(pipeline, cut_for(len(names), complete, shards))
         return ChosenDevices(
             names,
             self._cluster_without(absent) if has_workers(names) else None,
