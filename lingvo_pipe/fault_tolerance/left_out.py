@@ -30,7 +30,9 @@ class LeftOut:
     def read(cls, environment: Mapping[str, str]) -> "LeftOut":
         """Returns what the process before left to this one by `variables`."""
         values = json.loads(environment.get(_VARIABLE) or "{}")
-        return cls(**{k: tuple(x) if type(x) is list else x for k, x in values.items()})
+        for name in ("workers", "devices"):
+            values[name] = tuple(values.get(name, ()))
+        return cls(**values)
 
     def variables(self) -> dict[str, str]:
         """Returns the environment variables for the next process of the job."""

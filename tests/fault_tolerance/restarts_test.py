@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -102,13 +103,15 @@ def test_a_restart_waits_for_a_checkpoint_that_this_process_writes(
     folder.mkdir(parents=True)
     assert is_saving(str(tmp_path), begin)
     assert not is_saving(str(tmp_path), begin + 3600.0)
-    saved: list[bool] = []
-    monkeypatch.setattr(
-        ProcessStart, "again", lambda self, **changes: saved.append(folder.exists())
-    )
+
+    def again(self: ProcessStart, **changes: str) -> NoReturn:
+        raise InterruptedError("saving" if folder.exists() else "saved")
+
+    monkeypatch.setattr(ProcessStart, "again", again)
     start = ProcessStart((), "", {})
     later = threading.Timer(0.5, folder.rmdir)
     later.start()
-    Restarts(start, lambda: "", lambda: is_saving(str(tmp_path), begin)).again(None, "")
+    restarts = Restarts(start, lambda: "", lambda: is_saving(str(tmp_path), begin))
+    with pytest.raises(InterruptedError, match="^saved$"):
+        restarts.again(None, "")
     later.join()
-    assert saved == [False]

@@ -34,7 +34,7 @@ class SlowImages(ImageClassificationInput):
 
 
 @model_registry.RegisterSingleTaskModel
-class Slow(Small):  # type: ignore[misc]
+class Slow(Small):
     """The small model."""
 
     def Train(self) -> InstantiableParams:

@@ -50,7 +50,7 @@ class FailingInput(ImageClassificationInput):
 
 
 @model_registry.RegisterSingleTaskModel
-class Failing(Small):  # type: ignore[misc]
+class Failing(Small):
     """The small model."""
 
     def Train(self) -> InstantiableParams:

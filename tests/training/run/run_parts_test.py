@@ -91,8 +91,8 @@ def test_speed_is_of_all_calls_but_the_first() -> None:
 
 
 def test_a_disturbance_costs_the_time_between_parts() -> None:
-    times = {"begin": 100.0, "end": 200.0}
-    first = RunPart(0, "here", last_step=10, cause="worker:1 is gone.", **times)
+    cause = "worker:1 is gone."
+    first = RunPart(0, "here", last_step=10, cause=cause, begin=100.0, end=200.0)
     second = RunPart(6, "here", last_step=20, begin=215.0, end=300.0, cause="A spike.")
     third = RunPart(20, "here", last_step=21, begin=900.0)
     first.cut_off(6)
