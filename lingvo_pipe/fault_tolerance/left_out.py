@@ -1,4 +1,4 @@
-"""What an elastic job goes on without. The next process of the job must know it."""
+"""Workers and devices that an elastic job leaves out, for the job's next process."""
 
 import json
 from collections.abc import Mapping

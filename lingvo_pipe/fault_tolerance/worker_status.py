@@ -138,7 +138,7 @@ class LostWorkers:
 
     @property
     def all_answered(self) -> bool:
-        """Whether all workers answered when `absent` was last called."""
+        """True if all workers answered when `absent` was last called."""
         return None not in self._known
 
     def leave_out(self, tasks: Collection[int]) -> None:

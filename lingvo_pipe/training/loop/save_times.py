@@ -7,7 +7,7 @@ from lingvo_pipe.hyperparams import Params
 
 
 class SaveTimes:
-    """The times of checkpoints that `params`, those of `task.train`, ask for."""
+    """The times of checkpoints that params of `task.train` ask for."""
 
     def __init__(
         self, params: Params, clock: Callable[[], float] = time.monotonic
