@@ -115,8 +115,9 @@ def elastic_job(member: Membership, restarts: Restarts) -> ElasticJob:
     from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
 
     left_out = LeftOut.read(os.environ)
+    lost_seconds = min(FLAGS.lost_worker_seconds, FLAGS.wait_for_workers_seconds)
     policy = ElasticWorkers(
-        FLAGS.lost_worker_seconds, FLAGS.grow_seconds, left_out, restarts.progress
+        lost_seconds, FLAGS.grow_seconds, left_out, restarts.progress
     )
     watch = worker_watch(member, restarts, policy)
     workers = None

@@ -121,7 +121,7 @@ def _check_elastic() -> None:
     if given and not FLAGS.elastic:
         raise UserValueError(path=f"--{given[0]}", expected="--elastic as well")
     lost, patience = FLAGS.lost_worker_seconds, FLAGS.wait_for_workers_seconds
-    if FLAGS.elastic and lost > patience:
+    if FLAGS["lost_worker_seconds"].present and lost > patience:
         raise UserValueError(
             path="--lost_worker_seconds",
             expected=f"at most --wait_for_workers_seconds, {patience:g}",

@@ -108,7 +108,10 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: --lost_worker_seconds: ", "--cluster"],
     ),
     (
-        [*TRAIN, SPEC, "--elastic", "--wait_for_workers_seconds=9"],
+        [
+            *(*TRAIN, SPEC, "--elastic", "--lost_worker_seconds=60"),
+            "--wait_for_workers_seconds=9",
+        ],
         ["error: --lost_worker_seconds: ", "--wait_for_workers_seconds, 9", "60"],
     ),
     (
@@ -116,13 +119,13 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: --min_devices: ", "2 devices", "3"],
     ),
     (
-        [*_override("task.pipeline.splits : [2, 4]"), "--elastic"],
+        [*_override("task.pipeline.splits (list) : [2, 4]"), "--elastic"],
         ["error: task.pipeline.splits: ", "'auto', with --elastic", "[2, 4]"],
     ),
     (
         [
             *_override(
-                "task.pipeline.splits : 'auto'; task.pipeline.schedule : 'auto'; "
+                "task.pipeline.splits (str) : auto; task.pipeline.schedule : auto; "
                 "task.pipeline.num_replicas : 2"
             ),
             *("--elastic", "--devices=2"),
