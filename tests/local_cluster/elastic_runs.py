@@ -17,7 +17,7 @@ from tests.support.forked_process import ForkedProcess
 SLOW = "--model=mine.slow_model.Slow"
 _OFTEN = (
     "task.train.report_interval_steps : 1; task.train.save_interval_steps : 5; "
-    "task.eval.interval_steps : 70; task.pipeline.splits : 4"
+    "task.eval.interval_steps : 70"
 )
 # Short, to keep tests short; a busy machine answers within the timeout, too.
 _ELASTIC = (
@@ -37,11 +37,13 @@ class ElasticRuns:
         override: more params of the model.
     """
 
-    def __init__(self, folder: Path, steps: int, override: str = "") -> None:
+    def __init__(
+        self, folder: Path, steps: int, override: str = "task.pipeline.splits : 4"
+    ) -> None:
         write_small_model(folder)
         shutil.copy(Path(__file__).with_name("slow_model.py"), folder / "mine")
         self.folder, self.command_line = folder, CommandLine(folder)
-        self._steps, text = steps, "; ".join(filter(None, [_OFTEN, override]))
+        self._steps, text = steps, f"{_OFTEN}; {override}"
         self._flags = (
             SLOW,
             f"--max_steps={steps}",
@@ -109,6 +111,8 @@ class ElasticRun:
         if worker is not None and worker.poll() is None:
             worker.send_signal(signal.SIGCONT)
         else:
+            if worker is not None:
+                worker.communicate()
             flags = ("--job=worker", f"--task={task}", self._cluster)
             self._workers[task] = self._runs.command_line.start_trainer(*flags)
 

@@ -16,9 +16,10 @@ from tests.support.cases import seeds
 
 STEPS, MANY_STEPS = 150, 300
 NUM_EVENTS, TRAINER_TOO, ALONE = 4, 0.3, 0.5
-REPLICAS = (
-    "task.pipeline.splits : 1; task.pipeline.num_replicas : 2; "
-    "task.pipeline.num_micro_batches : 4"
+NUM_WORKERS = 4
+OVERRIDES = (
+    "task.pipeline.splits : 4",
+    "task.pipeline.splits : 2; task.pipeline.num_replicas : 2",
 )
 
 
@@ -83,11 +84,10 @@ def test_a_random_series_of_losses_leaves_no_trace(
 ) -> None:
     """Workers are killed and stopped, one or two at once, and some come back."""
     draw = random.Random(seed)
-    runs = ElasticRuns(tmp_path, MANY_STEPS, REPLICAS if seed % 2 else "")
-    num_workers = 2 if seed % 2 else 4
-    run = runs.start("elastic", num_workers)
+    runs = ElasticRuns(tmp_path, MANY_STEPS, OVERRIDES[seed % 2])
+    run = runs.start("elastic", NUM_WORKERS)
     run_ends.append(run)
-    present = set(range(num_workers))
+    present = set(range(NUM_WORKERS))
     for _ in range(NUM_EVENTS):
         run.wait_for_checkpoint()
         lost = draw.sample(sorted(present), min(draw.choice([1, 2]), len(present) - 1))
@@ -99,11 +99,11 @@ def test_a_random_series_of_losses_leaves_no_trace(
             run.kill_trainer()
         if draw.random() < ALONE:
             run.wait_for_checkpoint()
-        back = [task for task in range(num_workers) if task not in present]
+        back = [task for task in range(NUM_WORKERS) if task not in present]
         for task in draw.sample(back, draw.randint(0, len(back))):
             run.start_worker(task)
             present.add(task)
     run.finish()
-    runs.train("whole", f"--devices={num_workers}")
+    runs.train("whole", f"--devices={NUM_WORKERS}")
     assert runs.results("elastic") == runs.results("whole")
     print(*disturbances(read_parts(tmp_path / "elastic" / "parts.json")), sep="\n")

@@ -96,20 +96,18 @@ class RunPart:
 def disturbances(parts: Sequence[RunPart]) -> list[str]:
     """Returns a line for each time that a run was disturbed, with the time lost.
 
-    The time is unknown if nothing was saved before.
+    The time is unknown if nothing was saved before, or by an old version.
     """
-    pairs = itertools.pairwise([None, *parts])
-    return [
-        f"after step {part.after_step:,}: {_lost(before, part)}{part.cause}"
-        for before, part in pairs
-        if part is not None and part.cause
-    ]
-
-
-def _lost(before: RunPart | None, part: RunPart) -> str:
-    if before is None or not before.end:
-        return ""
-    return f"{_duration(part.begin - before.end)} lost. "
+    lines = []
+    for before, part in itertools.pairwise([None, *parts]):
+        assert part is not None
+        lost, cause = "", part.cause
+        if before is not None and before.end and part.begin:
+            lost = f"{_duration(part.begin - before.end)} lost. "
+            cause = cause or "The trainer was started again."
+        if cause:
+            lines.append(f"after step {part.after_step:,}: {lost}{cause}")
+    return lines
 
 
 def _duration(seconds: float) -> str:

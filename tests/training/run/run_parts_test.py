@@ -100,7 +100,9 @@ def test_a_disturbance_costs_the_time_between_parts() -> None:
     assert disturbances([first, second, third]) == [
         "after step 0: worker:1 is gone.",
         "after step 6: 0:00:55 lost. A spike.",
+        "after step 20: 0:10:00 lost. The trainer was started again.",
     ]
+    assert not disturbances([RunPart(0, "here"), RunPart(3, "here")])
 
 
 @pytest.mark.parametrize(
