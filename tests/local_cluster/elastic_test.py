@@ -21,6 +21,8 @@ OVERRIDES = (
     "task.pipeline.splits : 4",
     "task.pipeline.splits : 2; task.pipeline.num_replicas : 2",
 )
+# Two devices have the memory that the model needs, and one has not.
+LIMITED = "task.pipeline.splits (str) : auto; task.pipeline.memory_limit : 31e3"
 
 
 @pytest.fixture
@@ -75,6 +77,24 @@ def test_a_run_shrinks_from_four_devices_to_one_and_grows_back(
     parts = read_parts(tmp_path / "elastic" / "parts.json")
     assert re.search(r"\bworker:\d at \S+ is back\.$", parts[-1].cause)
     print(*disturbances(parts), sep="\n")
+
+
+@pytest.mark.exhaustive
+def test_a_model_that_does_not_fit_waits_for_the_lost_worker(
+    tmp_path: Path, run_ends: list[ElasticRun]
+) -> None:
+    runs = ElasticRuns(tmp_path, STEPS, LIMITED)
+    run = runs.start("elastic", 2, "--devices=2")
+    run_ends.append(run)
+    run.wait_for_devices(0, 1)
+    run.disturb(signal.SIGKILL, 1)
+    misfit = r"On 1 device the model does not fit: [\d.]+ \w+ are missing\."
+    run.wait_for_line(rf"Waiting for worker:1 at \S+, \d+ s at most\. {misfit}\n")
+    run.start_worker(1)
+    run.wait_for_devices(0, 1)
+    run.finish()
+    runs.train("whole", "--devices=2")
+    assert runs.results("elastic") == runs.results("whole")
 
 
 @pytest.mark.exhaustive
