@@ -137,6 +137,10 @@ class ElasticRun:
         self._wait(lambda new: re.search(rf"{stages}(.|\n)*^step \d", new, re.M))
         self.wait_for_checkpoint()
 
+    def wait_for_line(self, pattern: str) -> None:
+        """Waits for a line of output since the last disturbance."""
+        self._wait(lambda new: re.search(pattern, new))
+
     def wait_for_checkpoint(self) -> None:
         """Waits until the run has saved a step since the last disturbance."""
         self._wait(lambda new: self.num_saved > self._saved)
