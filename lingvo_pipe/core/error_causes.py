@@ -18,8 +18,8 @@ _CAUSES = (
     (
         "ResourceExhausted",
         "the device has too little memory",
-        "Raise task.pipeline.num_micro_batches, set task.pipeline.recompute to always, "
-        "lower input.batch_size, or use more stages.",
+        "Raise task.pipeline.num_micro_batches, set task.pipeline.recompute or "
+        "task.pipeline.offload to always, lower input.batch_size, or use more stages.",
     ),
     (
         "label value",

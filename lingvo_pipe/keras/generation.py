@@ -25,11 +25,18 @@ from keras import tree
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.core.nests import spec_of
-from lingvo_pipe.keras.placed_call import PlacedCall
+from lingvo_pipe.keras.placed_call import (
+    Layout,
+    PlacedCall,
+    flat_caches,
+    pack_caches,
+)
 from lingvo_pipe.keras.private_names import shallow_copy
 from lingvo_pipe.keras.row_seed import SeedState, draws_of_rows
 
-_NEEDED = ("generate", "generate_step", "call_with_cache", "sampler")
+_NEEDED = ("generate", "generate_step", "sampler")
+# The methods of KerasHub's tasks that run their layers.
+_CALLS = ("call_with_cache", "call_encoder", "call_decoder_with_cache")
 _MASKS = ("padding_mask", "decoder_padding_mask")
 
 
@@ -44,7 +51,7 @@ class Generation:
         """Refuses what cannot generate in groups.
 
         Args:
-            task: a CausalLM of KerasHub.
+            task: a CausalLM or Seq2SeqLM of KerasHub.
             num_groups: the largest number of groups. If None, the number of stages, or
                 1 if the sampler has its own loop.
             num_stages: the number of stages.
@@ -69,7 +76,8 @@ class Generation:
         self._task, self.num_groups = task, num_groups
         self._calls: dict[Any, PlacedCall] = {}
         self._functions: dict[Any, Callable] = {}
-        self._cache: tf.TensorSpec  # Of the whole cache.
+        # Of each method: the caches' specs and layouts, once they were made.
+        self._caches: dict[str, tuple[Any, Sequence[Layout | None]]] = {}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Returns what the task's `generate` returns for these arguments."""
@@ -102,38 +110,62 @@ class Generation:
             if seeds is not None:
                 run_loop = functools.partial(seeds.run_loop, part, start)
                 sampler = shallow_copy(self._task.sampler, run_loop=run_loop)
-            call = self._call_with_cache
-            runner = shallow_copy(self._task, sampler=sampler, call_with_cache=call)
+            calls = {x: functools.partial(self._call, x) for x in _calls(self._task)}
+            runner = shallow_copy(self._task, sampler=sampler, **calls)
             results.append(runner.generate_step(part, stops))
         if seeds is not None:
             seeds.advance()
         return tree.map_structure(lambda *x: tf.concat(x, 0), *results)
 
-    def _call_with_cache(self, *args: Any, **named: Any) -> Any:
-        """Returns what call_with_cache returns. The new cache is a tuple of parts."""
-        method = self._task.call_with_cache
+    def _call(self, name: str, *args: Any, **named: Any) -> Any:
+        """Returns what a method returns. Each new cache is a list of parts."""
+        method = getattr(self._task, name)
         arguments = inspect.signature(method).bind(*args, **named).arguments
-        cache = arguments.pop("cache")
-        is_whole = not isinstance(cache, tuple)
-        if is_whole:  # At first, in each trace of generate_step.
-            self._cache = spec_of(cache)
-        num_rows = (cache if is_whole else cache[0]).shape[0]
-        spec = tf.TensorSpec([num_rows, *self._cache.shape[1:]], self._cache.dtype)
-        key = spec, *((name, _key(x)) for name, x in arguments.items())
+        names = [x for x in arguments if x.endswith("cache")]
+        caches = tuple(arguments.pop(x) for x in names)
+        specs = self._specs(name, caches)
+        key = name, _key(specs), *((x, _key(y)) for x, y in arguments.items())
         if key not in self._calls:
-            self._calls[key] = PlacedCall(method, spec, arguments)
+            by_name = dict(zip(names, specs, strict=True))
+            self._calls[key] = PlacedCall(method, by_name, arguments)
         call = self._calls[key]
-        return call(arguments, call.cut(cache) if is_whole else cache)
+        _, layouts = self._caches.setdefault(name, (call.new_caches, call.layouts))
+        if layouts != call.layouts:
+            raise UserTypeError(
+                path=f"model {self._task.name!r}",
+                expected=f"a {name} that reads its caches alike for prompts and tokens",
+                got=Words(type(self._task).__name__),
+                hint="Generate with model.model, on one device.",
+            )
+        results, new_caches = call(arguments, caches)
+        return (*results, *new_caches) if names else results
+
+    def _specs(self, name: str, caches: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns the specs of whole caches, also of those that are in parts."""
+        known, _ = self._caches.get(name, (caches, ()))
+        flat = []
+        for cache, spec in zip(flat_caches(caches), flat_caches(known), strict=True):
+            if isinstance(cache, list):
+                shape = [cache[0].shape[0], *spec.shape[1:]]
+                flat.append(tf.TensorSpec(shape, spec.dtype))
+            else:
+                flat.append(None if cache is None else spec_of(cache))
+        return pack_caches(caches, iter(flat))
 
 
 def _check(task: Any) -> None:
-    if not all(hasattr(task, x) for x in _NEEDED):
+    if not all(hasattr(task, x) for x in _NEEDED) or not _calls(task):
         raise UserTypeError(
             path=f"model {task.name!r}",
-            expected="a CausalLM of KerasHub, which generates with a cache",
+            expected="a CausalLM or Seq2SeqLM of KerasHub, which generates with caches",
             got=Words(type(task).__name__),
-            hint=f"It would have the attributes {', '.join(_NEEDED)}.",
+            hint=f"It would have the attributes {', '.join(_NEEDED)}, and one of "
+            f"{', '.join(_CALLS)}.",
         )
+
+
+def _calls(task: Any) -> list[str]:
+    return [name for name in _CALLS if hasattr(task, name)]
 
 
 def _has_own_loop(sampler: Any) -> bool:

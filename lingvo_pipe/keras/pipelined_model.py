@@ -213,7 +213,7 @@ class PipelinedModel(PlainAttributes):
         tokens do not depend on it.
 
         Raises:
-            TypeError: if the model is no CausalLM of KerasHub.
+            TypeError: if the model is no CausalLM or Seq2SeqLM of KerasHub.
             ValueError: if its sampler, such as beam search, cannot be run in groups.
         """
         self._place_again()

@@ -6,87 +6,173 @@
 
 KerasHub's models pass one cache for all layers: each layer reads its slice, and that
 slice's keys and values, and the new slices are stacked. Here keys and values stay
-apart, each on the device of its layer, and nothing is copied to be stacked.
+apart, each on the device of its layer, and nothing is copied to be stacked. A list of
+such parts takes the place of the cache. A method may have several caches, in tuples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras import tree
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.pipeline.tracing.cut import CutGraph, captured_constants
 
 
 class PlacedCall:
-    """A call of a function with a cache, traced for given specs."""
+    """A call of a function, traced for given specs.
+
+    Attributes:
+        new_caches: the specs of the new caches.
+        layouts: the caches' layouts, in order.
+    """
 
     def __init__(
         self,
         function: Callable[..., Any],
-        cache: tf.TensorSpec,
+        caches: Mapping[str, Any],
         arguments: Mapping[str, Any],
     ):
-        """Traces `function(cache=..., **arguments)`. Its last result is the new cache.
+        """Traces `function(**caches, **arguments)`.
 
-        Tensors in `arguments` are arguments of the call. All else is constant.
+        The function's last results are the new caches, as many as there are `caches`,
+        which has their specs, or None for a cache that the function makes. Tensors in
+        `arguments` are arguments of the call. All else is constant.
         """
-        with tf.init_scope():  # So that the graph captures variables directly.
-            graph = FuncGraph("placed_call")
-        with graph.as_default():
-            cache_input = _placeholder(cache)
-            named = {
-                k: tree.map_structure(_placeholder, x) for k, x in arguments.items()
-            }
-            *self._results, new_cache = function(cache=cache_input, **named)
-        flat = [x for x in tree.flatten(named) if tf.is_tensor(x)]
-        self._layout, pairs = _parts(cache_input, new_cache)
-        before, after = zip(*pairs, strict=True)
+        graph, arguments, old, self._results, new = _traced(function, caches, arguments)
+        self.new_caches = map_caches(spec_of, new)
+        pairs = zip(flat_caches(old), flat_caches(new), strict=True)
+        self._caches = [_parts(*pair) for pair in pairs]
+        self.layouts = [cache.layout for cache in self._caches]
         constants = {inner.ref() for inner, _ in captured_constants(graph)}
         weights = [x for x in graph.captures if x[1].ref() not in constants]
         self._weights = [outer for outer, _ in weights]
-        devices = operation_devices(
+        self._devices = operation_devices(
             graph, {inner.op.name: outer.device for outer, inner in weights}
         )
-        self._devices = [devices.get(x.op.name) for x in after]
-        inputs = [*flat, *before, *(inner for _, inner in weights)]
-        outputs = [*tree.flatten(self._results), *after]
-        cut = CutGraph(graph, inputs, [], [outputs], devices)
-        self._run = cut.function(0, inputs, outputs)
+        inputs = [x for x in tree.flatten(arguments) if tf.is_tensor(x)]
+        inputs += [x for cache in self._caches for x in cache.before]
+        inputs += [inner for _, inner in weights]
+        outputs = tree.flatten(self._results)
+        outputs += [x for cache in self._caches for x in cache.after]
+        places = {x.ref(): i for i, x in enumerate(inputs)}
+        # An output that is an input as it is has the input's place, others have none.
+        self._input_places = [places.get(x.ref()) for x in outputs]
+        computed = [x for x in outputs if x.ref() not in places]
+        cut = CutGraph(graph, inputs, [], [computed], self._devices)
+        self._run = cut.function(0, inputs, computed)
 
-    def cut(self, cache: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Returns the parts of a cache, each on the device of its layer."""
-        return self._placed(_cut(cache, self._layout))
+    def __call__(self, arguments: Mapping[str, Any], caches: Sequence[Any]) -> Any:
+        """Returns the function's results, and the new caches as lists of parts.
 
-    def __call__(self, arguments: Mapping[str, Any], cache: Sequence[tf.Tensor]) -> Any:
-        """Returns the function's results, the last a tuple of the new cache's parts."""
+        A cache is None, a tensor, or the parts that another call has returned.
+        """
         flat = [x for x in tree.flatten(dict(arguments)) if tf.is_tensor(x)]
+        parts = [
+            part
+            for cache, parts in zip(
+                flat_caches(tuple(caches)), self._caches, strict=True
+            )
+            for part in self._placed(parts, parts.cut(cache))
+        ]
         capture = tf.compat.v1.get_default_graph().capture
-        outputs = self._run(*flat, *cache, *map(capture, self._weights))
-        number = len(outputs) - len(cache)
-        results = tree.pack_sequence_as(self._results, outputs[:number])
-        return (*results, self._placed(outputs[number:]))
+        inputs = [capture(x) for x in (*flat, *parts, *self._weights)]
+        computed = iter(self._run(*inputs))
+        outputs = iter(
+            next(computed) if place is None else inputs[place]
+            for place in self._input_places
+        )
+        number = len(tree.flatten(self._results))
+        results = tree.pack_sequence_as(
+            self._results, [next(outputs) for _ in range(number)]
+        )
+        new = [
+            self._placed(parts, [next(outputs) for _ in parts.after])
+            for parts in self._caches
+        ]
+        return results, pack_caches(self.new_caches, iter(new))
 
-    def _placed(self, parts: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+    def _placed(
+        self, cache: _CacheParts, parts: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
         # TensorFlow keeps a loop's value on the device of its first one.
         placed = []
-        for part, device in zip(parts, self._devices, strict=True):
-            with tf.device(device):
+        for part, traced in zip(parts, cache.after, strict=False):
+            with tf.device(self._devices.get(traced.op.name)):
                 placed.append(tf.identity(part))
-        return tuple(placed)
+        return placed
 
 
-class _Layout(NamedTuple):
+def _traced(
+    function: Callable[..., Any],
+    caches: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+) -> tuple[FuncGraph, dict[str, Any], tuple, Any, tuple]:
+    """Returns a graph of the function, its arguments, caches, results and new caches.
+
+    The results are without the new caches.
+    """
+    with tf.init_scope():  # So that the graph captures variables directly.
+        graph = FuncGraph("placed_call")
+    with graph.as_default():
+        old = {k: map_caches(_placeholder, x) for k, x in caches.items()}
+        named = {k: tree.map_structure(_placeholder, x) for k, x in arguments.items()}
+        results = function(**old, **named)
+    if not caches:
+        return graph, named, (), results, ()
+    number = len(caches)
+    return graph, named, tuple(old.values()), results[:-number], results[-number:]
+
+
+def flat_caches(caches: Any) -> list[Any]:
+    """Returns the caches in nested tuples."""
+    if isinstance(caches, tuple):
+        return [x for inner in caches for x in flat_caches(inner)]
+    return [caches]
+
+
+def pack_caches(structure: Any, caches: Iterator[Any]) -> Any:
+    """Returns caches in the nested tuples of a structure."""
+    if isinstance(structure, tuple):
+        return tuple(pack_caches(inner, caches) for inner in structure)
+    return next(caches)
+
+
+def map_caches(function: Callable[[Any], Any], caches: Any) -> Any:
+    """Returns the function's result for each cache that is not None."""
+    flat = [None if x is None else function(x) for x in flat_caches(caches)]
+    return pack_caches(caches, iter(flat))
+
+
+class Layout(NamedTuple):
     """The dimension by which a cache is cut, and the layouts of the slices."""
 
     axis: int
-    slices: Sequence[_Layout | None]
+    slices: Sequence[Layout | None]
 
 
-def _cut(cache: tf.Tensor, layout: _Layout | None) -> list[tf.Tensor]:
+class _CacheParts(NamedTuple):
+    """A cache's layout, and its parts before and after a call.
+
+    A cache that the call makes has no parts before it.
+    """
+
+    layout: Layout | None
+    before: Sequence[tf.Tensor]
+    after: Sequence[tf.Tensor]
+
+    def cut(self, cache: Any) -> Sequence[tf.Tensor]:
+        """Returns the parts of a cache, which may be None, a tensor or its parts."""
+        if cache is None or isinstance(cache, list):
+            return cache or []
+        return _cut(cache, self.layout)
+
+
+def _cut(cache: tf.Tensor, layout: Layout | None) -> list[tf.Tensor]:
     if layout is None:
         return [cache]
     slices = tf.unstack(cache, axis=layout.axis)
@@ -102,33 +188,72 @@ def _placeholder(x: Any) -> Any:
 
 
 def _parts(
-    cache: tf.Tensor, new_cache: tf.Tensor
-) -> tuple[_Layout | None, list[tuple[tf.Tensor, tf.Tensor]]]:
-    """Returns a cache's layout, and its parts before and after a call.
+    cache: tf.Tensor | None, new_cache: tf.Tensor, pack: tf.Operation | None = None
+) -> _CacheParts:
+    """Returns a cache's parts. `pack` stacks the new cache with others, if any does.
 
-    A cache that is not read slice by slice and stacked again is one part.
+    A cache that is not read slice by slice is one part. So is one that is neither
+    stacked again nor returned as it is.
     """
-    pack = new_cache.op
-    one_part = None, [(cache, new_cache)]
-    if pack.type != "Pack":
-        return one_part
-    axis, reads = pack.get_attr("axis"), {}
-    for op in cache.consumers():
-        reads[_sliced_number(op, axis)] = op.outputs[0]
-    if len(reads) != len(cache.consumers()) or set(reads) != {*range(len(pack.inputs))}:
-        return one_part
-    inner = [_parts(reads[i], x) for i, x in enumerate(pack.inputs)]
-    layout = _Layout(axis, [slice_layout for slice_layout, _ in inner])
-    return layout, [pair for _, pairs in inner for pair in pairs]
+    axis, pairs = _pairs(cache, new_cache, pack)
+    if axis is None:
+        return _CacheParts(None, [] if cache is None else [cache], [new_cache])
+    inner = [_parts(*pair, new_cache.op) for pair in pairs]
+    return _CacheParts(
+        Layout(axis, [parts.layout for parts in inner]),
+        [x for parts in inner for x in parts.before],
+        [x for parts in inner for x in parts.after],
+    )
 
 
-def _sliced_number(op: tf.Operation, axis: int) -> int | None:
-    """Returns i for `x[:, i, ...]`, with as many ":" as `axis`, and None otherwise."""
-    if op.type != "StridedSlice" or op.get_attr("shrink_axis_mask") != 1 << axis:
+def _pairs(
+    cache: tf.Tensor | None, new_cache: tf.Tensor, pack: tf.Operation | None
+) -> tuple[int | None, Sequence[tuple[Any, Any]]]:
+    """Returns the dimension of a cache's slices, and the slices before and after."""
+    readers = [] if cache is None else [x for x in cache.consumers() if x is not pack]
+    read_axis, slices = _slices(readers)
+    if cache is new_cache:
+        return read_axis, [(x, x) for x in slices]
+    if new_cache.op.type == "Pack":
+        axis, stacked = new_cache.op.get_attr("axis"), list(new_cache.op.inputs)
+        if cache is None:
+            return axis, [(None, x) for x in stacked]
+        if (axis, len(stacked)) == (read_axis, len(slices)):
+            return axis, list(zip(slices, stacked, strict=True))
+    return None, []
+
+
+def _slices(readers: Sequence[tf.Operation]) -> tuple[int | None, Sequence[tf.Tensor]]:
+    """Returns the dimension by which readers slice a cache, and all slices in order.
+
+    There is none unless each slice has one reader, and all readers slice.
+    """
+    slices: dict[tuple[int, int], tf.Tensor] = {}
+    for op in readers:
+        read = _slice_read(op)
+        if read is None or read in slices:
+            return None, []
+        slices[read] = op.outputs[0]
+    axes = {axis for axis, _ in slices}
+    if len(axes) != 1:
+        return None, []
+    (axis,) = axes
+    if {*range(readers[0].inputs[0].shape[axis])} != {i for _, i in slices}:
+        return None, []
+    return axis, [slices[axis, i] for i in range(len(slices))]
+
+
+def _slice_read(op: tf.Operation) -> tuple[int, int] | None:
+    """Returns (axis, i) for `x[:, i, ...]`, with as many ":" as axis, or None."""
+    if op.type != "StridedSlice":
         return None
+    mask = op.get_attr("shrink_axis_mask")
+    axis = mask.bit_length() - 1
     begin = tf.get_static_value(op.inputs[1])
     kept = [n for i, n in enumerate(op.inputs[0].shape) if i != axis]
-    return None if begin is None or kept != op.outputs[0].shape else int(begin[axis])
+    if mask != 1 << max(axis, 0) or begin is None or kept != op.outputs[0].shape:
+        return None
+    return axis, int(begin[axis])
 
 
 def operation_devices(graph: tf.Graph, weights: Mapping[str, str]) -> dict[str, str]:

@@ -35,7 +35,8 @@ _WRAPPERS = (
 # Params of a PipeliningLayer that users set.
 _PARAMS = (
     *("cell_costs", "jit_compile", "memory_limit", "num_batch_shards", "num_replicas"),
-    *("recompute", "schedule", "splits", "stages_per_device", "state_dtype"),
+    *("offload", "recompute", "schedule", "splits", "stages_per_device"),
+    "state_dtype",
 )
 _ARGUMENTS = (
     *("devices", "num_micro_batches", "batch_size", "sequence_length"),

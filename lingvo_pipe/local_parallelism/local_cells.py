@@ -32,7 +32,8 @@ def local_pipeline(
     """Returns params of a pipeline with local losses after all blocks but the last.
 
     The added LocalLossLayers are called local_0 and so on. Each is in the stage of the
-    cell before it. If the param `recompute` lists that cell, the layer is listed too.
+    cell before it. If the param `recompute` or `offload` lists that cell, it lists the
+    layer too.
     Numbers in `splits` count only the model's own cells. If `splits` is `auto`, the
     heads' cost is balanced too. The first block's loss trains the prologue,
     `before_tpl`.
@@ -68,8 +69,9 @@ def local_pipeline(
     if not is_auto(p.splits):
         ends = resolve_boundaries(p.splits, len(cells))
         p.splits = [end + bisect.bisect(boundaries, end) for end in ends]
-    if isinstance(p.recompute, (list, tuple)):
-        p.recompute = _with_loss_cells(p.recompute, boundaries)
+    for name in ("recompute", "offload"):
+        if isinstance(p.Get(name), (list, tuple)):
+            p.Set(**{name: _with_loss_cells(p.Get(name), boundaries)})
     return p
 
 

@@ -18,6 +18,7 @@ from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.tied_variables import tying
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.checked_schedule import checked_schedule
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.execution.micro_batches import MicroBatches, as_tensors
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
@@ -31,11 +32,7 @@ from lingvo_pipe.pipeline.execution.prologue import Prologue, PrologueRun
 from lingvo_pipe.pipeline.execution.replicas import Bytes
 from lingvo_pipe.pipeline.loops.run_data import RunArguments
 from lingvo_pipe.pipeline.loops.stage_update import sum_tied
-from lingvo_pipe.pipeline.pipelining_params import (
-    checked_schedule,
-    define_pipelining_params,
-    make_layout,
-)
+from lingvo_pipe.pipeline.pipelining_params import define_pipelining_params, make_layout
 from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
@@ -234,8 +231,9 @@ class PipeliningLayer(BaseLayer):
 
         Counts weights, gradient accumulators, stashes and workspace at their peak. Also
         counts what the allocator loses, and what the prologue stashes. Does not count
-        tensors within a layer whose size only a run decides, such as those from
-        tf.boolean_mask. See `ComputeGradients` for the arguments.
+        what waits on a GPU's host (see `HostBytes`), and tensors within a layer whose
+        size only a run decides, such as those from tf.boolean_mask. See
+        `ComputeGradients` for the arguments.
         """
         schedule = checked_schedule(schedule, self._layout, self.path)
         do_eval = forward_context.current_context().do_eval
@@ -243,6 +241,21 @@ class PipeliningLayer(BaseLayer):
         peaks = function.peak_bytes(schedule) * len(self._layout.replicas)
         peaks[schedule.device_of_stage()[0]] += prologue.num_bytes
         return peaks
+
+    def HostBytes(
+        self,
+        inputs: Sequence[Any],
+        targets: Any,
+        loss_fn: LossFunction,
+        schedule: Schedule | None = None,
+    ) -> list[int]:
+        """Returns the most bytes that each device has on its host, or on their way.
+
+        See `ComputeGradients` for the arguments.
+        """
+        schedule = checked_schedule(schedule, self._layout, self.path)
+        _, function = self._traced(False, schedule, inputs, targets, loss_fn)
+        return function.peak_bytes(schedule, on_host=True) * len(self._layout.replicas)
 
     def BoundaryBytes(
         self,

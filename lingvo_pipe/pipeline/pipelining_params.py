@@ -14,6 +14,11 @@ from lingvo_pipe import hyperparams
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.pipeline.cell_roles import (
+    cell_roles,
+    check_offloads,
+    warn_of_offload,
+)
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.execution.pipeline_spec import Layout, replica_devices
 from lingvo_pipe.pipeline.fewest_slices import fewest_slices
@@ -23,8 +28,6 @@ from lingvo_pipe.pipeline.pipelining_rules import (
     problems_of,
 )
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
-from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.slices import with_slices
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
@@ -166,6 +169,16 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "splits=auto: the fastest policy that fits into memory.",
     )
     p.Define(
+        "offload",
+        None,
+        "The cells whose residuals wait in the host's memory between forward and "
+        "backward pass, copied beside the computation: always for all, or a list of "
+        "their indices. If None, as in the .csv file, else none. With it, recompute as "
+        "None recomputes the other cells, and with always the stages that offload "
+        "nothing. A micro-batch stays on the device if its backward pass comes within "
+        "three operations.",
+    )
+    p.Define(
         "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."
     )
     p.Define(
@@ -184,6 +197,12 @@ def make_layout(p: InstantiableParams, path: str) -> Layout:
             cell is too large, the error names slices that would fit, if any.
     """
     check_each_param(p, path)
+    layout = _checked_layout(p, path)
+    warn_of_offload(p, path, layout.schedule, layout.boundaries)
+    return layout
+
+
+def _checked_layout(p: InstantiableParams, path: str) -> Layout:
     if p.slices is None:
         try:
             return _layout(p, path)
@@ -269,22 +288,23 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
     num_devices = num_stages // per_device
     with problems_of("devices", path):
         devices = stage_devices(p.devices, num_devices * p.num_replicas)
+    roles = cell_roles(p, path)
     make = functools.partial(
         make_schedule,
         p.schedule,
         num_devices,
         p.num_micro_batches // num_batch_shards,
         per_device,
-        p.recompute,
+        roles.recompute,
+        offload=p.offload,
     )
     with problems_of("schedule", path):
         schedule = make()
-    cells = range(len(p.cell_tpl))
-    listed = p.recompute if isinstance(p.recompute, (list, tuple)) else cells
-    recomputed = [i in listed for i in cells]
+    recomputed, offloaded = roles.recomputed, roles.offloaded
+    check_offloads(schedule, recomputed, offloaded, devices, path)
     device_of_stage = schedule.stage_devices
     first = devices[device_of_stage[0]]
-    boundaries = choose_boundaries(p, path, schedule, first, recomputed)
+    boundaries = choose_boundaries(p, path, schedule, first, recomputed, offloaded)
     with problems_of("devices", path):
         replicas = replica_devices(devices, p.num_replicas, device_of_stage)
     # The stages whose last cell ends a block with a loss of its own.
@@ -295,41 +315,12 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
     ]
     if block_boundaries:
         schedule = make(block_boundaries=block_boundaries)
-    return Layout(boundaries, replicas, num_batch_shards, schedule, recomputed)
-
-
-def checked_schedule(given: Schedule | None, layout: Layout, path: str) -> Schedule:
-    """Returns the schedule `given`, or the layout's schedule if `given` is None.
-
-    Raises:
-        ValueError: if the schedule can't finish, has no backward passes, or is made for
-            other stages, devices or micro-batches.
-    """
-    own, name = layout.schedule, f"{path}.schedule"
-    if given is None:
-        return own
-    if not isinstance(given, Schedule):
-        raise UserValueError(
-            path=name,
-            expected="a Schedule, or None for the layer's own",
-            got=given,
-            hint="Use make_schedule for one by its name.",
-        )
-    with problems_of("schedule", path):
-        check(given)
-    if not given.has_backward:
-        raise UserValueError(
-            path=name,
-            expected="a schedule with backward passes",
-            got=Words("none"),
-            hint="Use ComputeMetrics.",
-        )
-    sizes, own_sizes = (
-        (x.num_micro_batches, x.device_of_stage()) for x in (given, own)
+        check_offloads(schedule, recomputed, offloaded, devices, path)
+    return Layout(
+        boundaries,
+        replicas,
+        num_batch_shards,
+        schedule,
+        recomputed,
+        offloaded,
     )
-    if sizes != own_sizes:
-        text = "{} micro-batches, by stage devices {}".format
-        raise UserValueError(
-            path=name, expected=text(*own_sizes), got=Words(text(*sizes))
-        )
-    return given

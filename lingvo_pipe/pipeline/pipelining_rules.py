@@ -22,6 +22,8 @@ from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 
 # The value of cell_costs for measured times.
 MEASURED = "measured"
+# The value of offload for all cells.
+ALWAYS = "always"
 # Params that may be auto in the trainer, whose planner resolves them.
 PLANNED = ("num_micro_batches", "schedule", "recompute")
 
@@ -184,6 +186,12 @@ def _is_recompute(value: Any, p: InstantiableParams) -> bool:
     return is_list and len(value) == len(set(value))
 
 
+def _is_offload(value: Any, p: InstantiableParams) -> bool:
+    if isinstance(value, str):
+        return value == ALWAYS
+    return _is_recompute(value, p) and len(value) > 0
+
+
 def _or_none(predicate: Predicate) -> Predicate:
     return lambda value, p: value is None or predicate(value, p)
 
@@ -262,6 +270,13 @@ _RULES = {
         "List each cell once, counted from 0 (in an override: 'recompute (list) : "
         "[0, 2]'); or leave it None for the schedule's own.",
         POLICIES,
+    ),
+    "offload": _Rule(
+        f"None, {ALWAYS!r}, or a list of at least one index of a cell",
+        _or_none(_is_offload),
+        "List each cell once, counted from 0 (in an override: 'offload (list) : [0, "
+        "2]'); or leave it None to offload nothing.",
+        (ALWAYS,),
     ),
     "jit_compile": _Rule(
         "True or False",

@@ -18,7 +18,6 @@ from tests.docs.pages import (
     python_blocks,
     trainer_commands,
 )
-from tests.support.cases import exhaustive
 from tests.support.command_line import CommandLine, saved_variables
 from tests.support.presets import write_preset
 
@@ -198,7 +197,8 @@ def test_a_model_of_a_builder_is_cut(tmp_path: Path) -> None:
     _run(tmp_path, code + CHECK_BUILDER)
 
 
-@pytest.mark.parametrize(("steps", "least"), [(20, 0.1), exhaustive(200, 0.85)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("steps", "least"), [(20, 0.1), (200, 0.85)])
 def test_images_in_folders_are_learned(
     tmp_path: Path, steps: int, least: float
 ) -> None:

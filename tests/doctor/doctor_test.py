@@ -46,8 +46,12 @@ def test_the_matrix_has_all_ways_once(number: int) -> None:
     ways = list(combinations(devices, quick=False))
     assert len({way.name for way in ways}) == len(ways)
     found = {
-        (w.configuration.schedule, w.configuration.recompute, w.devices) for w in ways
+        (w.configuration.schedule, w.configuration.recompute, w.devices)
+        for w in ways
+        if w.configuration.offload is None
     }
+    offloading = [w for w in ways if w.configuration.offload]
+    assert [w.devices for w in offloading] == [(device,) for device in devices]
     schedules = set(SCHEDULE_NAMES) - {"local"}
     numbers = {1, number, *(k for k in (2, 4) if k <= number)}
     used = [tuple(devices[:k]) for k in numbers]
@@ -69,6 +73,7 @@ def _faulty(wrong: str) -> Callable[[Combination], dict[str, bytes]]:
     return train
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_byte_is_a_problem_of_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Configuration(2, 8, 8, 4, num_micro_batches=8)
     monkeypatch.setattr(measurements, "Configuration", lambda *sizes: small)
@@ -93,9 +98,11 @@ def test_a_wrong_byte_is_a_problem_of_its_way(monkeypatch: pytest.MonkeyPatch) -
 def test_training_in_two_ways_leaves_equal_bytes() -> None:
     ways = [*combinations(stage_devices(None, 2), quick=False)]
     first, *_, last = ways
+    offloading = next(way for way in ways if way.configuration.offload)
     left = train_combination(first)
     assert len(left) == 1 + 16 * first.configuration.num_layers
     assert differing(train_combination(last), left) == []
+    assert differing(train_combination(offloading), left) == []
     name = next(name for name in left if name != "loss")
     changed = left | {name: left[name][:-1] + bytes([left[name][-1] ^ 1])}
     assert differing(changed, left) == [name]

@@ -7,15 +7,13 @@ import pytest
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 from tests.keras.every_setting import KINDS, case, names
 from tests.keras.keras_table import PAGE, table
-from tests.support.cases import fast_cases
 from tools.keras_models.results_table import Result, sections
 
-# Other tests of this folder train by some losses, metrics and optimizers.
-_FAST = {("callbacks", "EarlyStopping")}
 _CASES = [(kind, name) for kind in KINDS for name in names(kind)]
 
 
-@pytest.mark.parametrize(("kind", "name"), fast_cases(_CASES, _FAST))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kind", "name"), _CASES)
 def test_it_is_plain_keras_own(
     kind: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

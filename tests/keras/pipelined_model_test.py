@@ -63,16 +63,12 @@ _LAYOUTS = [
 ]
 
 
-_FAST = [("mlp", 2, "1f1b", None)]
-
-
-def _layout_cases() -> list[Any]:
-    """Returns each model with each layout."""
-    cases = [(name, *layout) for name in MODELS for layout in _LAYOUTS]
-    return fast_cases(cases, _FAST)
-
-
-@pytest.mark.parametrize(("name", "devices", "schedule", "recompute"), _layout_cases())
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("name", "devices", "schedule", "recompute"),
+    # A third of the layouts for each model: transparency_test tests all of them.
+    [(x, *layout) for i, x in enumerate(MODELS) for layout in _LAYOUTS[i % 3 :: 3]],
+)
 def test_bytes_do_not_depend_on_the_stages(
     name: str, devices: int, schedule: str, recompute: Any
 ) -> None:
@@ -81,6 +77,13 @@ def test_bytes_do_not_depend_on_the_stages(
     if schedule == "interleaved":
         options.update(stages_per_device=2, splits=2 * devices)
     other = _train(name, devices=devices, num_micro_batches=4, **options)
+    assert_same([sum(one, []), sum(other, [])])
+
+
+@pytest.mark.parametrize("name", ["mlp", exhaustive("transformer")])
+def test_offload_changes_no_byte(name: str) -> None:
+    one = _trained(name, devices=1, num_micro_batches=4)
+    other = _train(name, devices=2, num_micro_batches=4, offload="always")
     assert_same([sum(one, []), sum(other, [])])
 
 

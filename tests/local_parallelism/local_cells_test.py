@@ -220,10 +220,12 @@ def test_a_loss_stays_in_the_stage_of_the_cell_before(
 
 
 def test_lists_of_cells_are_of_the_models_own() -> None:
-    p = _local("chunked", [2, 3, 5], recompute=[0, 1, 3], schedule="1f1b")
+    params = {"recompute": [0, 1, 3], "offload": [2, 4]}
+    p = _local("chunked", [2, 3, 5], schedule="1f1b", **params)
     names = [cell.name for cell in p.cell_tpl]
     recomputed = ["cells_0", "cells_1", "local_0", "cells_3"]
     assert [names[i] for i in p.recompute] == recomputed
+    assert [names[i] for i in p.offload] == ["cells_2", "local_1", "cells_4"]
 
 
 def test_automatic_stages_count_the_heads() -> None:

@@ -128,7 +128,7 @@ def united(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
 
 
 def read(path: Path) -> Record:
-    """Returns what a file holds; nothing if it does not exist."""
+    """Returns what a file holds, or nothing if there is no file."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

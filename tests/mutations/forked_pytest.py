@@ -39,7 +39,7 @@ def copied_tree(folder: Path) -> Path:
 
 
 def import_frameworks() -> None:
-    """Imports what takes seconds, and nothing of the product; runs no operation."""
+    """Imports what takes seconds, but nothing of the product. Runs no operation."""
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     # A file may be mutated twice within a second, to texts as long.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -57,7 +57,7 @@ def run_pytest(
     result: Callable[[_Plugin], Any],
     seconds: float,
 ) -> tuple[int, Any]:
-    """Runs pytest in a fork, in a tree; returns its exit code and its plugin's result.
+    """Runs pytest in a fork. Returns its exit code and its plugin's result.
 
     Args:
         tree: a copy of the tree.
@@ -93,8 +93,8 @@ def _set_up(tree: Path) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_MAX_BYTES, _MAX_BYTES))
     output = os.open(tree.parent / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     empty = os.open(os.devnull, os.O_RDONLY)
-    for ours, theirs in ((0, empty), (1, output), (2, output)):
-        os.dup2(theirs, ours)
+    for standard, file in ((0, empty), (1, output), (2, output)):
+        os.dup2(file, standard)
     os.chdir(tree)
     os.environ["TMPDIR"] = str(tree.parent / "tmp")
     tempfile.tempdir = None
@@ -104,7 +104,7 @@ def _set_up(tree: Path) -> None:
 
 
 def _wait(pid: int, seconds: float) -> int:
-    """Returns the exit code of a fork, or HUNG; kills what is left of it."""
+    """Returns the exit code of a fork, or HUNG. Kills what is left of it."""
     ended = os.pidfd_open(pid)
     ready: list[int] = []
     try:

@@ -44,7 +44,7 @@ class Mutant:
 
 
 def mutants(path: str, source: bytes) -> Iterator[Mutant]:
-    """Yields all mutants of a file; a few of them compile to the same code."""
+    """Yields all mutants of a file. A few of them compile to the same code."""
     parsed = Source(source)
     for (operator, start, end, text), lines in edits(parsed):
         begin, stop = parsed.starts[lines[0] - 1], parsed.starts[lines[1]]

@@ -76,9 +76,9 @@ MUTATIONS = (
     Mutation(
         "recomputation of other examples",
         "lingvo_pipe/pipeline/loops/stage_runner.py",
-        "op.stage_inputs(state), values, stashed",
-        "op._replace(micro_batch=0 * op.micro_batch).stage_inputs(state), values, "
-        "stashed",
+        "recompute(\n                op.stage_inputs(state)",
+        "recompute(\n                "
+        "op._replace(micro_batch=0 * op.micro_batch).stage_inputs(state)",
         (f"{_SIDE}_bytes_do_not_depend_on_the_stages",),
     ),
     Mutation(

@@ -47,7 +47,7 @@ _LEFT_OUT = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom)
 
 
 class Edit(NamedTuple):
-    """An operator of OPERATORS; a span in bytes; and the text that replaces it."""
+    """An operator of OPERATORS, a span in bytes, and the text that replaces it."""
 
     operator: str
     start: int
@@ -77,8 +77,8 @@ class Source:
 def edits(source: Source) -> Iterator[tuple[Edit, tuple[int, int]]]:
     """Yields all edits of a source, each with the lines of its statement.
 
-    The lines are the first and the last, or those of the head of a statement with a
-    body.
+    The lines are the first and the last. Of a statement with a body, they are the
+    head's.
     """
     for node, parent, statement in _nodes(source.tree, source.tree, source.tree):
         for edit in _edits(node, parent, source):

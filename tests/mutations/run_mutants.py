@@ -197,7 +197,7 @@ def _try_in_jobs(
 
 
 def main() -> None:
-    """Records tests, or tries mutants; then ends with 1 if one survived."""
+    """Records tests, or tries mutants and ends with 1 if one survived."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--lines", type=Path, required=True, help="by test, a file")
     parser.add_argument("--record", nargs="+", metavar="TESTS", help="files, folders")

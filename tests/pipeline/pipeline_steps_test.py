@@ -90,6 +90,7 @@ def _steps(layer: PipeliningLayer) -> PipelineSteps:
 OPTIONS: list[dict[str, Any]] = [
     {"splits": 1},
     {"splits": [3, 7, 9], "schedule": "local", "recompute": "never"},
+    {"splits": 2, "offload": "always"},
     {"splits": [1, 3, 5, 7, 9], "schedule": "local"},
     {"splits": 4, "schedule": "gpipe"},
     {"splits": [1, 3, 7, 9], "schedule": "interleaved", "stages_per_device": 2},
@@ -98,7 +99,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "chosen"), [exhaustive(8, OPTIONS), (7, OPTIONS[1:2])]
+    ("batch_size", "chosen"), [exhaustive(8, OPTIONS), (7, OPTIONS[1:3])]
 )
 def test_bytes_are_those_of_steps_one_by_one(
     batch_size: int, chosen: list[dict[str, Any]]

@@ -27,7 +27,7 @@ NUM_STEPS = 2
 BATCH_SIZE = 8
 NUM_MICRO_BATCHES = 4
 _MAX_CACHED = 6
-_TWO_STAGES_PER_DEVICE = ("interleaved", "interleaved_zero_bubble", *V_SHAPED_NAMES)
+TWO_STAGES_PER_DEVICE = ("interleaved", "interleaved_zero_bubble", *V_SHAPED_NAMES)
 
 
 def two_by_two(num_devices: int, num_micro_batches: int) -> Schedule:
@@ -65,6 +65,7 @@ def task_params(
     recompute: Any,
     jit_compile: bool = False,
     num_replicas: int = 1,
+    offload: Any = None,
 ) -> tuple[str, InstantiableParams]:
     """Returns a task's name in TASKS, and its params.
 
@@ -76,8 +77,9 @@ def task_params(
         recompute: see the pipeline's params.
         jit_compile: see the pipeline's params.
         num_replicas: see the pipeline's params; each has one batch shard.
+        offload: see the pipeline's params.
     """
-    stages_per_device = 2 if schedule in _TWO_STAGES_PER_DEVICE else 1
+    stages_per_device = 2 if schedule in TWO_STAGES_PER_DEVICE else 1
     splits: Any = num_devices * stages_per_device
     name = f"{model} of 4" if splits in (1, 2, 4) else model
     if splits > 8:
@@ -97,6 +99,7 @@ def task_params(
         recompute=recompute,
         jit_compile=jit_compile,
         num_replicas=num_replicas,
+        offload=offload,
     )
     return name, p
 
@@ -112,7 +115,8 @@ class Trainings:
         """Returns weights, slots and averages by path after training a task."""
         layout = make_layout(p.pipeline, "task/pipeline")
         others = p.pipeline.jit_compile, p.pipeline.num_batch_shards
-        key = name, str([layout.boundaries, layout.replicas, layout.recomputed, others])
+        of_layout = layout.boundaries, layout.replicas, layout.recomputed
+        key = name, str([of_layout, layout.offloaded, others])
         if key not in self._cached:
             if len(self._cached) == _MAX_CACHED:
                 self._cached.pop(next(iter(self._cached)))

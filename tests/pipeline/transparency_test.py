@@ -11,6 +11,8 @@ that recomputes nothing, for the product of:
                    recomputation admits no policy
     replicas       1, 2
 
+For one replica also with offload, of all cells or of some, where it copies anything.
+
 The fast suite takes each schedule with one kind of recomputation, and cases for other
 numbers of devices. A case of bfloat16 is trained by `TrainStep`,
 whose graph holds the update.
@@ -26,13 +28,16 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
+from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES, make_schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.training.step.train_step import TrainStep
 from tests.pipeline.small_tasks import TASKS
 from tests.pipeline.training_by_schedules import (
     BATCH_SIZE,
+    FILES,
     NUM_MICRO_BATCHES,
     NUM_STEPS,
+    TWO_STAGES_PER_DEVICE,
     Trainings,
     task_params,
 )
@@ -49,12 +54,10 @@ RECOMPUTED = [*POLICIES, SOME_CELLS, None]
 # Number of devices, model and number of replicas.
 FAST_PLACEMENT = (2, "transformer", 1)
 FURTHER = [
-    ((3, "transformer", 2), "never", "1f1b"),
     ((4, "amoebanet", 1), "except_last", "interleaved"),
     ((3, "transformer", 1), None, "recomputing.csv"),
     ((4, "transformer", 1), "always", "zero_bubble"),
     ((2, "amoebanet", 2), SOME_CELLS, "zero_bubble"),
-    ((2, "amoebanet", 2), "always", "1f1b"),
     ((2, "transformer", 2), "never", "interleaved_zero_bubble"),
 ]
 
@@ -108,6 +111,56 @@ def test_training_leaves_the_bytes_of_one_stage(
     )
     want = trainings.state_of_one_stage(name, num_batch_shards=num_replicas)
     _assert_same(trainings.state_after(name, p), want)
+
+
+def _is_offloaded(num_devices: int, schedule: str, recompute: Any) -> bool:
+    """Returns whether copies are added to a schedule."""
+    per_device = 2 if schedule in TWO_STAGES_PER_DEVICE else 1
+    sizes = num_devices, NUM_MICRO_BATCHES, per_device
+    made = make_schedule(schedule, *sizes, recompute, offload="always")
+    return Kind.OFFLOAD in made.kinds
+
+
+# (recompute, offload): None recomputes the other cells.
+AWAY: list[tuple[Any, Any]] = [
+    ("never", "always"),
+    (None, "always"),
+    (None, [1, 3]),
+    ([0, 2], [1]),
+]
+FAST_AWAY = [
+    (2, "transformer", ("never", "always"), "gpipe"),
+    (4, "transformer", (None, "always"), "1f1b"),
+    (4, "transformer", (None, [1, 3]), "1f1b"),
+    (2, "amoebanet", ([0, 2], [1]), "zero_bubble"),
+]
+
+
+def _offload_cases() -> Iterator[Any]:
+    named = [name for name in SCHEDULES if name not in FILES]
+    for case in itertools.product(NUMS_DEVICES, MODELS, AWAY, named):
+        num_devices, _, (recompute, _), schedule = case
+        if _is_offloaded(num_devices, schedule, recompute):
+            yield pytest.param(*case) if case in FAST_AWAY else exhaustive(*case)
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "model", "roles", "schedule"), list(_offload_cases()), ids=str
+)
+def test_training_with_offload_leaves_the_bytes_of_one_stage(
+    tmp_path: Path,
+    trainings: Trainings,
+    num_devices: int,
+    model: str,
+    roles: tuple[Any, Any],
+    schedule: str,
+) -> None:
+    recompute, offload = roles
+    name, p = task_params(
+        tmp_path, model, num_devices, schedule, recompute, offload=offload
+    )
+    found = trainings.state_after(name, p)
+    _assert_same(found, trainings.state_of_one_stage(name))
 
 
 def _state_after_steps(name: str, **pipeline: Any) -> dict[str, bytes]:

@@ -38,7 +38,7 @@ def fast_cases(cases: Iterable[Any], fast: Collection[Any]) -> list[Any]:
     ]
 
 
-def seeds(number: int, fast: Collection[int]) -> list[Any]:
+def seeds(number: int, fast: Collection[int] = ()) -> list[Any]:
     """Returns the seeds of a random test: a number of exhaustive ones, and `fast` ones.
 
     SEEDS_TIMES=3 in the environment makes them three times as many.

@@ -130,6 +130,7 @@ _WRONG: dict[str, Sequence[Any]] = {
     "pipeline.num_micro_batches": (0, 3, 16, None),
     "pipeline.micro_batch_size": (0, 3),
     "pipeline.recompute": ("sometimes", [99], [-1]),
+    "pipeline.offload": ("sometimes", [99], []),
     "pipeline.memory_limit": (0, 1 << 10),
     "pipeline.cell_costs": ("measured", [1.0], "guessed"),
     "pipeline.batch_dim": (1, -1),
@@ -217,6 +218,7 @@ def _layout(random: Any, num_cells: int, shards: int) -> dict[str, Any]:
         "pipeline.stages_per_device": per_device,
         "pipeline.num_replicas": replicas,
         "pipeline.recompute": recompute,
+        "pipeline.offload": "always" if recompute == "never" and number > 1 else None,
     }
 
 

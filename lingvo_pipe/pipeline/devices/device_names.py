@@ -57,6 +57,11 @@ class DeviceName:
         """The CPU that this device is attached to."""
         return replace(self, kind="CPU", index=0)
 
+    @property
+    def has_host_memory(self) -> bool:
+        """True if the device has no other memory than its host's."""
+        return self.kind == "CPU"
+
 
 def device_name(text: str) -> DeviceName:
     """Parses the name of a device, short or full.

@@ -43,6 +43,7 @@ from lingvo_pipe.pipeline.memory.peak_memory import (
     peak_bytes,
     shared_weights,
 )
+from lingvo_pipe.pipeline.schedules.offload import roles_in_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import FedTable
 from lingvo_pipe.pipeline.tracing.phases import compilation
@@ -116,7 +117,7 @@ class PipelineFunction:
         devices = spec.layout.devices
         diagnose(self._stages, devices, self._traced, of_loops, weights, spec.trains)
 
-    def peak_bytes(self, schedule: Schedule) -> list[int]:
+    def peak_bytes(self, schedule: Schedule, on_host: bool = False) -> list[int]:
         """Returns the peak bytes of each device of a replica. See `peak_memory`."""
         return peak_bytes(
             schedule,
@@ -127,6 +128,8 @@ class PipelineFunction:
             shared_weights=shared_weights(
                 self._spec.layers, len(self._spec.layout.replicas)
             ),
+            devices=self._spec.layout.devices,
+            on_host=on_host,
         )
 
     def boundary_bytes(self, num_micro_batches: int) -> Bytes:
@@ -245,16 +248,23 @@ def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
         )
         for _ in stage_layers
     ]
-    recomputed = list(spec.layout.recomputed)
+    recomputed, offloaded = list(spec.layout.recomputed), list(spec.layout.offloaded)
     if spec.loss_fn:
         compiled.append(compiled[-1])
         recomputed.append(recomputed[-1])
+        offloaded.append(offloaded[-1])
     placed = traced.placed_layers(compiled)
     boundaries = [*spec.layout.boundaries[:-1], len(placed)]
-    kinds: dict[object, Stage] = {}
-    return [
-        Stage(placed_layers, stage_recomputed, kinds)
-        for placed_layers, stage_recomputed in zip(
-            by_stage(placed, boundaries), by_stage(recomputed, boundaries), strict=True
+    branches = [branch for table in spec.tables for branch in table.branches]
+    identical: dict[object, Stage] = {}
+    stages = []
+    for stage, (layers_here, *allowed) in enumerate(
+        zip(
+            *(by_stage(x, boundaries) for x in (placed, recomputed, offloaded)),
+            strict=True,
         )
-    ]
+    ):
+        kinds = {branch.kind for branch in branches if branch.stage == stage}
+        again, away = roles_in_stage(kinds, *allowed)
+        stages.append(Stage(layers_here, again, identical, away))
+    return stages

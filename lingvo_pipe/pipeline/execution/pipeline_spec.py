@@ -39,6 +39,7 @@ class Layout:
     num_batch_shards: int
     schedule: Schedule
     recomputed: Sequence[bool]  # Whether each cell is, if the schedule recomputes.
+    offloaded: Sequence[bool]  # Whether each cell is, if the schedule offloads.
 
     @property
     def devices(self) -> Sequence[str]:

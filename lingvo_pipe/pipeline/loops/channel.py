@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster import incarnation
 from lingvo_pipe.pipeline.devices.device_names import device_name
-from lingvo_pipe.pipeline.loops.while_loop import while_loop
+from lingvo_pipe.pipeline.loops.while_loop import repeat
 
 
 class Channel:
@@ -60,18 +60,10 @@ class Channel:
     def relay(self, number: tf.Tensor) -> tf.Tensor:
         """Relays `number` ([] int32) messages. The result exists after the last one."""
 
-        def forward(carried: list[tf.Tensor]) -> list[tf.Tensor]:
-            index, end = carried
-            sent = tf.raw_ops.Send(tensor=self._received(self._first), **self._last)
-            with tf.control_dependencies([sent]):
-                return [tf.identity(index + 1), end]
+        def forward() -> list[tf.Operation]:
+            return [tf.raw_ops.Send(tensor=self._received(self._first), **self._last)]
 
-        index, _ = while_loop(
-            lambda carried: carried[0] < carried[1],
-            forward,
-            [tf.identity(tf.constant(0)), tf.identity(number)],
-        )
-        return index
+        return repeat(number, forward)
 
     def _received(self, attributes: dict[str, object]) -> tf.Tensor:
         tensor = tf.raw_ops.Recv(tensor_type=self._spec.dtype, **attributes)

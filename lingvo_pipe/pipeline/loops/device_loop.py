@@ -21,6 +21,7 @@ from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.loops.stash import Stash
 from lingvo_pipe.pipeline.loops.while_loop import timestamp, while_loop
+from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.table import Branch, FedTable, Table
 
 # Three times for each operation.
@@ -84,6 +85,12 @@ class DeviceLoop:
         )
         (times,) = _TIMES.stacked(final.times)
         return dict(zip(self.stages, final.states, strict=True)), times
+
+    def count(self, table: FedTable, stage: int, kind: Kind) -> tf.Tensor:
+        """Returns the number of the loop's operations of a kind on a stage."""
+        is_of_kind = [(b.stage, b.kind) == (stage, kind) for b in self._branches]
+        counted = tf.gather(tf.constant(is_of_kind, tf.int32), table.rows[:, 0])
+        return tf.reduce_sum(counted)
 
     def _run_operation(self, carried: _Carried) -> _Carried:
         """Runs the operation of the current row. This is the loop's body."""

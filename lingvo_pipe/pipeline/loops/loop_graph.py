@@ -8,6 +8,9 @@ the micro-batch in the table. Stages exchange activations and gradients over cha
 so a device waits only for the messages that it needs. The size of the graph depends
 neither on the number of micro-batches nor on the order of the operations.
 
+Where a stage offloads, two more loops of its device copy residuals to the host and back
+(`host_copies.py`).
+
 The graph has no automatic control dependencies, which would run one loop after another.
 Then the loops would hang, because each loop waits for its neighbor. So operations that
 must run in an iteration are tied to the iteration's results by hand.
@@ -21,12 +24,14 @@ import tensorflow as tf
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.dataflow import Dataflow, Hop
 from lingvo_pipe.pipeline.loops.device_loop import DeviceLoop
+from lingvo_pipe.pipeline.loops.host_copies import HostCopies
 from lingvo_pipe.pipeline.loops.loop_state import StagePorts
+from lingvo_pipe.pipeline.loops.offloaded_part import OffloadedPart
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments, LoopResults
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
-from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind
 from lingvo_pipe.pipeline.schedules.table import Table
 
 
@@ -79,6 +84,11 @@ class LoopGraph:
             )
             for k in sorted({b.stage for b in branches if b.waits_for_next})
         }
+        self._copies = {
+            k: HostCopies(f"{channel_prefix}/copies/{k}", devices[k])
+            for k in sorted({b.stage for b in branches if b.kind is Kind.OFFLOAD})
+            if OffloadedPart(stages[k], flow.inputs(k)).packing.spec
+        }
         self._runners = [
             StageRunner(
                 stage,
@@ -97,6 +107,7 @@ class LoopGraph:
                     input_gradients=flow.input_gradients(k, input_gradients),
                     credit_in=self._credits.get(k),
                     credit_out=self._credits.get(k - 1),
+                    copies=self._copies.get(k),
                 ),
                 specs,
                 devices[k],
@@ -141,6 +152,9 @@ class LoopGraph:
                     must_finish += self._relays(
                         loop.device, arguments.run.first_examples
                     )
+                    for k in filter(self._copies.__contains__, loop.stages):
+                        number = loop.count(table, k, Kind.OFFLOAD)
+                        must_finish += self._copies[k].emit(number)
                 with tf.control_dependencies(must_finish):
                     times.append(tf.identity(loop_times))
         results = []

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.channel import Channel
+from lingvo_pipe.pipeline.loops.host_copies import HostCopies
 from lingvo_pipe.pipeline.loops.stage import StageInputs
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.loops.traced_layers import Values
@@ -38,6 +39,7 @@ class StagePorts(NamedTuple):
     # Carries one credit per step from the next stage, so that another step may begin.
     credit_in: Channel | None
     credit_out: Channel | None  # Carries one credit per step to the previous stage.
+    copies: HostCopies | None  # None if the stage offloads nothing.
 
 
 class UpdateConstants(NamedTuple):

@@ -141,6 +141,16 @@ class PackedPhases:
         return source_stash, self.residuals.put(*target, residuals)
 
     @out_of_line
+    def take(self, source: StashSlot) -> tuple[Flat, Pack]:
+        """Takes the residuals from a slot. Returns them, and the stash without them."""
+        return self.residuals.take(*source)
+
+    @out_of_line
+    def put(self, residuals: Flat, target: StashSlot) -> Pack:
+        """Returns the stash with `residuals` in the slot `target`."""
+        return self.residuals.put(*target, residuals)
+
+    @out_of_line
     def add_gradients(self, accumulators: Pack, gradients: Flat) -> Pack:
         return self._added(accumulators, gradients)
 

@@ -50,6 +50,8 @@ class Stage:
         layers: the layers, in order. The loss counts as a layer.
         recomputed: for each layer, whether its residuals are recomputed rather than
             stashed, in a schedule that recomputes.
+        offloaded: for each layer, whether its residuals are offloaded, in a schedule
+            that offloads. Such a layer is not recomputed.
         weights, sums, gradients: packings of weights, sums and gradient accumulators.
         stashes: the packings of stashes, by kind. FOR_RECOMPUTE has the residuals of
             layers that are not recomputed.
@@ -64,10 +66,12 @@ class Stage:
         layers: Sequence[PlacedLayer],
         recomputed: Sequence[bool],
         kinds: dict[Any, Stage] | None = None,
+        offloaded: Sequence[bool] = (),
     ):
         """Initializes a stage. Identical stages that share `kinds` share functions."""
         self.layers = list(layers)
         self.recomputed = list(recomputed)
+        self.offloaded = list(offloaded) or [False] * len(self.layers)
         phases = [layer.functions for layer in layers]
         self.weights = PackOfPacks([f.weights.spec for f in phases])
         self.sums = PackOfPacks([f.sums.spec for f in phases])
@@ -142,23 +146,27 @@ class Stage:
         values: Values,
         stashed: StashSlot,
         residuals: StashSlot,
+        *,
+        offloads: bool = False,
     ) -> tuple[Pack, Pack]:
         """Prepares the slot `residuals` for a backward pass. Returns both stashes.
 
         Recomputed layers run forward again. The other layers' residuals move from the
-        slot `stashed`. A recomputed layer computes its outputs too if a later
-        recomputed layer uses them, or if XLA compiles the layer. XLA compiles a layer
-        as a whole, so to leave out outputs would save nothing.
+        slot `stashed`, unless the stage `offloads` them. A recomputed layer computes
+        its outputs too if a later recomputed layer uses them, or if XLA compiles the
+        layer. XLA compiles a layer as a whole, so to leave out outputs would save
+        nothing.
         """
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
         all_values, stashes = dict(values), []
-        for layer, layer_inputs, before, into, is_recomputed, is_used in zip(
+        for layer, layer_inputs, before, into, is_recomputed, is_away, is_used in zip(
             self.layers,
             self._inputs_of_layers(inputs),
             source.unpack(stashed),
             target.unpack(residuals),
             self.recomputed,
+            self.offloaded,
             are_used_again(self._uses_and_outputs()),
             strict=True,
         ):
@@ -170,7 +178,7 @@ class Stage:
                     *layer_inputs, args, into, makes_outputs=is_used or by_xla
                 )
                 all_values.update(zip(layer.values.made, outputs, strict=False))
-            elif into.stash:
+            elif into.stash and not (offloads and is_away):
                 source_stash, stash = layer.functions.move(before, into)
             stashes.append((source_stash, stash))
         all_stashed, all_residuals = zip(*stashes, strict=True)
@@ -290,10 +298,13 @@ class Stage:
                 layer.functions,
                 layer.path_hash is None,
                 is_recomputed,
+                is_offloaded,
                 tuple(self.positions[v] for v in layer.values.args),
                 tuple(self.positions[v] for v in layer.values.made),
             )
-            for layer, is_recomputed in zip(self.layers, self.recomputed, strict=True)
+            for layer, is_recomputed, is_offloaded in zip(
+                self.layers, self.recomputed, self.offloaded, strict=True
+            )
         )
 
     def _uses_and_outputs(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:

@@ -3,11 +3,14 @@ r"""Runs a stage's operations in the loop of the stage's device.
     operation        receives    reads stash       writes stash        sends
 
     forward          values                        RESIDUALS, or       values
-                     (a credit)                    FOR_RECOMPUTE
+                     (a credit)                    FOR_RECOMPUTE       (copies)
     recompute                    FOR_RECOMPUTE     RESIDUALS
     backward         gradients   RESIDUALS         (WEIGHT_RESIDUALS)  gradients
+                     (copies)
     weight gradient              WEIGHT_RESIDUALS
     update                                                             (a credit)
+    offload          a signal
+    load                                                               a request
 
 What is in parentheses occurs only in some schedules. Every operation receives its
 messages, records the time, runs the stage's layers, and sends. Inputs of the mini-batch
@@ -26,10 +29,11 @@ from lingvo_pipe.pipeline.loops.loop_state import (
     StagePorts,
     StageState,
 )
+from lingvo_pipe.pipeline.loops.offloaded_part import put_loaded, take_offloaded
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments, StageResults
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
-from lingvo_pipe.pipeline.loops.stash import Pack, Stash
+from lingvo_pipe.pipeline.loops.stash import Pack, Stash, StashSlot
 from lingvo_pipe.pipeline.loops.traced_layers import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.schedules.schedule import Kind
@@ -69,6 +73,8 @@ class StageRunner:
             Kind.BACKWARD: self._backward,
             Kind.WEIGHT_GRADIENT: self._weight_gradient,
             Kind.UPDATE: self._change_weights,
+            Kind.OFFLOAD: self._offload,
+            Kind.LOAD: self._load,
         }
 
     def begin(
@@ -162,6 +168,16 @@ class StageRunner:
                 ],
             )
         values.update(new_values)
+        sent = _send(ports.sends, values)
+        if op.branch.offloads:
+            copied, stash = take_offloaded(
+                self._stage,
+                StashSlot(stash, op.write_slot),
+                op.batch_values(ports.inputs),
+                will_recompute=will_recompute,
+            )
+            if ports.copies:
+                sent.append(ports.copies.begin_offload(copied))
         if will_recompute:
             recompute_inputs = [values[value] for value in self._recompute_inputs]
             contents = self._recompute_stash.put(
@@ -173,7 +189,7 @@ class StageRunner:
         results = [values[value] for value in ports.outputs]
         outputs = self._outputs.put(state.outputs, op.micro_batch, results)
         state = state._replace(sums=sums, outputs=outputs)
-        return Outcome(state, _send(ports.sends, values), started)
+        return Outcome(state, sent, started)
 
     def _recompute(self, op: Operation, state: StageState) -> Outcome:
         stashed = state.slot(StashKind.FOR_RECOMPUTE, op.read_slot)
@@ -186,7 +202,11 @@ class StageRunner:
         with tf.control_dependencies([started]):
             into = state.slot(StashKind.RESIDUALS, op.write_slot)
             stash, residuals = self._stage.recompute(
-                op.stage_inputs(state), values, stashed, into
+                op.stage_inputs(state),
+                values,
+                stashed,
+                into,
+                offloads=op.branch.offloads,
             )
         state = state.with_stash(
             StashKind.FOR_RECOMPUTE, stash, recompute_inputs=contents
@@ -202,10 +222,15 @@ class StageRunner:
         for value, stacked in seeds:
             seed, before = stacked[op.micro_batch], gradients.get(value)
             gradients[value] = seed if before is None else before + seed
-        started = self._time_after(received.values())
         residuals = state.slot(StashKind.RESIDUALS, op.read_slot)
+        loaded = ports.copies.end_load() if op.branch.offloads and ports.copies else []
+        started = self._time_after([*received.values(), *loaded])
         late = state.slot(late_kind, op.write_slot) if late_kind else None
         with tf.control_dependencies([started]):
+            if op.branch.offloads:
+                inputs = op.batch_values(ports.inputs)
+                (stash,) = put_loaded(self._stage, loaded, inputs, residuals)
+                residuals = StashSlot(stash, op.read_slot)
             totals, stash, new = self._stage.backward(
                 op.stage_inputs(state),
                 residuals,
@@ -251,6 +276,16 @@ class StageRunner:
             with tf.control_dependencies([ended]):
                 sent = [self._ports.credit_out.send(tf.constant(True))]
         return Outcome(state, sent, started, ended)
+
+    def _offload(self, op: Operation, state: StageState) -> Outcome:
+        copies = self._ports.copies
+        signals = [copies.end_offload()] if copies else []
+        return Outcome(state, [], self._time_after([op.micro_batch, *signals]))
+
+    def _load(self, op: Operation, state: StageState) -> Outcome:
+        copies = self._ports.copies
+        requests = [copies.begin_load()] if copies else []
+        return Outcome(state, requests, self._time_after([op.micro_batch]))
 
     def _time_after(self, tensors: Iterable[tf.Tensor]) -> tf.Tensor:
         with tf.control_dependencies(list(tensors)):

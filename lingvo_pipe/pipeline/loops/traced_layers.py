@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -192,3 +192,18 @@ class PlacedLayer:
 def gradient_or_zeros(gradients: Values, value: int, spec: tf.TensorSpec) -> tf.Tensor:
     """Returns a value's gradient, or zeros if there is none."""
     return gradients[value] if value in gradients else tf.zeros(spec.shape, spec.dtype)
+
+
+def viewed_values(layers: Iterable[PlacedLayer]) -> dict[int, int]:
+    """Returns the value that each view is of, for the layers' outputs that are views.
+
+    The value is no view itself, unless of what no layer has made.
+    """
+    viewed: dict[int, int] = {}
+    for layer in layers:
+        views = zip(layer.values.made, layer.functions.phases.view_of, strict=True)
+        for value, arg in views:
+            if arg is not None:
+                source = layer.values.args[arg]
+                viewed[value] = viewed.get(source, source)
+    return viewed

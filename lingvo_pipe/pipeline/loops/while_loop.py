@@ -45,6 +45,25 @@ def while_loop(
     return pack(results)
 
 
+def repeat(number: tf.Tensor, step: Callable[[], list[tf.Operation]]) -> tf.Tensor:
+    """Runs the operations that `step` adds several times, one time after another.
+
+    The result exists after the last of `number`, [] int32, times.
+    """
+
+    def body(carried: list[tf.Tensor]) -> list[tf.Tensor]:
+        index, end = carried
+        with tf.control_dependencies(step()):
+            return [tf.identity(index + 1), end]
+
+    index, _ = while_loop(
+        lambda carried: carried[0] < carried[1],
+        body,
+        [tf.identity(tf.constant(0)), tf.identity(number)],
+    )
+    return index
+
+
 def timestamp(device: str) -> tf.Tensor:
     """Returns the time at which the returned tensor is computed, [] float64 seconds.
 

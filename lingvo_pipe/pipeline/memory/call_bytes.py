@@ -37,6 +37,7 @@ class CallBytes(NamedTuple):
     weight_residual_values: Sequence[int] = ()  # Values that are weight residuals too.
     new_weight_residuals: int = 0  # Those `weight_residuals` that are not `residuals`.
     workspace: Workspace = Workspace()
+    offloaded: bool = False  # Whether it is offloaded if the schedule offloads.
 
 
 class SharedWeight(NamedTuple):
@@ -59,6 +60,8 @@ OPERATIONS = {
             (Kind.WEIGHT_GRADIENT, None),
             (Kind.UPDATE, None),
             (Kind.FORWARD, None),  # In an evaluation.
+            (Kind.OFFLOAD, StashKind.OFFLOADED),
+            (Kind.LOAD, None),
         ]
     )
 }
@@ -75,12 +78,15 @@ class BytesByOperation(NamedTuple):
     weight_backward: int
     update: int = 0
     evaluation: int = 0
+    offload: int = 0
+    load: int = 0
 
 
 class StashBytes(NamedTuple):
     """Bytes that a stage needs for a micro-batch, without weights and accumulators."""
 
-    # Bytes in each `StashKind` while the device works on other micro-batches.
+    # Bytes in each `StashKind` while the device works on other micro-batches. For
+    # OFFLOADED they are negative: the bytes that the device then does not hold.
     held: tuple[int, ...]
     during: BytesByOperation  # Stash and workspace, by operation.
 

@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.loops.dataflow import LayerValues
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer
+from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer, viewed_values
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
+from lingvo_pipe.pipeline.memory.host_bytes import host_bytes
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.workspace import num_bytes, workspace_of
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -27,8 +29,12 @@ def peak_bytes(
     inputs: Iterable[int],
     num_accumulators: int,
     shared_weights: Sequence[SharedWeight],
+    devices: Sequence[str],
+    on_host: bool = False,
 ) -> list[int]:
-    """Returns the peak bytes of each device.
+    """Returns the peak bytes of each device, or what it offloads if `on_host`.
+
+    `devices` are the devices of the stages. What a CPU offloads stays in its memory.
 
     `specs` are the specs of all values, for one micro-batch. The values `inputs` belong
     to the mini-batch and are not stashed. See `bytes_of_calls` for `num_accumulators`.
@@ -37,33 +43,42 @@ def peak_bytes(
         [layer for stage in stages for layer in stage.layers],
         [is_recomputed for stage in stages for is_recomputed in stage.recomputed],
         num_accumulators,
+        [
+            is_offloaded and (on_host or not device_name(device).has_host_memory)
+            for stage, device in zip(stages, devices, strict=True)
+            for is_offloaded in stage.offloaded
+        ],
     )
     memory = StageMemory(
         calls, value_bytes(specs, inputs), shared_weights=shared_weights
     )
-    return memory.of_devices(
-        schedule, list(itertools.accumulate(len(stage.layers) for stage in stages))
-    )
+    boundaries = list(itertools.accumulate(len(stage.layers) for stage in stages))
+    if on_host:
+        return host_bytes(memory, schedule, boundaries)
+    return memory.of_devices(schedule, boundaries)
 
 
 def bytes_of_calls(
-    layers: Sequence[PlacedLayer], recomputed: Sequence[bool], num_accumulators: int
+    layers: Sequence[PlacedLayer],
+    recomputed: Sequence[bool],
+    num_accumulators: int,
+    offloaded: Sequence[bool] = (),
 ) -> list[CallBytes]:
     """Returns the bytes of a model's layers, and of the loss if there is one.
 
     The loss is the last of `layers`. `recomputed` is True for each layer that is
-    recomputed if the schedule recomputes. A device holds the accumulators of
-    `num_accumulators` batch shards.
+    recomputed if the schedule recomputes, `offloaded` for each that is offloaded if it
+    offloads (none if empty). A device holds the accumulators of `num_accumulators`
+    batch shards.
     """
-    source: dict[int, int] = {}  # By value that is a view: the value that it views.
+    source = viewed_values(layers)
     workspace = functools.cache(lambda packed: workspace_of(packed.phases))
     calls = []
-    for layer, is_recomputed in zip(layers, recomputed, strict=True):
+    offloaded = offloaded or [False] * len(layers)
+    for layer, is_recomputed, is_offloaded in zip(
+        layers, recomputed, offloaded, strict=True
+    ):
         phases, values = layer.functions.phases, layer.values
-        for value, arg in zip(values.made, phases.view_of, strict=True):
-            if arg is not None:
-                viewed = values.args[arg]
-                source[value] = source.get(viewed, viewed)
         residuals, residual_values = _residuals(phases.residual_buffers, values, source)
         late, late_values = _residuals(phases.weight_residual_buffers, values, source)
         calls.append(
@@ -79,6 +94,7 @@ def bytes_of_calls(
                 weight_residual_values=late_values,
                 new_weight_residuals=_new_bytes(phases),
                 workspace=workspace(layer.functions),
+                offloaded=is_offloaded,
             )
         )
     return calls

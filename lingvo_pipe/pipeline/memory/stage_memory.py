@@ -8,7 +8,8 @@ The stash of a micro-batch holds the residuals of the stage's layers. Between a 
 pass and its recomputation, it holds instead the values from which the recomputation
 starts, and the residuals of the layers that are not recomputed. If several layers stash
 the same value, it counts once, since they share its buffer. A value has two buffers
-only if it is recomputed, and a layer that is not recomputed stashes it too.
+only if it is recomputed, and a layer that is not recomputed stashes it too; or if it is
+offloaded, and a layer that is not offloaded stashes it too.
 
 A device's loop replaces its state only after an operation. So while an operation runs,
 the stash and the accumulators that it reads exist in full. In addition, the new stash
@@ -38,7 +39,7 @@ from lingvo_pipe.pipeline.memory.call_bytes import (
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_moments
 
-_KIND = {kind: i for i, kind in enumerate(StashKind)}
+KIND_INDEX = {kind: i for i, kind in enumerate(StashKind)}
 _MAX_CACHED = 1 << 17
 # TensorFlow's allocator splits a free chunk only if it is twice as large as requested.
 # So tensors that come and go with each operation take up to twice their size. In total,
@@ -86,6 +87,9 @@ class StageMemory:
             0 if call.recomputed else call.residuals for call in calls
         )
         self._residuals = _running_sums(call.residuals for call in calls)
+        self._away = _running_sums(
+            call.residuals if call.offloaded else 0 for call in calls
+        )
         self._late = _running_sums(call.weight_residuals for call in calls)
         self._new_late = _running_sums(call.new_weight_residuals for call in calls)
         largest = functools.cache(lambda moments: tuple(map(max, moments)))
@@ -150,15 +154,16 @@ class StageMemory:
         """
         number, values, work = end - start, self._values(start), self._workspaces(start)
         saved = self._not_recomputed[end] - self._not_recomputed[start]
-        saved += before_recompute[number]
+        away = values.offloaded[number]
+        saved += before_recompute[number] + away
         layer_residuals = self._residuals[end] - self._residuals[start]
-        residuals = layer_residuals + values.residuals[number]
+        residuals = layer_residuals + values.residuals[number] + away
         late = self._late[end] - self._late[start] + values.weight_residuals[number]
         forward = max(work.forward[number] - self._residuals[end], 0)
         needed = BytesByOperation(
             forward_for_recompute=saved,
             forward=residuals + forward,
-            recompute=layer_residuals + during_recompute[number] + forward,
+            recompute=layer_residuals + during_recompute[number] + away + forward,
             backward=residuals + work.backward[number] + self._new_gradients[end],
             input_backward=(
                 residuals + work.input_backward[number] + self._new_late[end]
@@ -168,7 +173,8 @@ class StageMemory:
             ),
         )
         during = BytesByOperation._make(n + int(n * self._loss) for n in needed)
-        return StashBytes((saved, residuals, late), during)
+        away += self._away[end] - self._away[start]
+        return StashBytes((saved, residuals, late, -away), during)
 
     def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:
         """Returns the peak bytes of each device, for a training schedule."""
@@ -197,12 +203,12 @@ class StageMemory:
             for moment in stash_moments(schedule, device):
                 stash, write = stashes[moment.op.stage], moment.use.write
                 held = fixed[device] + sum(
-                    number * stashes[stage].held[_KIND[kind]]
+                    number * stashes[stage].held[KIND_INDEX[kind]]
                     for (stage, kind), number in moment.others.items()
                 )
                 yield OperationBytes(
                     during=held + stash.during[operation_index(moment)],
-                    after=held + (stash.held[_KIND[write]] if write else 0),
+                    after=held + (stash.held[KIND_INDEX[write]] if write else 0),
                 )
 
         return list(map(operations, range(schedule.num_devices)))
@@ -219,13 +225,19 @@ class StageMemory:
             )
 
         def kept() -> Iterator[Sequence[int]]:
-            return (() if x.recomputed else x.residual_values for x in calls())
+            return (
+                () if x.recomputed or x.offloaded else x.residual_values
+                for x in calls()
+            )
 
         return _StashedValues(
             for_recompute=self._sums(map(itertools.chain, recompute_inputs(), kept())),
             not_recomputed=self._sums(kept()),
             residuals=self._sums(_buffers(calls())),
             weight_residuals=self._sums(x.weight_residual_values for x in calls()),
+            offloaded=self._sums(
+                x.residual_values if x.offloaded else () for x in calls()
+            ),
             both=self._sums(
                 map(itertools.chain, recompute_inputs(), kept(), _buffers(calls()))
             ),
@@ -273,13 +285,15 @@ class _StashedValues(NamedTuple):
 
     `not_recomputed` are the values stashed by calls that are not recomputed. These
     values also belong to `for_recompute`. `both` are the distinct values of
-    `for_recompute` and `residuals`.
+    `for_recompute` and `residuals`. All but `offloaded` and `weight_residuals` leave
+    out the calls that are offloaded.
     """
 
     for_recompute: _Lazy
     not_recomputed: _Lazy
     residuals: _Lazy
     weight_residuals: _Lazy
+    offloaded: _Lazy
     both: _Lazy
 
 
@@ -301,7 +315,7 @@ def _buffers(calls: Iterable[CallBytes]) -> Iterator[list[int]]:
     """Yields, for each call of a stage, the values that are the call's residuals.
 
     A value that the stage recomputes has two buffers, one from each pass. The second
-    buffer is given as ~value.
+    buffer is given as ~value. Calls that are offloaded are left out.
     """
     again: set[int] = set()
     for call in calls:
@@ -310,6 +324,7 @@ def _buffers(calls: Iterable[CallBytes]) -> Iterator[list[int]]:
         yield [
             ~value if call.recomputed and value in again else value
             for value in call.residual_values
+            if not call.offloaded
         ]
 
 

@@ -86,12 +86,12 @@ def _peak(moments: Iterable[_Moment], stash: StashBytes) -> int:
 
 def _moments(schedule: Schedule) -> list[set[_Moment]]:
     moments: list[set[_Moment]] = [set() for _ in range(schedule.num_stages)]
-    first, second, third = StashKind  # A loop over it would take longer.
+    first, second, third, away = StashKind  # A loop over it would take longer.
 
     def add(moment: StashMoment, stage: int, operation: int) -> None:
         held = moment.others
         numbers = held[stage, first], held[stage, second], held[stage, third]
-        moments[stage].add((numbers, operation))
+        moments[stage].add(((*numbers, held[stage, away]), operation))
 
     for device in range(schedule.num_devices):
         last = None
@@ -108,8 +108,8 @@ def _largest(moments: set[_Moment]) -> list[_Moment]:
     """Returns the moments at which a stage may need the most bytes."""
 
     def size(moment: _Moment) -> tuple[int, bool]:
-        numbers, operation = moment
-        return sum(numbers), operation != _IDLE
+        (*stashed, away), operation = moment
+        return sum(stashed) - away, operation != _IDLE
 
     largest: list[_Moment] = []
     # In this order, no moment is dominated by a later one.
@@ -120,5 +120,6 @@ def _largest(moments: set[_Moment]) -> list[_Moment]:
 
 
 def _dominates(a: _Moment, b: _Moment) -> bool:
+    (*more, less_away), (*less, more_away) = a[0], b[0]
     same = b[1] in (a[1], _IDLE)
-    return same and all(map(operator.ge, a[0], b[0]))
+    return same and less_away <= more_away and all(map(operator.ge, more, less))

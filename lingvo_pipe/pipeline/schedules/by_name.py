@@ -16,6 +16,7 @@ from lingvo_pipe.pipeline.schedules.by_rule import (
 )
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
+from lingvo_pipe.pipeline.schedules.offload import offloaded, stage_kinds
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.split_backward import (
@@ -55,6 +56,7 @@ def make_schedule(
     stages_per_device: int = 1,
     recompute: str | Sequence[int] | None = None,
     block_boundaries: Collection[int] = (),
+    offload: str | Sequence[int] | None = None,
 ) -> Schedule:
     """Returns a checked schedule for training on K devices with M micro-batches.
 
@@ -69,6 +71,10 @@ def make_schedule(
     others follow 'always'. If a list, the stages recompute only the listed cells, and
     the schedule follows 'always' unless it has RECOMPUTE operations already.
 
+    `offload` is 'always', a list of cells, or None. Unless it is None, the schedule
+    offloads (see `offloaded`). A list admits OFFLOAD operations of the schedule's own.
+    If it is 'always' and `recompute` is None, stages that offload do not recompute.
+
     Raises:
         ValueError: if an argument or the file is not valid.
     """
@@ -79,6 +85,7 @@ def make_schedule(
         stages_per_device,
         recompute,
         block_boundaries,
+        offload,
     )
     check(schedule, name)
     return schedule
@@ -91,6 +98,7 @@ def unchecked_schedule(
     stages_per_device: int = 1,
     recompute: str | Sequence[int] | None = None,
     block_boundaries: Collection[int] = (),
+    offload: str | Sequence[int] | None = None,
 ) -> Schedule:
     """Returns the schedule of `make_schedule` without checking that it can run."""
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
@@ -107,9 +115,17 @@ def unchecked_schedule(
         recomputes = recomputes_by_default(name)
     else:
         recomputes = isinstance(recompute, str) or Kind.RECOMPUTE not in schedule.kinds
-    if recomputes:
+    if recomputes and recompute is None and isinstance(offload, str):
+        schedule = offloaded(schedule)
+        by_stage = enumerate(stage_kinds(schedule))
+        without_copies = [i for i, kinds in by_stage if Kind.OFFLOAD not in kinds]
+        schedule, offload = recomputed(schedule, "always", without_copies), None
+    elif recomputes:
         policy = recompute if isinstance(recompute, str) else "always"
         schedule = recomputed(schedule, policy)
+    has_own = Kind.OFFLOAD in schedule.kinds
+    if isinstance(offload, str) or (offload is not None and not has_own):
+        schedule = offloaded(schedule)
     boundaries = frozenset(block_boundaries)
     return dataclasses.replace(schedule, block_boundaries=boundaries)
 

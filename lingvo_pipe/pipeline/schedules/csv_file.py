@@ -5,10 +5,10 @@ Each line is a device, starting with device 0. Each cell is an operation, in ord
     F0.0,F1.0,,    ,    ,B0.0,B1.0
     ,    F0.1,F1.1,B0.1,B1.1
 
-`B1.0` is the backward of micro-batch 1 on stage 0. F is forward, R recompute and W
-weight gradient (see `Kind`). The file is a schedule of one step, without UPDATEs and
-without a header. Empty cells and lines are ignored, so cells may be laid out by time.
-Commas, semicolons or tabs separate cells, as spreadsheets export them.
+`B1.0` is the backward of micro-batch 1 on stage 0. F is forward, R recompute, W weight
+gradient, O offload and L load (see `Kind`). The file is a schedule of one step, without
+UPDATEs and without a header. Empty cells and lines are ignored, so cells may be laid
+out by time. Commas, semicolons or tabs separate cells, as spreadsheets export them.
 """
 
 import itertools

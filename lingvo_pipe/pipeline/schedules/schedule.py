@@ -32,6 +32,11 @@ class Kind(enum.Enum):
     WEIGHT_GRADIENT operations, a BACKWARD computes only the gradients of the stage's
     inputs. An UPDATE applies the gradients of a step, and names the last micro-batch of
     the step. Only schedules of several steps have UPDATEs.
+
+    With an OFFLOAD and a LOAD of the micro-batch, a forward pass also begins to copy
+    what it stashes to the host's memory. The OFFLOAD waits until the copy is complete.
+    The LOAD begins to copy it back, and the BACKWARD waits for it. Neither keeps the
+    device busy.
     """
 
     FORWARD = "F"
@@ -39,6 +44,8 @@ class Kind(enum.Enum):
     BACKWARD = "B"
     WEIGHT_GRADIENT = "W"
     UPDATE = "U"
+    OFFLOAD = "O"
+    LOAD = "L"
 
     # Members are unique. Enum itself hashes the name: a third of a plan's time.
     __hash__ = object.__hash__
@@ -47,6 +54,10 @@ class Kind(enum.Enum):
     def label(self) -> str:
         """The kind in words."""
         return self.name.lower().replace("_", " ")
+
+
+# The kinds that stand for copies between a device and its host.
+COPIES = (Kind.OFFLOAD, Kind.LOAD)
 
 
 class Op(NamedTuple):
@@ -123,6 +134,11 @@ class Schedule:
             and m % self.micro_batches_per_step == 0
         )
 
+    def offloads(self, op: Op) -> bool:
+        """Returns whether the operation's micro-batch is offloaded in its stage."""
+        offload = Op(Kind.OFFLOAD, op.micro_batch, op.stage)
+        return Kind.OFFLOAD in self.kinds and offload in self
+
     def ops(self) -> Iterator[tuple[int, Op]]:
         """Yields all operations as (device, operation)."""
         for device, column in enumerate(self.columns):
@@ -158,8 +174,10 @@ class Schedule:
         kind, m, stage = op
         if kind is Kind.FORWARD:
             return self._dependencies_of_forward(op)
-        if kind is Kind.RECOMPUTE:
+        if kind in (Kind.RECOMPUTE, Kind.OFFLOAD):
             return [Op(Kind.FORWARD, m, stage)]
+        if kind is Kind.LOAD:
+            return [Op(Kind.OFFLOAD, m, stage)]
         if kind is Kind.WEIGHT_GRADIENT:
             return [Op(Kind.BACKWARD, m, stage)]
         if kind is Kind.UPDATE:
@@ -167,6 +185,8 @@ class Schedule:
             return [last if last in self else Op(Kind.BACKWARD, m, stage)]
         recompute = Op(Kind.RECOMPUTE, m, stage)
         needs = [recompute if recompute in self else Op(Kind.FORWARD, m, stage)]
+        if self.offloads(op):
+            needs.append(Op(Kind.LOAD, m, stage))
         if stage + 1 < self.num_stages and stage not in self.block_boundaries:
             needs.append(Op(kind, m, stage + 1))
         return needs

@@ -8,7 +8,12 @@ or, with recomputation,
 
     FORWARD -> FOR_RECOMPUTE -> RECOMPUTE -> RESIDUALS -> BACKWARD
 
-where FOR_RECOMPUTE holds the stage's inputs, and the residuals of layers that are not
+Where it is offloaded, the host's memory holds a part of RESIDUALS or FOR_RECOMPUTE from
+the OFFLOAD to the LOAD, which is counted as a stash of its own:
+
+    OFFLOAD -> OFFLOADED -> LOAD
+
+FOR_RECOMPUTE holds the stage's inputs, and the residuals of layers that are not
 recomputed. A stash has numbered slots, and each operation's slots are known before
 anything runs: an operation writes to the lowest free slot, and a slot is free again
 after it is read. So a stash has as many slots as it has micro-batches at its peak.
@@ -32,6 +37,7 @@ class StashKind(enum.Enum):
     FOR_RECOMPUTE = "for recompute"
     RESIDUALS = "residuals"
     WEIGHT_RESIDUALS = "weight residuals"
+    OFFLOADED = "offloaded"
 
     __hash__ = object.__hash__  # See `Kind`.
 
@@ -75,6 +81,8 @@ _OTHER_USES = {
     Kind.RECOMPUTE: Use(StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS),
     Kind.WEIGHT_GRADIENT: Use(StashKind.WEIGHT_RESIDUALS, None),
     Kind.UPDATE: Use(None, None),
+    Kind.OFFLOAD: Use(None, StashKind.OFFLOADED),
+    Kind.LOAD: Use(StashKind.OFFLOADED, None),
 }
 
 

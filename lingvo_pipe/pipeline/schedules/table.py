@@ -18,14 +18,21 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, assign_slots, stash_use
 
+# Kinds of operations that differ where their micro-batch is offloaded.
+_OFFLOADING = (Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD)
+
 
 class Branch(NamedTuple):
-    """A kind of operation on one stage, which writes to `stash` unless that is None."""
+    """A kind of operation on one stage, which writes to `stash` unless that is None.
+
+    If it `offloads`, a part of what the stage stashes goes to the host.
+    """
 
     stage: int
     kind: Kind
     stash: StashKind | None
     waits_for_next: bool = False  # See `Schedule`.
+    offloads: bool = False
 
 
 class FedTable(NamedTuple):
@@ -97,7 +104,13 @@ def make_tables(schedule: Schedule) -> list[Table]:
     for column, slot_pairs in zip(schedule.columns, slots.columns, strict=True):
         written = [stash_use(schedule, op).write for op in column]
         by_operation = [
-            Branch(op.stage, op.kind, stash, schedule.waits_for_next(op))
+            Branch(
+                op.stage,
+                op.kind,
+                stash,
+                schedule.waits_for_next(op),
+                schedule.offloads(op) and op.kind in _OFFLOADING,
+            )
             for op, stash in zip(column, written, strict=True)
         ]
         branches = sorted(set(by_operation), key=_sort_key)
@@ -105,7 +118,7 @@ def make_tables(schedule: Schedule) -> list[Table]:
             (stage, stash)
             for stage in sorted({branch.stage for branch in branches})
             for stash, number in slots.num_slots[stage].items()
-            if number
+            if number and stash is not StashKind.OFFLOADED  # The host has it.
         ]
         rows = [
             (branches.index(branch), op.micro_batch, *pair)
@@ -118,6 +131,7 @@ def make_tables(schedule: Schedule) -> list[Table]:
     return tables
 
 
-def _sort_key(branch: Branch) -> tuple[int, str, str, bool]:
+def _sort_key(branch: Branch) -> tuple[int, str, str, bool, bool]:
     stash = branch.stash.value if branch.stash else ""
-    return branch.stage, branch.kind.value, stash, branch.waits_for_next
+    *_, waits_for_next, offloads = branch
+    return branch.stage, branch.kind.value, stash, waits_for_next, offloads

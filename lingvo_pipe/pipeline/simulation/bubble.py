@@ -70,7 +70,9 @@ def split_time(timeline: Timeline) -> list[TimeSplit]:
     """
     schedule, costs = timeline.schedule, fitted_costs(timeline)
     without_messages = tuple(
-        dataclasses.replace(stage, send_forward=0.0, send_backward=0.0)
+        dataclasses.replace(
+            stage, send_forward=0.0, send_backward=0.0, offload=0.0, load=0.0
+        )
         for stage in costs.stages
     )
     steps = [

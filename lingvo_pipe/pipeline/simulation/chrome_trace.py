@@ -1,16 +1,19 @@
 """Timelines in the format of Chrome's tracing, which Perfetto reads too."""
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 
 def chrome_trace(timelines: Mapping[str, Timeline]) -> str:
     """Returns timelines, by name, as JSON for chrome://tracing or Perfetto.
 
-    A timeline is shown as a process, and each of its devices as a thread.
+    A timeline is shown as a process, and each of its devices as a thread. So are the
+    copies of a device to its host, and those from it.
     """
     events = []
     for process, (name, timeline) in enumerate(timelines.items()):
@@ -20,7 +23,20 @@ def chrome_trace(timelines: Mapping[str, Timeline]) -> str:
             events.append(_metadata("thread_name", title, pid=process, tid=device))
         for device, timed in timeline.ops():
             events.append({"pid": process, "tid": device, **_complete_event(timed)})
+        events += _copy_events(timeline, process)
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
+
+
+def _copy_events(timeline: Timeline, process: int) -> Iterator[dict[str, Any]]:
+    threads = itertools.count(len(timeline.columns))
+    for device, copies in enumerate(timeline.copies):
+        for kind, direction in ((Kind.OFFLOAD, "to"), (Kind.LOAD, "from")):
+            lane = [timed for timed in copies if timed.op.kind is kind]
+            if lane:
+                ids = {"pid": process, "tid": next(threads)}
+                title = f"device {device} {direction} host"
+                yield _metadata("thread_name", title, **ids)
+                yield from ({**ids, **_complete_event(timed)} for timed in lane)
 
 
 def _metadata(event: str, name: str, **ids: int) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Costs of operations and messages: given, fitted to a timeline, or medians."""
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
@@ -26,6 +27,8 @@ class StageCosts:
             next stage's device.
         send_backward: from the end of a backward pass until the gradients of its inputs
             have reached the previous stage's device.
+        offload: a copy of what a forward pass offloads to the host.
+        load: the copy back.
     """
 
     forward: float
@@ -36,9 +39,11 @@ class StageCosts:
     update: float = 0.0
     send_forward: float = 0.0
     send_backward: float = 0.0
+    offload: float = 0.0
+    load: float = 0.0
 
     def seconds(self, kind: Kind, *, split: bool = False) -> float:
-        """Returns the seconds of an operation of the given kind.
+        """Returns the seconds that an operation of the given kind computes.
 
         `split` states whether weight gradients are separate operations.
         """
@@ -50,6 +55,8 @@ class StageCosts:
             Kind.BACKWARD: (self.input_gradient, self.backward / 2),
             Kind.WEIGHT_GRADIENT: (self.weight_gradient, self.backward / 2),
             Kind.UPDATE: (self.update, 0.0),
+            Kind.OFFLOAD: (0.0, 0.0),
+            Kind.LOAD: (0.0, 0.0),
         }[kind]
         return default if seconds is None else seconds
 
@@ -77,6 +84,11 @@ class Costs:
         stage = self.stages[op.stage]
         return stage.send_forward if op.kind is Kind.FORWARD else stage.send_backward
 
+    def copy_seconds(self, copy: Op) -> float:
+        """Returns the seconds of the copy that an OFFLOAD or LOAD stands for."""
+        stage = self.stages[copy.stage]
+        return stage.offload if copy.kind is Kind.OFFLOAD else stage.load
+
 
 def median_costs(steps: Sequence[Costs]) -> Costs:
     """Returns the median of each cost over several steps of one schedule."""
@@ -103,17 +115,22 @@ def fitted_costs(timeline: Timeline) -> Costs:
     the median delay over the micro-batches whose receiver already waited when the
     message was sent. If there are no such micro-batches, a message costs the smallest
     delay over micro-batches whose receiver began to wait later. If no receiver waited,
-    the message is free, since its delay had no effect.
+    the message is free, since its delay had no effect. Copies cost the mean, or nothing
+    if the timeline has none.
     """
     seconds: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for _, timed in timeline.ops():
         seconds[timed.op.kind, timed.op.stage].append(timed.seconds)
+    copied: dict[tuple[Kind, int], list[float]] = defaultdict(list)
+    for timed in itertools.chain(*timeline.copies):
+        copied[timed.op.kind, timed.op.stage].append(timed.seconds)
     delays = _message_delays(timeline)
 
     def stage_costs(stage: int) -> StageCosts:
         mean = {
             kind: fmean(seconds[kind, stage]) for kind in Kind if seconds[kind, stage]
         }
+        copies = {k: fmean(copied[k, stage]) for k in COPIES if copied[k, stage]}
         backward = mean.get(Kind.BACKWARD, 0.0)
         weight_gradient = mean.get(Kind.WEIGHT_GRADIENT)
         split = weight_gradient is not None
@@ -126,6 +143,8 @@ def fitted_costs(timeline: Timeline) -> Costs:
             update=mean.get(Kind.UPDATE, 0.0),
             send_forward=delays.get((Kind.FORWARD, stage), 0.0),
             send_backward=delays.get((Kind.BACKWARD, stage), 0.0),
+            offload=copies.get(Kind.OFFLOAD, 0.0),
+            load=copies.get(Kind.LOAD, 0.0),
         )
 
     # The time before each operation when its device neither computes nor waits.

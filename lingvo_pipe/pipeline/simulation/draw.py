@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Schedule
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 Color = tuple[float, float, float]
@@ -22,6 +22,8 @@ _COLORS = {
     Kind.BACKWARD: to_rgb("#e58b45"),
     Kind.WEIGHT_GRADIENT: to_rgb("#4fa37a"),
     Kind.UPDATE: to_rgb("#b0504f"),
+    Kind.OFFLOAD: to_rgb("#3d3d3d"),
+    Kind.LOAD: to_rgb("#8c6d3f"),
 }
 _IDLE = to_rgb("#ebebeb")
 _ANY_KIND = to_rgb("#6e6e6e")
@@ -32,6 +34,7 @@ _INCHES_PER_OP, _MIN_INCHES, _MAX_INCHES = 0.22, 7.5, 15.0  # The image's width.
 _INCHES_PER_DEVICE = 0.34
 _INCHES_PER_PANEL = 0.75  # For the title and the gap between panels.
 _BAR_HEIGHT = 0.86  # As a fraction of a device's row.
+_COPY_HEIGHT = 0.1  # Of a bar of copies, at the edge of a device's bar.
 _MIN_POINTS, _MAX_POINTS = 4.5, 8.5  # Size of the numbers in boxes.
 _DIGIT_WIDTH = 0.68  # In font sizes, with a share of the margin.
 
@@ -42,7 +45,8 @@ def draw_timelines(
     """Draws timelines one above the other on one time axis.
 
     A row is a device. A box is an operation, with its micro-batch's number if it fits.
-    If a device runs several stages, later stages are lighter.
+    If a device runs several stages, later stages are lighter. Thin boxes are copies: to
+    the host at the upper edge of the row, from the host at the lower edge.
 
     Args:
         timelines: non-empty timelines by title.
@@ -114,6 +118,17 @@ def _draw_boxes(panel: Axes, timeline: Timeline, points_per_second: float) -> No
             edgecolors="white",
             linewidths=[min(0.5, 0.08 * width) for width in widths],
         )
+    for device, copies in enumerate(timeline.copies):
+        for timed in copies:
+            is_upper = timed.op.kind is Kind.OFFLOAD
+            edge = _BAR_HEIGHT / 2 - _COPY_HEIGHT if is_upper else -_BAR_HEIGHT / 2
+            panel.broken_barh(
+                [(timed.start * 1e3, timed.seconds * 1e3)],
+                (device + edge, _COPY_HEIGHT),
+                facecolors=[_COLORS[timed.op.kind]],
+                edgecolors="white",
+                linewidths=0.3,
+            )
 
 
 def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) -> None:
@@ -123,7 +138,11 @@ def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) ->
     """
     num_digits = len(str(timeline.schedule.num_micro_batches - 1))
     points_per_second /= num_digits * _DIGIT_WIDTH
-    fitting = [timed.seconds * points_per_second for _, timed in timeline.ops()]
+    fitting = [
+        timed.seconds * points_per_second
+        for _, timed in timeline.ops()
+        if timed.op.kind not in COPIES  # They keep the device no time.
+    ]
     size = float(np.clip(np.percentile(fitting, 10), _MIN_POINTS, _MAX_POINTS))
     min_size = 0.999 * size  # Equal boxes differ in the last bits.
     for device, column in enumerate(timeline.columns):

@@ -1,8 +1,10 @@
 """Simulation: a step's predicted timeline from a schedule and its costs."""
 
+import itertools
+
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.schedule import Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
@@ -13,7 +15,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     A device runs its column in order. For each operation it spends the overhead, waits
     until all inputs have arrived, and computes. A result reaches another device one
     transfer after its operation ends. Transfers keep no device busy and don't delay
-    each other.
+    each other. Copies between a device and its host keep no device busy either, but in
+    each direction a device makes one copy after another, as if the link were the limit.
 
     Raises:
         ValueError: if the schedule can't run, or the costs have a different number of
@@ -47,7 +50,12 @@ class Progress:
         self._schedule, self._costs = schedule, costs
         self._devices = schedule.device_of_stage()
         self._ends: dict[Op, float] = {}
+        self._copy_ends: dict[Op, float] = {}
         self._columns: list[list[TimedOp]] = [[] for _ in schedule.columns]
+        # The copies of each device, by direction, in order.
+        self._copies: list[dict[Kind, list[TimedOp]]] = [
+            {kind: [] for kind in COPIES} for _ in schedule.columns
+        ]
 
     @property
     def num_ended(self) -> int:
@@ -68,7 +76,8 @@ class Progress:
         if not all(need in self._ends for need in needs):
             return None
         wait_start = (ran[-1].end if ran else 0.0) + self._costs.overhead
-        start = max([wait_start, *(self._arrival(need, device) for need in needs)])
+        arrivals = (self._arrival(op, need, device) for need in needs)
+        start = max([wait_start, *arrivals])
         end = start + self._costs.seconds(self._schedule, op)
         return TimedOp(op, wait_start, start, end)
 
@@ -76,12 +85,29 @@ class Progress:
         """Records that a device's next operation has ended, with its times."""
         self._columns[device].append(timed)
         self._ends[timed.op] = timed.end
+        if timed.op.kind is Kind.LOAD:
+            self._copy(device, timed.op, timed.end)
+        elif timed.op.kind is Kind.FORWARD and self._schedule.offloads(timed.op):
+            self._copy(device, timed.op._replace(kind=Kind.OFFLOAD), timed.end)
 
     def timeline(self) -> Timeline:
         """Returns the timeline of the operations that have ended."""
         columns = tuple(map(tuple, self._columns))
-        return Timeline(columns, self._schedule.block_boundaries)
+        copies = tuple(
+            tuple(itertools.chain(*of_device.values())) for of_device in self._copies
+        )
+        return Timeline(columns, self._schedule.block_boundaries, copies)
 
-    def _arrival(self, need: Op, device: int) -> float:
+    def _copy(self, device: int, copy: Op, begin: float) -> None:
+        """Adds a copy that may begin at `begin`."""
+        earlier = self._copies[device][copy.kind]
+        start = max(begin, earlier[-1].end if earlier else begin)
+        end = self._copy_ends[copy] = start + self._costs.copy_seconds(copy)
+        earlier.append(TimedOp(copy, begin, start, end))
+
+    def _arrival(self, op: Op, need: Op, device: int) -> float:
+        for copy in (op, need) if self._copy_ends else ():
+            if copy in self._copy_ends:  # An OFFLOAD waits for its own copy.
+                return self._copy_ends[copy]
         is_sent = self._devices[need.stage] != device
         return self._ends[need] + (self._costs.send_seconds(need) if is_sent else 0.0)

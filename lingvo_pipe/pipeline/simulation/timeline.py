@@ -40,10 +40,15 @@ class TimedOp(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """A step's operations, in order of time for each device. The step begins at 0 s."""
+    """A step's operations, in order of time for each device. The step begins at 0 s.
+
+    `copies` are each device's copies to and from its host, which run beside its
+    operations. A measured timeline has none, because they are not measured.
+    """
 
     columns: tuple[tuple[TimedOp, ...], ...]
     block_boundaries: frozenset[int] = frozenset()
+    copies: tuple[tuple[TimedOp, ...], ...] = ()
 
     @classmethod
     def from_rows(

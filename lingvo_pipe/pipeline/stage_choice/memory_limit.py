@@ -1,14 +1,23 @@
 """Limit on the memory of each device, and the stages that it allows."""
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.cell_roles import CellRoles, cell_roles
+from lingvo_pipe.pipeline.devices.device_names import device_name
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
-from lingvo_pipe.pipeline.schedules.by_name import is_file, recomputes_by_default
+from lingvo_pipe.pipeline.schedules.by_name import (
+    is_file,
+    make_schedule,
+    recomputes_by_default,
+)
+from lingvo_pipe.pipeline.schedules.offload import roles_in_stage, stage_kinds
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
@@ -43,14 +52,26 @@ class MemoryLimit:
         path: str,
         schedule: Schedule,
         cells: TracedCells,
-        recomputed: Sequence[bool],
+        device: str,
+        roles: CellRoles,
     ):
         """Initializes the limit (see `choose_boundaries` for the arguments)."""
         self._p, self._path = p, f"{path}.memory_limit"
         self._schedule, self._cells = schedule, cells
-        num_accumulators = count_batch_shards(p, path) // p.num_replicas
-        self._memory = cells.memory(recomputed, num_accumulators)
-        self._needs = StageNeeds(self._memory, schedule)
+        self._device, self._num_shards = device, count_batch_shards(p, path)
+
+        @functools.cache
+        def memory(*flags: tuple[bool, ...]) -> tuple[StageMemory, StageNeeds]:
+            stage_memory = self._memory_of(*flags)
+            return stage_memory, StageNeeds(stage_memory, schedule)
+
+        # By stage: for each cell, whether it would be recomputed, and offloaded there.
+        self._roles = [
+            tuple(map(tuple, roles_in_stage(kinds, roles.recomputed, roles.offloaded)))
+            for kinds in stage_kinds(schedule)
+        ]
+        of_stages = [memory(*flags) for flags in self._roles]
+        self._memories, self._needs = zip(*of_stages, strict=True)
         devices = schedule.stage_devices
         # By stage: the number of stages on its device.
         self._sharing = [devices.count(device) for device in devices]
@@ -64,7 +85,7 @@ class MemoryLimit:
         Raises:
             ValueError: if no partition fits.
         """
-        stage_keys = self._needs.stage_keys()
+        stage_keys = zip(self._needs, self._needs[0].stage_keys(), strict=True)
         feasible_end = feasible_ends(
             self._device_bytes,
             self._p.memory_limit,
@@ -77,10 +98,8 @@ class MemoryLimit:
 
     def check(self, boundaries: Sequence[int]) -> None:
         """Raises ValueError if these stages exceed the limit of a device."""
-        with_loss = [*boundaries[:-1], self._with_loss(boundaries[-1])]
-        needed = self._memory.of_devices(self._schedule, with_loss)
+        needed = self._of_devices(boundaries)
         device_of_stage = self._schedule.device_of_stage()
-        needed[device_of_stage[0]] += self._cells.prologue_bytes
         large = {i: n for i, n in enumerate(needed) if n > self._p.memory_limit}
         if large:
             devices = ", ".join(f"device {i} needs {n:,}" for i, n in large.items())
@@ -89,15 +108,39 @@ class MemoryLimit:
                 for stage, pair in enumerate(itertools.pairwise([0, *boundaries]))
                 if device_of_stage[stage] in large
             )
+            advice = self._advice(boundaries)
             raise DoesNotFitError(
                 f"{self._path}: expected at most {self._limit_text} bytes per device; "
                 f"with splits={list(boundaries)}, {devices}: {stages}. Raise the limit,"
-                f" or set splits='auto', which stays within it. {self._advice}"
+                f" or set splits='auto', which stays within it. {advice}"
             )
+
+    def _memory_of(
+        self, recomputed: Sequence[bool], offloaded: Sequence[bool]
+    ) -> StageMemory:
+        if device_name(self._device).has_host_memory:
+            offloaded = ()
+        num_accumulators = self._num_shards // self._p.num_replicas
+        return self._cells.memory(recomputed, num_accumulators, offloaded)
+
+    def _of_devices(self, boundaries: Sequence[int]) -> list[int]:
+        """Returns the bytes that each device needs."""
+        pairs = itertools.pairwise([0, *boundaries])
+        of_stages = [
+            [flags[start:end] for flags in roles]
+            for roles, (start, end) in zip(self._roles, pairs, strict=True)
+        ]
+        memory = self._memory_of(
+            *(list(itertools.chain(*flags)) for flags in zip(*of_stages, strict=True))
+        )
+        with_loss = [*boundaries[:-1], self._with_loss(boundaries[-1])]
+        needed = memory.of_devices(self._schedule, with_loss)
+        needed[self._schedule.stage_devices[0]] += self._cells.prologue_bytes
+        return needed
 
     def _device_bytes(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes that a device needs if all its stages are like `stage`."""
-        stage_bytes = self._needs(stage, start, self._with_loss(end))
+        stage_bytes = self._needs[stage](stage, start, self._with_loss(end))
         prologue = self._cells.prologue_bytes if self._is_on_first[stage] else 0
         return stage_bytes * self._sharing[stage] + prologue
 
@@ -125,7 +168,7 @@ class MemoryLimit:
             f"{smallest:,}, with splits={boundaries}: "
             f"{self._stage_text(largest, *stages[largest][1])}{share}. "
             + (f"Too large by themselves: {too_large}. " if too_large else "")
-            + self._advice
+            + self._advice(boundaries)
         )
         error.has_oversized_cell = bool(too_large)
         error.smallest_limit = smallest
@@ -135,9 +178,9 @@ class MemoryLimit:
     def _stage_text(self, stage: int, start: int, end: int) -> str:
         stop = self._with_loss(end)
         sizes = {
-            "weights": self._memory.weights(start, stop),
-            "gradient accumulators": self._memory.accumulators(start, stop),
-            "stashed micro-batches": self._needs.stash(stage, start, stop),
+            "weights": self._memories[stage].weights(start, stop),
+            "gradient accumulators": self._memories[stage].accumulators(start, stop),
+            "stashed micro-batches": self._needs[stage].stash(stage, start, stop),
         }
         if stage == 0 and self._cells.prologue_bytes:
             sizes["prologue"] = self._cells.prologue_bytes
@@ -146,16 +189,36 @@ class MemoryLimit:
             f"{name} {size:,}" for name, size in sizes.items()
         )
 
-    @property
-    def _advice(self) -> str:
-        """Advice for the user to need less memory. Leaves out what is already set."""
+    def _advice(self, boundaries: Sequence[int]) -> str:
+        """Returns advice on less memory. Leaves out what is set or does not help."""
         p, hints = self._p, []
-        if not _recomputes_all(p):
-            hints.append("recompute='always'")
+        if p.offload is None:
+            if not _recomputes_all(p):
+                hints.append("recompute='always'")
+            if self._offload_helps(boundaries):
+                hints.append("offload='always'")
         if p.schedule == "gpipe":  # Stashes every micro-batch.
             hints.append("schedule='1f1b'")
         hints.append("more micro-batches of fewer examples each")
         return f"Use more or larger devices, or stash less: {' or '.join(hints)}."
+
+    def _offload_helps(self, boundaries: Sequence[int]) -> bool:
+        """Returns whether the largest device would need less with offload='always'."""
+        p, schedule = self._p.Copy().Set(offload="always"), self._schedule
+        try:
+            roles = cell_roles(p, self._path)
+            other = make_schedule(
+                p.schedule,
+                schedule.num_devices,
+                schedule.num_micro_batches,
+                p.stages_per_device,
+                roles.recompute,
+                offload=p.offload,
+            )
+        except UserValueError:
+            return False
+        limit = MemoryLimit(p, self._path, other, self._cells, self._device, roles)
+        return max(limit._of_devices(boundaries)) < max(self._of_devices(boundaries))
 
     @property
     def _limit_text(self) -> str:

@@ -14,6 +14,7 @@ from lingvo_pipe.core.errors import (
     shown,
 )
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.cell_roles import CellRoles
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
@@ -65,12 +66,14 @@ def choose_boundaries(
     schedule: Schedule,
     device: str,
     recomputed: Sequence[bool],
+    offloaded: Sequence[bool],
 ) -> list[int]:
     """Returns the stage boundaries that `splits` defines, the best ones for 'auto'.
 
     `count_stages` must have accepted the params. `device` is the full name of the first
-    device, on which cells are measured. `recomputed` is True for each cell that is
-    recomputed if the training schedule recomputes.
+    device, on which cells are measured. If it is a CPU, so are the others.
+    `recomputed` is True for each cell that is recomputed if the training schedule
+    recomputes, `offloaded` for each that is offloaded if it offloads.
 
     Raises:
         ValueError: if no stage boundaries are possible.
@@ -80,14 +83,25 @@ def choose_boundaries(
     if p.input_shapes is not None and not by_flops:
         cells = _for_inputs(p, path, trace_cells, device)
         if p.memory_limit is not None:
-            limit = MemoryLimit(p, path, schedule, cells, recomputed)
+            limit = MemoryLimit(
+                p,
+                path,
+                schedule,
+                cells,
+                device,
+                CellRoles(p.recompute, recomputed, offloaded),
+            )
     if not is_auto(p.splits):
         boundaries = resolve_boundaries(p.splits, len(p.cell_tpl))
         if limit is not None:
             limit.check(boundaries)
         return boundaries
     recomputes = Kind.RECOMPUTE in schedule.kinds
-    recomputed = [recomputes and is_recomputed for is_recomputed in recomputed]
+    offloads = Kind.OFFLOAD in schedule.kinds
+    recomputed = [
+        recomputes and is_recomputed and not (offloads and is_offloaded)
+        for is_recomputed, is_offloaded in zip(recomputed, offloaded, strict=True)
+    ]
     costs, traffic = _costs(p, path, cells, device, recomputed)
     feasible_end = None if limit is None else limit.feasible_end()
     with problems_of("splits", path):

@@ -41,8 +41,10 @@ from lingvo_pipe.tshape import Shape, as_specs
 # Params that a copy of the pipeline has while it is traced.
 SINGLE_STAGE = {
     **dict.fromkeys(("splits", "stages_per_device", "num_replicas"), 1),
-    **dict.fromkeys(("num_batch_shards", "recompute", "devices", "cell_costs")),
-    **dict.fromkeys(("memory_limit", "input_shapes", "input_dtypes", "slices")),
+    **dict.fromkeys(("num_batch_shards", "recompute", "offload", "devices")),
+    **dict.fromkeys(
+        ("cell_costs", "memory_limit", "input_shapes", "input_dtypes", "slices")
+    ),
     "schedule": "gpipe",
 }
 # Specs of the context of a call on a full micro-batch.
@@ -80,7 +82,12 @@ class TracedCells:
             value_bytes(self.specs, self.inputs),
         )
 
-    def memory(self, recomputed: Sequence[bool], num_accumulators: int) -> StageMemory:
+    def memory(
+        self,
+        recomputed: Sequence[bool],
+        num_accumulators: int,
+        offloaded: Sequence[bool] = (),
+    ) -> StageMemory:
         """Returns the memory of the cells, and of a loss after them.
 
         See `bytes_of_calls` for the arguments.
@@ -89,7 +96,7 @@ class TracedCells:
         as its inputs have, as the softmax cross entropy does, and to return their
         gradients.
         """
-        cells = bytes_of_calls(self.layers, recomputed, num_accumulators)
+        cells = bytes_of_calls(self.layers, recomputed, num_accumulators, offloaded)
         output_bytes = num_bytes(self.specs[v] for v in self.outputs)
         loss = CallBytes(
             weights=0,
@@ -99,6 +106,7 @@ class TracedCells:
             recomputed=recomputed[-1],
             used=self.outputs,
             made=(),
+            offloaded=cells[-1].offloaded,
             workspace=Workspace(
                 backward=(output_bytes,), input_backward=(output_bytes,)
             ),

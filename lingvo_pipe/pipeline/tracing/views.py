@@ -19,6 +19,7 @@ class Buffers(NamedTuple):
     own: list[tf.Tensor]
     args: list[int]  # Positions of the inputs whose buffers the tensors share.
     made: list[int]  # Positions of the outputs whose buffers the tensors share.
+    indices: list[int]  # For each tensor, its buffer's index in own, args and made.
 
 
 def origin(x: tf.Tensor) -> tf.Tensor:
@@ -34,12 +35,20 @@ def buffers_of(
     """Returns the buffers of tensors in a layer with inputs `args`, outputs `made`."""
     arg_of = {x.ref(): i for i, x in reversed([*enumerate(args)])}
     made_of = {origin(x).ref(): i for i, x in reversed([*enumerate(made)])}
-    buffers = Buffers([], [], [])
-    for ref in dict.fromkeys(origin(x).ref() for x in tensors):
+    buffers = Buffers([], [], [], [])
+    refs = [origin(x).ref() for x in tensors]
+    for ref in dict.fromkeys(refs):
         if ref in arg_of:
             buffers.args.append(arg_of[ref])
         elif ref in made_of:
             buffers.made.append(made_of[ref])
         else:
             buffers.own.append(ref.deref())
+    distinct = [
+        *buffers.own,
+        *(args[i] for i in buffers.args),
+        *(origin(made[i]) for i in buffers.made),
+    ]
+    index = {x.ref(): i for i, x in enumerate(distinct)}
+    buffers.indices.extend(index[ref] for ref in refs)
     return buffers

@@ -99,6 +99,7 @@ def _check(p: Params, batch_size: int) -> None:
             not isinstance(p.recompute, (list, tuple)),
             f"one of {', '.join(POLICIES)}",
         ),
+        "offload": (p.offload is None, "None"),
         "micro_batch_size": (is_cut_evenly, "None"),
         "num_micro_batches": (
             not is_cut_evenly or batch_size % p.num_micro_batches == 0,

@@ -36,6 +36,7 @@ class Configuration:
     num_micro_batches: int
     schedule: str = "gpipe"
     recompute: str = "always"
+    offload: str | None = None
     stages_per_device: int = 1
 
     def batch(self) -> tf.Tensor:
@@ -65,6 +66,7 @@ class Configuration:
             stages_per_device=self.stages_per_device,
             devices=devices,
             recompute=self.recompute,
+            offload=self.offload,
         )
         return p.Instantiate()
 

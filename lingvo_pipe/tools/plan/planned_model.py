@@ -30,7 +30,7 @@ from lingvo_pipe.tools.plan.keras_plan import SpecInput, pipelined_model_call
 from lingvo_pipe.tools.plan.planned_slices import find_slices
 
 # Params of a pipeline that must be None for a plan, and all params that a plan sets.
-_NONE_IN_PLANS = ("micro_batch_size", "num_batch_shards")
+_NONE_IN_PLANS = ("micro_batch_size", "num_batch_shards", "offload")
 _PLANNED = (
     *("splits", "stages_per_device", "num_replicas", "num_micro_batches"),
     *("schedule", "recompute", *_NONE_IN_PLANS),

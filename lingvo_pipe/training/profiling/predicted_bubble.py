@@ -142,11 +142,10 @@ def _bubble_fraction(shard: Timeline, spec: PipelineSpec, prologue: float) -> fl
 
 def _stage_costs(pipeline: PipeliningLayer, stage: int, flops: list[int]) -> StageCosts:
     cells = [i for i in range(len(flops)) if pipeline.stage_of_cell(i) == stage]
-    policy = pipeline.params.recompute
-    recomputed = policy if isinstance(policy, (list, tuple)) else cells
+    recomputed = pipeline.spec.layout.recomputed
     forward = sum(flops[i] for i in cells)
     return StageCosts(
         forward=forward,
         backward=BACKWARD_PER_FORWARD * forward,
-        recompute=sum(flops[i] for i in cells if i in recomputed),
+        recompute=sum(flops[i] for i in cells if recomputed[i]),
     )

@@ -18,6 +18,7 @@ FREE = (
     "task.pipeline.input_shapes",
     "task.pipeline.memory_limit",
     "task.pipeline.num_replicas",
+    "task.pipeline.offload",
     "task.pipeline.recompute",
     "task.pipeline.schedule",
     "task.pipeline.slices",

@@ -166,8 +166,8 @@ def whole_task(task_params: InstantiableParams) -> InstantiableParams:
             number = splits if isinstance(splits, int) else len(splits)
             splits = min(number // p.pipeline.stages_per_device, num_cells)
         unset = ("slices", "memory_limit", "cell_costs", "input_shapes", "input_dtypes")
-        p.pipeline.Set(**dict.fromkeys(unset), recompute=None, schedule="gpipe")
-        p.pipeline.Set(splits=splits, stages_per_device=1)
+        p.pipeline.Set(**dict.fromkeys(unset), recompute=None, offload=None)
+        p.pipeline.Set(splits=splits, stages_per_device=1, schedule="gpipe")
     return p
 
 

@@ -34,8 +34,13 @@ serve(Cluster({!r}), {})
 HERE = ["cpu:0", "cpu:1"]
 THERE = ["worker:0/cpu:0", "worker:1/cpu:0"]
 RUNS = [
-    (devices, schedule, at_once)
-    for schedule, at_once in (("gpipe", False), ("1f1b", False), ("1f1b", True))
+    (devices, schedule, at_once, offload)
+    for schedule, at_once, offload in (
+        ("gpipe", False, None),
+        ("gpipe", False, "always"),
+        ("1f1b", False, None),
+        ("1f1b", True, None),
+    )
     for devices in (HERE, THERE, ["worker:1/cpu:0", "cpu:1"])
 ]
 pytestmark = pytest.mark.exhaustive

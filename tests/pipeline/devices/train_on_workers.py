@@ -1,8 +1,9 @@
 """Trains a small pipeline on several lists of devices, also of workers.
 
 Arguments, as JSON: the workers' addresses, a list of (devices, schedule, True if all
-steps run in one graph), and this process's own address. Prints, as JSON, a hash of all
-variables for each run, and the loopback addresses at which this process answered.
+steps run in one graph, offload), and this process's own address. Prints, as JSON, a
+hash of all variables for each run, and the loopback addresses at which this process
+answered.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ from tests.pipeline.example_layers import (
 NUM_STEPS = 3
 
 
-def _train(devices: list[str], schedule: str, at_once: bool) -> str:
-    layer = pipeline(image_cells(), 2, 4, devices=devices, schedule=schedule)
+def _train(
+    devices: list[str], schedule: str, at_once: bool, offload: str | None
+) -> str:
+    layer = pipeline(
+        image_cells(), 2, 4, devices=devices, schedule=schedule, offload=offload
+    )
     batches = [image_batch(8, seed=step) for step in range(NUM_STEPS)]
     if at_once:
         steps = PipelineSteps(layer, lambda batch: batch, loss_fn, _descend)

@@ -26,10 +26,16 @@ def exponents(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("schedule", "recompute"), [("gpipe", "never"), ("1f1b", "always")]
+    ("schedule", "recompute", "offload"),
+    [("gpipe", "never", None), ("1f1b", "always", None), ("gpipe", "never", "always")],
 )
-def test_the_allocator_holds_what_is_predicted(schedule: str, recompute: str) -> None:
-    """Tensors of one size leave no gaps; the prediction allows for some."""
+def test_the_allocator_holds_what_is_predicted(
+    schedule: str, recompute: str, offload: str | None
+) -> None:
+    """Tensors of one size leave no gaps. The prediction allows for some.
+
+    A CPU device has its host's memory, so offload saves nothing there.
+    """
     cell = FCLayer.Params().Set(input_dim=WIDTH, output_dim=WIDTH, activation="TANH")
     p = PipeliningLayer.Params().Set(
         name="pipe",
@@ -38,6 +44,7 @@ def test_the_allocator_holds_what_is_predicted(schedule: str, recompute: str) ->
         num_micro_batches=M,
         schedule=schedule,
         recompute=recompute,
+        offload=offload,
         devices=["cpu:0"],
     )
     layer = p.Instantiate()

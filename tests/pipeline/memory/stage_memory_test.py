@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
+from lingvo_pipe.pipeline.memory.host_bytes import host_bytes
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_rule import (
@@ -18,14 +19,15 @@ from lingvo_pipe.pipeline.schedules.by_rule import (
     one_f_one_b,
     zero_bubble,
 )
+from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_use
 
 NUM_CALLS = 6
 NUM_INPUTS = 2
 SIZES = [*range(4), 10, 100]
-F, R, B, W, _ = Kind
+F, R, B, W, *_ = Kind
 
 
 def random_calls(rng: random.Random) -> tuple[list[CallBytes], dict[int, int]]:
@@ -48,6 +50,7 @@ def random_calls(rng: random.Random) -> tuple[list[CallBytes], dict[int, int]]:
                 weight_residual_values=shared[1],
                 new_weight_residuals=new,
                 workspace=workspace,
+                offloaded=not again and rng.random() < 0.5,
             )
         )
         number += len(made)
@@ -77,6 +80,8 @@ def schedules() -> Iterator[Schedule]:
             ("always", "never", "except_last"), (gpipe, one_f_one_b)
         ):
             yield recomputed(generate(*sizes), policy)
+        for policy in ("always", "never"):
+            yield offloaded(recomputed(gpipe(sizes[0], 5), policy))
     yield recomputed(interleaved(2, 4, 2), "always")
     yield interleaved(2, 4, 3)
 
@@ -99,8 +104,18 @@ class Stage(NamedTuple):
         for call in reversed(self.calls):
             if call.recomputed:
                 found = (found - set(call.made)) | set(call.used)
-        others = [call for call in self.calls if not call.recomputed]
+        others = [c for c in self.calls if not (c.recomputed or c.offloaded)]
         return found.union(*(call.residual_values for call in others))
+
+    def copied_values(self) -> int:
+        """Returns the bytes of the values that a micro-batch has on the host."""
+        copied = [set(c.residual_values) for c in self.calls if c.offloaded]
+        return self.bytes_of(set().union(*copied))
+
+    def copied(self) -> int:
+        """Returns the bytes that a micro-batch has on the host."""
+        own = [call.residuals for call in self.calls if call.offloaded]
+        return sum(own) + self.copied_values()
 
     def buffers(self) -> set[tuple[int, bool]]:
         """Returns values of residuals, and if they are from the recomputation."""
@@ -108,6 +123,7 @@ class Stage(NamedTuple):
         return {
             (value, call.recomputed and value in made)
             for call in self.calls
+            if not call.offloaded
             for value in call.residual_values
         }
 
@@ -115,10 +131,11 @@ class Stage(NamedTuple):
         """Returns the bytes of a micro-batch in a stash."""
         if kind is StashKind.FOR_RECOMPUTE:
             own = [call.residuals for call in self.calls if not call.recomputed]
-            return sum(own) + self.bytes_of(self.saved())
+            return sum(own) + self.bytes_of(self.saved()) + self.copied_values()
         if kind is StashKind.RESIDUALS:
             own = [call.residuals for call in self.calls]
-            return sum(own) + self.bytes_of(value for value, _ in self.buffers())
+            buffers = self.bytes_of(value for value, _ in self.buffers())
+            return sum(own) + buffers + self.copied_values()
         own = [call.weight_residuals for call in self.calls]
         found = {v for call in self.calls for v in call.weight_residual_values}
         return sum(own) + self.bytes_of(found)
@@ -140,6 +157,7 @@ class Stage(NamedTuple):
                 if kind is R:
                     buffers |= {(value, False) for value in self.saved()}
                 in_values = self.bytes_of(value for value, _ in buffers)
+                in_values += self.copied_values()
                 done = sum(x.residuals for x in calls[: j + 1])
                 every = sum(x.residuals for x in calls)
                 peaks.append(in_values + max(done + forward, every))
@@ -181,6 +199,10 @@ def counted(
         peak = 0
         for op in column:
             stage, pair = stages[op.stage], (op.stage, op.micro_batch)
+            if op.kind in COPIES:
+                stash[pair] += stage.copied() * (1 if op.kind is Kind.LOAD else -1)
+                peak = max(peak, sum(stash.values()))
+                continue
             written = stash_use(schedule, op).write
             stash[pair] = int(stage.during(op.kind, written) * loss)
             peak = max(peak, sum(stash.values()))
@@ -208,6 +230,32 @@ def test_devices_need_what_is_counted_during_each_operation() -> None:
             memory = StageMemory(calls, values, in_place, shared)
             want = counted(schedule, calls, values, boundaries, in_place, shared)
             assert memory.of_devices(schedule, boundaries) == want
+
+
+def test_hosts_hold_what_is_counted_from_forward_to_backward() -> None:
+    rng = random.Random(5)
+    schedule, boundaries = offloaded(interleaved(2, 6, 2)), [1, 3, 4, NUM_CALLS]
+    held = 0
+    for _ in range(20):
+        calls, values = random_calls(rng)
+        pairs = itertools.pairwise([0, *boundaries])
+        stages = [Stage(calls[a:b], values, False) for a, b in pairs]
+        want = [_on_host(column, schedule, stages) for column in schedule.columns]
+        assert host_bytes(StageMemory(calls, values), schedule, boundaries) == want
+        held += sum(want)
+    assert held
+
+
+def _on_host(column: Iterable[Op], schedule: Schedule, stages: Sequence[Stage]) -> int:
+    away: dict[tuple[int, int], int] = {}
+    peak = 0
+    for op in column:
+        if op.kind is B:
+            away.pop((op.micro_batch, op.stage), None)
+        if op.kind is F and schedule.offloads(op):
+            away[op.micro_batch, op.stage] = stages[op.stage].copied()
+        peak = max(peak, sum(away.values()))
+    return peak
 
 
 def test_a_stage_by_itself_needs_what_its_device_does() -> None:

@@ -13,7 +13,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from tests.pipeline.schedules.event_simulation import makespan
 from tests.pipeline.schedules.every_schedule import every_schedule
 
-F, R, B, W, _ = Kind
+F, R, B, W, _, AWAY, BACK = Kind
 
 
 def _one_device(*column: Op, number: int = 1) -> Schedule:
@@ -184,10 +184,20 @@ def _runs(schedule: Schedule) -> bool:
 
     def run(op: Op) -> bool:
         kind, micro_batch, stage = op
-        before = {F: [], R: [F], B: [F, R], W: [F, R, B]}[kind]
+        before = {
+            F: [],
+            R: [F],
+            AWAY: [F],
+            BACK: [AWAY],
+            B: [F, R, BACK],
+            W: [F, R, B],
+        }[kind]
         for needed in (Op(k, micro_batch, stage) for k in before):
             if needed in schedule and needed not in done:
                 return False
+        away, back = (Op(k, micro_batch, stage) in schedule for k in (AWAY, BACK))
+        if kind in (BACK, B) and away != back:
+            return False
         if kind in (F, B) and stage != (0 if kind is F else last_stage):
             queue = queues.setdefault((kind, stage), deque())
             if not queue or queue.popleft() != micro_batch:

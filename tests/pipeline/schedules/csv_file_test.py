@@ -13,7 +13,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from tests.pipeline.schedules.every_schedule import every_schedule
 from tests.support.errors import fails
 
-F, R, B, W, _ = Kind
+F, R, B, W, *_ = Kind
 TWO_DEVICES = Schedule(
     2,
     1,

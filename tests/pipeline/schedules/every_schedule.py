@@ -10,6 +10,7 @@ from lingvo_pipe.pipeline.schedules.by_rule import (
     one_f_one_b,
     zero_bubble,
 )
+from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.split_backward import (
@@ -36,9 +37,16 @@ def plain_schedules() -> Iterator[tuple[str, Schedule]]:
 
 
 def every_schedule() -> Iterator[tuple[str, Schedule]]:
-    """Yields plain schedules, and those that train recomputed by each policy."""
+    """Yields plain schedules, and those that train recomputed by each policy.
+
+    Yields some offloaded too.
+    """
     for name, schedule in plain_schedules():
         yield name, schedule
         if schedule.has_backward:
             for policy in set(POLICIES) - {"never"}:
                 yield f"{name} recomputed {policy}", recomputed(schedule, policy)
+            if schedule.num_devices == 3 and schedule.num_micro_batches in (4, 9):
+                yield f"{name} offloaded", offloaded(schedule)
+                both = offloaded(recomputed(schedule, "always"))
+                yield f"{name} recomputed and offloaded", both

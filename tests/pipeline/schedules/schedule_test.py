@@ -6,7 +6,7 @@ from lingvo_pipe.pipeline.schedules.by_rule import gpipe, interleaved, zero_bubb
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
-F, R, B, W, _ = Kind
+F, R, B, W, *_ = Kind
 
 
 @pytest.mark.parametrize(

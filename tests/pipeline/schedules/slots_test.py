@@ -24,7 +24,7 @@ from tests.pipeline.schedules.stash_sizes import (
 )
 from tests.pipeline.simulation.random_schedules import random_schedule
 
-F, R, B, W, _ = Kind
+F, R, B, W, _, AWAY, BACK = Kind
 STAGE = {StashKind.FOR_RECOMPUTE: 1, StashKind.RESIDUALS: 100}
 
 
@@ -75,7 +75,7 @@ def _expected_sizes(schedule: Schedule, done: set[Op]) -> StashSizes:
     pairs = itertools.product(
         range(schedule.num_micro_batches), range(schedule.num_stages)
     )
-    for_recompute = residuals = 0
+    for_recompute = residuals = away = 0
     for m, stage in pairs if schedule.has_backward else ():
         last = Op(W if W in schedule.kinds else B, m, stage)
         recompute = Op(R, m, stage)
@@ -83,7 +83,8 @@ def _expected_sizes(schedule: Schedule, done: set[Op]) -> StashSizes:
             to_recompute = recompute in schedule and recompute not in done
             for_recompute += to_recompute
             residuals += not to_recompute
-    return StashSizes(for_recompute, residuals)
+            away += Op(AWAY, m, stage) in done and Op(BACK, m, stage) not in done
+    return StashSizes(for_recompute, residuals, away)
 
 
 def test_the_slots_of_a_recomputed_schedule() -> None:
@@ -101,11 +102,13 @@ def test_the_slots_of_a_recomputed_schedule() -> None:
             StashKind.FOR_RECOMPUTE: 2,
             StashKind.RESIDUALS: 1,
             StashKind.WEIGHT_RESIDUALS: 0,
+            StashKind.OFFLOADED: 0,
         },
         {
             StashKind.FOR_RECOMPUTE: 0,
             StashKind.RESIDUALS: 1,
             StashKind.WEIGHT_RESIDUALS: 0,
+            StashKind.OFFLOADED: 0,
         },
     )
 
@@ -118,6 +121,7 @@ def test_freed_slots_are_reused() -> None:
                 StashKind.FOR_RECOMPUTE: 0,
                 StashKind.RESIDUALS: 3 - k,
                 StashKind.WEIGHT_RESIDUALS: k + 1,
+                StashKind.OFFLOADED: 0,
             }
             for k in range(3)
         ]
@@ -149,7 +153,7 @@ def test_peak_bytes_of_gpipe_and_1f1b() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_peak_bytes_follow_from_lifetimes(seed: int) -> None:
     rng = random.Random(seed)
-    schedule = random_schedule(rng)
+    schedule = random_schedule(rng, offloads=True)
     stages = [
         {kind: rng.randint(0, 9) for kind in StashKind}
         for _ in range(schedule.num_stages)
@@ -170,11 +174,13 @@ def _bytes_after(
     done = schedule.columns[device][: index + 1]
     total = 0
     for _, m, stage in {op for op in done if op.kind is Kind.FORWARD}:
-        f, r, b, w, _ = (Op(kind, m, stage) for kind in Kind)
+        f, r, b, w, _, o, load = (Op(kind, m, stage) for kind in Kind)
         if r in schedule and r not in done:
             total += stages[stage][StashKind.FOR_RECOMPUTE]
         elif b not in done:
             total += stages[stage][StashKind.RESIDUALS]
         elif w in schedule and w not in done:
             total += stages[stage][StashKind.WEIGHT_RESIDUALS]
+        if o in done and load not in done:
+            total += stages[stage][StashKind.OFFLOADED]
     return total

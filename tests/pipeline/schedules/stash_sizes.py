@@ -16,20 +16,26 @@ class StashSizes(NamedTuple):
     Attributes:
         for_recompute: those that wait for a RECOMPUTE.
         residuals: those that wait for a BACKWARD or WEIGHT_GRADIENT.
+        offloaded: the micro-batches of both that the host holds.
     """
 
     for_recompute: int
     residuals: int
+    offloaded: int = 0
 
 
 def stash_sizes(schedule: Schedule, device: int) -> list[StashSizes]:
     """Returns the numbers after each operation of a device."""
     numbers = []
     for held in stash_counts(schedule, device):
-        for_recompute = sum(
-            n for (_, stash), n in held.items() if stash is StashKind.FOR_RECOMPUTE
+        by_kind: Counter[StashKind] = Counter()
+        for (_, stash), n in held.items():
+            by_kind[stash] += n
+        for_recompute, offloaded = (
+            by_kind[kind] for kind in (StashKind.FOR_RECOMPUTE, StashKind.OFFLOADED)
         )
-        numbers.append(StashSizes(for_recompute, sum(held.values()) - for_recompute))
+        residuals = sum(by_kind.values()) - for_recompute - offloaded
+        numbers.append(StashSizes(for_recompute, residuals, offloaded))
     return numbers
 
 

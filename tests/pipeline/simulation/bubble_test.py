@@ -40,7 +40,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("is_measured", [False, True])
 def test_no_part_is_negative_and_they_add_up(seed: int, is_measured: bool) -> None:
     rng = random.Random(seed)
-    schedule = random_schedule(rng)
+    schedule = random_schedule(rng, offloads=seed % 2 == 1)
     timeline = simulate(schedule, random_costs(rng, schedule.num_stages))
     if is_measured:
         timeline = disturbed(timeline, rng)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, zero_bubble
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.offload import offloaded
+from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
 from lingvo_pipe.pipeline.simulation.costs import (
     Costs,
     StageCosts,
@@ -18,7 +19,7 @@ from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from tests.pipeline.simulation.random_schedules import random_costs, random_schedule
 
-F, R, B, W, U = Kind
+F, R, B, W, U, *_ = Kind
 Row = tuple[int, Op, float, float, float]
 
 
@@ -43,7 +44,8 @@ Row = tuple[int, Op, float, float, float]
 def test_costs_that_are_none_follow_from_others(
     costs: StageCosts, seconds: dict[Kind, float]
 ) -> None:
-    assert {kind: costs.seconds(kind, split=True) for kind in Kind} == seconds
+    want = seconds | dict.fromkeys(COPIES, 0.0)
+    assert {kind: costs.seconds(kind, split=True) for kind in Kind} == want
     assert costs.seconds(B) == 3.0
 
 
@@ -110,6 +112,13 @@ def test_costs_are_found_again(generate: Callable[[int, int], Schedule]) -> None
                 assert found.seconds(kind, split=split) == pytest.approx(
                     true.seconds(kind, split=split)
                 )
+
+
+def test_costs_of_copies_are_found_again() -> None:
+    stages = (StageCosts(1.0, 2.0, offload=4.0, load=5.0),) * 2
+    schedule = offloaded(gpipe(2, 9))
+    fitted = fitted_costs(simulate(schedule, Costs(stages)))
+    assert fitted.stages == stages
 
 
 def test_a_message_takes_the_median_of_awaited_ones() -> None:

@@ -9,10 +9,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, interleaved, zero_bubble
+from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import COPIES, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
-from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+from lingvo_pipe.pipeline.simulation.draw import _COLORS, draw_timelines
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
@@ -26,6 +27,10 @@ def _timeline(schedule: Schedule) -> Timeline:
 
 
 GPIPE = _timeline(gpipe(2, 8))
+OFFLOADED = simulate(
+    offloaded(gpipe(2, 8)),
+    Costs((StageCosts(0.010, 0.020, offload=0.009, load=0.018),) * 2),
+)
 RECOMPUTED = _timeline(recomputed(gpipe(2, 8), "always"))
 
 
@@ -38,6 +43,16 @@ def _draw(path: Path, **timelines: Timeline) -> np.ndarray:
 
 def _part_of(image: np.ndarray, color: tuple[float, float, float]) -> float:
     return float(np.mean(np.all(np.abs(image - color) < 1 / 256, axis=-1)))
+
+
+def test_images_show_copies(tmp_path: Path) -> None:
+    plain, offloads = (
+        _draw(tmp_path / f"{i}.png", name=timeline)
+        for i, timeline in enumerate((GPIPE, OFFLOADED))
+    )
+    for kind in COPIES:
+        color = to_rgb(_COLORS[kind])
+        assert _part_of(offloads, color) > 0.005 > _part_of(plain, color)
 
 
 def test_images_show_the_kinds_of_operations(tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
-def random_schedule(rng: random.Random) -> Schedule:
-    """Returns a valid schedule: any stage anywhere, some recomputations and W."""
+def random_schedule(rng: random.Random, offloads: bool = False) -> Schedule:
+    """Returns a valid schedule: any stage anywhere, some recomputations and W.
+
+    If it `offloads`, some micro-batches are offloaded, for any number of operations.
+    """
     num_stages, num_micro_batches = rng.randint(1, 5), rng.randint(1, 4)
     owners = [rng.randrange(rng.randint(1, num_stages)) for _ in range(num_stages)]
     pairs = [(m, k) for m in range(num_micro_batches) for k in range(num_stages)]
@@ -18,6 +21,9 @@ def random_schedule(rng: random.Random) -> Schedule:
     ops += [Op(Kind.RECOMPUTE, *pair) for pair in pairs if rng.random() < 0.4]
     if rng.random() < 0.5:
         ops += [Op(Kind.WEIGHT_GRADIENT, *pair) for pair in pairs]
+    if offloads:
+        away = [pair for pair in pairs if rng.random() < 0.5]
+        ops += [Op(kind, *pair) for kind in (Kind.OFFLOAD, Kind.LOAD) for pair in away]
     everything = Schedule(num_stages, num_micro_batches, (tuple(ops),))
     columns: list[list[Op]] = [[] for _ in range(max(owners) + 1)]
     left, done = set(ops), set[Op]()
@@ -52,6 +58,8 @@ def random_costs(rng: random.Random, num_stages: int) -> Costs:
             weight_gradient=rng.choice([None, seconds(1)]),
             send_forward=rng.choice([0.0, seconds()]),
             send_backward=rng.choice([0.0, seconds()]),
+            offload=rng.choice([0.0, seconds()]),
+            load=rng.choice([0.0, seconds()]),
         )
         for _ in range(num_stages)
     )

@@ -7,18 +7,21 @@ import random
 import pytest
 
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b, zero_bubble
+from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from tests.pipeline.simulation.random_schedules import random_costs, random_schedule
 from tests.support.errors import fails
 
+FORWARD, BACKWARD, (OFFLOAD, LOAD) = Kind.FORWARD, Kind.BACKWARD, COPIES
+
 
 @pytest.mark.parametrize("seed", range(60))
 def test_each_operation_ends_with_the_longest_path_to_it(seed: int) -> None:
     rng = random.Random(seed)
-    schedule = random_schedule(rng)
+    schedule = random_schedule(rng, offloads=seed % 2 == 1)
     costs = random_costs(rng, schedule.num_stages)
     timeline = simulate(schedule, costs)
     assert timeline.schedule == schedule
@@ -33,19 +36,40 @@ def test_each_operation_ends_with_the_longest_path_to_it(seed: int) -> None:
             free = timed.end
 
 
+# An operation, or the copy that it stands for.
+_Node = Op | tuple[str, Op]
+
+
 def _longest_paths(schedule: Schedule, costs: Costs) -> dict[Op, float]:
     """Returns each operation's end, by relaxing every edge until nothing changes."""
     owners = schedule.device_of_stage()
-    edges = [
+    edges: list[tuple[_Node, _Node, float]] = [
         (need, op, costs.send_seconds(need) * (owners[need.stage] != owners[op.stage]))
         for _, op in schedule.ops()
         for need in schedule.dependencies(op)
     ]
     for column in schedule.columns:
         edges += [(a, b, costs.overhead) for a, b in itertools.pairwise(column)]
-    own = {op: costs.seconds(schedule, op) for _, op in schedule.ops()}
+    own: dict[_Node, float] = {
+        op: costs.seconds(schedule, op) for _, op in schedule.ops()
+    }
+    for column in schedule.columns:
+        lanes = [
+            [op._replace(kind=OFFLOAD) for op in column if op.kind is FORWARD],
+            [op for op in column if op.kind is LOAD],
+        ]
+        for lane in lanes:
+            copies = [op for op in lane if op in schedule]
+            for op in copies:
+                own["copy", op] = costs.copy_seconds(op)
+                cause = op._replace(kind=FORWARD) if op.kind is OFFLOAD else op
+                waiting = op if op.kind is OFFLOAD else op._replace(kind=BACKWARD)
+                edges += [(cause, ("copy", op), 0.0), (("copy", op), waiting, 0.0)]
+            edges += [
+                (("copy", a), ("copy", b), 0.0) for a, b in itertools.pairwise(copies)
+            ]
     firsts = {column[0] for column in schedule.columns if column}
-    ends = {op: own[op] + costs.overhead * (op in firsts) for op in own}
+    ends = {node: own[node] + costs.overhead * (node in firsts) for node in own}
     changed = True
     while changed:
         changed = False
@@ -53,7 +77,47 @@ def _longest_paths(schedule: Schedule, costs: Costs) -> dict[Op, float]:
             end = ends[before] + seconds + own[after]
             if end > ends[after]:
                 ends[after], changed = end, True
-    return ends
+    return {op: end for op, end in ends.items() if isinstance(op, Op)}
+
+
+@pytest.mark.parametrize("num_stages", [1, 3])
+@pytest.mark.parametrize("recompute", ["never", "always"])
+def test_a_copy_shorter_than_each_operation_costs_nothing(
+    num_stages: int, recompute: str
+) -> None:
+    plain = recomputed(gpipe(num_stages, 9), recompute)
+    schedule = offloaded(plain)
+
+    def step_seconds(schedule: Schedule, seconds: float) -> float:
+        stage = StageCosts(1.0, 2.0, offload=seconds, load=seconds)
+        return simulate(schedule, Costs((stage,) * num_stages)).step_seconds
+
+    before = step_seconds(plain, 0.0)
+    assert step_seconds(schedule, 1.0) == before
+    assert step_seconds(schedule, 4.0) > before
+
+
+def test_the_copies_of_a_device_follow_one_another_in_each_direction() -> None:
+    schedule = offloaded(gpipe(2, 9))
+    stage = StageCosts(1.0, 2.0, offload=1.5, load=0.5)
+    timeline = simulate(schedule, Costs((stage,) * 2))
+    for copies, column in zip(timeline.copies, timeline.columns, strict=True):
+        ends = {timed.op: timed.end for timed in column}
+        starts = {timed.op: timed.start for timed in column}
+        for kind, seconds in ((OFFLOAD, 1.5), (LOAD, 0.5)):
+            lane = [timed for timed in copies if timed.op.kind is kind]
+            assert [timed.op for timed in lane] == [
+                timed.op for timed in column if timed.op.kind is kind
+            ]
+            assert all(a.end <= b.start for a, b in itertools.pairwise(lane))
+            assert {timed.seconds for timed in lane} == {seconds}
+            for op, begin, _, end in lane:
+                if kind is OFFLOAD:
+                    assert begin == ends[op._replace(kind=FORWARD)]
+                    assert end <= starts[op]
+                else:
+                    assert begin == ends[op]
+                    assert end <= starts[op._replace(kind=BACKWARD)]
 
 
 @pytest.mark.parametrize("seed", range(30))

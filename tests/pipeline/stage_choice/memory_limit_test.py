@@ -79,9 +79,10 @@ def rank(boundaries: Iterable[int]) -> Any:
     return max(sums), crossing, sum(s * s for s in sums), [-end for end in boundaries]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("schedule", "recompute"),
-    [POLICIES[0], *[exhaustive(*policy) for policy in POLICIES[1:]]],
+    POLICIES,
     ids=str,
 )
 def test_the_best_split_within_the_limit_is_found(

@@ -20,3 +20,4 @@ def test_views_share_a_buffer() -> None:
     assert found.args == [1]
     assert found.made == [0]
     assert found.own == [late]
+    assert found.indices == [1, 2, 0, 0, 1]

@@ -229,6 +229,7 @@ CHANGES: list[dict[str, Any]] = [
     },
     {
         "pipeline.devices": ["cpu:1", "cpu:0"],
+        "pipeline.offload": [0, 2],
         "pipeline.schedule": "interleaved",
         "pipeline.splits": 4,
         "pipeline.stages_per_device": 2,
@@ -290,6 +291,7 @@ def test_all_free_params_are_tested() -> None:
     assert tried | NOT_TESTED == set(FREE)
 
 
+@pytest.mark.exhaustive
 def test_other_params_change_bytes(unchanged: dict[str, bytes], tmp_path: Path) -> None:
     p = published_params()
     p.pipeline.num_micro_batches = 1

@@ -1,0 +1,122 @@
+"""The role of each cell's residuals: stashed, recomputed or offloaded."""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
+from lingvo_pipe.pipeline.schedules.by_name import recomputes_by_default
+from lingvo_pipe.pipeline.schedules.offload import roles_in_stage, stage_kinds
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+
+
+class CellRoles(NamedTuple):
+    """The roles of the cells that the params `recompute` and `offload` define."""
+
+    recompute: str | Sequence[int] | None  # For `make_schedule`.
+    recomputed: Sequence[bool]  # Whether each cell is, if the schedule recomputes.
+    offloaded: Sequence[bool]  # Whether each cell is, if the schedule offloads.
+
+
+def cell_roles(p: InstantiableParams, path: str) -> CellRoles:
+    """Returns the roles. If `recompute` is None, listed cells are not recomputed.
+
+    If all cells are offloaded, they are recomputed in stages that offload nothing.
+
+    Raises:
+        ValueError: if a cell would be recomputed and offloaded.
+    """
+    cells, recompute = range(len(p.cell_tpl)), p.recompute
+    offloaded = p.offload if isinstance(p.offload, (list, tuple)) else cells
+    recomputed = recompute if isinstance(recompute, (list, tuple)) else cells
+    if isinstance(p.offload, (list, tuple)) and recompute is None:
+        recomputed = [i for i in cells if i not in offloaded]
+        if recomputes_by_default(p.schedule):
+            recompute = recomputed or "never"
+    contradictory = [i for i in cells if i in offloaded and i in recomputed]
+    if p.offload is not None and recompute not in (None, "never") and contradictory:
+        raise UserValueError(
+            path=f"{path}.offload",
+            expected="cells that are not recomputed",
+            got=Words(f"cells {contradictory}, with recompute={recompute!r}"),
+            hint="Leave recompute None: it then recomputes only the other cells.",
+        )
+    return CellRoles(
+        recompute, [i in recomputed for i in cells], [i in offloaded for i in cells]
+    )
+
+
+def check_offloads(
+    schedule: Schedule,
+    recomputed: Sequence[bool],
+    offloaded: Sequence[bool],
+    devices: Sequence[str],
+    path: str,
+) -> None:
+    """Raises ValueError if a stage offloads, but no cell of the pipeline can be."""
+    if Kind.OFFLOAD not in schedule.kinds:
+        return
+    if tpus := [device for device in devices if must_compile(device)]:
+        raise UserValueError(
+            path=f"{path}.offload",
+            expected="None on TPUs, whose loops run on the host",
+            got=Words(", ".join(tpus)),
+        )
+    away = [
+        roles_in_stage(kinds, recomputed, offloaded)[1]
+        for kinds in stage_kinds(schedule)
+        if Kind.OFFLOAD in kinds
+    ]
+    if not all(map(any, away)):
+        raise UserValueError(
+            path=f"{path}.offload",
+            expected="cells that are not recomputed, for a schedule that offloads",
+            got=Words("none"),
+            hint="List the cells, or set recompute.",
+        )
+
+
+def warn_of_offload(
+    p: InstantiableParams, path: str, schedule: Schedule, boundaries: Sequence[int]
+) -> None:
+    """Logs the stages in which `offload` copies nothing, or may take more memory."""
+    if p.offload is None:
+        return
+    log, kinds = tf.get_logger(), stage_kinds(schedule)
+    listed = [
+        stage
+        for stage, (start, end) in enumerate(itertools.pairwise([0, *boundaries]))
+        if p.offload == "always" or not set(p.offload).isdisjoint(range(start, end))
+    ]
+    if idle := [stage for stage in listed if Kind.OFFLOAD not in kinds[stage]]:
+        text = (
+            "%s.offload: stages %s offload nothing, because each backward pass comes "
+            "within three operations of its forward pass. They %s."
+        )
+        recompute = any(Kind.RECOMPUTE in kinds[stage] for stage in idle)
+        role = "recompute" if recompute else "stash their activations"
+        log.warning(text, path, idle, role)
+    busy = [stage for stage in listed if Kind.OFFLOAD in kinds[stage]]
+    if busy and p.recompute is None and recomputes_by_default(p.schedule):
+        text = (
+            "%s.offload: stages %s offload in place of recomputing, which may take "
+            "more memory: up to %d micro-batches are whole on a device, instead of "
+            "one and the inputs of the others. PeakBytes returns what is needed."
+        )
+        log.warning(text, path, busy, max(map(_most_whole, schedule.columns)))
+
+
+def _most_whole(column: Sequence[Op]) -> int:
+    """Returns the most micro-batches that a device holds whole between operations."""
+    micro_batches, most = set(), 0
+    for op in column:
+        if op.kind in (Kind.FORWARD, Kind.LOAD):
+            micro_batches.add(op[1:])
+        elif op.kind in (Kind.OFFLOAD, Kind.BACKWARD):
+            micro_batches.discard(op[1:])
+        most = max(most, len(micro_batches))
+    return most

@@ -1,0 +1,130 @@
+"""Offload where a stage copies nothing, or may take more memory than recomputation."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.pipeline.execution.pipeline_spec import Layout
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.pipelining_params import make_layout
+from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES, V_SHAPED_NAMES
+from lingvo_pipe.pipeline.schedules.offload import roles_in_stage, stage_kinds
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+
+NUM_CELLS = 8
+INPUT_BYTES = 10
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """The list of warnings, which grows."""
+    texts: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            texts.append(record.getMessage())
+
+    handler = Handler()
+    tf.get_logger().addHandler(handler)
+    yield texts
+    tf.get_logger().removeHandler(handler)
+
+
+def _params(**values: Any) -> InstantiableParams:
+    cell = FCLayer.Params().Set(input_dim=3, output_dim=3)
+    cells = [cell.Copy() for _ in range(NUM_CELLS)]
+    return PipeliningLayer.Params().Set(name="pipe", cell_tpl=cells, **values)
+
+
+def _peaks(layout: Layout, residuals: int) -> list[int]:
+    """Returns the bytes of each device, if all cells stash as much."""
+    calls = []
+    stages = itertools.pairwise([0, *layout.boundaries])
+    for (start, end), kinds in zip(stages, stage_kinds(layout.schedule), strict=True):
+        allowed = layout.recomputed[start:end], layout.offloaded[start:end]
+        for i, again, away in zip(
+            range(start, end), *roles_in_stage(kinds, *allowed), strict=True
+        ):
+            calls.append(
+                CallBytes(0, 0, residuals, 0, again, [i], [i + 1], offloaded=away)
+            )
+    memory = StageMemory(calls, dict.fromkeys(range(NUM_CELLS + 1), INPUT_BYTES))
+    return memory.of_devices(layout.schedule, layout.boundaries)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULE_NAMES)
+def test_a_device_needs_no_more_or_the_user_is_warned(
+    schedule: str, warnings: list[str]
+) -> None:
+    per_device = 2 if schedule in V_SHAPED_NAMES or "interleaved" in schedule else 1
+    more = 0
+    for num_devices, num_micro_batches in itertools.product((1, 2, 4), (4, 8)):
+        p = _params(
+            splits=num_devices * per_device,
+            stages_per_device=per_device,
+            schedule=schedule,
+            num_micro_batches=num_micro_batches,
+        )
+        plain = make_layout(p.Copy(), "pipe")
+        warnings.clear()
+        offloaded = make_layout(p.Copy().Set(offload="always"), "pipe")
+        kinds, text = stage_kinds(offloaded.schedule), "\n".join(warnings)
+        idle = [i for i, x in enumerate(kinds) if Kind.OFFLOAD not in x]
+        assert f"pipe.offload: stages {idle} offload nothing" in text or not idle
+        busy = [i for i, x in enumerate(kinds) if Kind.OFFLOAD in x]
+        is_warned = f"pipe.offload: stages {busy} offload in place of rec" in text
+        devices = offloaded.schedule.device_of_stage()
+        for residuals in (1, 100):
+            peaks = zip(
+                *(_peaks(x, residuals) for x in (offloaded, plain)), strict=True
+            )
+            for device, (peak, before) in enumerate(peaks):
+                if not any(devices[stage] == device for stage in busy):
+                    assert peak == before
+                elif peak > before:
+                    more += 1
+                    assert is_warned
+    assert bool(more) == (schedule in ("gpipe", "1f1b", "interleaved", "local"))
+
+
+def test_stages_that_offload_nothing_recompute() -> None:
+    p = _params(splits=4, schedule="1f1b", num_micro_batches=8, offload="always")
+    kinds = stage_kinds(make_layout(p, "pipe").schedule)
+    assert [Kind.RECOMPUTE in own for own in kinds] == [False, False, True, False]
+    assert [Kind.OFFLOAD in own for own in kinds] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("values", "stages"),
+    [({"offload": [0, 7]}, "[3]"), ({"recompute": "never"}, "[2, 3]")],
+)
+def test_cells_that_stay_on_the_device_are_named(
+    values: dict[str, Any], stages: str, warnings: list[str]
+) -> None:
+    p = _params(splits=4, schedule="1f1b", num_micro_batches=8, offload="always")
+    make_layout(p.Set(**values), "pipe")
+    text = f"pipe.offload: stages {stages} offload nothing"
+    assert any(text in x and "stash their activations" in x for x in warnings)
+
+
+def test_blocks_of_one_stage_offload_nothing(warnings: list[str]) -> None:
+    """Each backward pass follows its forward pass, once the blocks are known."""
+    p = _params(splits=4, schedule="local", num_micro_batches=8, offload="always")
+    make_layout(p.Copy(), "pipe")
+    assert not any("[0, 1, 2, 3] offload nothing" in text for text in warnings)
+    for i in (1, 3, 5):
+        p.cell_tpl[i] = LocalLossLayer.Params()
+    schedule = make_layout(p, "pipe").schedule
+    assert schedule.kinds == {Kind.FORWARD, Kind.BACKWARD}
+    assert any("[0, 1, 2, 3] offload nothing" in text for text in warnings)

@@ -1,0 +1,338 @@
+"""Offload with each schedule: it changes no byte, and the device needs less memory."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.cell_roles import check_offloads
+from lingvo_pipe.pipeline.devices.device_names import DeviceName
+from lingvo_pipe.pipeline.loops import host_copies
+from lingvo_pipe.pipeline.loops.channel import Channel
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.pipelining_params import make_layout
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b, zero_bubble
+from lingvo_pipe.pipeline.schedules.check import check
+from lingvo_pipe.pipeline.schedules.csv_file import write_csv
+from lingvo_pipe.pipeline.schedules.offload import offloaded
+from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
+from tests.pipeline.example_layers import gradients, loss_fn, raw_values
+from tests.support.cases import exhaustive
+from tests.support.errors import fails
+
+DIM, ROWS, NUM_CELLS, M = 3, 24, 4, 6
+COPY_SECONDS = 0.2
+KINDS = {Kind.FORWARD, Kind.BACKWARD, Kind.OFFLOAD, Kind.LOAD}
+
+
+def _params(dim: int = DIM, **values: Any) -> InstantiableParams:
+    cell = FCLayer.Params().Set(input_dim=dim, output_dim=dim, activation="TANH")
+    p = PipeliningLayer.Params().Set(
+        name="pipe",
+        cell_tpl=[cell.Copy() for _ in range(NUM_CELLS)],
+        num_micro_batches=M,
+    )
+    return p.Set(**values)
+
+
+def _batch(rows: int = ROWS, dim: int = DIM) -> tuple[list[tf.Tensor], NestedMap]:
+    x = tf.random.stateless_normal([rows, dim], [1, 2])
+    return [x], NestedMap(label=tf.range(rows) % 3, weight=tf.ones([rows]))
+
+
+def _file(folder: Path, schedule: Any) -> str:
+    write_csv(schedule, folder / "schedule.csv")
+    return str(folder / "schedule.csv")
+
+
+# Cells that are recomputed, as the layout finds them, by (recompute, offload).
+ROLES = [
+    ("never", "always", [], [0, 1, 2, 3]),
+    (None, [1, 2], [0, 3], [1, 2]),
+    ("never", [1, 2], [], [1, 2]),
+    ([0], [1, 2], [0], [1, 2]),
+]
+
+
+@pytest.mark.parametrize(("recompute", "offload", "again", "away"), ROLES, ids=str)
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_each_cell_has_one_role(
+    schedule: str, recompute: Any, offload: Any, again: list[int], away: list[int]
+) -> None:
+    p = _params(splits=4, schedule=schedule, recompute=recompute, offload=offload)
+    layout = make_layout(p, "pipe")
+    assert Kind.OFFLOAD in layout.schedule.kinds
+    assert (Kind.RECOMPUTE in layout.schedule.kinds) == bool(again)
+    if again:
+        assert [i for i, yes in enumerate(layout.recomputed) if yes] == again
+    assert [i for i, yes in enumerate(layout.offloaded) if yes] == away
+
+
+@pytest.mark.parametrize("recompute", ["always", "except_last", [0, 2]])
+def test_a_cell_with_two_roles_is_refused(recompute: Any) -> None:
+    with fails(path="pipe.offload") as error:
+        _params(recompute=recompute, offload=[1, 2]).Instantiate()
+    cells = [2] if isinstance(recompute, list) else [1, 2]
+    assert str(cells) in str(error.value)
+
+
+@pytest.mark.exhaustive
+def test_the_copies_of_a_file_change_no_byte(tmp_path: Path) -> None:
+    schedule = offloaded(zero_bubble(4, M))
+    layer = _params(splits=4, schedule=_file(tmp_path, schedule)).Instantiate()
+    want = gradients(_params(recompute="never").Instantiate(), _batch())
+    found = gradients(layer, _batch())
+    tf.nest.map_structure(np.testing.assert_array_equal, found, want)
+
+
+def test_a_file_keeps_its_own_copies(tmp_path: Path) -> None:
+    schedule = offloaded(one_f_one_b(4, M))
+    p = _params(splits=4, schedule=_file(tmp_path, schedule))
+    assert make_layout(p.Copy(), "pipe").schedule == schedule
+    assert make_layout(p.Copy().Set(offload=[0]), "pipe").schedule == schedule
+    with fails(path="pipe.offload", got="always"):
+        make_layout(p.Copy().Set(offload="always"), "pipe")
+
+
+def test_a_file_that_recomputes_is_not_offloaded(tmp_path: Path) -> None:
+    schedule = recomputed(gpipe(2, M), "always")
+    p = _params(splits=2, schedule=_file(tmp_path, schedule), offload="always")
+    with fails(path="pipe.offload"):
+        make_layout(p, "pipe")
+
+
+def test_a_file_that_would_offload_recomputed_cells_is_refused(tmp_path: Path) -> None:
+    schedule = offloaded(recomputed(gpipe(2, M), "always"))
+    p = _params(splits=2, schedule=_file(tmp_path, schedule))
+    with fails(path="pipe.offload"):
+        p.Instantiate()
+    assert p.Copy().Set(offload=[0]).Instantiate().schedule == schedule
+
+
+def test_a_schedule_that_would_offload_recomputed_cells_is_refused() -> None:
+    layer = _params(splits=2, recompute="always").Instantiate()
+    with fails(path="pipe.offload"):
+        layer.PeakBytes(*_batch(), loss_fn, offloaded(layer.schedule))
+
+
+def test_tpus_are_refused() -> None:
+    cells, devices = [False], ["/job:localhost/replica:0/task:0/device:TPU:0"]
+    with fails(path="pipe.offload"):
+        check_offloads(offloaded(gpipe(1, M)), cells, [True], devices, "pipe")
+    check_offloads(gpipe(1, M), cells, [True], devices, "pipe")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"splits": 1, "offload": "always"},
+        {"splits": 2, "offload": [0, 3], "schedule": "zero_bubble"},
+        {"splits": 4, "offload": [1, 2], "schedule": "interleaved"},
+        exhaustive({"splits": 2, "offload": [1]}),
+        exhaustive({"splits": 4, "offload": "always", "schedule": "1f1b"}),
+        exhaustive({"splits": 2, "offload": [3], "recompute": [0, 1]}),
+    ],
+    ids=str,
+)
+def test_offload_changes_no_byte(values: dict[str, Any]) -> None:
+    if values.get("schedule") == "interleaved":
+        values = {**values, "stages_per_device": 2}
+    want = gradients(_params(recompute="never").Instantiate(), _batch())
+    layer = _params(**values).Instantiate()
+    assert layer.schedule.kinds >= KINDS
+    found = gradients(layer, _batch())
+    tf.nest.map_structure(np.testing.assert_array_equal, found, want)
+
+
+def _with_random_copies(plain: Schedule, rng: random.Random) -> Schedule:
+    """Returns a schedule with copies of half of the micro-batches, anywhere."""
+    while True:
+        columns = []
+        for column in map(list, plain.columns):
+            for op in list(column):
+                if op.kind is Kind.BACKWARD and rng.random() < 0.5:
+                    first = column.index(op._replace(kind=Kind.FORWARD)) + 1
+                    places = [rng.randint(first, column.index(op)) for _ in range(2)]
+                    column.insert(max(places), op._replace(kind=Kind.LOAD))
+                    column.insert(min(places), op._replace(kind=Kind.OFFLOAD))
+            columns.append(tuple(column))
+        schedule = Schedule(plain.num_stages, plain.num_micro_batches, tuple(columns))
+        with contextlib.suppress(ValueError):  # A stage's copies must be in order.
+            check(schedule)
+            if Kind.OFFLOAD in schedule.kinds:
+                return schedule
+
+
+@pytest.mark.parametrize("seed", [0, *map(exhaustive, range(1, 8))])
+@pytest.mark.parametrize("make", [gpipe, exhaustive(one_f_one_b)])
+def test_copies_at_any_place_change_no_byte(
+    seed: int, make: Callable[[int, int], Schedule]
+) -> None:
+    rng = random.Random(seed)
+    want = gradients(_params(recompute="never").Instantiate(), _batch())
+    plain = make(3, M)
+    roles: dict[str, Any] = {"recompute": "never", "offload": "always"}
+    if rng.random() < 0.5:
+        plain = recomputed(plain, "always")
+        roles = {"recompute": [0, 1], "offload": [2, 3]}
+    layer = _params(splits=3, **roles).Instantiate()
+    found = gradients(layer, _batch(), schedule=_with_random_copies(plain, rng))
+    tf.nest.map_structure(np.testing.assert_array_equal, found, want)
+
+
+@pytest.mark.parametrize("num_replicas", [1, exhaustive(2)])
+def test_the_shards_of_a_batch_are_offloaded_one_after_another(
+    num_replicas: int,
+) -> None:
+    shards: Any = {"num_micro_batches": 12, "num_batch_shards": 2}
+    want = gradients(_params(recompute="never", **shards).Instantiate(), _batch())
+    p = _params(splits=2, num_replicas=num_replicas, offload="always", **shards)
+    layer = p.Instantiate()
+    assert layer.schedule.kinds == KINDS
+    tf.nest.map_structure(
+        np.testing.assert_array_equal, gradients(layer, _batch()), want
+    )
+
+
+def _peaks(**values: Any) -> tuple[int, int]:
+    """Returns the peak bytes of the first device and of its host."""
+    layer = _params(64, schedule="gpipe", splits=2, **values).Instantiate()
+    batch = _batch(64 * values["num_micro_batches"], 64)
+    return layer.PeakBytes(*batch, loss_fn)[0], layer.HostBytes(*batch, loss_fn)[0]
+
+
+def test_only_the_two_copies_cross_between_a_gpu_and_its_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = {}
+
+    def channel(name: str, source: str, target: str, *_: Any, **__: Any) -> None:
+        ends[name.rpartition("/")[2]] = source[-5:], target[-5:]
+
+    monkeypatch.setattr(host_copies, "Channel", channel)
+    host_copies.HostCopies("copies", "/job:localhost/replica:0/task:0/device:GPU:1")
+    gpu, host = "GPU:1", "CPU:0"
+    assert ends.pop("to_host") == (gpu, host)
+    assert ends.pop("to_device") == (host, gpu)
+    assert ends == dict.fromkeys(["done", "request", "loaded"], (host, host))
+
+
+@pytest.fixture
+def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts memory as if the CPU devices had memory of their own."""
+    monkeypatch.setattr(DeviceName, "has_host_memory", False)
+
+
+def test_what_a_cpu_offloads_stays_in_its_memory() -> None:
+    with_offload = _peaks(num_micro_batches=6, offload="always")
+    assert with_offload[0] == _peaks(num_micro_batches=6, recompute="never")[0]
+    assert with_offload[1] > 0
+
+
+@pytest.mark.usefixtures("as_on_gpus")
+def test_a_device_needs_no_more_for_more_micro_batches() -> None:
+    few, many = (_peaks(num_micro_batches=n, offload="always") for n in (6, 12))
+    stashed = _peaks(num_micro_batches=12, recompute="never")
+    assert few[0] == many[0] < stashed[0] / 2
+    assert stashed[1] == 0
+    assert many[1] == 2 * few[1] > stashed[0] - many[0]
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_offload_is_a_hint_only_where_it_helps(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = _params(64, splits=2, schedule=schedule, input_shapes=[(64, 64)])
+    p.Set(recompute="never", memory_limit=1000)
+    for on_cpu in (False, True):
+        monkeypatch.setattr(DeviceName, "has_host_memory", on_cpu)
+        with fails(DoesNotFitError) as error:
+            make_layout(p.Copy(), "pipe")
+        helps = not on_cpu and schedule == "gpipe"
+        assert ("offload='always'" in str(error.value)) == helps
+
+
+@pytest.mark.usefixtures("as_on_gpus")
+def test_what_does_not_fit_fits_with_offload() -> None:
+    batch = _batch(64 * M, 64)
+    p = _params(64, splits=2, input_shapes=[(64, 64)], recompute="never")
+    needed = p.Copy().Set(offload="always", input_shapes=None).Instantiate()
+    limit = 1.1 * max(needed.PeakBytes(*batch, loss_fn))
+    with fails(DoesNotFitError) as error:
+        p.Copy().Set(memory_limit=limit).Instantiate()
+    assert "offload='always'" in str(error.value)
+    layer = p.Copy().Set(memory_limit=limit, offload="always").Instantiate()
+    assert layer.schedule.kinds == KINDS
+    tf.nest.map_structure(
+        np.testing.assert_array_equal,
+        gradients(layer, batch),
+        gradients(needed, batch),
+    )
+
+
+class SlowChannel(Channel):
+    """A channel whose copies take COPY_SECONDS, as on a slow link."""
+
+    def __init__(self, name: str, *args: Any, **options: Any):
+        super().__init__(name, *args, **options)
+        self._is_slow = name.endswith(("/to_host", "/to_device"))
+
+    def receive(self) -> tf.Tensor:
+        received = super().receive()
+        if not self._is_slow:
+            return received
+        with tf.control_dependencies([received]):
+            waited = tf.numpy_function(_sleep, [], tf.float32)
+        with tf.control_dependencies([waited]):
+            return tf.identity(received)
+
+
+def _sleep() -> np.float32:
+    time.sleep(COPY_SECONDS)
+    return np.float32(0)
+
+
+def test_operations_run_during_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation takes a small part of a copy here, so most of a step is copies."""
+    monkeypatch.setattr(host_copies, "Channel", SlowChannel)
+    layer = _params(offload="always").Instantiate()
+    gradients(layer, _batch())  # Builds the graph.
+    with ForwardContext(step=tf.constant(3, tf.int64)):
+        result = layer.ComputeGradients(raw_values(layer), *_batch(), loss_fn)
+    (times,) = result.times
+    column = layer.schedule.columns[0]
+    start, end = (
+        dict(zip(column, times[:, i].numpy().tolist(), strict=True)) for i in (1, 2)
+    )
+    for op in column:
+        forward, backward = (
+            op._replace(kind=kind) for kind in (Kind.FORWARD, Kind.BACKWARD)
+        )
+        if op.kind is Kind.OFFLOAD:
+            assert start[op] - end[forward] > COPY_SECONDS
+        elif op.kind is Kind.LOAD:
+            assert start[backward] - end[op] > COPY_SECONDS
+        elif op.kind is Kind.FORWARD and op.micro_batch:
+            before = forward._replace(micro_batch=op.micro_batch - 1)
+            copied = start[before._replace(kind=Kind.OFFLOAD)]
+            assert end[op] < copied, "while the one before is copied"
+    costs = StageCosts(0.0, 0.0, offload=COPY_SECONDS, load=COPY_SECONDS)
+    predicted = simulate(layer.schedule, Costs((costs,))).step_seconds
+    measured = max(end.values()) - start[column[0]]
+    assert predicted < measured < 1.3 * predicted
