@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from typing import TYPE_CHECKING
 
 import tqdm
@@ -15,8 +14,8 @@ from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.restarts import (
     ProcessStart,
     Restarts,
-    is_saving,
     progress_of,
+    unsaved_checkpoint,
 )
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
     Membership,
@@ -64,11 +63,12 @@ def resolve_membership() -> Membership:
 def job_restarts(start: ProcessStart) -> Restarts:
     """Returns the object that counts and performs restarts of this process."""
     job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")
-    since = time.time()
+    before = unsaved_checkpoint(logdir)  # A killed process may have left one.
     return Restarts(
         start,
         lambda: progress_of(job, logdir),
-        lambda: job == "trainer" and is_saving(logdir, since),
+        lambda: job == "trainer" and unsaved_checkpoint(logdir) not in (None, before),
+        tqdm.tqdm.write,
     )
 
 
@@ -111,16 +111,21 @@ def worker_watch(
 
 def elastic_job(member: Membership, restarts: Restarts) -> ElasticJob:
     """Returns the elastic job that --elastic asks for."""
-    from lingvo_pipe.cli.elastic_job import ElasticJob, Workers
+    from lingvo_pipe.cli.elastic_job import ElasticJob
     from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
 
-    left_out = LeftOut.read(os.environ)
-    lost_seconds = min(FLAGS.lost_worker_seconds, FLAGS.wait_for_workers_seconds)
     policy = ElasticWorkers(
-        lost_seconds, FLAGS.grow_seconds, left_out, restarts.progress
+        min(FLAGS.lost_worker_seconds, FLAGS.wait_for_workers_seconds),
+        FLAGS.grow_seconds,
+        LeftOut.read(os.environ),
+        restarts.progress,
+        tqdm.tqdm.write,
     )
-    watch = worker_watch(member, restarts, policy)
-    workers = None
-    if watch is not None and member.cluster is not None:
-        workers = Workers(member.cluster, watch, policy)
-    return ElasticJob(FLAGS.min_devices, left_out, restarts, workers, tqdm.tqdm.write)
+    return ElasticJob(
+        FLAGS.min_devices,
+        policy,
+        restarts,
+        member.cluster,
+        worker_watch(member, restarts, policy),
+        tqdm.tqdm.write,
+    )

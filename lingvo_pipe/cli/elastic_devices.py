@@ -6,19 +6,15 @@ R replicas of K devices --some are lost--> fewer replicas of K devices,
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.pipeline.devices.cluster import ReadyWorkers
 from lingvo_pipe.pipeline.devices.device_choice import TaskDevices, choose_devices
-from lingvo_pipe.pipeline.devices.device_names import device_names
+from lingvo_pipe.pipeline.devices.device_names import DeviceName, device_names
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto
 
 _PATH = "task.pipeline"
@@ -51,15 +47,18 @@ def cut_for(number: int, before: Cut, num_batch_shards: int) -> Cut:
 
 
 def check_elastic(pipeline: InstantiableParams) -> None:
-    """Raises ValueError if a model cannot be cut for fewer devices.
+    """Raises ValueError if fewer devices cannot run a model, or change its bytes.
 
-    `pipeline` has the model's own params.
+    `pipeline` has the model's own params. Numbers of slices and of micro-batches change
+    bytes, and if they are `auto`, they depend on the devices.
     """
     auto = sorted(extract_auto(pipeline.Copy()))
     problems = {
         "splits": (isinstance(pipeline.splits, (list, tuple)), "a number, or 'auto'"),
         "devices": (pipeline.devices is not None, "None; use the flag --devices"),
         "schedule": (str(pipeline.schedule).endswith(".csv"), "a schedule's name"),
+        "slices": (is_auto(pipeline.slices), "None or the numbers of slices"),
+        "num_micro_batches": (is_auto(pipeline.num_micro_batches), "a number"),
         "num_replicas": (
             bool(auto) and pipeline.num_replicas != 1,
             f"1, since {' and '.join(auto)} is auto",
@@ -87,53 +86,31 @@ def set_cut(pipeline: InstantiableParams, cut: Cut) -> None:
         pipeline.splits = "auto"
 
 
-def devices_of_workers(names: Sequence[str], absent: Collection[int]) -> list[str]:
-    """Returns the devices in `names` that are not of absent workers, by full names."""
-    return [x.full for x in device_names(names) if x.worker not in absent]
-
-
 def has_workers(names: Sequence[str]) -> bool:
     """Returns whether any device in `names` is a worker's."""
     return any(name.worker is not None for name in device_names(names))
 
 
 def first_devices(
-    number: int, tasks: Sequence[TaskDevices], failed: Collection[str], kind: str = ""
+    number: int, tasks: Sequence[TaskDevices], fits: Callable[[DeviceName], bool]
 ) -> list[str]:
-    """Returns up to `number` devices of tasks, by full names, without failed ones.
-
-    If `kind` is GPU, returns no CPU devices, even if there is no GPU.
-    """
-    has_gpus = kind == "GPU" or any(task.num_gpus for task in tasks)
-    total = sum(task.num_gpus if has_gpus else task.num_cpus for task in tasks)
+    """Returns up to `number` devices that fit, by full names (see `choose_devices`)."""
+    gpus, cpus = (sum(t.num_gpus for t in tasks), sum(t.num_cpus for t in tasks))
+    total = gpus or cpus
     names: list[str] = []
     for size in range(min(number, total), total + 1):
-        chosen = [name.full for name in choose_devices(size, tasks)]
-        names = [name for name in chosen if name not in failed]
+        names = [name.full for name in choose_devices(size, tasks) if fits(name)]
         if len(names) == number:
             break
     return names
 
 
-def task_devices(
-    number: int, ready: ReadyWorkers | None, num_workers: int, has_trainer: bool
-) -> list[TaskDevices]:
-    """Returns the devices of the tasks that are left, of a job on `number` devices.
+def cpu_share(number: int, position: int, num_tasks: int) -> int:
+    """Returns how many of `number` CPU devices the task at `position` lends.
 
-    A task without GPUs lends no more CPU devices than in the complete cluster, of
-    `num_workers` workers. `has_trainer` means that the trainer lends devices too.
+    Each task lends one in turn, as in `choose_devices`.
     """
-    workers = ready.workers if ready is not None else {}
-    most = math.ceil(number / max(num_workers + has_trainer, 1))
-    tasks = [
-        TaskDevices(task, counts["GPU"], min(counts["CPU"], most))
-        for task, counts in ((i, x.counts()) for i, x in workers.items())
-    ]
-    if has_trainer:
-        num_gpus = len(tf.config.list_physical_devices("GPU"))
-        num_cpus = min(os.cpu_count() or 1, most) if num_workers else most
-        tasks.insert(0, TaskDevices(None, num_gpus, num_cpus))
-    return tasks
+    return (number + num_tasks - 1 - position) // num_tasks
 
 
 def check_min_devices(min_devices: int, number: int) -> None:
@@ -143,4 +120,5 @@ def check_min_devices(min_devices: int, number: int) -> None:
             path="--min_devices",
             expected=f"at most the job's {number} devices",
             got=Words(min_devices),
+            hint="Lower it, or raise --devices.",
         )

@@ -26,6 +26,7 @@ from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import check_profile_step
 from lingvo_pipe.training.run.changed_params import check_allowed
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_parts import read_parts
 from lingvo_pipe.training.run.run_vocabulary import (
     check_num_tokens,
     check_one_vocabulary,
@@ -69,6 +70,8 @@ def _build(
     pipeline = model.task.pipeline
     if request.elastic is not None:
         check_elastic(pipeline)
+        before = RunDirectory(path, request.name, allow_foreign)
+        request.elastic.resume(read_parts(before.parts_path))
     auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name, allow_foreign))
     note = place_model(model, request)
     train_input = model.input.Instantiate()

@@ -52,8 +52,11 @@ class ProcessStart:
         command = (sys.executable, *sys.orig_argv[1:])
         return cls(command, os.getcwd(), dict(os.environ), _death_signal())
 
-    def again(self, **changes: str) -> NoReturn:
-        """Restarts this process in place, with these environment variables set."""
+    def again(self, stop: Callable[[], None], **changes: str) -> NoReturn:
+        """Restarts this process in place, with these environment variables set.
+
+        `stop` is called last, and may end the process instead.
+        """
         # TensorFlow's port and connections must not stay open, since workers would
         # still see this trainer.
         for name in os.listdir("/dev/fd"):
@@ -63,6 +66,7 @@ class ProcessStart:
         if self.death_signal:  # Each thread has its own, and this may be any thread.
             set_death_signal(self.death_signal)
         os.chdir(self.folder)
+        stop()
         os.execve(self.command[0], self.command, {**self.environment, **changes})
 
 
@@ -73,7 +77,8 @@ class Restarts:
     Environment variables pass to the restarted process the number of restarts, the
     number by which workers knew the process before the restart, and the cause.
     `is_saving` returns whether a checkpoint is being written. Its values are in this
-    process's memory, so a restart waits for it, for some time.
+    process's memory, so a restart waits for it, for some time. `log` is the callback
+    for a line for the user.
     """
 
     def __init__(
@@ -81,8 +86,10 @@ class Restarts:
         start: ProcessStart,
         progress: Callable[[], str],
         is_saving: Callable[[], bool] = lambda: False,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._start, self.progress, self._is_saving = start, progress, is_saving
+        self._log = log
         text = start.environment.get(_RESTARTS_VARIABLE, "")
         number, _, self._reached = text.partition(" ")
         self._number = int(number) if number.isdecimal() else 0
@@ -103,22 +110,43 @@ class Restarts:
         """The causes of the restarts since the last progress, as sentences, or ""."""
         return self._start.environment.get(_CAUSE_VARIABLE, "")
 
-    def again(self, client: int | None, cause: str, **variables: str) -> NoReturn:
-        """Counts a restart, and restarts this process.
+    def discount(self) -> None:
+        """Takes back the count of the last restart."""
+        self._number = max(0, self._number - 1)
 
-        `client` is the number by which workers know this process, or None. `cause` is
-        why it restarts, as sentences. `variables` are more environment variables.
-        """
+    def finish_saving(self) -> None:
+        """Waits for a checkpoint that is being written, for some time."""
         end = time.monotonic() + _SAVE_SECONDS
+        if self._is_saving():
+            seconds = f"{_SAVE_SECONDS:.0f} s at most"
+            self._log(f"Waiting for the checkpoint that is being written, {seconds}.")
         while self._is_saving() and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
+
+    def again(
+        self,
+        client: int | None,
+        cause: str,
+        stop: Callable[[], None] = lambda: None,
+        **variables: str,
+    ) -> NoReturn:
+        """Counts a restart, and restarts this process.
+
+        Args:
+            client: the number by which workers know this process, or None.
+            cause: why it restarts, as sentences.
+            stop: called last; it ends the process instead if a termination signal
+                has come.
+            **variables: more environment variables.
+        """
+        self.finish_saving()
         in_a_row = self.in_a_row
         changes = {
             _RESTARTS_VARIABLE: f"{in_a_row + 1} {self.progress()}",
             _CLIENT_VARIABLE: "" if client is None else str(client),
             _CAUSE_VARIABLE: f"{self.cause} {cause}".strip() if in_a_row else cause,
         }
-        self._start.again(**changes, **variables)
+        self._start.again(stop, **changes, **variables)
 
 
 def progress_of(job: str, logdir: str) -> str:
@@ -134,13 +162,13 @@ def progress_of(job: str, logdir: str) -> str:
     return f"{files[-1].name if files else 'nothing'} {len(files)} {size}"
 
 
-def is_saving(logdir: str, since: float) -> bool:
-    """Returns whether a trainer that started at time `since` writes a checkpoint."""
+def unsaved_checkpoint(logdir: str) -> tuple[int, int] | None:
+    """Returns what identifies the checkpoint that is being written, or None."""
     try:
         folder = Path(logdir, "checkpoints", "incomplete").stat()
     except OSError:
-        return False
-    return folder.st_ctime >= since
+        return None
+    return folder.st_ino, folder.st_ctime_ns
 
 
 def set_death_signal(number: int) -> None:

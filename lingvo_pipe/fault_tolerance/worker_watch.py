@@ -10,6 +10,8 @@ whole process, whatever the main thread is doing.
 
 import contextlib
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
 from lingvo_pipe.core.errors import UserClusterError, exit_code_of
-from lingvo_pipe.core.signals import FirstSignal
+from lingvo_pipe.core.signals import FirstSignal, TerminationSignals
 from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
 from lingvo_pipe.fault_tolerance.restarts import MAX_IN_A_ROW, Restarts
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
@@ -84,10 +86,12 @@ class WorkerWatch:
 
         Raises:
             ConnectionError: if a worker is missing for too long.
+            SystemExit: if a termination signal comes meanwhile.
         """
-        self._wait_for_workers()
-        if self._elastic is not None:
-            self._elastic.begin(self._workers)
+        with TerminationSignals() as signals:
+            self._wait_for_workers(signals)
+        if self._elastic is not None and self._elastic.begin(self._workers):
+            self._restarts.discount()
         if self._restarts.client_before is not None:
             # Otherwise workers would keep the objects of both processes.
             self._workers.forget(self._restarts.client_before)
@@ -119,15 +123,19 @@ class WorkerWatch:
         """Returns whether a termination signal has come."""
         return self._signal is not None and self._signal.get() is not None
 
-    def _wait_for_workers(self) -> None:
-        begin = time.monotonic()
+    def _wait_for_workers(self, signals: TerminationSignals) -> None:
+        begin, policy = time.monotonic(), self._elastic
         next_line = begin + _POLL_SECONDS  # No log line if workers come up at once.
-        while absent := self._workers.absent():
-            now, policy = time.monotonic(), self._elastic
-            if policy and policy.goes_on(self._workers, absent, now - begin):
+        while True:
+            absent, now = self._absent(), time.monotonic()
+            if signals.last_signal_name is not None:
+                self._write(self._stopped(signals.last_signal_name))
+                sys.exit(128 + signal.Signals[signals.last_signal_name])
+            waited = now - begin
+            if not absent or (policy and policy.goes_on(self._workers, absent, waited)):
                 return
             names, lack = ", ".join(absent.values()), policy.lack if policy else ""
-            if now - begin > self._patience:
+            if waited > self._patience:
                 raise UserClusterError(
                     f"Cannot reach {names} within {self._patience:g} seconds."
                     + f" {lack}." * bool(lack),
@@ -141,6 +149,14 @@ class WorkerWatch:
                 self._write(line + f" {lack}." * bool(lack))
                 next_line = now + _LOG_SECONDS
             time.sleep(_POLL_SECONDS)
+
+    def _absent(self) -> dict[int, str]:
+        if self._elastic is not None:
+            return self._elastic.absent(self._workers)
+        return self._workers.absent()
+
+    def _stopped(self, name: str) -> str:
+        return f"Stopped by {name}. The same command {self._then}."
 
     def _watch(self) -> None:
         try:
@@ -171,11 +187,8 @@ class WorkerWatch:
     def _end_or_restart(self, lost: Sequence[str]) -> NoReturn:
         for line in lost:
             self._write(line)
-        assert self._signal is not None
-        first = self._signal.get()
-        if first is not None:
-            self._write(f"Stopped by {first.name}. The same command {self._then}.")
-            self._exit(128 + first)
+        self._restarts.finish_saving()
+        self._end_if_asked()
         if self._restarts.in_a_row >= MAX_IN_A_ROW:
             self._write(
                 f"error: Workers were lost {MAX_IN_A_ROW + 1} times in a row without "
@@ -189,7 +202,17 @@ class WorkerWatch:
             waits = f"waits {seconds:g} s at most for workers that are missing"
             variables = self._elastic.left_out.variables()
         self._write(f"This process {waits}, and {self._then}.")
-        self._restarts.again(self._workers.client(), " ".join(lost), **variables)
+        self._restarts.again(
+            self._workers.client(), " ".join(lost), self._end_if_asked, **variables
+        )
+
+    def _end_if_asked(self) -> None:
+        """Ends this process if a termination signal has come."""
+        assert self._signal is not None
+        first = self._signal.get()
+        if first is not None:
+            self._write(self._stopped(first.name))
+            self._exit(128 + first)
 
     def _give_up(self, problem: str, error: Exception) -> NoReturn:
         reason = str(error) or type(error).__name__

@@ -10,14 +10,13 @@ from lingvo_pipe.cli.elastic_devices import (
     Cut,
     check_elastic,
     check_min_devices,
+    cpu_share,
     cut_for,
-    devices_of_workers,
     first_devices,
     set_cut,
-    task_devices,
 )
-from lingvo_pipe.pipeline.devices.device_choice import TaskDevices
-from lingvo_pipe.pipeline.devices.device_names import device_names, short_name
+from lingvo_pipe.pipeline.devices.device_choice import TaskDevices, choose_devices
+from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.support.errors import fails
 
@@ -70,6 +69,8 @@ def test_the_shards_stay_and_a_memory_limit_chooses_the_stages() -> None:
         ("splits", {"splits": [1, 2]}),
         ("devices", {"devices": ["cpu:0"]}),
         ("schedule", {"schedule": "mine.csv"}),
+        ("slices", {"slices": "auto", "splits": "auto"}),
+        ("num_micro_batches", {"num_micro_batches": "auto", "splits": "auto"}),
         ("num_replicas", {"num_replicas": 2, "splits": "auto", "schedule": "auto"}),
     ],
 )
@@ -88,8 +89,8 @@ def test_fewer_devices_than_asked_for_are_no_minimum() -> None:
 
 
 def _first(number: int, tasks: list[TaskDevices], *failed: str) -> str:
-    full = [name.full for name in device_names(failed)] if failed else []
-    return ",".join(map(short_name, first_devices(number, tasks, full)))
+    names = first_devices(number, tasks, lambda name: name.short not in failed)
+    return ",".join(map(short_name, names))
 
 
 def test_a_failed_device_is_replaced_if_there_are_others() -> None:
@@ -102,18 +103,9 @@ def test_a_failed_device_is_replaced_if_there_are_others() -> None:
     assert _first(2, []) == ""
 
 
-def test_cpu_devices_do_not_replace_gpus_of_lost_workers() -> None:
-    assert first_devices(2, [TaskDevices(None, 0, 8)], (), "GPU") == []
-    assert first_devices(2, [TaskDevices(None, 0, 8)], (), "CPU")
-
-
-def test_devices_of_absent_workers_are_left_out() -> None:
-    names = ["cpu:0", "worker:0/cpu:0", "worker:1/gpu:0"]
-    left = devices_of_workers(names, {1})
-    assert list(map(short_name, left)) == names[:2]
-
-
-def test_this_machine_alone_lends_as_many_cpu_devices_as_asked_for() -> None:
-    assert task_devices(5, None, 0, has_trainer=True) == [TaskDevices(None, 0, 5)]
-    (task,) = task_devices(4, None, 3, has_trainer=True)
-    assert task.num_cpus == 1
+@pytest.mark.parametrize("number", range(1, 9))
+def test_tasks_share_cpu_devices_as_a_complete_cluster_does(number: int) -> None:
+    tasks = [TaskDevices(task, 0, 8) for task in (None, 0, 1)]
+    workers = [name.worker for name in choose_devices(number, tasks)]
+    shares = [cpu_share(number, position, 3) for position in range(3)]
+    assert shares == [workers.count(task) for task in (None, 0, 1)]

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,8 +15,8 @@ import lingvo_pipe
 from lingvo_pipe.fault_tolerance.restarts import (
     ProcessStart,
     Restarts,
-    is_saving,
     progress_of,
+    unsaved_checkpoint,
 )
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
@@ -97,21 +96,51 @@ def test_a_new_checkpoint_is_progress(tmp_path: Path) -> None:
 def test_a_restart_waits_for_a_checkpoint_that_this_process_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = time.time() - 1.0
-    assert not is_saving(str(tmp_path), begin)
+    assert unsaved_checkpoint(str(tmp_path)) is None
     folder = tmp_path / "checkpoints" / "incomplete"
     folder.mkdir(parents=True)
-    assert is_saving(str(tmp_path), begin)
-    assert not is_saving(str(tmp_path), begin + 3600.0)
+    killed = unsaved_checkpoint(str(tmp_path))
+    assert killed is not None
+    folder.rmdir()
+    folder.mkdir()
+    assert unsaved_checkpoint(str(tmp_path)) not in (None, killed)
+    logged: list[str] = []
 
-    def again(self: ProcessStart, **changes: str) -> NoReturn:
+    def again(self: ProcessStart, stop: object, **changes: str) -> NoReturn:
         raise InterruptedError("saving" if folder.exists() else "saved")
 
     monkeypatch.setattr(ProcessStart, "again", again)
     start = ProcessStart((), "", {})
     later = threading.Timer(0.5, folder.rmdir)
     later.start()
-    restarts = Restarts(start, lambda: "", lambda: is_saving(str(tmp_path), begin))
+    restarts = Restarts(start, lambda: "", folder.exists, logged.append)
     with pytest.raises(InterruptedError, match="^saved$"):
         restarts.again(None, "")
     later.join()
+    assert len(logged) == 1
+
+
+def test_a_signal_that_comes_until_the_restart_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(os, "execve", lambda *unused: done.append("restart"))
+    monkeypatch.setattr(os, "set_inheritable", lambda *unused: None)
+    monkeypatch.chdir(tmp_path)
+    start = ProcessStart(("python",), str(tmp_path), {})
+
+    def stop() -> NoReturn:
+        raise SystemExit(143)
+
+    with pytest.raises(SystemExit):
+        Restarts(start, lambda: "").again(None, "", stop)
+    assert done == []
+
+
+def test_a_restart_may_be_taken_back() -> None:
+    start = ProcessStart((), "", {"LINGVO_PIPE_RESTARTS": "1 a"})
+    restarts = Restarts(start, lambda: "a")
+    restarts.discount()
+    assert restarts.in_a_row == 0
+    restarts.discount()
+    assert restarts.in_a_row == 0
