@@ -105,15 +105,18 @@ class ElasticRun:
             *self._flags, output=self._output
         )
 
-    def start_worker(self, task: int) -> None:
-        """Starts a worker, or continues it if it is stopped."""
+    def start_worker(self, task: int, more: str = "") -> None:
+        """Starts a worker, or continues it if it is stopped.
+
+        `more` is added to the worker's --cluster.
+        """
         worker = self._workers.get(task)
         if worker is not None and worker.poll() is None:
             worker.send_signal(signal.SIGCONT)
         else:
             if worker is not None:
                 worker.communicate()
-            flags = ("--job=worker", f"--task={task}", self._cluster)
+            flags = ("--job=worker", f"--task={task}", self._cluster + more)
             self._workers[task] = self._runs.command_line.start_trainer(*flags)
 
     def disturb(self, number: signal.Signals, *tasks: int) -> None:
@@ -150,6 +153,11 @@ class ElasticRun:
         self._runs.hurry()
         assert self._trainer.wait(_PATIENCE) == 0, self.output
         return self.output
+
+    def stop_trainer(self) -> int | None:
+        """Sends SIGTERM to the trainer, and returns its exit code."""
+        self._trainer.send_signal(signal.SIGTERM)
+        return self._trainer.wait(_PATIENCE)
 
     def end(self) -> None:
         """Ends all processes."""

@@ -98,6 +98,31 @@ def test_a_model_that_does_not_fit_waits_for_the_lost_worker(
 
 
 @pytest.mark.exhaustive
+def test_a_worker_that_comes_back_unfit_is_left_out_and_a_signal_ends_the_job(
+    tmp_path: Path, run_ends: list[ElasticRun]
+) -> None:
+    runs = ElasticRuns(tmp_path, MANY_STEPS)
+    run = runs.start("elastic", 2, "--devices=2")
+    run_ends.append(run)
+    run.wait_for_devices(0, 1)
+    run.disturb(signal.SIGKILL, 1)
+    run.wait_for_devices(0)
+    run.start_worker(1, more=",127.0.0.1:9")
+    run.wait_for_line(r"worker:1 at \S+ is back, but does not fit: workers ")
+    run.wait_for_checkpoint()
+    run.disturb(signal.SIGKILL, 0, 1)
+    run.wait_for_line(r"Waiting for .*\b0 of 2 devices can be used")
+    assert run.stop_trainer() == 128 + signal.SIGTERM
+    assert "\nStopped by SIGTERM. The same command resumes" in run.output
+    for task in (0, 1):
+        run.start_worker(task)
+    run.start_trainer()
+    run.finish()
+    runs.train("whole", "--devices=2")
+    assert runs.results("elastic") == runs.results("whole")
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", seeds(4, fast=[]))
 def test_a_random_series_of_losses_leaves_no_trace(
     tmp_path: Path, run_ends: list[ElasticRun], seed: int
