@@ -290,6 +290,7 @@ class TrainingRun:
                 # Saved last: all reports of a checkpoint's step are written by then.
                 is_best = evaluations.best.step == step
                 if is_last or is_best or saves.is_due(step):
+                    segment.part.has_stopped = is_last
                     self._failures.check_variables(step)
                     self._save(step, segment)
                     saves.restart_clock()

@@ -36,6 +36,7 @@ class RunPart:
     cause: str = ""  # Why the process restarted or rolled back, as sentences.
     begin: float = 0.0  # When the first step began, in seconds since 1970; 0: unknown.
     end: float = 0.0  # When the last step was saved.
+    has_stopped: bool = False  # As planned: at its last step, or by a signal.
 
     def __post_init__(self) -> None:
         self._start, self._is_built = time.monotonic() - self.seconds, False
@@ -71,7 +72,7 @@ class RunPart:
         if self.last_step > step:
             kept = (step - self.after_step) / (self.last_step - self.after_step)
             self.end = self.begin + kept * (self.end - self.begin)
-            self.last_step = step
+            self.last_step, self.has_stopped = step, False
 
     def text(self) -> str:
         """Returns the part's facts as text."""
@@ -96,7 +97,8 @@ class RunPart:
 def disturbances(parts: Sequence[RunPart]) -> list[str]:
     """Returns a line for each time that a run was disturbed, with the time lost.
 
-    The time is unknown if nothing was saved before, or by an old version.
+    The time is unknown if nothing was saved before, or by an old version. A planned
+    stop is no disturbance.
     """
     lines = []
     for before, part in itertools.pairwise([None, *parts]):
@@ -104,7 +106,7 @@ def disturbances(parts: Sequence[RunPart]) -> list[str]:
         lost, cause = "", part.cause
         if before is not None and before.end and part.begin:
             lost = f"{_duration(part.begin - before.end)} lost. "
-            cause = cause or "The trainer was started again."
+            cause = cause or "The trainer was started again." * (not before.has_stopped)
         if cause:
             lines.append(f"after step {part.after_step:,}: {lost}{cause}")
     return lines

@@ -105,6 +105,19 @@ def test_a_disturbance_costs_the_time_between_parts() -> None:
     assert not disturbances([RunPart(0, "here"), RunPart(3, "here")])
 
 
+def test_a_planned_stop_is_no_disturbance() -> None:
+    first = RunPart(0, "", last_step=10, begin=100.0, end=200.0, has_stopped=True)
+    second = RunPart(10, "", last_step=20, begin=900.0)
+    assert disturbances([first, second]) == []
+    second.cause = "worker:1 is gone."
+    assert disturbances([first, second]) == [
+        f"after step 10: 0:11:40 lost. {second.cause}"
+    ]
+    first.last_step, second.cause = 12, ""
+    first.cut_off(10)
+    assert len(disturbances([first, second])) == 1
+
+
 @pytest.mark.parametrize(
     "content",
     [
