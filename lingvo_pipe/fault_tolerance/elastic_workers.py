@@ -17,7 +17,7 @@ from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 
 
 class Needs(Protocol):
-    """What an elastic job needs of its workers."""
+    """An elastic job's needs of its workers."""
 
     def misfit(self, task: int) -> str:
         """Returns why the job cannot use a worker that answers, or ""."""

@@ -11,10 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import grpc
-import tensorflow as tf
 from google.protobuf.any_pb2 import Any as AnyMessage
-
-from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 
 _STATUS = "/tensorflow.WorkerService/GetStatus"
 _KEEP_ALIVE = "/tensorflow.eager.EagerService/KeepAlive"
@@ -23,6 +20,7 @@ _CLOSE_CONTEXT = "/tensorflow.eager.EagerService/CloseContext"
 _CREATE_SESSION = "/tensorflow.MasterService/CreateSession"
 _CLOSE_SESSION = "/tensorflow.MasterService/CloseSession"
 _CONTEXT_ID = b"\x09"  # Tag of the first field, 8 bytes, of both calls' messages.
+_DEVICE_FILTER = b"\x22"  # Tag of the fourth field, strings, of a session's config.
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),
@@ -124,10 +122,10 @@ class WorkerQuestions:
 
 def _session_with(tasks: Collection[int]) -> bytes:
     """Returns a CreateSessionRequest, whose second field is the session's config."""
-    filters = [f"/job:{WORKER_JOB}/task:{task}" for task in tasks]
-    config = tf.compat.v1.ConfigProto(device_filters=filters)
+    filters = [f"/job:worker/task:{task}".encode() for task in tasks]
+    config = b"".join(_DEVICE_FILTER + bytes([len(x)]) + x for x in filters)
     # The second field of an `Any` holds bytes, too.
-    message: bytes = AnyMessage(value=config.SerializeToString()).SerializeToString()
+    message: bytes = AnyMessage(value=config).SerializeToString()
     return message
 
 

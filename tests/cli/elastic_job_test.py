@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import signal
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -21,7 +20,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.pipeline.devices.cluster import ReadyWorkers
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.device_names import device_name
-from lingvo_pipe.pipeline.devices.handshake import WorkerDescription, versions
+from lingvo_pipe.pipeline.devices.handshake import WorkerDescription
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from lingvo_pipe.training.run.run_parts import RunPart
@@ -77,16 +76,14 @@ def _one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """All devices have one kind, and all workers four of them."""
 
     def find_workers(cluster: Cluster) -> ReadyWorkers:
-        worker = functools.partial(
-            WorkerDescription,
-            **versions(),
-            workers=cluster.workers,
-            kinds=("CPU",) * 4,
-            device_kinds={"CPU": CPU},
-            host="h",
-            pid=1,
-        )
-        return ReadyWorkers("h", {task: worker(task=task) for task in cluster.present})
+        workers = {
+            task: WorkerDescription(
+                *("1", "2", task, cluster.workers),
+                *(("CPU",) * 4, {"CPU": CPU}, "h", 1),
+            )
+            for task in cluster.present
+        }
+        return ReadyWorkers("h", workers)
 
     monkeypatch.setattr(job_devices, "find_workers", find_workers)
     monkeypatch.setattr(job_devices, "local_kind", lambda *unused: CPU)
@@ -98,8 +95,14 @@ def _job(left_out: LeftOut, workers: int = 0, min_devices: int = 1) -> ElasticJo
     policy = ElasticWorkers(1.0, 1.0, left_out, lambda: "", lambda line: None)
     watch: Any = Watch()
     restarts: Any = FakeRestarts()
-    of_cluster = (cluster, watch) if workers else (None, None)
-    return ElasticJob(min_devices, policy, restarts, *of_cluster, lambda line: None)
+    return ElasticJob(
+        min_devices,
+        policy,
+        restarts,
+        cluster if workers else None,
+        watch if workers else None,
+        lambda line: None,
+    )
 
 
 def _pipeline(**params: Any) -> Any:
@@ -148,8 +151,7 @@ def test_too_few_devices_end_a_job_on_one_machine() -> None:
 def _fail(job: ElasticJob, error: Exception, *used: str) -> Any:
     if used:
         # Without workers to wait for, it chooses what it then uses.
-        policy = job._policy
-        job._devices = JobDevices(Asked(1, Cut(1, 1), 1, 1), policy, None)
+        job._devices = JobDevices(Asked(1, Cut(1, 1), 1, 1), job._policy, None)
         job.use(used)
     with pytest.raises((Restarted, type(error))) as info, job.surviving():
         raise error
