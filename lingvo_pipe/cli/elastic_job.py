@@ -30,7 +30,7 @@ from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_num
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.cluster import device_kinds
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.device_kind import DeviceKind
+from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kind_differences
 from lingvo_pipe.pipeline.devices.device_names import device_name, short_name
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
@@ -113,10 +113,10 @@ class ElasticJob:
             return ChosenDevices(flag, cluster)  # A first start needs all devices.
         if lack := job.lack(absent):
             raise UserClusterError(f"{lack}.")
+        cluster = cluster if has_workers(names) else None
         if len(names) == number:
             return ChosenDevices(names, cluster)
         set_cut(pipeline, cut_for(len(left), complete, shards))
-        cluster = cluster if has_workers(names) else None
         return ChosenDevices(names, cluster, self._note(absent, len(names), number))
 
     def use(self, devices: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ class ElasticJob:
             raise
 
     def _set_kind(self, kinds: Sequence[DeviceKind]) -> None:
-        if len(kinds) > 1:
+        if any(kind_differences(kinds[:1], [kind]) for kind in kinds):
             raise UserValueError(
                 path="--elastic",
                 expected="devices of one kind and model, since others change the bytes",

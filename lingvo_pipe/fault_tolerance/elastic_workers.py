@@ -9,7 +9,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain, count
+from itertools import chain
 from typing import Protocol
 
 from lingvo_pipe.fault_tolerance.left_out import LeftOut
@@ -140,30 +140,18 @@ class ElasticWorkers:
         return [task for task, misfit in misfits.items() if not misfit]
 
 
-def fewest_to_leave_out(pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
-    """Returns the smallest set that has one worker of each pair, or both.
+def fewest_to_leave_out(pairs: Sequence[tuple[int, int]]) -> set[int]:
+    """Returns a small set that has one worker of each pair, or both.
 
-    Of several such sets it prefers workers with higher numbers. This is a search for a
-    minimum vertex cover, of growing size.
+    It takes the worker of most pairs, and again among the pairs that are left. So a
+    worker that all others do not reach is left out alone. Of two workers that do not
+    reach each other, the one with the higher number is left out.
     """
-    covers = (_cover(pairs, size) for size in count())
-    return next(cover for cover in covers if cover is not None)
-
-
-def _cover(pairs: Sequence[tuple[int, int]], size: int) -> frozenset[int] | None:
-    """Returns a set of up to `size` workers that has one of each pair, or None.
-
-    The worker of most pairs is in the set, or else all that it has pairs with are.
-    """
-    if not pairs:
-        return frozenset()
-    degrees = Counter(chain.from_iterable(set(map(frozenset, pairs))))
-    worker = max(degrees, key=lambda task: (degrees[task], task))
-    others = frozenset(chain(*(pair for pair in pairs if worker in pair))) - {worker}
-    for choice in (frozenset({worker}), others):
-        if len(choice) <= size:
-            left = [pair for pair in pairs if choice.isdisjoint(pair)]
-            cover = _cover(left, size - len(choice))
-            if cover is not None:
-                return cover | choice
-    return None
+    chosen: set[int] = set()
+    left = set(map(frozenset, pairs))
+    while left:
+        degrees = Counter(chain.from_iterable(left))
+        worker = max(degrees, key=lambda task: (degrees[task], task))
+        chosen.add(worker)
+        left = {pair for pair in left if worker not in pair}
+    return chosen

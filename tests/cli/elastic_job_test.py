@@ -139,6 +139,13 @@ def test_devices_of_this_process_need_no_workers() -> None:
     assert chosen.cluster is None
 
 
+def test_a_complete_job_may_need_no_workers() -> None:
+    names = ["cpu:0", "cpu:1"]
+    chosen = _job(LeftOut(kind=CPU), workers=1).choose(_pipeline(), names)
+    assert chosen.devices == [device_name(name).full for name in names]
+    assert (chosen.cluster, chosen.note) == (None, "")
+
+
 def test_too_few_devices_end_a_job_on_one_machine() -> None:
     job = _job(LeftOut(devices={ONE: 2}), min_devices=2)
     with fails(UserClusterError) as error:
@@ -209,6 +216,8 @@ def test_a_job_has_one_kind_of_device(monkeypatch: pytest.MonkeyPatch) -> None:
         job.use([ONE])
     with fails(path="--elastic"):
         _job(LeftOut()).resume([RunPart(0, "", device_kinds=two)])
+    unknown = {"type": "GPU", "model": ""}
+    _job(LeftOut()).resume([RunPart(0, "", device_kinds=[two[0], unknown])])
 
 
 def test_a_job_keeps_the_kind_of_its_run() -> None:

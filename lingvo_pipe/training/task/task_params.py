@@ -64,7 +64,7 @@ def train_params() -> Params:
     p.Define(
         "save_interval_seconds",
         None,
-        "The most seconds of training between checkpoints, besides the step under way: "
+        "The most seconds of training between checkpoints, besides the call under way: "
         "the most work that a lost worker costs. If None, only steps count. Must be "
         "None with loss_spike_factor, since runs roll back to checkpoints.",
     )
