@@ -95,8 +95,7 @@ def first_devices(
     number: int, tasks: Sequence[TaskDevices], fits: Callable[[DeviceName], bool]
 ) -> list[str]:
     """Returns up to `number` devices that fit, by full names (see `choose_devices`)."""
-    gpus, cpus = (sum(t.num_gpus for t in tasks), sum(t.num_cpus for t in tasks))
-    total = gpus or cpus
+    total = sum(t.num_gpus for t in tasks) or sum(t.num_cpus for t in tasks)
     names: list[str] = []
     for size in range(min(number, total), total + 1):
         names = [name.full for name in choose_devices(size, tasks) if fits(name)]

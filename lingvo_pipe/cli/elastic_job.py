@@ -208,7 +208,7 @@ def _misfit(error: BaseException) -> str:
         return f"the model does not fit: {first_line(error)}"
     cause = operation_error(error)
     is_memory = isinstance(cause, tf.errors.ResourceExhaustedError)
-    if is_memory and not re.search(FULL_DISK, str(cause)):
+    if is_memory and not re.search(f"{FULL_DISK}|Too many open files", str(cause)):
         return f"memory is exhausted: {first_line(error)}"
     return ""
 

@@ -123,11 +123,9 @@ class JobDevices:
         Raises:
             ConnectionError: if another worker does not answer.
         """
-        self._workers = {}
         if self._cluster is not None:
             present = self._cluster.without(absent)
-            if present.present:
-                self._workers = find_workers(present).workers
+            self._workers = find_workers(present).workers if present.present else {}
         asked = self._asked
         if isinstance(asked.devices, int):
             tasks = self._tasks(asked.devices, is_complete=not absent)

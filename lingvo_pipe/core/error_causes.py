@@ -7,6 +7,7 @@ CALLED = "\nTraceback (most recent call last):\n"
 
 _WORKER = "Check that all workers run, and the network between them; then rerun."
 
+# In TensorFlow these are ResourceExhausted, as a lack of memory is.
 FULL_DISK = "No space left|Disk quota"
 
 # (pattern of "class: message", cause, what to do); the first that matches counts.
