@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.network_hosts import cut, three_hosts
+from tests.support.network_hosts import cut, network_hosts
 
 _SERVE = """
 import sys
@@ -46,7 +46,7 @@ print(workers.lost(), flush=True)
 @pytest.mark.exhaustive
 def test_a_cut_between_two_workers_is_noticed_while_a_third_is_missing() -> None:
     """The trainer is on the first host."""
-    with three_hosts() as hosts:
+    with network_hosts() as hosts:
         trainer, *others = hosts
         addresses = [f"{host.ip}:2222" for host in others]
         workers = [

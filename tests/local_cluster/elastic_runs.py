@@ -1,4 +1,7 @@
-"""Elastic runs on workers of this machine, which are killed, stopped and started."""
+"""Elastic runs on workers, which are killed, stopped, cut off and started.
+
+The workers are on this machine, or each on a host of its own (see `network_hosts`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from tests.support.command_line import CommandLine, saved_variables, write_small_model
 from tests.support.forked_process import ForkedProcess
+from tests.support.network_hosts import Host, set_link
 
 SLOW = "--model=mine.slow_model.Slow"
 _OFTEN = (
@@ -54,11 +58,16 @@ class ElasticRuns:
         """Trains without disturbance."""
         self.command_line.train(*self._flags, *flags, f"--logdir={name}")
 
-    def start(self, name: str, num_workers: int, *flags: str) -> ElasticRun:
-        """Starts an elastic run and its workers."""
+    def start(
+        self, name: str, num_workers: int, *flags: str, hosts: Sequence[Host] = ()
+    ) -> ElasticRun:
+        """Starts an elastic run and its workers.
+
+        With `hosts`, the trainer is on the first, and each worker on one of the others.
+        """
         (self.folder / "slow").touch()
         flags = (*self._flags, *_ELASTIC, *flags, f"--logdir={name}")
-        return ElasticRun(self, self.folder / name, num_workers, flags)
+        return ElasticRun(self, self.folder / name, num_workers, flags, hosts)
 
     def hurry(self) -> None:
         """Makes the steps of all runs short."""
@@ -74,12 +83,19 @@ class ElasticRun:
     """An elastic run, and its workers."""
 
     def __init__(
-        self, runs: ElasticRuns, logdir: Path, num_workers: int, flags: Sequence[str]
+        self,
+        runs: ElasticRuns,
+        logdir: Path,
+        num_workers: int,
+        flags: Sequence[str],
+        hosts: Sequence[Host],
     ) -> None:
-        self._runs, self._logdir = runs, logdir
+        self._runs, self._logdir, self._hosts = runs, logdir, list(hosts)
         self._output = logdir.with_suffix(".txt")
-        ports = unused_ports(num_workers)
-        self._cluster = f"--cluster=worker={','.join(f'127.0.0.1:{p}' for p in ports)}"
+        addresses = [f"127.0.0.1:{port}" for port in unused_ports(num_workers)]
+        if hosts:
+            addresses = [f"{host.ip}:2222" for host in hosts[1:]]
+        self._cluster = f"--cluster=worker={','.join(addresses)}"
         self._workers: dict[int, ForkedProcess] = {}
         for task in range(num_workers):
             self.start_worker(task)
@@ -102,14 +118,16 @@ class ElasticRun:
     def start_trainer(self) -> None:
         """Starts the trainer."""
         self._trainer = self._runs.command_line.start_trainer(
-            *self._flags, output=self._output
+            *self._flags, output=self._output, network=self._network(0)
         )
 
     def start_worker(self, task: int, more: str = "") -> None:
-        """Starts a worker, or continues it if it is stopped.
+        """Starts a worker, or continues it if it is stopped or cut off.
 
         `more` is added to the worker's --cluster.
         """
+        if self._hosts:
+            set_link(self._hosts, task + 1, is_up=True)
         worker = self._workers.get(task)
         if worker is not None and worker.poll() is None:
             worker.send_signal(signal.SIGCONT)
@@ -117,13 +135,18 @@ class ElasticRun:
             if worker is not None:
                 worker.communicate()
             flags = ("--job=worker", f"--task={task}", self._cluster + more)
-            self._workers[task] = self._runs.command_line.start_trainer(*flags)
+            self._workers[task] = self._runs.command_line.start_trainer(
+                *flags, network=self._network(task + 1)
+            )
 
-    def disturb(self, number: signal.Signals, *tasks: int) -> None:
-        """Kills or stops workers."""
+    def disturb(self, number: signal.Signals | None, *tasks: int) -> None:
+        """Kills or stops workers by a signal, or cuts them off without one."""
         self._read, self._saved = len(self.output), self.num_saved
         for task in tasks:
-            self._workers[task].send_signal(number)
+            if number is None:
+                set_link(self._hosts, task + 1, is_up=False)
+            else:
+                self._workers[task].send_signal(number)
 
     def kill_trainer(self) -> None:
         """Kills the trainer, and starts it again."""
@@ -164,6 +187,9 @@ class ElasticRun:
         for process in (self._trainer, *self._workers.values()):
             process.kill()
             process.communicate()
+
+    def _network(self, number: int) -> str | None:
+        return self._hosts[number].name if self._hosts else None
 
     def _wait(self, is_reached: Callable[[str], object]) -> None:
         end = time.monotonic() + _PATIENCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import signal
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from lingvo_pipe.training.run.run_parts import disturbances, read_parts
-from tests.local_cluster.elastic_runs import ElasticRun, ElasticRuns
+from tests.local_cluster.elastic_runs import ElasticRuns
 from tests.support.cases import seeds
+from tests.support.network_hosts import Host, network_hosts
 
 STEPS, MANY_STEPS = 150, 300
 NUM_EVENTS, TRAINER_TOO, ALONE = 4, 0.3, 0.5
@@ -26,20 +28,18 @@ LIMITED = "task.pipeline.splits (str) : auto; task.pipeline.memory_limit : 31e3"
 
 
 @pytest.fixture
-def run_ends() -> Iterator[list[ElasticRun]]:
-    """Runs to be ended after the test."""
-    runs: list[ElasticRun] = []
-    yield runs
-    for run in runs:
-        run.end()
+def ends() -> Iterator[contextlib.ExitStack]:
+    """What is called after the test, such as the end of its run."""
+    with contextlib.ExitStack() as stack:
+        yield stack
 
 
 def test_a_run_that_loses_a_worker_goes_on_without_it(
-    tmp_path: Path, run_ends: list[ElasticRun]
+    tmp_path: Path, ends: contextlib.ExitStack
 ) -> None:
     runs = ElasticRuns(tmp_path, STEPS)
     run = runs.start("elastic", 2, "--devices=2")
-    run_ends.append(run)
+    ends.callback(run.end)
     run.wait_for_devices(0, 1)
     run.disturb(signal.SIGKILL, 1)
     run.wait_for_devices(0)
@@ -56,11 +56,11 @@ def test_a_run_that_loses_a_worker_goes_on_without_it(
 
 @pytest.mark.exhaustive
 def test_a_run_shrinks_from_four_devices_to_one_and_grows_back(
-    tmp_path: Path, run_ends: list[ElasticRun]
+    tmp_path: Path, ends: contextlib.ExitStack
 ) -> None:
     runs = ElasticRuns(tmp_path, MANY_STEPS)
     run = runs.start("elastic", 4)
-    run_ends.append(run)
+    ends.callback(run.end)
     run.wait_for_devices(0, 1, 2, 3)
     run.disturb(signal.SIGKILL, 1)
     run.wait_for_devices(0, 2, 3)
@@ -81,11 +81,11 @@ def test_a_run_shrinks_from_four_devices_to_one_and_grows_back(
 
 @pytest.mark.exhaustive
 def test_a_model_that_does_not_fit_waits_for_the_lost_worker(
-    tmp_path: Path, run_ends: list[ElasticRun]
+    tmp_path: Path, ends: contextlib.ExitStack
 ) -> None:
     runs = ElasticRuns(tmp_path, STEPS, LIMITED)
     run = runs.start("elastic", 2, "--devices=2")
-    run_ends.append(run)
+    ends.callback(run.end)
     run.wait_for_devices(0, 1)
     run.disturb(signal.SIGKILL, 1)
     misfit = r"On 1 device the model does not fit: [\d.]+ \w+ are missing\."
@@ -99,11 +99,11 @@ def test_a_model_that_does_not_fit_waits_for_the_lost_worker(
 
 @pytest.mark.exhaustive
 def test_a_worker_that_comes_back_unfit_is_left_out_and_a_signal_ends_the_job(
-    tmp_path: Path, run_ends: list[ElasticRun]
+    tmp_path: Path, ends: contextlib.ExitStack
 ) -> None:
     runs = ElasticRuns(tmp_path, MANY_STEPS)
     run = runs.start("elastic", 2, "--devices=2")
-    run_ends.append(run)
+    ends.callback(run.end)
     run.wait_for_devices(0, 1)
     run.disturb(signal.SIGKILL, 1)
     run.wait_for_devices(0)
@@ -125,20 +125,24 @@ def test_a_worker_that_comes_back_unfit_is_left_out_and_a_signal_ends_the_job(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", seeds(4, fast=[]))
 def test_a_random_series_of_losses_leaves_no_trace(
-    tmp_path: Path, run_ends: list[ElasticRun], seed: int
+    tmp_path: Path, ends: contextlib.ExitStack, seed: int
 ) -> None:
-    """Workers are killed and stopped, one or two at once, and some come back."""
+    """Workers are killed, stopped and cut off, one or two at once. Some come back."""
     draw = random.Random(seed)
-    runs = ElasticRuns(tmp_path, MANY_STEPS, OVERRIDES[seed % 2])
-    run = runs.start("elastic", NUM_WORKERS)
-    run_ends.append(run)
+    runs = ElasticRuns(tmp_path, MANY_STEPS, OVERRIDES[seed // 2 % 2])
+    hosts: list[Host] = []
+    losses: list[signal.Signals | None] = [signal.SIGKILL, signal.SIGSTOP]
+    if seed % 2:
+        hosts = ends.enter_context(network_hosts(1 + NUM_WORKERS))
+        losses.append(None)
+    run = runs.start("elastic", NUM_WORKERS, hosts=hosts)
+    ends.callback(run.end)
     present = set(range(NUM_WORKERS))
     for _ in range(NUM_EVENTS):
         run.wait_for_checkpoint()
         lost = draw.sample(sorted(present), min(draw.choice([1, 2]), len(present) - 1))
-        number = draw.choice([signal.SIGKILL, signal.SIGSTOP])
         if lost:
-            run.disturb(number, *lost)
+            run.disturb(draw.choice(losses), *lost)
             present -= {*lost}
         if draw.random() < TRAINER_TOO:
             run.kill_trainer()
