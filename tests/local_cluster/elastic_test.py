@@ -29,7 +29,7 @@ LIMITED = "task.pipeline.splits (str) : auto; task.pipeline.memory_limit : 31e3"
 
 @pytest.fixture
 def ends() -> Iterator[contextlib.ExitStack]:
-    """What is called after the test, such as the end of its run."""
+    """A stack for what ends after the test, such as a run."""
     with contextlib.ExitStack() as stack:
         yield stack
 
