@@ -234,6 +234,7 @@ def plan(
     num_micro_batches: int | None = None,
     schedule: str | None = None,
     recompute: str | None = None,
+    offload: str | None = None,
     **overrides: Any,
 ) -> Plan:
     """Plans how to run a model on devices, which this machine need not have.
@@ -255,6 +256,7 @@ def plan(
         num_micro_batches: number of micro-batches of all replicas together.
         schedule: schedule to use.
         recompute: recomputation policy to use.
+        offload: `"always"` or `"never"`; if None, the better.
         **overrides: values of params by their paths.
 
     Raises:
@@ -283,6 +285,7 @@ def plan(
             num_micro_batches,
             schedule,
             recompute,
+            offload,
             names={"num_devices": "num_stages"},
         ),
         price,

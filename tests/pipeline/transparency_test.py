@@ -11,7 +11,8 @@ that recomputes nothing, for the product of:
                    recomputation admits no policy
     replicas       1, 2
 
-For one replica also with offload, of all cells or of some, where it copies anything.
+For one replica also with offload, of all cells or of some, where it copies anything:
+1F1B with all devices, the other schedules with some.
 
 The fast suite takes each schedule with one kind of recomputation, and cases for other
 numbers of devices. A case of bfloat16 is trained by `TrainStep`,
@@ -136,11 +137,16 @@ FAST_AWAY = [
 ]
 
 
+# Where all schedules are offloaded; elsewhere 1F1B is.
+EVERY_SCHEDULE = [(2, "transformer"), (4, "transformer"), (2, "amoebanet")]
+
+
 def _offload_cases() -> Iterator[Any]:
     named = [name for name in SCHEDULES if name not in FILES]
     for case in itertools.product(NUMS_DEVICES, MODELS, AWAY, named):
-        num_devices, _, (recompute, _), schedule = case
-        if _is_offloaded(num_devices, schedule, recompute):
+        num_devices, model, (recompute, _), schedule = case
+        is_case = schedule == "1f1b" or (num_devices, model) in EVERY_SCHEDULE
+        if is_case and _is_offloaded(num_devices, schedule, recompute):
             yield pytest.param(*case) if case in FAST_AWAY else exhaustive(*case)
 
 

@@ -24,7 +24,7 @@ from tests.training.random_settings import MODELS, random_settings
 from tests.training.toy_models import Batches
 from tests.training.toy_run import saved_bytes
 
-_NUM_SEEDS = 90
+_NUM_SEEDS = 60
 _FAST = (26,)
 _LAST = 2
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -133,14 +133,14 @@ def main(argv: Sequence[str]) -> None:
         measure(argv[2], int(argv[3]))
         return
     with program(argv):
-        compare(_TURNS.value)
+        compare(MODELS, _TURNS.value)
 
 
-def compare(num_turns: int) -> None:
+def compare(names: Iterable[str], num_turns: int) -> None:
     """Prints a row for each model, with a measuring process per number of devices."""
     titles = ["model", *map(_title, _DEVICES), "cells", "a cell costs"]
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
-    for name in MODELS:
+    for name in names:
         with contextlib.ExitStack() as stack:
             groups = []
             for k in _DEVICES:

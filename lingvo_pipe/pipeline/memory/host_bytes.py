@@ -4,10 +4,24 @@ import itertools
 from collections.abc import Sequence
 
 from lingvo_pipe.pipeline.memory.stage_memory import KIND_INDEX, StageMemory
+from lingvo_pipe.pipeline.schedules.offload import stage_kinds
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 _CHANGES = {Kind.FORWARD: 1, Kind.BACKWARD: -1}
+
+
+def offloaded_bytes(
+    memory: StageMemory, schedule: Schedule, boundaries: Sequence[int]
+) -> list[int]:
+    """Returns the bytes of a micro-batch that each stage copies to the host."""
+    stages = itertools.pairwise([0, *boundaries])
+    held = [memory.stash(*stage).held for stage in stages]
+    copies = [Kind.OFFLOAD in kinds for kinds in stage_kinds(schedule)]
+    return [
+        -of_stage[KIND_INDEX[StashKind.OFFLOADED]] * is_copied
+        for of_stage, is_copied in zip(held, copies, strict=True)
+    ]
 
 
 def host_bytes(
@@ -17,9 +31,7 @@ def host_bytes(
 
     Counts a micro-batch that is offloaded from its forward to its backward pass.
     """
-    stages = itertools.pairwise([0, *boundaries])
-    held = [memory.stash(*stage).held for stage in stages]
-    offloaded = [-of_stage[KIND_INDEX[StashKind.OFFLOADED]] for of_stage in held]
+    offloaded = offloaded_bytes(memory, schedule, boundaries)
     return [
         max(
             itertools.accumulate(

@@ -15,6 +15,7 @@ import itertools
 import operator
 from collections.abc import Hashable, Sequence
 
+from lingvo_pipe.pipeline.memory.host_bytes import host_bytes, offloaded_bytes
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
@@ -75,7 +76,8 @@ class DeviceNeeds:
         schedule: Schedule | None = None,
         lacking: Sequence[int] = (),
     ):
-        self.candidate, self.model = candidate, model
+        self.candidate = candidate
+        self.model = model if candidate.offload == "never" else model.offloaded
         self.lacking = lacking or [0] * candidate.num_devices
         if schedule is not None:
             self.schedule = schedule
@@ -90,6 +92,7 @@ class DeviceNeeds:
             c.micro_batches_per_replica,
             c.stages_per_device,
             c.recompute,
+            offload=None if c.offload == "never" else c.offload,
         )
 
     @functools.cached_property
@@ -128,6 +131,15 @@ class DeviceNeeds:
             slots = zip(*(self._slots.by_replica(*pair) for pair in pairs), strict=True)
             needed[device] += max(map(sum, slots))
         return needed
+
+    def copied(self, boundaries: Sequence[int]) -> list[int]:
+        """Returns the bytes of each stage's copy of a micro-batch to the host."""
+        ends = self._ends(boundaries)
+        return offloaded_bytes(self._memory, self.schedule, ends)
+
+    def on_hosts(self, boundaries: Sequence[int]) -> list[int]:
+        """Returns the most bytes that each device has on its host."""
+        return host_bytes(self._memory, self.schedule, self._ends(boundaries))
 
     def largest(self, boundaries: Sequence[int]) -> int:
         """Returns the most bytes that a device needs."""

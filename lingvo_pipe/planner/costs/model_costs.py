@@ -69,6 +69,12 @@ class ModelCosts:
         )
 
     @functools.cached_property
+    def offloaded(self) -> ModelCosts:
+        """The costs if all cells are offloaded, as far as the schedule offloads."""
+        calls = [x._replace(recomputed=False, offloaded=True) for x in self.calls]
+        return dataclasses.replace(self, calls=calls)
+
+    @functools.cached_property
     def boundary_bytes(self) -> list[int]:
         """The bytes that would cross a stage boundary after each cell."""
         *cells, loss = [(call.used, call.made) for call in self.calls]

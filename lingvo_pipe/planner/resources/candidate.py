@@ -24,21 +24,26 @@ _SCHEDULES = (
 )
 SCHEDULES = tuple(name for name, *_ in _SCHEDULES)
 _VARIANTS = [
-    (schedule, stages, policy)
+    (stages, (schedule, policy, "never"))
     for schedule, numbers, policies in _SCHEDULES
     for stages, policy in itertools.product(numbers, policies)
 ]
+OFFLOADS = ("never", "always")
+_OFFLOADING = [(1, (schedule, "never", "always")) for schedule in ("gpipe", "1f1b")]
 # On one device these are the same as 1f1b.
 _MULTI_DEVICE_SCHEDULES = ("interleaved", *SPLIT_BACKWARD_NAMES)
 _MAX_EXHAUSTIVE_DEVICES = 16  # Up to here the planner tries every number of devices.
 _MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE = 1024, 16
+# With fewer, each backward pass comes too soon after its forward pass.
+_MIN_OFFLOADED_MICRO_BATCHES, _MIN_OFFLOADED_STAGES = 4, 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
     """A way to run a model. Its schedule and recomputation policy are given by name.
 
-    R replicas of K devices with V stages each share M micro-batches.
+    R replicas of K devices with V stages each share M micro-batches. `offload` is
+    "always" or "never".
     """
 
     num_replicas: int
@@ -47,11 +52,12 @@ class Candidate:
     num_micro_batches: int
     schedule: str
     recompute: str
+    offload: str = "never"
 
     @property
-    def variant(self) -> tuple[str, str]:
-        """The schedule and the recomputation policy."""
-        return self.schedule, self.recompute
+    def variant(self) -> tuple[str, str, str]:
+        """The schedule, the recomputation policy, and whether it offloads."""
+        return self.schedule, self.recompute, self.offload
 
     @property
     def has_own_recompute(self) -> bool:
@@ -83,14 +89,16 @@ class Candidate:
             "num_micro_batches": self.num_micro_batches,
             "schedule": self.schedule,
             "recompute": self.recompute,
+            **({} if self.offload == "never" else {"offload": self.offload}),
         }
 
     def __str__(self) -> str:
         replicas = f"{self.num_replicas} x " if self.num_replicas > 1 else ""
         stages = f"V={self.stages_per_device} " if self.stages_per_device > 1 else ""
+        offload = "" if self.offload == "never" else f", offload={self.offload}"
         return (
             f"{replicas}K={self.num_devices} {stages}M={self.num_micro_batches} "
-            f"{self.schedule}, recompute={self.recompute}"
+            f"{self.schedule}, recompute={self.recompute}{offload}"
         )
 
 
@@ -100,11 +108,13 @@ def candidates(
     batch_size: int,
     with_replicas: bool = True,
     fixed: Sequence[int] = (),
+    with_offload: bool = False,
 ) -> Iterator[Candidate]:
     """Yields all ways to run a model on up to N devices, N = `num_devices`.
 
     Each stage has at least one cell. Micro-batches are equal, and each has at least one
-    example. There are several replicas only if `with_replicas`.
+    example. There are several replicas only if `with_replicas`, and candidates that
+    offload only if `with_offload`.
 
     Beyond 16 devices, the number of replicas divides N. The number of devices in each
     replica divides N too, or all devices are used, or each stage has one cell, with one
@@ -113,11 +123,12 @@ def candidates(
     """
     limit = max(_MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE * num_devices)
     numbers = [n for n in _divisors(batch_size) if n <= limit or n in fixed]
+    variants = _VARIANTS + _OFFLOADING * with_offload
     for grid in _device_grids(num_devices, num_cells, fixed):
         if grid[0] > 1 and not with_replicas:
             continue
-        for number, (schedule, stages, policy) in itertools.product(numbers, _VARIANTS):
-            candidate = Candidate(*grid, stages, number, schedule, policy)
+        for number, (stages, variant) in itertools.product(numbers, variants):
+            candidate = Candidate(*grid, stages, number, *variant)
             if _can_run(candidate, num_cells):
                 yield candidate
 
@@ -132,6 +143,16 @@ def _can_run(candidate: Candidate, num_cells: int) -> bool:
         and (num_devices > 1 or schedule not in _MULTI_DEVICE_SCHEDULES)
         and (schedule != "interleaved" or per_replica % num_devices == 0)
         and (schedule != "dualpipe_v" or per_replica >= 2 * num_devices)
+        and (candidate.offload == "never" or _copies(candidate))
+    )
+
+
+def _copies(candidate: Candidate) -> bool:
+    """Returns whether copies are added to a candidate's schedule (see `offloaded`)."""
+    if candidate.micro_batches_per_replica < _MIN_OFFLOADED_MICRO_BATCHES:
+        return False
+    return (
+        candidate.schedule == "gpipe" or candidate.num_devices >= _MIN_OFFLOADED_STAGES
     )
 
 

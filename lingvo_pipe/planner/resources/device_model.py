@@ -66,6 +66,8 @@ class DeviceModel:
     in_place: bool = False  # Whether XLA plans all buffers; see `StageMemory`.
     # Bandwidths between the vendor's servers: of a device, and of a whole server.
     network: tuple[float, float] | None = None
+    # To the host's memory and, beside it, back. If None, nothing is offloaded.
+    host_bandwidth: float | None = None
     hosts: Hosts | None = None  # If None, all devices are on one host.
     slowness: float = 1.0  # Seconds of a cell, relative to the seconds in `Models`.
 
@@ -93,6 +95,10 @@ class DeviceModel:
     def send_seconds(self, num_bytes: int) -> float:
         """Returns the seconds of a message between two devices of one host."""
         return self.link.seconds(num_bytes)
+
+    def copy_seconds(self, num_bytes: int) -> float:
+        """Returns the seconds of a copy to the host's memory, or back."""
+        return num_bytes / (self.host_bandwidth or math.inf)
 
     def on_hosts(
         self, devices_per_host: int, network_gbits: float | None = None

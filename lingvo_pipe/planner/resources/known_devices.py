@@ -71,6 +71,15 @@ _KNOWN: list[tuple[str, float, int, float, str, float, int, float, Any]] = [
     ("B200", 178, 1800, 1100, _B, 2250, 8000, 900, _DGX_H100),
     ("MI300X", 191.9, 1800, 163, _B, 1307, 5300, 64, None),
 ]
+# GB/s of PCIe in one direction, where the link to a neighbor is another.
+_PCIE = {
+    "V100": 16,
+    "A100-40GB": 32,
+    "A100-80GB": 32,
+    "H100": 64,
+    "H200": 64,
+    "B200": 64,
+}
 DEVICES = {
     name: DeviceModel(
         name,
@@ -82,6 +91,8 @@ DEVICES = {
         has_replicas=not name.startswith("TPU"),
         in_place=name.startswith("TPU"),
         network=network and (network[0] * GIGA, network[1] * GIGA),
+        # What is offloaded from TPUs is refused.
+        host_bandwidth=None if name.startswith("TPU") else _PCIE.get(name, link) * GIGA,
     )
     for name, memory, reserved, single, half, fast, memory_bandwidth, link, network in (
         _KNOWN
@@ -207,6 +218,7 @@ def _sized_device(name: str, path: str, memory: float, teraflops: float) -> Devi
         teraflops=dict.fromkeys(_DTYPES, teraflops),
         memory_bandwidth=_CAUTIOUS_MEMORY_BANDWIDTH,
         link_bandwidth=_CAUTIOUS_LINK,
+        host_bandwidth=_CAUTIOUS_LINK,
     )
 
 
@@ -217,6 +229,7 @@ def _device(
     memory_bandwidth: float,
     link_bandwidth: float,
     reserved: float = _CAUTIOUS_RESERVED,
+    host_bandwidth: float | None = None,
     **others: Any,
 ) -> DeviceModel:
     return DeviceModel(
@@ -226,6 +239,7 @@ def _device(
         {dtype: speed * _TERA for dtype, speed in teraflops.items()},
         memory_bandwidth * GIGA,
         link_bandwidth * GIGA,
+        host_bandwidth=host_bandwidth and host_bandwidth * GIGA,
         **others,
     )
 
@@ -255,6 +269,7 @@ _SECONDS = (_is_positive, "a positive number of seconds")
 _RULES = {
     **_REQUIRED,
     "reserved": (_is_positive, "a positive number of GB"),
+    "host_bandwidth": (_is_positive, "a positive number of GB/s"),
     "link_seconds": _SECONDS,
     "operation_seconds": _SECONDS,
     "efficiency": (lambda x: _is_positive(x) and x <= 1, "above 0 and at most 1"),

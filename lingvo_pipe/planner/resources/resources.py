@@ -23,6 +23,7 @@ _RULES = (
     "interleaved, zero-bubble schedules, v_half, v_min and dualpipe_v need several "
     "devices",
     "dualpipe_v needs two micro-batches per device",
+    "gpipe and 1f1b offload, from four micro-batches on, 1f1b from three devices on",
 )
 
 
@@ -140,6 +141,7 @@ class Constraints:
     num_micro_batches: int | None = None
     schedule: str | None = None
     recompute: str | None = None
+    offload: str | None = None
     has_own_recompute: bool | None = None
     names: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
@@ -220,10 +222,14 @@ def allowed_candidates(
         UserValueError: if no way satisfies the constraints.
     """
     number, has_replicas = resources.num_devices, resources.devices[0].has_replicas
+    with_offload = all(kind.host_bandwidth for _, kind in resources.kinds)
     all_candidates = candidates(
-        number, num_cells, resources.batch_size, has_replicas, constraints.numbers
+        *(number, num_cells, resources.batch_size, has_replicas, constraints.numbers),
+        with_offload,
     )
     rules = []
+    if not with_offload:
+        rules.append("a device whose link to its host is not known offloads nothing")
     if not has_replicas:
         rules.append("TPUs have no replicas yet")
     if len(resources.kinds) > 1:

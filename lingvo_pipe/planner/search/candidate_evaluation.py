@@ -38,6 +38,7 @@ class Evaluation:
     timeline: Timeline  # Of the slowest replica, without the update.
     devices: Sequence[DeviceModel]  # Of each replica, in order.
     placement: Placement = ()  # Of the candidate's devices on hosts.
+    bytes_on_hosts: Sequence[int] = ()  # The most that each device offloads, or ().
 
     @property
     def fullest(self) -> int:
@@ -133,6 +134,10 @@ def evaluate_boundaries(
     num_replicas, contention = candidate.num_replicas, devices[0].contention
     by_stage = [devices[k] for k in schedule.stage_devices]
     num_bytes = needs.by_device(boundaries)
+    copied: Sequence[int] = ()
+    on_hosts: Sequence[int] = ()
+    if candidate.offload != "never":
+        copied, on_hosts = needs.copied(boundaries), needs.on_hosts(boundaries)
 
     def slowdown(num_busy: int) -> float:
         return contention.slowdown_at(num_busy * num_replicas)
@@ -147,6 +152,7 @@ def evaluate_boundaries(
             links,
             weight_shares=model.weight_shares,
             left_out=model.left_out,
+            copied_bytes=copied,
         )
         if slowdown(schedule.num_devices) == 1:
             return simulate(schedule, costs)
@@ -161,7 +167,8 @@ def evaluate_boundaries(
         after += contention.rest_seconds(candidate.total_devices)
         total = slowest.step_seconds + after
         return Evaluation(
-            candidate, boundaries, total, num_bytes, slowest, devices, placement
+            *(candidate, boundaries, total, num_bytes, slowest, devices, placement),
+            bytes_on_hosts=on_hosts,
         )
 
     hosts, is_one_kind = devices[0].hosts, all(x == devices[0] for x in devices)
@@ -195,6 +202,7 @@ def step_costs(
     links: Sequence[Link] | None = None,
     weight_shares: Sequence[float] = (),
     left_out: Sequence[float] = (),
+    copied_bytes: Sequence[int] = (),
 ) -> Costs:
     """Returns the costs of a step's operations, without contention.
 
@@ -208,6 +216,7 @@ def step_costs(
             gradients. If (), one half.
         left_out: the part of each cell's forward pass that a recomputation leaves out
             if the cell is the last of a stage. If (), 0.
+        copied_bytes: bytes of a micro-batch that each stage offloads. If (), 0.
     """
     shares = weight_shares or [0.5] * len(seconds)
     pairs = list(itertools.pairwise([0, *boundaries]))
@@ -220,7 +229,9 @@ def step_costs(
     left_out = left_out or [0.0] * len(seconds)
     between = links or _neighbor_links(devices)
 
-    def stage_costs(start: int, end: int, before: Link, after: Link) -> StageCosts:
+    def stage_costs(
+        start: int, end: int, before: Link, after: Link, copy: float
+    ) -> StageCosts:
         stage = stage_seconds(seconds[start:end])
         received = boundary_bytes[start - 1] if start else 0
         return StageCosts(
@@ -231,11 +242,18 @@ def step_costs(
             weight_gradient=sum(late[start:end]),
             send_forward=after.seconds(boundary_bytes[end - 1]),
             send_backward=before.seconds(received),
+            offload=copy,
+            load=copy,
         )
 
     # Nothing is sent before the first stage, and after the last one.
     around = itertools.pairwise([devices[0].link, *between, devices[-1].link])
-    stages = (stage_costs(*a, *b) for a, b in zip(pairs, around, strict=True))
+    copied_bytes = copied_bytes or [0] * len(devices)
+    copies = map(DeviceModel.copy_seconds, devices, copied_bytes)
+    stages = (
+        stage_costs(*pair, *links, copy)
+        for pair, links, copy in zip(pairs, around, copies, strict=True)
+    )
     return Costs(tuple(stages), overhead=max_overhead(devices))
 
 

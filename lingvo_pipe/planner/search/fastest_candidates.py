@@ -38,7 +38,7 @@ def search(
     resources: Resources,
 ) -> SearchResult:
     """Finds the fastest candidate that fits, for each schedule and recomputation."""
-    fastest: dict[tuple[str, str], Evaluation] = {}
+    fastest: dict[tuple[str, str, str], Evaluation] = {}
     oversized: list[OversizedCandidate] = []
     bounds, num_slower, batch_size = [], 0, resources.batch_size
     for candidate in candidates:

@@ -14,6 +14,7 @@ from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.bubble import split_time
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
+from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts
 from lingvo_pipe.planner.resources.resources import Resources
@@ -25,6 +26,8 @@ _HEADER = (
     *("schedule", "recompute", "slower mostly by"),
 )
 _NUM_NUMBERS, _VARIANT = 8, (8, 9)  # Columns.
+_NUM_SIZES = 4  # R, K, V and M.
+_OFFLOADED = "never, offload"  # In the column of the recomputation.
 _MAX_OVERSIZED = 3
 _MAX_ADDRESSES = 4
 
@@ -60,6 +63,7 @@ def report(
             for example in oversized[:_MAX_OVERSIZED]
         ),
         *([unused] if used < available else []),
+        *_offload_lines(found.fastest),
         *_device_lines(best),
         "",
         *_start_lines(resources.devices[0], used),
@@ -79,7 +83,7 @@ def run_flags(
     devices in their order.
     """
     candidate = best.candidate
-    types = {"splits": " (list)", "recompute": " (str)"}
+    types = {"splits": " (list)", "recompute": " (str)", "offload": " (str)"}
     override = "; ".join(
         f"task.pipeline.{name}{types.get(name, '')} : {value}"
         for name, value in candidate.params(best.boundaries).items()
@@ -157,6 +161,22 @@ def needed_text(oversized: OversizedCandidate) -> str:
     return f"{bound}{bytes_text(oversized.needed_bytes)}, {excess} too much"
 
 
+def _offload_lines(fastest: Sequence[Evaluation]) -> list[str]:
+    """Returns lines about candidates that offload, if there are any."""
+    needed = [max(x.bytes_on_hosts) for x in fastest if x.bytes_on_hosts]
+    if not needed:
+        return []
+    return [
+        f"With {_OFFLOADED}, all activations wait in the memory of the device's host,",
+        f"up to {bytes_text(max(needed))} for each device.",
+    ]
+
+
+def _policy(candidate: Candidate) -> str:
+    """Returns the recomputation policy, or that a candidate offloads."""
+    return candidate.recompute if candidate.offload == "never" else _OFFLOADED
+
+
 def _range_text(start: int, end: int) -> str:
     return f"{start} to {end - 1}" if end > start + 1 else str(start)
 
@@ -197,7 +217,9 @@ def _rows(fastest: Sequence[Evaluation], batch_size: int) -> list[list[str]]:
             number_text(batch_size / variant.step_seconds, 4),
             f"{variant.timeline.bubble_fraction:.1%}",
             bytes_text(variant.bytes_by_device[variant.fullest]),
-            *map(str, dataclasses.astuple(variant.candidate)),
+            *map(str, dataclasses.astuple(variant.candidate)[:_NUM_SIZES]),
+            variant.candidate.schedule,
+            _policy(variant.candidate),
             "" if variant is fastest[0] else why_slower(variant, fastest[0]),
         ]
         shared = rows.setdefault(tuple(row[:_NUM_NUMBERS]), row)

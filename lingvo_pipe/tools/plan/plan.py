@@ -26,7 +26,7 @@ from lingvo_pipe.core.error_text import user_message
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-from lingvo_pipe.planner.resources.candidate import SCHEDULES
+from lingvo_pipe.planner.resources.candidate import OFFLOADS, SCHEDULES
 from lingvo_pipe.planner.resources.known_devices import parse_devices
 from lingvo_pipe.planner.resources.resources import Constraints
 from lingvo_pipe.tools.programs import check_writable, flag_parser
@@ -38,6 +38,7 @@ _FLAGS = {
     "num_micro_batches": "--num_micro_batches",
     "schedule": "--schedule",
     "recompute": "--recompute",
+    "offload": "--offload",
 }
 _IMAGE_SUFFIXES = (".png", ".pdf", ".svg")
 
@@ -195,6 +196,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--num_micro_batches", type=at_least_one, help="number for all replicas")
     add("--schedule", choices=SCHEDULES, help="schedule to use")
     add("--recompute", choices=POLICIES, help="recomputation policy to use")
+    add("--offload", choices=OFFLOADS, help="whether activations wait on the host")
     add("--picture", help="file for the timeline of the first: .png, .pdf or .svg")
     options = parser.parse_args(arguments)
     if options.devices is None and not options.list_models:

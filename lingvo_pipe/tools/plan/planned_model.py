@@ -90,8 +90,8 @@ class PlannedModel:
                 path="--model_params_override" if override else "overrides",
                 expected="no params that are planned",
                 got=Words(", ".join(planned)),
-                hint="num_replicas, num_stages, num_micro_batches, schedule and "
-                "recompute set some of them.",
+                hint="num_replicas, num_stages, num_micro_batches, schedule, recompute "
+                "and offload set some of them.",
             )
         if params is None:
             params = model_registry.GetParams(name, "Train")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.planner.resources.candidate import Candidate, candidates
 from tests.planner.made_up_model import BATCH_SIZE, NUM_CELLS, schedule_of
 
@@ -63,6 +66,18 @@ def test_one_of_each_kind_is_among_them() -> None:
         Candidate(2, 2, 2, 8, "interleaved", "never"),
     ):
         assert candidate in found
+
+
+@pytest.mark.parametrize("num_devices", [1, 4, 6])
+def test_what_offloads_copies_something(num_devices: int) -> None:
+    plain = list(candidates(num_devices, NUM_CELLS, BATCH_SIZE))
+    both = list(candidates(num_devices, NUM_CELLS, BATCH_SIZE, with_offload=True))
+    assert [each for each in both if each.offload == "never"] == plain
+    for each in plain:
+        if each.schedule in ("gpipe", "1f1b") and each.recompute == "never":
+            away = dataclasses.replace(each, offload="always")
+            copies = Kind.OFFLOAD in schedule_of(away).kinds
+            assert (away in both) == copies
 
 
 def test_replicas_can_be_excluded() -> None:

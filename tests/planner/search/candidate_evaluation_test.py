@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import random
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.contention import busy_shares
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
@@ -86,6 +89,35 @@ def with_shares(
         made_up_model(1), weight_shares=shares, output_shares=output_shares or []
     )
     return evaluated(Candidate(1, 3, 1, 8, schedule, recompute), ALONE, model)
+
+
+def offloading(host_bandwidth: float, offload: str = "always") -> Evaluation:
+    device = dataclasses.replace(
+        ALONE, host_bandwidth=host_bandwidth, operation_seconds=0.0
+    )
+    return evaluated(Candidate(1, 2, 1, 8, "gpipe", "never", offload), device)
+
+
+def test_copies_that_take_no_time_only_save_memory() -> None:
+    stash, away = offloading(math.inf, "never"), offloading(math.inf)
+    assert away.timeline.step_seconds == pytest.approx(stash.timeline.step_seconds)
+    pairs = zip(away.bytes_by_device, stash.bytes_by_device, strict=True)
+    assert all(less < more for less, more in pairs)
+    assert stash.bytes_on_hosts == ()
+
+
+def test_copies_take_the_link_to_the_host() -> None:
+    bandwidth = 1e3
+    away = offloading(bandwidth)
+    model, _ = made_up_models(ALONE)(1)
+    copied = DeviceNeeds(away.candidate, model).copied(away.boundaries)
+    copies = [*itertools.chain(*away.timeline.copies)]
+    assert copies
+    for timed in copies:
+        assert timed.seconds == pytest.approx(copied[timed.op.stage] / bandwidth)
+    assert away.step_seconds > offloading(math.inf).step_seconds
+    pairs = zip(away.bytes_on_hosts, copied, strict=True)
+    assert all(on_host >= num_bytes for on_host, num_bytes in pairs)
 
 
 def busy(found: Evaluation, kind: Kind, stage: int) -> float:

@@ -66,7 +66,7 @@ def test_it_finds_the_fastest_that_fit(share: float) -> None:
 
     resources = Resources((device,) * NUM_DEVICES, BATCH_SIZE)
     found = search(choices, models, resources)
-    expected: dict[tuple[str, str], float] = {}
+    expected: dict[tuple[str, str, str], float] = {}
     for each in fitting:
         variant = each.candidate.variant
         best = expected.get(variant, each.step_seconds)
@@ -95,7 +95,7 @@ def test_limits_matter() -> None:
 def test_no_step_takes_less_than_the_bound(num_devices: int, overhead: float) -> None:
     device = dataclasses.replace(QUICK, operation_seconds=overhead)
     models = made_up_models(made_up_device(10**6))
-    for candidate in candidates(num_devices, NUM_CELLS, 12):
+    for candidate in candidates(num_devices, NUM_CELLS, 12, with_offload=True):
         model, cells = models(12 // candidate.num_micro_batches)
         devices = [device] * candidate.num_devices
         step = evaluate(candidate, model, cells, devices)

@@ -8,9 +8,11 @@ import re
 import pytest
 
 import model_registry
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.devices.cluster_spec import parse_cluster_spec
+from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
@@ -106,6 +108,22 @@ def test_it_shows_how_to_start_the_workers(per_host: int, num_workers: int) -> N
     assert sum(len(parse_cluster_spec(x).workers) for x in commands) == num_workers
 
 
+def test_it_shows_what_waits_on_the_host() -> None:
+    device = dataclasses.replace(LARGE, host_bandwidth=1e9)
+    result = found(Constraints(num_devices=4, offload="always"), device)
+    assert {each.candidate.schedule for each in result.fastest} == {"gpipe", "1f1b"}
+    text = report(result, THERE.of_kind(device))
+    rows, *_ = text.split("\n\n")
+    assert rows.count(" never, offload ") + rows.count(" never, offload\n") == 2
+    most = max(max(each.bytes_on_hosts) for each in result.fastest)
+    assert f"up to {bytes_text(most)} for each device" in text
+
+
+def test_without_a_link_to_the_host_nothing_is_offloaded() -> None:
+    with pytest.raises(UserValueError, match="offload=always"):
+        found(Constraints(offload="always"), LARGE)
+
+
 def test_the_breakdown_adds_up_to_the_step() -> None:
     for each in found(Constraints()).fastest:
         parts = time_breakdown(each)
@@ -122,10 +140,12 @@ def test_the_breakdown_adds_up_to_the_step() -> None:
         Constraints(num_devices=2, num_replicas=1, schedule="interleaved"),
         Constraints(num_devices=4, schedule="zero_bubble"),
         Constraints(num_devices=1),
+        Constraints(num_devices=4, schedule="1f1b", offload="always"),
     ],
 )
 def test_a_pipeline_accepts_the_flags(constraints: Constraints) -> None:
-    best = found(constraints, LARGE).fastest[0]
+    device = dataclasses.replace(LARGE, host_bandwidth=1e9)
+    best = found(constraints, device).fastest[0]
     devices, override = run_flags(best, "input.batch_size : 16")
     c = best.candidate
     number = int(devices.removeprefix("--devices="))
@@ -142,6 +162,7 @@ def test_a_pipeline_accepts_the_flags(constraints: Constraints) -> None:
     schedule = pipeline.schedule
     assert schedule.num_micro_batches == c.micro_batches_per_replica
     assert (schedule.num_stages, schedule.num_devices) == (c.num_stages, c.num_devices)
+    assert (Kind.OFFLOAD in schedule.kinds) == (c.offload == "always")
 
 
 def test_a_tie_is_as_fast() -> None:

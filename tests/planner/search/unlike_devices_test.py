@@ -109,7 +109,7 @@ def test_the_stages_are_the_best_that_fit_into_each_device(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_search_finds_the_fastest(seed: int) -> None:
-    expected: dict[tuple[str, str], float] = {}
+    expected: dict[tuple[str, str, str], float] = {}
     for candidate, resources, result in results(seed):
         if isinstance(result, Evaluation):
             before = expected.get(candidate.variant, result.step_seconds)
