@@ -10,16 +10,29 @@ import tqdm
 
 from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
+from lingvo_pipe.fault_tolerance.left_out import LeftOut
+from lingvo_pipe.fault_tolerance.restarts import (
+    ProcessStart,
+    Restarts,
+    progress_of,
+    unsaved_checkpoint,
+)
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
     Membership,
     find_membership,
 )
 
 if TYPE_CHECKING:
+    from lingvo_pipe.cli.elastic_job import ElasticJob
+    from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
     from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch
 
-_WATCH_FLAGS = ("worker_timeout_seconds", "wait_for_workers_seconds")
+_WATCH_FLAGS = (
+    "worker_timeout_seconds",
+    "wait_for_workers_seconds",
+    "lost_worker_seconds",
+    "grow_seconds",
+)
 
 
 def resolve_membership() -> Membership:
@@ -47,10 +60,24 @@ def resolve_membership() -> Membership:
     return member
 
 
-def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
+def job_restarts(start: ProcessStart) -> Restarts:
+    """Returns the object that counts and performs restarts of this process."""
+    job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")
+    before = unsaved_checkpoint(logdir)  # A killed process may have left one.
+    return Restarts(
+        start,
+        lambda: progress_of(job, logdir),
+        lambda: job == "trainer" and unsaved_checkpoint(logdir) not in (None, before),
+        tqdm.tqdm.write,
+    )
+
+
+def worker_watch(
+    member: Membership, restarts: Restarts, elastic: ElasticWorkers | None = None
+) -> WorkerWatch | None:
     """Returns an object that restarts the job if a worker is lost.
 
-    Returns None if there are no workers.
+    Returns None if there are no workers. `elastic` is the policy of an elastic job.
 
     Raises:
         ValueError: if flags of the watch are given without workers.
@@ -69,14 +96,36 @@ def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
     from lingvo_pipe.pipeline.devices.handshake import announce_shutdown
 
     workers, timeout = member.cluster.workers, FLAGS.worker_timeout_seconds
-    job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")
     questions = WorkerQuestions(workers)
     return WorkerWatch(
         LostWorkers(workers, questions, timeout, own_client_number),
         timeout,
         FLAGS.wait_for_workers_seconds,
-        Restarts(start, lambda: progress_of(job, logdir)),
-        resumes=job == "trainer",
+        restarts,
+        resumes=FLAGS.job == "trainer",
         log=tqdm.tqdm.write,
+        elastic=elastic,
         on_end=lambda: announce_shutdown(workers if member.ends_with_trainer else ()),
+    )
+
+
+def elastic_job(member: Membership, restarts: Restarts) -> ElasticJob:
+    """Returns the elastic job that --elastic asks for."""
+    from lingvo_pipe.cli.elastic_job import ElasticJob
+    from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
+
+    policy = ElasticWorkers(
+        min(FLAGS.lost_worker_seconds, FLAGS.wait_for_workers_seconds),
+        FLAGS.grow_seconds,
+        LeftOut.read(os.environ),
+        restarts.progress,
+        tqdm.tqdm.write,
+    )
+    return ElasticJob(
+        FLAGS.min_devices,
+        policy,
+        restarts,
+        member.cluster,
+        worker_watch(member, restarts, policy),
+        tqdm.tqdm.write,
     )

@@ -8,7 +8,12 @@ from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Membership
 
 _INIT_FLAGS = ("init_from", "init_names")
-_TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model", *_INIT_FLAGS)
+_ELASTIC_FLAGS = ("elastic", "min_devices", "lost_worker_seconds", "grow_seconds")
+_TRAINING_FLAGS = (
+    *("mode", "max_steps", "profile_step", "other_model"),
+    *_INIT_FLAGS,
+    *_ELASTIC_FLAGS,
+)
 SAMPLING_FLAGS = ("max_tokens", "temperature", "top_k", "top_p", "seed")
 _FILE_FLAGS = ("input_file", "output_file", "target_language", *SAMPLING_FLAGS)
 _USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
@@ -46,6 +51,7 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
     _check_job()
     _check_needed()
     _check_mode()
+    _check_elastic()
 
 
 def _refuse(flag: str, foreign: Iterable[str], reason: str = "") -> None:
@@ -110,6 +116,19 @@ def _check_job() -> None:
         _refuse("--follow_seconds", ["checkpoint"], reason)
 
 
+def _check_elastic() -> None:
+    given = [name for name in _ELASTIC_FLAGS[1:] if FLAGS[name].present]
+    if given and not FLAGS.elastic:
+        raise UserValueError(path=f"--{given[0]}", expected="--elastic as well")
+    lost, patience = FLAGS.lost_worker_seconds, FLAGS.wait_for_workers_seconds
+    if FLAGS["lost_worker_seconds"].present and lost > patience:
+        raise UserValueError(
+            path="--lost_worker_seconds",
+            expected=f"at most --wait_for_workers_seconds, {patience:g}",
+            got=lost,
+        )
+
+
 def _check_needed() -> None:
     needed = _NEEDED_BY_MODE.get(FLAGS.mode, ["model"])
     missing = [f"--{name}" for name in needed if not FLAGS[name].value]
@@ -127,7 +146,7 @@ def _check_needed() -> None:
 def _check_mode() -> None:
     is_diff = FLAGS.mode == "diff_params"
     is_allowed = {
-        **dict.fromkeys(_INIT_FLAGS, FLAGS.mode == "train"),
+        **dict.fromkeys((*_INIT_FLAGS, *_ELASTIC_FLAGS), FLAGS.mode == "train"),
         "profile_step": FLAGS.mode == "train",
         "allow_params_change": FLAGS.mode == "train",
         "allow_foreign_logdir": FLAGS.mode in ("train", "report")

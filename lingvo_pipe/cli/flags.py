@@ -176,6 +176,33 @@ flags.DEFINE_float(
     "With --cluster: seconds to wait for workers that are not up, or are lost.",
     lower_bound=0.0,
 )
+flags.DEFINE_bool(
+    "elastic",
+    False,
+    "Continue on the devices that are left when a worker is lost or a device fails, "
+    "and on more when workers come back. The model is cut again; results keep their "
+    "bytes.",
+)
+flags.DEFINE_integer(
+    "min_devices",
+    1,
+    "With --elastic: the number of devices below which the job waits for workers.",
+    lower_bound=1,
+)
+flags.DEFINE_float(
+    "lost_worker_seconds",
+    60.0,
+    "With --elastic and --cluster: seconds to wait for a worker before the job "
+    "continues without it.",
+    lower_bound=0.0,
+)
+flags.DEFINE_float(
+    "grow_seconds",
+    600.0,
+    "With --elastic and --cluster: the least seconds that the job trains before it "
+    "restarts, after a checkpoint, with workers that are back.",
+    lower_bound=0.0,
+)
 flags.DEFINE_string(
     "model_params_override",
     "",

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from lingvo_pipe.cli.cluster_flags import resolve_membership, worker_watch
+from lingvo_pipe.cli.cluster_flags import (
+    elastic_job,
+    job_restarts,
+    resolve_membership,
+    worker_watch,
+)
 from lingvo_pipe.cli.error_output import errors_as_lines
 from lingvo_pipe.cli.flag_checks import SAMPLING_FLAGS, check_flags
 from lingvo_pipe.cli.flags import FLAGS
@@ -74,7 +79,9 @@ def _run_job(member: Membership) -> None:
         )
         print(page)
         return
-    watch = worker_watch(member, _START)
+    restarts = job_restarts(_START)
+    elastic = elastic_job(member, restarts) if FLAGS.elastic else None
+    watch = elastic.watch if elastic else worker_watch(member, restarts)
     request = ModelRequest(
         name=FLAGS.model,
         imports=FLAGS.model_imports,
@@ -87,10 +94,14 @@ def _run_job(member: Membership) -> None:
         devices=devices,
         cluster=member.cluster,
         await_workers=watch.begin if watch else None,
+        elastic=elastic,
+        restart_cause=restarts.cause,
     )
     with contextlib.ExitStack() as stack:
         if member.ends_with_trainer and member.cluster is not None:
             stack.enter_context(announcing_shutdown(member.cluster))
+        if elastic is not None:
+            stack.enter_context(elastic.surviving())
         if watch is not None:
             stack.enter_context(watch.surviving())
         _dispatch(request)

@@ -1,9 +1,11 @@
 """A registered model with the user's changes, and the devices for its stages."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import tensorflow as tf
 import tqdm
@@ -13,7 +15,7 @@ from lingvo_pipe.cli.auto_params import extract_from_run
 from lingvo_pipe.cli.param_values import check_values
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.pipeline.devices.cluster import workers_note
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import (
@@ -22,6 +24,9 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
 )
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.placement import place_stages
+
+if TYPE_CHECKING:
+    from lingvo_pipe.cli.elastic_job import ElasticJob
 
 # TensorFlow looks for GPUs now, while its messages about missing ones are hidden.
 tf.config.list_physical_devices("GPU")
@@ -46,6 +51,8 @@ class ModelRequest:
     devices: int | Sequence[str] | None = None  # A number or names.
     cluster: Cluster | None = None  # The cluster whose workers have the devices.
     await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
+    elastic: ElasticJob | None = None  # Chooses devices, if the job is elastic.
+    restart_cause: str = ""  # Why this process restarted itself, as sentences.
 
     def params(self, dataset: str) -> Params:
         """Returns the changed params of the model, with its input for `dataset`.
@@ -101,11 +108,25 @@ def place_model(
     pipeline = model.task.pipeline
     if open_run is not None:
         extract_from_run(pipeline, open_run, request.devices)
+    if request.elastic is not None:
+        return _place_elastic(pipeline, request.elastic, request.devices)
     placement = place_stages(pipeline, request.devices)
     pipeline.devices = initialize_devices(
         placement.devices, request.cluster, request.await_workers
     )
     return joined(workers_note(), unused_note(pipeline.devices), placement.note)
+
+
+def _place_elastic(
+    pipeline: InstantiableParams, job: ElasticJob, flag: int | Sequence[str] | None
+) -> str:
+    chosen = job.choose(pipeline, flag)
+    placement = place_stages(pipeline, chosen.devices)
+    pipeline.devices = initialize_devices(placement.devices, chosen.cluster)
+    job.use(pipeline.devices)
+    return joined(
+        workers_note(), unused_note(pipeline.devices), chosen.note or placement.note
+    )
 
 
 def check_batch(model: Params) -> None:

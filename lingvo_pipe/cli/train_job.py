@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.cli.auto_params import AutoParams
+from lingvo_pipe.cli.elastic_devices import check_elastic
 from lingvo_pipe.cli.model_request import (
     ModelRequest,
     check_batch,
@@ -25,6 +26,7 @@ from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import check_profile_step
 from lingvo_pipe.training.run.changed_params import check_allowed
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_parts import read_parts
 from lingvo_pipe.training.run.run_vocabulary import (
     check_num_tokens,
     check_one_vocabulary,
@@ -66,6 +68,10 @@ def _build(
     check_batch(model)
     path = os.path.expanduser(logdir)
     pipeline = model.task.pipeline
+    if request.elastic is not None:
+        check_elastic(pipeline)
+        before = RunDirectory(path, request.name, allow_foreign)
+        request.elastic.resume(read_parts(before.parts_path))
     auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name, allow_foreign))
     note = place_model(model, request)
     train_input = model.input.Instantiate()
@@ -102,6 +108,7 @@ def _build(
         profile_step,
         allowed_changes,
         planned,
+        restart_cause=request.restart_cause,
     )
     return (train_input, test_input), run
 

@@ -7,9 +7,12 @@ CALLED = "\nTraceback (most recent call last):\n"
 
 _WORKER = "Check that all workers run, and the network between them; then rerun."
 
+# In TensorFlow these are ResourceExhausted, as a lack of memory is.
+FULL_DISK = "No space left|Disk quota"
+
 # (pattern of "class: message", cause, what to do); the first that matches counts.
 _CAUSES = (
-    ("No space left|Disk quota", "the disk is full", "Free space and rerun."),
+    (FULL_DISK, "the disk is full", "Free space and rerun."),
     (
         "Permission denied",
         "this user may not open a file",

@@ -76,6 +76,8 @@ class FirstSignal:
         return self._first
 
     def close(self) -> None:
+        """Stops watching. `get` still returns a signal that has come before."""
+        self.get()
         signal.set_wakeup_fd(-1)
         self._read.close()
         self._written.close()

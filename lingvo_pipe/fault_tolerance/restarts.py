@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,11 @@ from typing import NoReturn
 MAX_IN_A_ROW = 5
 _RESTARTS_VARIABLE = "LINGVO_PIPE_RESTARTS"
 _CLIENT_VARIABLE = "LINGVO_PIPE_CLIENT_BEFORE"
+_CAUSE_VARIABLE = "LINGVO_PIPE_RESTART_CAUSE"
 _NUM_STANDARD_FILES = 3  # Standard input, output and error.
+# Seconds for which a restart waits for a checkpoint that is being written.
+_SAVE_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2  # From prctl(2), only on Linux.
 # For each job, the folder in LOGDIR and the files in it that show progress.
 _PROGRESS_FILES = {
@@ -47,8 +52,11 @@ class ProcessStart:
         command = (sys.executable, *sys.orig_argv[1:])
         return cls(command, os.getcwd(), dict(os.environ), _death_signal())
 
-    def again(self, **changes: str) -> NoReturn:
-        """Restarts this process in place, with these environment variables set."""
+    def again(self, stop: Callable[[], None], **changes: str) -> NoReturn:
+        """Restarts this process in place, with these environment variables set.
+
+        `stop` is called last, and may end the process instead.
+        """
         # TensorFlow's port and connections must not stay open, since workers would
         # still see this trainer.
         for name in os.listdir("/dev/fd"):
@@ -58,6 +66,7 @@ class ProcessStart:
         if self.death_signal:  # Each thread has its own, and this may be any thread.
             set_death_signal(self.death_signal)
         os.chdir(self.folder)
+        stop()
         os.execve(self.command[0], self.command, {**self.environment, **changes})
 
 
@@ -65,12 +74,22 @@ class Restarts:
     """A counter of the process's consecutive restarts without progress.
 
     `progress` returns a text that changes whenever the job's progress is safe on disk.
-    Environment variables pass two numbers to the restarted process: the number of
-    restarts, and the number by which workers knew the process before the restart.
+    Environment variables pass to the restarted process the number of restarts, the
+    number by which workers knew the process before the restart, and the cause.
+    `is_saving` returns whether a checkpoint is being written. Its values are in this
+    process's memory, so a restart waits for it, for some time. `log` is the callback
+    for a line for the user.
     """
 
-    def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
-        self._start, self._progress = start, progress
+    def __init__(
+        self,
+        start: ProcessStart,
+        progress: Callable[[], str],
+        is_saving: Callable[[], bool] = lambda: False,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._start, self.progress, self._is_saving = start, progress, is_saving
+        self._log = log
         text = start.environment.get(_RESTARTS_VARIABLE, "")
         number, _, self._reached = text.partition(" ")
         self._number = int(number) if number.isdecimal() else 0
@@ -78,7 +97,7 @@ class Restarts:
     @property
     def in_a_row(self) -> int:
         """The number of restarts since the last progress."""
-        return self._number if self._progress() == self._reached else 0
+        return self._number if self.progress() == self._reached else 0
 
     @property
     def client_before(self) -> int | None:
@@ -86,16 +105,48 @@ class Restarts:
         number = self._start.environment.get(_CLIENT_VARIABLE, "")
         return int(number) if number.isdecimal() else None
 
-    def again(self, client: int | None) -> NoReturn:
+    @property
+    def cause(self) -> str:
+        """The causes of the restarts since the last progress, as sentences, or ""."""
+        return self._start.environment.get(_CAUSE_VARIABLE, "")
+
+    def discount(self) -> None:
+        """Takes back the count of the last restart."""
+        self._number = max(0, self._number - 1)
+
+    def finish_saving(self) -> None:
+        """Waits for a checkpoint that is being written, for some time."""
+        end = time.monotonic() + _SAVE_SECONDS
+        if self._is_saving():
+            seconds = f"{_SAVE_SECONDS:.0f} s at most"
+            self._log(f"Waiting for the checkpoint that is being written, {seconds}.")
+        while self._is_saving() and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+
+    def again(
+        self,
+        client: int | None,
+        cause: str,
+        stop: Callable[[], None] = lambda: None,
+        **variables: str,
+    ) -> NoReturn:
         """Counts a restart, and restarts this process.
 
-        `client` is the number by which workers know this process, or None.
+        Args:
+            client: the number by which workers know this process, or None.
+            cause: why it restarts, as sentences.
+            stop: called last; it ends the process instead if a termination signal
+                has come.
+            **variables: more environment variables.
         """
+        self.finish_saving()
+        in_a_row = self.in_a_row
         changes = {
-            _RESTARTS_VARIABLE: f"{self.in_a_row + 1} {self._progress()}",
+            _RESTARTS_VARIABLE: f"{in_a_row + 1} {self.progress()}",
             _CLIENT_VARIABLE: "" if client is None else str(client),
+            _CAUSE_VARIABLE: f"{self.cause} {cause}".strip() if in_a_row else cause,
         }
-        self._start.again(**changes)
+        self._start.again(stop, **changes, **variables)
 
 
 def progress_of(job: str, logdir: str) -> str:
@@ -109,6 +160,15 @@ def progress_of(job: str, logdir: str) -> str:
         with contextlib.suppress(OSError):  # It was deleted meanwhile.
             size += path.stat().st_size
     return f"{files[-1].name if files else 'nothing'} {len(files)} {size}"
+
+
+def unsaved_checkpoint(logdir: str) -> tuple[int, int] | None:
+    """Returns what identifies the checkpoint that is being written, or None."""
+    try:
+        folder = Path(logdir, "checkpoints", "incomplete").stat()
+    except OSError:
+        return None
+    return folder.st_ino, folder.st_ctime_ns
 
 
 def set_death_signal(number: int) -> None:

@@ -7,17 +7,20 @@ devices and the devices' incarnations, numbers that no other process has.
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
 
 _STATUS = "/tensorflow.WorkerService/GetStatus"
 _KEEP_ALIVE = "/tensorflow.eager.EagerService/KeepAlive"
 _CLOSE_CONTEXT = "/tensorflow.eager.EagerService/CloseContext"
-# Without a session, the server asks all other workers for their devices.
-_LIST_DEVICES = "/tensorflow.MasterService/ListDevices"
+# The server asks the workers in the session's device filters for their devices.
+_CREATE_SESSION = "/tensorflow.MasterService/CreateSession"
+_CLOSE_SESSION = "/tensorflow.MasterService/CloseSession"
 _CONTEXT_ID = b"\x09"  # Tag of the first field, 8 bytes, of both calls' messages.
+_DEVICE_FILTER = b"\x22"  # Tag of the fourth field, strings, of a session's config.
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),
@@ -50,8 +53,22 @@ class WorkerQuestions:
         channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
         self._calls = {
             name: [channel.unary_unary(name, bytes, bytes) for channel in channels]
-            for name in (_STATUS, _KEEP_ALIVE, _CLOSE_CONTEXT, _LIST_DEVICES)
+            for name in (
+                _STATUS,
+                _KEEP_ALIVE,
+                _CLOSE_CONTEXT,
+                _CREATE_SESSION,
+                _CLOSE_SESSION,
+            )
         }
+
+    def only(self, tasks: Sequence[int]) -> "WorkerQuestions":
+        """Returns the questions to some of the workers, over the same channels."""
+        questions = WorkerQuestions([])
+        questions._calls = {
+            name: [calls[task] for task in tasks] for name, calls in self._calls.items()
+        }
+        return questions
 
     def ask(self, seconds: float) -> Sequence[Answer]:
         begin = time.monotonic()
@@ -66,12 +83,30 @@ class WorkerQuestions:
         sent = self._send(_KEEP_ALIVE, seconds, client)
         return [call.code() == grpc.StatusCode.ABORTED for call in sent]
 
-    def cut_off(self, tasks: Sequence[int], seconds: float) -> list[int]:
-        """Returns which workers in `tasks` cannot reach all other workers."""
-        calls = self._calls[_LIST_DEVICES]
-        sent = {task: calls[task].future(b"", timeout=seconds) for task in tasks}
+    def reach(
+        self, probes: Sequence[tuple[int, Collection[int]]], seconds: float
+    ) -> list[bool]:
+        """Returns for each probe (worker, others) whether the worker reaches others.
+
+        The worker has `seconds` to contact all of them.
+        """
+        sent = [
+            self._calls[_CREATE_SESSION][task].future(
+                _session_with(others), timeout=seconds
+            )
+            for task, others in probes
+        ]
         late = grpc.StatusCode.DEADLINE_EXCEEDED
-        return [task for task, answer in sent.items() if answer.code() == late]
+        reached = [answer.code() != late for answer in sent]
+        # The answer is the session's handle, which is also the message to close it.
+        closed = [
+            self._calls[_CLOSE_SESSION][task].future(answer.result(), timeout=seconds)
+            for (task, _), answer in zip(probes, sent, strict=True)
+            if answer.code() == grpc.StatusCode.OK
+        ]
+        for call in closed:
+            call.code()  # Waits for the answer.
+        return reached
 
     def forget(self, client: int, seconds: float) -> None:
         """Asks all workers to free the objects of a lost client."""
@@ -85,6 +120,15 @@ class WorkerQuestions:
         return [call.future(message, timeout=seconds) for call in self._calls[name]]
 
 
+def _session_with(tasks: Collection[int]) -> bytes:
+    """Returns a CreateSessionRequest, whose second field is the session's config."""
+    filters = [f"/job:worker/task:{task}".encode() for task in tasks]
+    config = b"".join(_DEVICE_FILTER + bytes([len(x)]) + x for x in filters)
+    # The second field of an `Any` holds bytes, too.
+    message: bytes = AnyMessage(value=config).SerializeToString()
+    return message
+
+
 def _answer(sent: grpc.Future) -> Answer:
     try:
         return Answer(sent.result())
@@ -93,7 +137,11 @@ def _answer(sent: grpc.Future) -> Answer:
 
 
 class LostWorkers:
-    """A search for workers that are gone, have restarted or do not answer in time."""
+    """A search for workers that are gone, have restarted or do not answer in time.
+
+    It searches among all workers, until `leave_out` names some that the job does not
+    use.
+    """
 
     def __init__(
         self,
@@ -107,37 +155,81 @@ class LostWorkers:
         self._questions, self._timeout, self._sleep = questions, timeout, sleep
         self.client = client
         self._known: Sequence[bytes | None] = [None] * len(self._names)
-        self._turns = itertools.cycle(range(len(self._names)))
+        self._turns = itertools.count()
+        self._used, self._used_questions = list(range(len(self._names))), questions
+        self.left_out: frozenset[int] = frozenset()
 
-    def absent(self) -> list[str]:
+    def absent(self) -> dict[int, str]:
         """Returns the names of the workers that do not answer within some seconds.
 
         If all workers answer, returns texts about workers that cannot reach another
-        worker. Remembers each worker's identity, to notice restarts later.
+        worker. The keys are the workers' numbers.
         """
-        seconds = min(self._timeout, _ANSWER_SECONDS)
-        answers = self._questions.ask(seconds)
-        self._known = [answer.identity for answer in answers]
-        identities = zip(self._names, self._known, strict=True)
-        silent = [name for name, identity in identities if identity is None]
-        return silent or self._cut_off(range(len(self._names)), seconds)
+        return self.silent() or self._cut_off(self._used, self._seconds)
+
+    def silent(self) -> dict[int, str]:
+        """Returns the names of the workers that do not answer, by their numbers.
+
+        Remembers each worker's identity, to notice restarts later.
+        """
+        self._known = [answer.identity for answer in self._questions.ask(self._seconds)]
+        names = enumerate(self._names)
+        return {i: name for i, name in names if self._known[i] is None}
+
+    @property
+    def answering(self) -> list[int]:
+        """The workers that answered when `silent` was last called."""
+        return [i for i, known in enumerate(self._known) if known is not None]
+
+    def name(self, task: int) -> str:
+        """Returns a worker's name, with its address."""
+        return self._names[task]
+
+    def cut_pairs(self, tasks: Sequence[int]) -> list[tuple[int, int]]:
+        """Returns the pairs of workers in `tasks` whose first cannot reach the second.
+
+        All of them must answer.
+        """
+        cut_off = self._isolated(tasks, tasks, self._seconds)
+        pairs = [(i, j) for i in cut_off for j in tasks if i != j]
+        reached = self._questions.reach([(i, [j]) for i, j in pairs], self._seconds)
+        return [pair for pair, is_up in zip(pairs, reached, strict=True) if not is_up]
+
+    def leave_out(self, tasks: Collection[int]) -> None:
+        """Searches only among the other workers from now on."""
+        self.left_out = frozenset(tasks)
+        self._used = [i for i in range(len(self._names)) if i not in self.left_out]
+        self._used_questions = self._questions.only(self._used)
+
+    def back(self) -> list[int]:
+        """Returns the workers that are left out and could be used again.
+
+        They answer, and reach all used workers, which reach them.
+        """
+        answers = self._questions.ask(self._seconds) if self.left_out else []
+        back = [i for i in sorted(self.left_out) if answers[i].identity is not None]
+        return [i for i in back if not self.cut_pairs([*self._used, i])]
 
     def lost(self) -> list[str]:
         """Returns a sentence for each worker that is lost."""
-        answers = self._questions.ask(self._timeout)
+        answers = self._used_questions.ask(self._timeout)
         if any(answer.is_gone for answer in answers):
             self._sleep(_RETRY_SECONDS)
-            answers = self._questions.ask(self._timeout)
-        changes = list(map(self._change, answers, self._known))
+            answers = self._used_questions.ask(self._timeout)
+        known = [self._known[i] for i in self._used]
+        changes = list(map(self._change, answers, known))
         if not any(changes):
             changes = self._forgetful()
-        pairs = zip(self._names, changes, strict=True)
-        lost = [f"{name} {change}." for name, change in pairs if change]
+        pairs = zip(self._used, changes, strict=True)
+        lost = [f"{self._names[i]} {change}." for i, change in pairs if change]
+        if lost:
+            return lost
         # Asks a single worker each time, since it asks all others.
-        if not lost and self._cut_off([next(self._turns)], self._timeout):
-            cut_off = self._cut_off(range(len(self._names)), self._timeout)
-            lost = [f"{text} for {self._timeout:g} seconds." for text in cut_off]
-        return lost
+        turn = next(self._turns) % max(len(self._used), 1)
+        if self._cut_off(self._used[turn : turn + 1], self._timeout):
+            cut_off = self._cut_off(self._used, self._timeout)
+            return [f"{x} for {self._timeout:g} seconds." for x in cut_off.values()]
+        return []
 
     def lost_after_failure(self) -> list[str]:
         """Returns a sentence for each lost worker, even one killed just now."""
@@ -148,16 +240,28 @@ class LostWorkers:
 
     def forget(self, client: int) -> None:
         """Asks all workers to free the objects of a client that is gone."""
-        self._questions.forget(client, _ANSWER_SECONDS)
+        self._used_questions.forget(client, _ANSWER_SECONDS)
 
-    def _cut_off(self, tasks: Sequence[int], seconds: float) -> list[str]:
-        """Returns a text for each worker in `tasks` that cannot reach another one."""
-        if len(self._names) == 1:
+    @property
+    def _seconds(self) -> float:
+        return min(self._timeout, _ANSWER_SECONDS)
+
+    def _cut_off(self, tasks: Sequence[int], seconds: float) -> dict[int, str]:
+        """Returns texts about workers in `tasks` that cannot reach a used worker."""
+        return {
+            task: f"{self._names[task]}, which does not reach another worker"
+            for task in self._isolated(tasks, self._used, seconds)
+        }
+
+    def _isolated(
+        self, tasks: Sequence[int], among: Sequence[int], seconds: float
+    ) -> list[int]:
+        """Returns the workers in `tasks` that do not reach all others in `among`."""
+        if len(among) <= 1:
             return []
-        return [
-            f"{self._names[task]}, which does not reach another worker"
-            for task in self._questions.cut_off(tasks, seconds)
-        ]
+        probes = [(task, [x for x in among if x != task]) for task in tasks]
+        reached = self._questions.reach(probes, seconds)
+        return [task for task, is_up in zip(tasks, reached, strict=True) if not is_up]
 
     def _change(self, answer: Answer, identity: bytes | None) -> str:
         if answer.is_gone:
@@ -173,6 +277,6 @@ class LostWorkers:
         """
         client = self.client()
         if client is None:
-            return [""] * len(self._names)
-        forgotten = self._questions.forgotten(client, self._timeout)
+            return [""] * len(self._used)
+        forgotten = self._used_questions.forgotten(client, self._timeout)
         return ["has forgotten this process" if x else "" for x in forgotten]

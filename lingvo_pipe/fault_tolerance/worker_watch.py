@@ -10,6 +10,8 @@ whole process, whatever the main thread is doing.
 
 import contextlib
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,8 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
 from lingvo_pipe.core.errors import UserClusterError, exit_code_of
-from lingvo_pipe.core.signals import FirstSignal
+from lingvo_pipe.core.signals import FirstSignal, TerminationSignals
+from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
 from lingvo_pipe.fault_tolerance.restarts import MAX_IN_A_ROW, Restarts
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 
@@ -51,6 +54,7 @@ class WorkerWatch:
         restarts: the object that counts and performs restarts of this process.
         resumes: whether the job resumes from a checkpoint. If not, it starts again.
         log: callback for a line for the user.
+        elastic: the policy of a job that goes on without lost workers, or None.
         on_end: called before this process ends itself. It must not hang, even if the
             main thread does.
     """
@@ -63,10 +67,11 @@ class WorkerWatch:
         restarts: Restarts,
         resumes: bool,
         log: Callable[[str], None],
+        elastic: ElasticWorkers | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._workers, self._restarts = workers, restarts
-        self._log, self._on_end = log, on_end
+        self._log, self._elastic, self._on_end = log, elastic, on_end
         self._timeout, self._patience = timeout, patience
         self._then = "resumes from the last checkpoint" if resumes else "starts again"
         self._signal: FirstSignal | None = None
@@ -74,14 +79,19 @@ class WorkerWatch:
         self._ending = threading.RLock()  # Only one thread may end job or process.
 
     def begin(self) -> None:
-        """Waits until all workers are up, then starts a thread that watches them.
+        """Waits until workers are up, then starts a thread that watches them.
 
-        Call this in the main thread, before anything connects to workers.
+        It waits for all workers, or in an elastic job for enough of them. Call this in
+        the main thread, before anything connects to workers.
 
         Raises:
             ConnectionError: if a worker is missing for too long.
+            SystemExit: if a termination signal comes meanwhile.
         """
-        self._wait_for_all()
+        with TerminationSignals() as signals:
+            self._wait_for_workers(signals)
+        if self._elastic is not None and self._elastic.begin(self._workers):
+            self._restarts.discount()
         if self._restarts.client_before is not None:
             # Otherwise workers would keep the objects of both processes.
             self._workers.forget(self._restarts.client_before)
@@ -109,33 +119,60 @@ class WorkerWatch:
                 if self._signal is not None:
                     self._signal.close()
 
-    def _wait_for_all(self) -> None:
-        begin = time.monotonic()
+    def has_signal(self) -> bool:
+        """Returns whether a termination signal has come."""
+        return self._signal is not None and self._signal.get() is not None
+
+    def _wait_for_workers(self, signals: TerminationSignals) -> None:
+        begin, policy = time.monotonic(), self._elastic
         next_line = begin + _POLL_SECONDS  # No log line if workers come up at once.
-        while absent := self._workers.absent():
-            now = time.monotonic()
-            if now - begin > self._patience:
+        while True:
+            absent, now = self._absent(), time.monotonic()
+            if signals.last_signal_name is not None:
+                self._write(self._stopped(signals.last_signal_name))
+                sys.exit(128 + signal.Signals[signals.last_signal_name])
+            waited = now - begin
+            if not absent or (policy and policy.goes_on(self._workers, absent, waited)):
+                return
+            names, lack = ", ".join(absent.values()), policy.lack if policy else ""
+            if waited > self._patience:
                 raise UserClusterError(
-                    f"Cannot reach {', '.join(absent)} within {self._patience:g} "
-                    "seconds.",
+                    f"Cannot reach {names} within {self._patience:g} seconds."
+                    + f" {lack}." * bool(lack),
                     hint="Start each with --job=worker --task=<its number> and the "
                     "same --cluster, or raise --wait_for_workers_seconds.",
                 )
-            left = round(begin + self._patience - now)
+            seconds = policy.lost_seconds if policy and not lack else self._patience
+            left = round(begin + seconds - now)
             if now > next_line and left:
-                self._write(f"Waiting for {', '.join(absent)}, {left} s at most.")
+                line = f"Waiting for {names}, {left} s at most."
+                self._write(line + f" {lack}." * bool(lack))
                 next_line = now + _LOG_SECONDS
             time.sleep(_POLL_SECONDS)
+
+    def _absent(self) -> dict[int, str]:
+        if self._elastic is not None:
+            return self._elastic.absent(self._workers)
+        return self._workers.absent()
+
+    def _stopped(self, name: str) -> str:
+        return f"Stopped by {name}. The same command {self._then}."
 
     def _watch(self) -> None:
         try:
             while not self._is_over.wait(min(_MAX_PERIOD, self._timeout / 4)):
-                if lost := self._workers.lost():
-                    self._restart(lost)
+                if changed := self._workers.lost() or self._added():
+                    self._restart(changed)
         except Exception as error:
             with self._ending:
                 if not self._is_over.is_set():
                     self._give_up("Cannot watch the workers any more", error)
+
+    def _added(self) -> list[str]:
+        """Returns a sentence for each worker with which the job must restart now."""
+        if self._elastic is None or self.has_signal():
+            return []
+        return [f"{name} is back." for name in self._elastic.added(self._workers)]
 
     def _restart(self, lost: Sequence[str]) -> None:
         """Logs `lost`, and restarts or ends this process, unless the job is over."""
@@ -150,11 +187,8 @@ class WorkerWatch:
     def _end_or_restart(self, lost: Sequence[str]) -> NoReturn:
         for line in lost:
             self._write(line)
-        assert self._signal is not None
-        first = self._signal.get()
-        if first is not None:
-            self._write(f"Stopped by {first.name}. The same command {self._then}.")
-            self._exit(128 + first)
+        self._restarts.finish_saving()
+        self._end_if_asked()
         if self._restarts.in_a_row >= MAX_IN_A_ROW:
             self._write(
                 f"error: Workers were lost {MAX_IN_A_ROW + 1} times in a row without "
@@ -162,8 +196,23 @@ class WorkerWatch:
                 f"task.train.save_interval_steps. The same command {self._then}."
             )
             self._exit(UserClusterError.exit_code)
-        self._write(f"This process waits for all workers, and {self._then}.")
-        self._restarts.again(self._workers.client())
+        waits, variables = "waits for all workers", {}
+        if self._elastic is not None:
+            seconds = self._elastic.lost_seconds
+            waits = f"waits {seconds:g} s at most for workers that are missing"
+            variables = self._elastic.left_out.variables()
+        self._write(f"This process {waits}, and {self._then}.")
+        self._restarts.again(
+            self._workers.client(), " ".join(lost), self._end_if_asked, **variables
+        )
+
+    def _end_if_asked(self) -> None:
+        """Ends this process if a termination signal has come."""
+        assert self._signal is not None
+        first = self._signal.get()
+        if first is not None:
+            self._write(self._stopped(first.name))
+            self._exit(128 + first)
 
     def _give_up(self, problem: str, error: Exception) -> NoReturn:
         reason = str(error) or type(error).__name__

@@ -194,7 +194,13 @@ def test_pods_are_told_which_worker_they_are(shell: Shell) -> None:
 
 def test_every_flag_that_is_named_exists() -> None:
     of_slurm = {"ntasks-per-node", "nodes", "job-name", "gpus-per-node", "requeue"}
-    of_slurm |= {"gpus-per-task", "signal", "kill-on-bad-exit", "distribution"}
+    of_slurm |= {
+        "gpus-per-task",
+        "signal",
+        "kill-on-bad-exit",
+        "no-kill",
+        "distribution",
+    }
     others = {*of_slurm, "workers"}  # The last is local_cluster's.
     named = set(re.findall(r"--([a-z][\w-]+)", PAGE)) - others
     known = {f.name for f in flags.FLAGS.flags_by_module_dict()[trainer_flags.__name__]}

@@ -231,10 +231,11 @@ def test_images_in_folders_are_learned(
 
 
 def test_all_code_is_run() -> None:
-    """Here, by toy_test.py, translation_test.py, walk_test.py or tests/trainer."""
+    """Here, by other tests of this folder, or by tests/trainer."""
     found = {name: len(python_blocks(text)) for name, text in PAGES.items()}
     assert {name.rpartition("/")[2]: n for name, n in found.items() if n} == {
         "README.md": 2,
+        "clusters.md": 1,
         "images.md": 4,
         "keras.md": 2,
         "keras_table.md": 1,

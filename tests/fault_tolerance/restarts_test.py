@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import lingvo_pipe
-from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
+from lingvo_pipe.fault_tolerance.restarts import (
+    ProcessStart,
+    Restarts,
+    progress_of,
+    unsaved_checkpoint,
+)
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
 # Restarts from a thread while the main thread hangs, in another folder and with other
@@ -27,6 +34,8 @@ restarts = Restarts(start, progress)
 files = len(os.listdir("/proc/self/fd"))
 left = int(sys.argv[1]) - restarts.in_a_row
 assert restarts.client_before == (None, 2**64 - 1, None, 7)[restarts.in_a_row]
+assert restarts.cause == ("", "c3", "c3 c2", "c3 c2 c1")[restarts.in_a_row]
+assert os.environ.get("MORE") == (None, "3", "2", "1")[restarts.in_a_row]
 client = (2**64 - 1, None, 7)[restarts.in_a_row] if left else None
 about = os.getpid(), os.getcwd(), files, os.environ.get("LEFT"), start.death_signal
 print(*about, left, flush=True)
@@ -37,7 +46,8 @@ os.chdir("/")
 os.dup2(os.open("/", os.O_RDONLY), 77)
 lock = threading.Lock()
 lock.acquire()
-threading.Thread(target=restarts.again, args=[client], daemon=True).start()
+again = lambda: restarts.again(client, f"c{left}", MORE=str(left))
+threading.Thread(target=again, daemon=True).start()
 lock.acquire()
 """
 
@@ -81,3 +91,56 @@ def test_a_new_checkpoint_is_progress(tmp_path: Path) -> None:
     (folder / "incomplete").mkdir()
     assert progress_of("trainer", str(tmp_path)) == seen[-1]
     assert progress_of("evaler", str(tmp_path)) == progress_of("evaler", "/nowhere")
+
+
+def test_a_restart_waits_for_a_checkpoint_that_this_process_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert unsaved_checkpoint(str(tmp_path)) is None
+    folder = tmp_path / "checkpoints" / "incomplete"
+    folder.mkdir(parents=True)
+    killed = unsaved_checkpoint(str(tmp_path))
+    assert killed is not None
+    folder.rmdir()
+    folder.mkdir()
+    assert unsaved_checkpoint(str(tmp_path)) not in (None, killed)
+    logged: list[str] = []
+
+    def again(self: ProcessStart, stop: object, **changes: str) -> NoReturn:
+        raise InterruptedError("saving" if folder.exists() else "saved")
+
+    monkeypatch.setattr(ProcessStart, "again", again)
+    start = ProcessStart((), "", {})
+    later = threading.Timer(0.5, folder.rmdir)
+    later.start()
+    restarts = Restarts(start, lambda: "", folder.exists, logged.append)
+    with pytest.raises(InterruptedError, match="^saved$"):
+        restarts.again(None, "")
+    later.join()
+    assert len(logged) == 1
+
+
+def test_a_signal_that_comes_until_the_restart_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(os, "execve", lambda *unused: done.append("restart"))
+    monkeypatch.setattr(os, "set_inheritable", lambda *unused: None)
+    monkeypatch.chdir(tmp_path)
+    start = ProcessStart(("python",), str(tmp_path), {})
+
+    def stop() -> NoReturn:
+        raise SystemExit(143)
+
+    with pytest.raises(SystemExit):
+        Restarts(start, lambda: "").again(None, "", stop)
+    assert done == []
+
+
+def test_a_restart_may_be_taken_back() -> None:
+    start = ProcessStart((), "", {"LINGVO_PIPE_RESTARTS": "1 a"})
+    restarts = Restarts(start, lambda: "a")
+    restarts.discount()
+    assert restarts.in_a_row == 0
+    restarts.discount()
+    assert restarts.in_a_row == 0

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -155,9 +155,20 @@ class Replies(WorkerQuestions):
         self.asked: list[float] = []
         self.forgetful = [False, False]
         self.isolated: set[int] = set()
+        self.cut: set[tuple[int, int]] = set()
 
-    def cut_off(self, tasks: Sequence[int], seconds: float) -> list[int]:
-        return [task for task in tasks if task in self.isolated]
+    def reach(
+        self, probes: Sequence[tuple[int, Collection[int]]], seconds: float
+    ) -> list[bool]:
+        return [
+            task not in self.isolated and not self.cut & {(task, x) for x in others}
+            for task, others in probes
+        ]
+
+    def only(self, tasks: Sequence[int]) -> Replies:
+        replies = Replies(*([x[i] for i in tasks] for x in self._answers))
+        replies.cut = self.cut
+        return replies
 
     def ask(self, seconds: float) -> Sequence[Answer]:
         self.asked.append(seconds)
@@ -192,7 +203,7 @@ def _lost(replies: Replies, client: int | None = None) -> LostWorkers:
 )
 def test_lost_workers_are_named(now: Sequence[Answer], changes: list[str]) -> None:
     workers = _lost(Replies((FIRST, SECOND), now))
-    assert workers.absent() == []
+    assert not workers.absent()
     lost = workers.lost()
     assert len(lost) == len(changes)
     assert all(map(re.search, changes, lost))
@@ -200,9 +211,9 @@ def test_lost_workers_are_named(now: Sequence[Answer], changes: list[str]) -> No
 
 def test_absent_workers_are_named_until_they_come_up() -> None:
     workers = _lost(Replies((GONE, SILENT), (FIRST, GONE), (FIRST, SECOND)))
-    assert workers.absent() == ["worker:0 at a:1", "worker:1 at b:2"]
-    assert workers.absent() == ["worker:1 at b:2"]
-    assert workers.absent() == []
+    assert workers.absent() == {0: "worker:0 at a:1", 1: "worker:1 at b:2"}
+    assert workers.absent() == {1: "worker:1 at b:2"}
+    assert not workers.absent()
     assert workers.lost() == []
 
 
@@ -247,13 +258,52 @@ def test_workers_that_do_not_reach_each_other_are_lost(isolated: set[int]) -> No
     """Whichever is asked first; a job waits until they do."""
     replies = Replies((FIRST, SECOND))
     workers = _lost(replies)
-    assert workers.absent() == []
+    assert not workers.absent()
     assert workers.lost() == []
     replies.isolated = isolated
     named = [f"worker:{task} at {ADDRESSES[task]}" for task in sorted(isolated)]
     lines = workers.lost() or workers.lost()
     assert [line.partition(",")[0] for line in lines] == named
     assert all("30" in line for line in lines)
-    assert [line.partition(",")[0] for line in workers.absent()] == named
+    absent = workers.absent().values()
+    assert [line.partition(",")[0] for line in absent] == named
     replies.isolated = set()
-    assert workers.absent() == []
+    assert not workers.absent()
+
+
+NUMBERED = [Answer(str(i).encode()) for i in range(4)]
+
+
+def _four(replies: Replies) -> LostWorkers:
+    addresses = [f"host{i}:1" for i in range(4)]
+    return LostWorkers(addresses, replies, 30.0, lambda: None, sleep=lambda x: None)
+
+
+def test_workers_that_lose_each_other_are_lost_also_while_one_is_missing() -> None:
+    replies = Replies((*NUMBERED[:3], GONE))
+    workers = _four(replies)
+    assert list(workers.silent()) == [3]
+    workers.leave_out([3])
+    replies.cut |= {(i, 3) for i in range(3)}
+    assert workers.lost() == []
+    replies.cut.add((2, 1))
+    lines = sum((workers.lost() for _ in range(3)), [])
+    assert [line.partition(" ")[0] for line in lines] == ["worker:2"]
+
+
+def test_a_worker_is_back_if_all_used_workers_reach_it() -> None:
+    replies = Replies(NUMBERED)
+    workers = _four(replies)
+    workers.leave_out([1, 3])
+    assert workers.back() == [1, 3]
+    replies.cut |= {(1, 3), (2, 3)}
+    assert workers.back() == [1]
+    replies.cut.add((1, 0))
+    assert workers.back() == []
+    assert workers.cut_pairs([0, 1, 2, 3]) == [(1, 0), (1, 3), (2, 3)]
+
+
+def test_no_worker_may_be_left() -> None:
+    workers = _four(Replies((GONE,) * 4))
+    workers.leave_out(range(4))
+    assert workers.lost() == []

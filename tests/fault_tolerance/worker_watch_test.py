@@ -62,11 +62,23 @@ class FakeRestarts:
         self, in_a_row: int = 0, error: Exception | None = None, before: int = 6
     ) -> None:
         self.in_a_row, self.client_before = in_a_row, before
+        self.on_restart: Callable[[], None] = lambda: None
         self.restarted, self._error = threading.Event(), error
         self.client: int | None = None
 
-    def again(self, client: int | None) -> NoReturn:
+    def finish_saving(self) -> None:
+        pass
+
+    def again(
+        self,
+        client: int | None,
+        cause: str,
+        stop: Callable[[], None],
+        **variables: str,
+    ) -> NoReturn:
         self.client = client
+        self.on_restart()
+        stop()
         self.restarted.set()
         raise self._error or Ended
 
@@ -223,6 +235,37 @@ def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> Non
     assert ended.value.args == (143,)
     assert re.search(r"\bSIGTERM\b.*checkpoint", logged[-2])
     assert logged[-1] == "ended"
+
+
+def test_a_signal_that_comes_before_the_restart_ends_the_process() -> None:
+    worker, restarts, logged = Worker(UP), FakeRestarts(), list[str]()
+    restarts.on_restart = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, lambda *unused: None)
+    try:
+        with pytest.raises(Ended) as ended:
+            _do(_watch(worker, logged, restarts), _fails(worker, GONE))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.args == (143,)
+    assert not restarts.restarted.is_set()
+    assert re.search(r"\bSIGTERM\b.*checkpoint", logged[-2])
+
+
+@pytest.mark.parametrize("answer", [GONE, UP])
+def test_a_signal_ends_a_process_that_waits_for_workers(answer: Answer) -> None:
+    """Also if the worker comes up at this moment."""
+    worker, logged = Worker(GONE), list[str]()
+    watch = _watch(worker, logged, patience=60.0)
+
+    def ask(seconds: float) -> Sequence[Answer]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return [answer]
+
+    worker.ask = ask  # type: ignore[method-assign]
+    with pytest.raises(SystemExit) as ended:
+        watch.begin()
+    assert ended.value.code == 143
+    assert re.search(r"\bSIGTERM\b.*checkpoint", logged[-1])
 
 
 def test_a_watch_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

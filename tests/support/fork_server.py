@@ -4,19 +4,21 @@ Listens at the Unix socket whose path is the argument, until standard input is c
 then removes the folder that the socket is in.
 A connection stands for a program, which is killed if the client closes it early:
 
-    client  {"arguments": [...], "folder": ..., "environment": {...}, "max_bytes": ...}
-            with standard input, output and error as file descriptors
+    client  {"arguments": [...], "folder": ..., "environment": {...}, "max_bytes": ...,
+            "network": ...} with standard input, output and error as file descriptors
     server  the process's number, and when it has ended its exit code, as text of
             NUMBER_BYTES bytes each
 
 `arguments` are Python's own: `-m MODULE ...`, `-c CODE ...` or `FILE ...`. `max_bytes`
-bounds the length of files that the program writes, or is null.
+bounds the length of files that the program writes, or is null. `network` is the name of
+the network namespace that the program runs in, or null.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -33,6 +35,7 @@ from typing import Any
 
 NUMBER_BYTES = 12
 _MAX_REQUEST = 1 << 20
+_CLONE_NEWNET = 0x40000000  # From setns(2).
 
 
 def _serve(path: str) -> None:
@@ -96,6 +99,8 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     if request["max_bytes"] is not None:
         limit = request["max_bytes"]
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if request["network"] is not None:
+        _enter_network(request["network"])
     sys.stdin = open(0)  # noqa: SIM115  This process's own, with nothing read yet.
     arguments = request["arguments"]
     sys.orig_argv = [sys.executable, *arguments]
@@ -111,6 +116,13 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
         sys.argv = arguments
         sys.path[0] = os.path.dirname(os.path.abspath(kind))
         runpy.run_path(kind, run_name="__main__")
+
+
+def _enter_network(name: str) -> None:
+    """Moves this process into a network namespace. Needs root's rights."""
+    with open(f"/run/netns/{name}") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"no way into the network {name}")
 
 
 def _end(code: int) -> None:

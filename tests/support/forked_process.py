@@ -34,6 +34,7 @@ class ForkedProcess:
         environment: its variables.
         output: a file for standard output and error; None: a pipe for each.
         max_bytes: how long a file may become that it writes; None: any length.
+        network: the network namespace that it runs in; None: this process's.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ForkedProcess:
         environment: Mapping[str, str],
         output: Path | None = None,
         max_bytes: int | None = None,
+        network: str | None = None,
     ) -> None:
         self.args = list(arguments)
         self.returncode: int | None = None
@@ -52,6 +54,7 @@ class ForkedProcess:
             "folder": str(folder),
             "environment": dict(environment),
             "max_bytes": max_bytes,
+            "network": network,
         }
         self.stdout, self.stderr, theirs = _streams(output)
         self._connection = socket.socket(socket.AF_UNIX)

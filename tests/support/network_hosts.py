@@ -1,4 +1,4 @@
-"""Three hosts on this machine: network namespaces whose network can be cut."""
+"""Hosts on this machine: network namespaces whose network can be cut."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def _ip(*arguments: str) -> None:
 
 
 @contextlib.contextmanager
-def three_hosts() -> Iterator[list[Host]]:
+def network_hosts(number: int = 3) -> Iterator[list[Host]]:
     """Yields hosts that reach each other; skips the test where there can be none."""
     if shutil.which("ip") is None:
         pytest.skip("needs the command ip")
     pid = os.getpid()
-    hosts = [Host(f"lingvo{pid}-{i}", f"{_SUBNET}.{i}") for i in (1, 2, 3)]
+    hosts = [Host(f"lingvo{pid}-{i}", f"{_SUBNET}.{i}") for i in range(1, number + 1)]
     first = hosts[0].name
     with contextlib.ExitStack() as stack:
         try:
@@ -91,3 +91,9 @@ def cut(hosts: list[Host], is_cut: bool = True) -> None:
     for i in (1, 2):
         isolated = ["bridge_slave", "isolated", "on" if is_cut else "off"]
         _ip("-n", hosts[0].name, "link", "set", f"to{i}", "type", *isolated)
+
+
+def set_link(hosts: list[Host], number: int, is_up: bool) -> None:
+    """Cuts or mends the way between one host, not the first, and all others."""
+    state = "up" if is_up else "down"
+    _ip("-n", hosts[0].name, "link", "set", f"to{number}", state)

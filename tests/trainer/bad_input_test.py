@@ -102,6 +102,44 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: --listen_on_all_addresses: ", "--cluster"],
     ),
     ([*TRAIN, "--worker_timeout_seconds=9"], ["error: --worker_timeout_seconds: "]),
+    ([*TRAIN, "--grow_seconds=9"], ["error: --grow_seconds: expected --elastic"]),
+    (
+        [*TRAIN, "--elastic", "--lost_worker_seconds=9"],
+        ["error: --lost_worker_seconds: ", "--cluster"],
+    ),
+    (
+        [
+            *(*TRAIN, SPEC, "--elastic", "--lost_worker_seconds=60"),
+            "--wait_for_workers_seconds=9",
+        ],
+        ["error: --lost_worker_seconds: ", "--wait_for_workers_seconds, 9", "60"],
+    ),
+    (
+        [*TRAIN, "--elastic", "--devices=2", "--min_devices=3"],
+        ["error: --min_devices: ", "2 devices", "3"],
+    ),
+    (
+        [*_override("task.pipeline.splits (list) : [2, 4]"), "--elastic"],
+        ["error: task.pipeline.splits: ", "'auto', with --elastic", "[2, 4]"],
+    ),
+    (
+        [
+            *_override(
+                "task.pipeline.splits (str) : auto; task.pipeline.schedule : auto; "
+                "task.pipeline.num_replicas : 2"
+            ),
+            *("--elastic", "--devices=2"),
+        ],
+        ["error: task.pipeline.num_replicas: expected 1", "schedule is auto", "2"],
+    ),
+    (
+        [*TRAIN, "--mode=inspect_model", "--elastic"],
+        ["error: --mode=inspect_model: expected no --elastic."],
+    ),
+    (
+        ["--job=evaler", *TRAIN, "--elastic"],
+        ["error: --job=evaler: expected no --elastic"],
+    ),
     ([*TRAIN, "--task=0"], ["error: --task: expected --job=worker"]),
     (["--job=worker", NEW, SPEC], ["error: --job=worker: expected no --logdir."]),
     (["--job=worker", SPEC], ["error: --job=worker: expected --task."]),

@@ -172,7 +172,7 @@ def _flags(draw: random.Random) -> list[str]:
     ]
     values += [
         [workers, f"--{name}_seconds={value}"]
-        for name in ("worker_timeout", "wait_for_workers")
+        for name in ("worker_timeout", "wait_for_workers", "lost_worker", "grow")
         for value in ("nan", "inf", "-1", word, "1e300")
     ]
     values += [

@@ -10,7 +10,7 @@ the user gives no address for the trainer, the trainer has the address that work
 import contextlib
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import tensorflow as tf
@@ -67,8 +67,8 @@ _NUM_SHOWN = 40
 class _Connection:
     """The connection of this process to a cluster. A process has at most one."""
 
-    workers: list[str] = field(default_factory=list)  # Addresses.
-    descriptions: Sequence[WorkerDescription] = ()
+    workers: dict[int, str] = field(default_factory=dict)  # Addresses by task.
+    descriptions: Mapping[int, WorkerDescription] = field(default_factory=dict)
     note: str = ""  # For the user.
     incarnations: dict[str, int] = field(default_factory=dict)  # By full name.
 
@@ -81,19 +81,22 @@ class ReadyWorkers:
     """Workers that are ready for a trainer to connect to them."""
 
     own_host: str  # This machine's address, as the workers see it.
-    workers: tuple[WorkerDescription, ...]
+    workers: Mapping[int, WorkerDescription]  # By task.
 
     def note(self, cluster: Cluster) -> str:
         """Returns a line for the user about the workers."""
         return "workers: " + "; ".join(
             f"{_name(task, cluster.workers[task])} ({worker})"
-            for task, worker in enumerate(self.workers)
+            for task, worker in self.workers.items()
         )
 
 
-def check_servers(workers: Sequence[str]) -> None:
-    """Raises ConnectionError if a server at a worker's address is not TensorFlow's."""
-    for task, worker in enumerate(workers):
+def check_servers(workers: Mapping[int, str]) -> None:
+    """Raises ConnectionError if a server at a worker's address is not TensorFlow's.
+
+    `workers` are addresses by task.
+    """
+    for task, worker in workers.items():
         answer = b""
         with (
             contextlib.suppress(OSError),
@@ -114,12 +117,12 @@ def check_servers(workers: Sequence[str]) -> None:
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:
-    """Waits until all workers answer, and returns their descriptions.
+    """Waits until all workers that are used answer, and returns their descriptions.
 
     Raises:
         ConnectionError: if a worker is missing or unexpected.
     """
-    return ReadyWorkers(_reach(cluster.workers), _checked_workers(cluster.workers))
+    return ReadyWorkers(_reach(cluster.present), _checked_workers(cluster))
 
 
 def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
@@ -130,18 +133,21 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
             to the address.
         RuntimeError: if this process is connected to other workers.
     """
-    workers = list(cluster.workers)
+    workers = cluster.present
     if _connection.workers == workers:
         return
     if _connection.workers:
+        before = list(_connection.workers.values())
         raise UserRuntimeError(
             path="workers",
-            expected=f"those that this process is connected to, {_connection.workers}",
-            got=workers,
+            expected=f"those that this process is connected to, {before}",
+            got=list(workers.values()),
             hint="Start another process.",
         )
     trainer = cluster.trainer or f"{ready.own_host}:0"
-    addresses = [] if cluster.listens_on_all else own_addresses(trainer, workers)
+    addresses = []
+    if not cluster.listens_on_all:
+        addresses = own_addresses(trainer, list(workers.values()))
     sources = answered_sources(cluster)
     host = trainer.rpartition(":")[0]
     port = split_address(trainer)[1] or unused_ports(1)[0]
@@ -190,17 +196,17 @@ def device_kinds(devices: Iterable[str]) -> list[DeviceKind]:
     return list(distinct.values())
 
 
-def _reach(workers: Sequence[str]) -> str:
+def _reach(workers: Mapping[int, str]) -> str:
     hosts: dict[str, str] = {}
     deadline = time.monotonic() + _PATIENCE
     while True:
-        for worker in workers:
+        for worker in workers.values():
             own_host = None if worker in hosts else _own_host(worker)
             if own_host is not None:
                 hosts[worker] = own_host
         absent = [
             _name(task, worker)
-            for task, worker in enumerate(workers)
+            for task, worker in workers.items()
             if worker not in hosts
         ]
         if not absent:
@@ -229,15 +235,15 @@ def _own_host(worker: str) -> str | None:
     return None
 
 
-def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
-    descriptions = [
-        _description(_name(task, address), address)
-        for task, address in enumerate(workers)
-    ]
+def _checked_workers(cluster: Cluster) -> dict[int, WorkerDescription]:
+    descriptions = {
+        task: _description(_name(task, address), address)
+        for task, address in cluster.present.items()
+    }
     wrong = [
-        f"{_name(task, workers[task])} ({worker}): {'; '.join(different)}"
-        for task, worker in enumerate(descriptions)
-        if (different := differences(worker, task, workers, versions()))
+        f"{_name(task, cluster.workers[task])} ({worker}): {'; '.join(different)}"
+        for task, worker in descriptions.items()
+        if (different := differences(worker, task, cluster.workers, versions()))
     ]
     if wrong:
         raise UserConnectionError(
@@ -246,7 +252,7 @@ def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
             got=Words(" and ".join(wrong)),
             hint="Restart the wrong ones.",
         )
-    return tuple(descriptions)
+    return descriptions
 
 
 def _description(name: str, address: str) -> WorkerDescription:

@@ -6,8 +6,8 @@ address, or if it lends its own devices:
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
@@ -31,6 +31,19 @@ class Cluster:
     workers: tuple[str, ...]
     trainer: str | None = None
     listens_on_all: bool = False  # At all addresses of a machine, not only at these.
+    absent: frozenset[int] = frozenset()  # Workers that this process does not use.
+
+    @property
+    def present(self) -> dict[int, str]:
+        """The addresses of the workers that this process uses, by their numbers."""
+        return {i: x for i, x in enumerate(self.workers) if i not in self.absent}
+
+    def without(self, absent: Collection[int]) -> "Cluster":
+        """Returns this cluster, of which a process does not use the `absent` workers.
+
+        The other workers keep their numbers.
+        """
+        return replace(self, absent=frozenset(absent))
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def initialize_devices(
         names = device_names(devices)
         _check_tasks(names, cluster)
     if cluster is not None:
-        check_servers(cluster.workers)
+        check_servers(cluster.present)
         if await_workers is not None:
             await_workers()
         ready = find_workers(cluster)
@@ -179,8 +179,8 @@ def colocated_identity(x: tf.Tensor) -> tf.Tensor:
 
 def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
     """Returns the devices of all workers, and of the trainer if it has an address."""
-    counts = enumerate(worker.counts() for worker in ready.workers)
-    tasks = [TaskDevices(task, count["GPU"], count["CPU"]) for task, count in counts]
+    counts = {task: worker.counts() for task, worker in ready.workers.items()}
+    tasks = [TaskDevices(task, n["GPU"], n["CPU"]) for task, n in counts.items()]
     if cluster.trainer is not None:
         num_gpus = len(tf.config.list_physical_devices("GPU"))
         tasks.insert(0, TaskDevices(None, num_gpus, os.cpu_count() or 1))

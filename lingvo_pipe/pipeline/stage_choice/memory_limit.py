@@ -35,10 +35,12 @@ class DoesNotFitError(UserValueError):
         has_oversized_cell: True if a cell by itself does not fit.
         smallest_limit: the smallest limit into which some stages would fit, in bytes.
             This is infinite if the stages were given.
+        missing_bytes: bytes by which `smallest_limit` exceeds the limit.
     """
 
     has_oversized_cell = False
     smallest_limit = math.inf
+    missing_bytes = math.inf
 
 
 class MemoryLimit:
@@ -170,6 +172,7 @@ class MemoryLimit:
         )
         error.has_oversized_cell = bool(too_large)
         error.smallest_limit = smallest
+        error.missing_bytes = smallest - self._p.memory_limit
         raise error
 
     def _stage_text(self, stage: int, start: int, end: int) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import naming_reads
 
@@ -54,6 +55,24 @@ class BatchGroups:
                 break
             group.append(batch)
         return group
+
+
+def max_group(task_params: Params, step: int) -> int:
+    """Returns how many steps the call after `step` steps may train.
+
+    A call must end where a checkpoint, histogram or evaluation is due.
+    """
+    p = task_params
+    intervals = (
+        p.train.save_interval_steps,
+        p.train.histogram_interval_steps,
+        p.eval.interval_steps,
+    )
+    return min(
+        p.train.steps_per_loop,
+        p.train.max_steps - step,
+        *(interval - step % interval for interval in intervals if interval),
+    )
 
 
 def _shapes(batch: NestedMap) -> list[tf.TensorShape]:

@@ -28,6 +28,7 @@ def train(
     profile_step: int | None = None,
     allowed_changes: Sequence[str] = (),
     planned: PlannedStep | None = None,
+    restart_cause: str = "",
     building: AbstractContextManager[None] | None = None,
 ) -> dict[str, float]:
     """Trains a task to its `max_steps`, or until a signal stops it, and evaluates it.
@@ -47,6 +48,7 @@ def train(
         allowed_changes: paths of params that may have changed since the run was started
             (see `check_changes`).
         planned: the planner's prediction of a step, to compare with the profiled step.
+        restart_cause: why the process restarted itself, for the report, or "".
         building: context in which the run's graphs are built.
 
     Returns:
@@ -70,7 +72,9 @@ def train(
             if steps_in(directory.checkpoints_path):
                 changes = check_changes(before, params_text, allowed_changes)
         with building or contextlib.nullcontext():
-            run = TrainingRun(task, train_input, test_input, directory, log)
+            run = TrainingRun(
+                task, train_input, test_input, directory, log, restart_cause
+            )
         directory.lock()
         if directory.read_params() != before:
             raise UserValueError(

@@ -3,7 +3,8 @@
 The run writes a checkpoint
 
 - before the first step, if it has initial values from other runs, or may roll back
-- every `save_interval_steps`, after a best evaluation, and after the last step.
+- every `save_interval_steps`, after a best evaluation, and after the last step
+- after the step in which `save_interval_seconds` have passed since the last one.
 
 It rolls back to the newest checkpoint after a loss spike (see `failure_policy`). It
 stops
@@ -28,9 +29,10 @@ from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.checkpoint.whole_weights import whole_variables
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
-from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition
+from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition, max_group
 from lingvo_pipe.training.loop.failure_policy import FailurePolicy
 from lingvo_pipe.training.loop.reporting import StepReports
+from lingvo_pipe.training.loop.save_times import SaveTimes
 from lingvo_pipe.training.profiling.predicted_bubble import (
     predict_from_spec,
     uneven_stages,
@@ -76,10 +78,11 @@ class TrainingRun:
         test_input: Any,
         directory: RunDirectory,
         log: Callable[[str], None],
+        restart_cause: str = "",
     ):
         p = task.params.train
         self._task, self._train_input, self._test_input = task, train_input, test_input
-        self._directory, self._log = directory, log
+        self._directory, self._log, self._cause = directory, log, restart_cause
         self._step = SeveralSteps(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
         self._parts = read_parts(directory.parts_path)
@@ -180,7 +183,7 @@ class TrainingRun:
                     start = self._checkpointer.restore()
                     assert start is not None
                     self._failures.skip_batches(start, spike)
-                    self._start = start
+                    self._start, self._cause = start, f"The loss had a spike: {spike}."
 
     def _train_segment(
         self,
@@ -236,6 +239,7 @@ class TrainingRun:
                 predicted,
                 device_kinds=self._device_kinds,
                 train_loss=describe_train_loss(self._task),
+                cause=self._cause,
             )
             segment = _Segment(
                 metrics_log, saver, evaluations, reports, signals, progress, part
@@ -260,12 +264,12 @@ class TrainingRun:
         step, evaluations = self._start, segment.evaluations
         skipped = self._failures.skipped_batches
         batches = BatchGroups(skipped.batches(self._position.batches, step))
-        save_interval = self._task.params.train.save_interval_steps
+        saves = SaveTimes(self._task.params.train)
         is_last = self._is_last(step, segment)
         batch_size = self._train_input.params.batch_size
         with segment.progress as progress:
             while not is_last:
-                group = batches.next(self._max_group(step))
+                group = batches.next(max_group(self._task.params, step))
                 if problem := self._failures.input_problem(group, step):
                     self._failures.check_variables(step)
                     self._save(step, segment)
@@ -285,9 +289,11 @@ class TrainingRun:
                 is_last = self._is_last(step, segment)
                 # Saved last: all reports of a checkpoint's step are written by then.
                 is_best = evaluations.best.step == step
-                if is_last or is_best or step % save_interval == 0:
+                if is_last or is_best or saves.is_due(step):
+                    segment.part.has_stopped = is_last
                     self._failures.check_variables(step)
                     self._save(step, segment)
+                    saves.restart_clock()
                     is_last = self._is_last(step, segment)  # A signal may have arrived.
         if not segment.signals.last_signal_name:
             segment.reports.finish()
@@ -296,23 +302,6 @@ class TrainingRun:
     def _is_last(self, step: int, segment: _Segment) -> bool:
         is_asked = segment.signals.last_signal_name is not None
         return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
-
-    def _max_group(self, step: int) -> int:
-        """Returns how many steps the next call may train.
-
-        A call must end where a checkpoint, histogram or evaluation is due.
-        """
-        p = self._task.params
-        intervals = (
-            p.train.save_interval_steps,
-            p.train.histogram_interval_steps,
-            p.eval.interval_steps,
-        )
-        return min(
-            p.train.steps_per_loop,
-            self._max_steps - step,
-            *(interval - step % interval for interval in intervals if interval),
-        )
 
     def _save(self, step: int, segment: _Segment) -> None:
         """Writes all metrics so far to the disk, then starts to write a checkpoint."""

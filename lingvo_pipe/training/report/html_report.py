@@ -23,7 +23,7 @@ from lingvo_pipe.training.report.curves import COLORS, make_figure
 from lingvo_pipe.training.report.series import Series, number_text
 from lingvo_pipe.training.run.best_evaluation import SPLIT, read_best
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.run.run_parts import read_parts
+from lingvo_pipe.training.run.run_parts import disturbances, read_parts
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 
 
@@ -98,6 +98,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
                 (f"Steps {part.after_step + 1:,} to {part.last_step:,}", part.text())
                 for part in parts
             ),
+            *(("Disturbed", line) for line in disturbances(parts)),
         ],
         "metrics": [_metric_row(curve, best_metric) for curve in all_series],
         "figures": figures,

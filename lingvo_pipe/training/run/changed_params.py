@@ -34,6 +34,7 @@ FREE = (
     "task.train.max_skipped_steps",
     "task.train.max_steps",
     "task.train.report_interval_steps",
+    "task.train.save_interval_seconds",
     "task.train.save_interval_steps",
     "task.train.steps_per_loop",
 )

@@ -1,8 +1,13 @@
-"""The parts of a run, in `parts.json`: where each was trained, and how fast."""
+"""The parts of a run, in `parts.json`: when and where each was trained, and how fast.
+
+The time from the newest checkpoint's step, where a part ends, to the first step of the
+next part is lost: its steps are trained again, and nothing is trained meanwhile.
+"""
 
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -28,14 +33,19 @@ class RunPart:
     stages_busy: float | None = None  # Fraction of the devices' time in the last step.
     device_kinds: list[DeviceKind] = dataclasses.field(default_factory=list)
     train_loss: str = ""  # How the train loss differs from the test's.
+    cause: str = ""  # Why the process restarted or rolled back, as sentences.
+    begin: float = 0.0  # When the first step began, in seconds since 1970; 0: unknown.
+    end: float = 0.0  # When the last step was saved.
+    has_stopped: bool = False  # As planned: at its last step, or by a signal.
 
     def __post_init__(self) -> None:
-        self._begin, self._is_built = time.monotonic() - self.seconds, False
+        self._start, self._is_built = time.monotonic() - self.seconds, False
 
     @contextlib.contextmanager
     def timing(self, num_steps: int, batch_size: int) -> Iterator[None]:
         """Measures each block that trains, except the first, which builds graphs."""
         begin = time.monotonic()
+        self.begin = self.begin or time.time()
         yield
         if self._is_built:
             self.num_steps += num_steps
@@ -50,21 +60,30 @@ class RunPart:
         """
         if self.last_step == self.after_step:
             return
-        self.seconds = time.monotonic() - self._begin
+        self.seconds, self.end = time.monotonic() - self._start, time.time()
         parts = [x for x in read_parts(path) if x.after_step < self.after_step]
         for part in parts:
-            part.last_step = min(part.last_step, self.after_step)
+            part.cut_off(self.after_step)
         records = list(map(dataclasses.asdict, [*parts, self]))
         write_atomically(path, json.dumps(records, indent=2) + "\n")
+
+    def cut_off(self, step: int) -> None:
+        """Ends the part after `step`, if it is longer. Estimates when that was."""
+        if self.last_step > step:
+            kept = (step - self.after_step) / (self.last_step - self.after_step)
+            self.end = self.begin + kept * (self.end - self.begin)
+            self.last_step, self.has_stopped = step, False
 
     def text(self) -> str:
         """Returns the part's facts as text."""
         bubble, busy = self.predicted_bubble, self.stages_busy
+        begin = datetime.datetime.fromtimestamp(self.begin).astimezone()
         facts = [
+            f"{begin:%Y-%m-%d %H:%M:%S %Z}" if self.begin else "",
             self.place,
             "" if bubble is None else f"bubble {bubble:.1%} as predicted from flops",
             "" if busy is None else f"stages {busy:.1%} busy in the last step",
-            f"time {datetime.timedelta(seconds=round(self.seconds))}",
+            f"time {_duration(self.seconds)}",
             self.speed_text(),
         ]
         return "; ".join(filter(None, facts))
@@ -73,6 +92,28 @@ class RunPart:
         """Returns the speed of training steps as text, or "" if it is unknown."""
         speed = self.examples_per_second
         return "" if speed is None else f"{speed:,.4g} examples/s"
+
+
+def disturbances(parts: Sequence[RunPart]) -> list[str]:
+    """Returns a line for each time that a run was disturbed, with the time lost.
+
+    The time is unknown if nothing was saved before, or by an old version. A planned
+    stop is no disturbance.
+    """
+    lines = []
+    for before, part in itertools.pairwise([None, *parts]):
+        assert part is not None
+        lost, cause = "", part.cause
+        if before is not None and before.end and part.begin:
+            lost = f"{_duration(part.begin - before.end)} lost. "
+            cause = cause or "The trainer was started again." * (not before.has_stopped)
+        if cause:
+            lines.append(f"after step {part.after_step:,}: {lost}{cause}")
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def read_parts(path: Path) -> list[RunPart]:
@@ -87,6 +128,7 @@ def read_parts(path: Path) -> list[RunPart]:
         parts = [RunPart(**record) for record in records or []]
         for part in parts:  # Values of wrong types cannot be formatted.
             f"{part.after_step:d} {part.last_step:d} {part.train_loss:s} {part.text()}"
+            f"{part.cause:s} {_duration(part.end - part.begin)}"
             for kind in part.device_kinds:
                 " ".join({**kind}.values())
     except MALFORMED as error:

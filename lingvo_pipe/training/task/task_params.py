@@ -1,5 +1,6 @@
 """Params of a task's training, evaluation and local losses, and their checks."""
 
+from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
@@ -11,6 +12,7 @@ from lingvo_pipe.training.optim.frozen_variables import define_freezing_params
 from lingvo_pipe.training.optim.learner import define_learner_params
 from lingvo_pipe.training.optim.param_rules import (
     SWITCH,
+    Rule,
     check_params,
     count,
     optional,
@@ -31,6 +33,9 @@ _COUNTS = ("max_steps", "steps_per_loop", "save_interval_steps", "keep_checkpoin
 _TRAIN_RULES = {
     **dict.fromkeys((*_COUNTS, "report_interval_steps"), count()),
     "histogram_interval_steps": optional(count()),
+    "save_interval_seconds": optional(
+        Rule(lambda x: is_number(x) and x > 0, "a number above 0")
+    ),
     "init_from_checkpoint_ema": SWITCH,
     **SPIKE_RULES,
     **SKIPPING_RULES,
@@ -56,6 +61,13 @@ def train_params() -> Params:
         "losses of their own, or calls take long.",
     )
     p.Define("save_interval_steps", 100, "Steps between checkpoints.")
+    p.Define(
+        "save_interval_seconds",
+        None,
+        "The most seconds of training between checkpoints, besides the call under way: "
+        "the most work that a lost worker costs. If None, only steps count. Must be "
+        "None with loss_spike_factor, since runs roll back to checkpoints.",
+    )
     p.Define("keep_checkpoints", 5, "Number of checkpoints to keep.")
     p.Define("report_interval_steps", 10, "Steps between reports.")
     p.Define(
@@ -115,6 +127,14 @@ def check_loop_params(p: Params) -> None:
     """Raises ValueError if a value in the groups `train` and `eval` is wrong."""
     check_params(p.train, "task.train", _TRAIN_RULES)
     check_params(p.eval, "task.eval", _EVAL_RULES)
+    if None not in (p.train.save_interval_seconds, p.train.loss_spike_factor):
+        raise UserValueError(
+            path="task.train.save_interval_seconds",
+            expected="None with task.train.loss_spike_factor: a run rolls back to its "
+            "newest checkpoint, which would depend on the clock",
+            got=p.train.save_interval_seconds,
+            hint="Use task.train.save_interval_steps.",
+        )
     needed = ("best_metric", "interval_steps")
     missing = [f"task.eval.{name}" for name in needed if p.eval.Get(name) is None]
     if missing and p.eval.patience is not None:

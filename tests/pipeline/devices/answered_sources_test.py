@@ -17,7 +17,7 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from tests.support.cases import exhaustive
-from tests.support.network_hosts import Host, three_hosts
+from tests.support.network_hosts import Host, network_hosts
 
 WORKERS = ("127.0.0.2:2222", "192.0.2.7:2222")
 CLUSTER = Cluster(WORKERS, "192.0.2.9:2222")
@@ -92,7 +92,7 @@ serve(Cluster(({!r},), {!r}), 0)
 
 @pytest.fixture
 def hosts() -> Iterator[list[Host]]:
-    with three_hosts() as found:
+    with network_hosts() as found:
         yield found
 
 

@@ -52,7 +52,7 @@ def cluster() -> Cluster:
 
 def test_workers_describe_themselves(cluster: Cluster) -> None:
     ready = find_workers(cluster)
-    for task, worker in enumerate(ready.workers):
+    for task, worker in ready.workers.items():
         assert (worker.task, worker.workers) == (task, cluster.workers)
         assert (worker.host, worker.pid) == (socket.gethostname(), os.getpid())
         assert worker.counts()["CPU"] == os.cpu_count()
@@ -205,10 +205,10 @@ def test_another_listener_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_speaks_another_protocol_is_refused_at_once(cluster: Cluster) -> None:
-    check_servers(cluster.workers)
+    check_servers(cluster.present)
     with socket.create_server(("localhost", 0)) as other:
         address = f"localhost:{other.getsockname()[1]}"
-        check_servers([address])  # Silent, as a busy worker is.
+        check_servers({0: address})  # Silent, as a busy worker is.
         other.accept()[0].close()
 
         def greet() -> None:
@@ -218,7 +218,7 @@ def test_what_speaks_another_protocol_is_refused_at_once(cluster: Cluster) -> No
         greeter = threading.Thread(target=greet)
         greeter.start()
         with fails(UserConnectionError, path=f"worker:2 at {address}") as error:
-            check_servers([*cluster.workers, address])
+            check_servers({**cluster.present, 2: address})
         assert "SSH-2.0" in error.value.got
         greeter.join()
 

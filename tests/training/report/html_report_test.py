@@ -108,8 +108,9 @@ def test_a_run_ends_with_its_report(trained):
     assert f"Steps 1 to {STEPS}" in trained.texts
     assert has_text(
         trained,
-        r"^parameters: 32; stages: 2 \(cpu:0, cpu:1\); micro-batches: 2; bubble 3\d"
-        r"\.\d% .*; stages .*% busy .*; time 0:\d\d:\d\d; [\d,.]+ examples/s$",
+        r"^\S+ \S+ \S+; parameters: 32; stages: 2 \(cpu:0, cpu:1\); micro-batches: 2; "
+        r"bubble 3\d\.\d% .*; stages .*% busy .*; time 0:\d\d:\d\d; "
+        r"[\d,.]+ examples/s$",
     )
     metrics = {"loss", "accuracy", "learning_rate", "gradient_norm"}
     assert set(curves(trained)) == metrics

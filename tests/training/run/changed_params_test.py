@@ -225,6 +225,7 @@ CHANGES: list[dict[str, Any]] = [
         "pipeline.schedule": "1f1b",
         "pipeline.splits": [1, 2, 4],
         "train.max_steps": STEPS + 1,
+        "train.save_interval_seconds": 1e-9,
     },
     {
         "pipeline.devices": ["cpu:1", "cpu:0"],

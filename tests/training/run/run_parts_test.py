@@ -11,7 +11,7 @@ import pytest
 
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.run.run_parts import RunPart, read_parts
+from lingvo_pipe.training.run.run_parts import RunPart, disturbances, read_parts
 from tests.support.errors import fails
 from tests.training.toy_run import STEPS, Input, batch, make_task, resumed_steps, run
 
@@ -84,9 +84,38 @@ def test_speed_is_of_all_calls_but_the_first() -> None:
     assert part.examples_per_second == pytest.approx(20 / part.train_seconds)
     part.stages_busy, part.seconds = 0.5, 3725.0
     assert re.fullmatch(
-        r"here; bubble 25\.0% .*; stages 50\.0% .*; time 1:02:05; \S+ examples/s",
+        r"\d+-\d+-\d+ \d+:\d+:\d+ \w+; here; bubble 25\.0% .*; stages 50\.0% .*; "
+        r"time 1:02:05; \S+ examples/s",
         part.text(),
     )
+
+
+def test_a_disturbance_costs_the_time_between_parts() -> None:
+    cause = "worker:1 is gone."
+    first = RunPart(0, "here", last_step=10, cause=cause, begin=100.0, end=200.0)
+    second = RunPart(6, "here", last_step=20, begin=215.0, end=300.0, cause="A spike.")
+    third = RunPart(20, "here", last_step=21, begin=900.0)
+    first.cut_off(6)
+    assert (first.last_step, first.end) == (6, 160.0)
+    assert disturbances([first, second, third]) == [
+        "after step 0: worker:1 is gone.",
+        "after step 6: 0:00:55 lost. A spike.",
+        "after step 20: 0:10:00 lost. The trainer was started again.",
+    ]
+    assert not disturbances([RunPart(0, "here"), RunPart(3, "here")])
+
+
+def test_a_planned_stop_is_no_disturbance() -> None:
+    first = RunPart(0, "", last_step=10, begin=100.0, end=200.0, has_stopped=True)
+    second = RunPart(10, "", last_step=20, begin=900.0)
+    assert disturbances([first, second]) == []
+    second.cause = "worker:1 is gone."
+    assert disturbances([first, second]) == [
+        f"after step 10: 0:11:40 lost. {second.cause}"
+    ]
+    first.last_step, second.cause = 12, ""
+    first.cut_off(10)
+    assert len(disturbances([first, second])) == 1
 
 
 @pytest.mark.parametrize(

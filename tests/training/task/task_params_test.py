@@ -25,6 +25,7 @@ WRONG: dict[str, list[Any]] = {
     "train.max_steps": [None, 0, 2**31],
     "train.steps_per_loop": [0],
     "train.save_interval_steps": [0],
+    "train.save_interval_seconds": [0, "5", math.nan],
     "train.report_interval_steps": [0],
     "train.keep_checkpoints": [0],
     "train.histogram_interval_steps": [0],
@@ -54,6 +55,15 @@ def test_a_patience_needs_evaluations() -> None:
     with fails(path="task.eval.patience", hint="Or set task.eval.interval_steps."):
         check_loop_params(p)
     p.eval.interval_steps = 1
+    check_loop_params(p)
+
+
+def test_a_run_that_may_roll_back_saves_by_steps_alone() -> None:
+    p = make_task().params.Copy()
+    p.train.Set(save_interval_seconds=9, loss_spike_factor=3.0)
+    with fails(path="task.train.save_interval_seconds", got=9):
+        check_loop_params(p)
+    p.train.loss_spike_factor = None
     check_loop_params(p)
 
 

@@ -1,0 +1,218 @@
+"""An elastic job: it continues without lost workers and failed devices."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.cli.elastic_devices import (
+    Cut,
+    check_min_devices,
+    cut_for,
+    has_workers,
+    set_cut,
+)
+from lingvo_pipe.cli.job_devices import Asked, JobDevices, count_of, first_line
+from lingvo_pipe.core.error_causes import FULL_DISK
+from lingvo_pipe.core.errors import UserClusterError, UserValueError, Words
+from lingvo_pipe.core.quantities import bytes_text
+from lingvo_pipe.core.signals import FirstSignal
+from lingvo_pipe.fault_tolerance.device_faults import failed_devices, operation_error
+from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
+from lingvo_pipe.fault_tolerance.restarts import Restarts
+from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_number
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.devices.cluster import device_kinds
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kind_differences
+from lingvo_pipe.pipeline.devices.device_names import device_name, short_name
+from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
+from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
+from lingvo_pipe.planner.search.fitting_plan import NothingFits
+from lingvo_pipe.training.run.run_parts import RunPart
+from lingvo_pipe.training.task.placement import place_stages
+
+
+class ChosenDevices(NamedTuple):
+    """The devices that an elastic job runs on.
+
+    Attributes:
+        devices: a value in place of the flag --devices.
+        cluster: the workers that are there, or None without workers.
+        note: a line for the user if something is left out.
+    """
+
+    devices: int | Sequence[str] | None
+    cluster: Cluster | None
+    note: str = ""
+
+
+class ElasticJob:
+    """A job that restarts on the devices that are left.
+
+    Args:
+        min_devices: number of devices below which the job waits or ends.
+        policy: its policy, which knows what it leaves out.
+        restarts: the object that performs restarts of this process.
+        cluster: its workers, or None if it runs on this machine alone.
+        watch: the watch over the workers, or None.
+        log: callback for a line for the user.
+    """
+
+    def __init__(
+        self,
+        min_devices: int,
+        policy: ElasticWorkers,
+        restarts: Restarts,
+        cluster: Cluster | None,
+        watch: WorkerWatch | None,
+        log: Callable[[str], None],
+    ) -> None:
+        self._min_devices, self._policy = min_devices, policy
+        self._restarts, self._cluster, self._log = restarts, cluster, log
+        self.watch = watch
+        self._devices: JobDevices | None = None
+        self._signal: FirstSignal | None = None
+        self._used: Sequence[str] = ()
+
+    def resume(self, parts: Sequence[RunPart]) -> None:
+        """Keeps the kind of device on which the run was trained so far, if it was."""
+        if parts and parts[-1].device_kinds and not self._policy.left_out.kind:
+            self._set_kind(parts[-1].device_kinds)
+
+    def choose(
+        self, pipeline: InstantiableParams, flag: int | Sequence[str] | None
+    ) -> ChosenDevices:
+        """Waits for workers, and chooses the devices. Changes `pipeline` to fit them.
+
+        `flag` is the value of --devices. `check_elastic` must have accepted `pipeline`.
+
+        Raises:
+            ValueError: if the flags do not fit the model.
+            ConnectionError: if too few devices are left.
+        """
+        devices = place_stages(pipeline.Copy(), flag).devices
+        number = devices if isinstance(devices, int) else len(devices)
+        check_min_devices(self._min_devices, number)
+        complete = Cut(pipeline.num_replicas, number // pipeline.num_replicas)
+        shards = count_batch_shards(pipeline, "task.pipeline")
+        asked = Asked(devices, complete, shards, self._min_devices)
+        job = JobDevices(asked, self._policy, self._cluster)
+        self._devices = self._policy.needs = job
+        absent = self._wait()
+        left_out = self._policy.left_out
+        left, names = job.without(absent)
+        cluster = self._cluster and self._cluster.without(absent)
+        if not (absent or left_out.devices or left_out.kind):
+            return ChosenDevices(flag, cluster)  # A first start needs all devices.
+        if lack := job.lack(absent):
+            raise UserClusterError(f"{lack}.")
+        cluster = cluster if has_workers(names) else None
+        if len(names) == number:
+            return ChosenDevices(names, cluster)
+        set_cut(pipeline, cut_for(len(left), complete, shards))
+        return ChosenDevices(names, cluster, self._note(absent, len(names), number))
+
+    def use(self, devices: Sequence[str]) -> None:
+        """Notes which devices the job uses, by full names, once they are ready.
+
+        Raises:
+            ValueError: if they have several kinds.
+        """
+        assert self._devices is not None
+        self._used, self._devices.used = devices, len(devices)
+        self._set_kind(device_kinds(devices))
+
+    @contextlib.contextmanager
+    def surviving(self) -> Iterator[None]:
+        """Restarts this process if the block fails because of its devices."""
+        try:
+            yield
+        except Exception as error:
+            if self._used and not self._has_signal():
+                self._restart_after(error)
+            raise
+
+    def _set_kind(self, kinds: Sequence[DeviceKind]) -> None:
+        if any(kind_differences(kinds[:1], [kind]) for kind in kinds):
+            raise UserValueError(
+                path="--elastic",
+                expected="devices of one kind and model, since others change the bytes",
+                got=Words(" and ".join(map(_kind_text, kinds))),
+                hint="Name devices of one kind by --devices, or leave --elastic out.",
+            )
+        left_out = self._policy.left_out
+        self._policy.left_out = dataclasses.replace(left_out, kind=kinds[0])
+
+    def _wait(self) -> frozenset[int]:
+        """Waits for enough workers. Returns the numbers of the absent ones."""
+        if self.watch is None:
+            self._signal = FirstSignal()
+            return frozenset()
+        self.watch.begin()
+        return frozenset(self._policy.left_out.workers)
+
+    def _has_signal(self) -> bool:
+        if self.watch is not None:
+            return self.watch.has_signal()
+        return self._signal is not None and self._signal.get() is not None
+
+    def _note(self, absent: Collection[int], used: int, number: int) -> str:
+        left_out = [f"worker:{task}" for task in sorted(absent)]
+        left_out += map(short_name, self._policy.left_out.devices)
+        names = f"; left out: {', '.join(left_out)}" if left_out else ""
+        return f"elastic: {used} of {count_of(number)}{names}"
+
+    def _restart_after(self, error: Exception) -> None:
+        """Restarts this process if its devices caused the error."""
+        without = self._policy.left_out
+        if misfit := _misfit(error):
+            if not without.workers:  # More devices will not come.
+                return
+            number = len(self._used)
+            cause = f"On {count_of(number)} {misfit}."
+            then = "waits for more workers"
+            without = dataclasses.replace(without, too_few=number, misfit=misfit)
+        else:
+            failed = failed_devices(error, self._used)
+            if not failed:
+                return
+            names = ", ".join(map(short_name, failed))
+            cause = f"{names} failed: {first_line(error)}."
+            then = f"restarts without {names}"
+            assert self._devices is not None
+            counts = {name: self._devices.count(device_name(name)) for name in failed}
+            without = dataclasses.replace(without, devices=without.devices | counts)
+        self._log(cause)
+        self._log(f"This process {then}, and resumes from the last checkpoint.")
+        client = own_client_number() if self._cluster is not None else None
+
+        def stop() -> None:
+            if self._has_signal():
+                raise error
+
+        self._restarts.again(client, cause, stop, **without.variables())
+
+
+def _misfit(error: BaseException) -> str:
+    """Returns a phrase if an error means that the model does not fit, or else ""."""
+    if isinstance(error, DoesNotFitError) and math.isfinite(error.missing_bytes):
+        return f"the model does not fit: {bytes_text(error.missing_bytes)} are missing"
+    if isinstance(error, (DoesNotFitError, NothingFits)):
+        return f"the model does not fit: {first_line(error)}"
+    cause = operation_error(error)
+    is_memory = isinstance(cause, tf.errors.ResourceExhaustedError)
+    if is_memory and not re.search(f"{FULL_DISK}|Too many open files", str(cause)):
+        return f"memory is exhausted: {first_line(error)}"
+    return ""
+
+
+def _kind_text(kind: DeviceKind) -> str:
+    model = kind.get("model") or kind.get("processor", "")
+    return f"{kind.get('type', '')} {model}".strip()

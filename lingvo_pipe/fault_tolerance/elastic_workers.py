@@ -1,0 +1,157 @@
+"""The policy of an elastic job: when it continues without workers, and with more again.
+
+a worker is lost --> restart --> wait for it --> continue on the devices that are left
+                                                    |
+restart with it <-- the next checkpoint <-- a worker is back
+"""
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from typing import Protocol
+
+from lingvo_pipe.fault_tolerance.left_out import LeftOut
+from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
+
+
+class Needs(Protocol):
+    """An elastic job's needs of its workers."""
+
+    def misfit(self, task: int) -> str:
+        """Returns why the job cannot use a worker that answers, or ""."""
+
+    def lack(self, absent: Collection[int]) -> str:
+        """Returns why the job cannot continue without the absent workers, or ""."""
+
+    def gains(self, absent: Collection[int]) -> bool:
+        """Returns whether the job would use more devices than now."""
+
+
+class ElasticWorkers:
+    """A policy for workers that are lost, and for workers that come back.
+
+    Args:
+        lost_seconds: seconds to wait for a worker before the job continues without it.
+        grow_seconds: seconds after the job's start before workers may be added.
+        left_out: the workers and devices that the job has left out so far.
+        progress: returns a text that changes with each checkpoint.
+        log: callback for a line for the user.
+
+    Attributes:
+        needs: the job's needs. The job sets them.
+        left_out: the workers and devices that the job leaves out.
+        lack: why the job cannot continue without the absent workers, or "".
+    """
+
+    needs: Needs
+
+    def __init__(
+        self,
+        lost_seconds: float,
+        grow_seconds: float,
+        left_out: LeftOut,
+        progress: Callable[[], str],
+        log: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.lost_seconds, self._grow_seconds = lost_seconds, grow_seconds
+        self.left_out, self._progress, self._clock = left_out, progress, clock
+        self.lack, self._log = "", log
+        self._begin = clock()
+        self._seen: str | None = None  # The progress when a worker came back.
+        self._misfits: dict[int, str] = {}  # Of workers that are back.
+        self._logged: set[str] = set()
+
+    def absent(self, workers: LostWorkers) -> dict[int, str]:
+        """Returns texts about the workers without which a job would run, by number.
+
+        These workers do not answer, or do not fit the job, or they are the fewest
+        without which all workers reach each other.
+        """
+        texts = workers.silent()
+        for task in workers.answering:
+            if misfit := self.needs.misfit(task):
+                texts[task] = f"{workers.name(task)}, which does not fit: {misfit}"
+        rest = [task for task in workers.answering if task not in texts]
+        for task in fewest_to_leave_out(workers.cut_pairs(rest)):
+            texts[task] = f"{workers.name(task)}, which does not reach another worker"
+        return texts
+
+    def goes_on(
+        self, workers: LostWorkers, absent: Collection[int], waited: float
+    ) -> bool:
+        """Returns whether the job continues without the absent workers.
+
+        If so, `workers` no longer searches for them. `waited` is the time in seconds
+        since the start.
+        """
+        if waited < self.lost_seconds and not {*absent} <= {*self.left_out.workers}:
+            return False
+        self.lack = self.needs.lack(absent)
+        if self.lack:
+            return False
+        workers.leave_out(absent)
+        return True
+
+    def begin(self, workers: LostWorkers) -> bool:
+        """Notes the start of the job, which uses all workers but those left out.
+
+        Returns whether it leaves out more workers than the process before.
+        """
+        number = len(self.left_out.workers)
+        self._begin, left_out = self._clock(), tuple(sorted(workers.left_out))
+        self.left_out = dataclasses.replace(self.left_out, workers=left_out)
+        return len(left_out) > number
+
+    def added(self, workers: LostWorkers) -> list[str]:
+        """Returns the names of the workers with which the job must restart now.
+
+        These are workers that are back and fit, once there is a checkpoint since they
+        were first seen, and `grow_seconds` have passed since the job's start.
+        """
+        if self._clock() - self._begin < self._grow_seconds:
+            return []
+        back, progress = self._fitting(workers), self._progress()
+        if not back or self._seen is None:
+            self._seen = progress if back else None
+            return []
+        if progress == self._seen:
+            return []
+        if not self.needs.gains(workers.left_out.difference(back)):
+            return []
+        return [workers.name(task) for task in back]
+
+    def _fitting(self, workers: LostWorkers) -> list[int]:
+        """Returns the workers that are back and fit. Logs once why others do not.
+
+        A worker that has just started may not describe itself yet, so its misfit is
+        logged when it is seen for the second time.
+        """
+        misfits = {task: self.needs.misfit(task) for task in workers.back()}
+        for task, misfit in misfits.items():
+            line = f"{workers.name(task)} is back, but does not fit: {misfit}."
+            is_known = self._misfits.get(task) == misfit
+            if misfit and is_known and line not in self._logged:
+                self._logged.add(line)
+                self._log(line)
+        self._misfits = misfits
+        return [task for task, misfit in misfits.items() if not misfit]
+
+
+def fewest_to_leave_out(pairs: Sequence[tuple[int, int]]) -> set[int]:
+    """Returns a small set that has one worker of each pair, or both.
+
+    It takes the worker of most pairs, and again among the pairs that are left. So a
+    worker that all others do not reach is left out alone. Of two workers that do not
+    reach each other, the one with the higher number is left out.
+    """
+    chosen: set[int] = set()
+    left = set(map(frozenset, pairs))
+    while left:
+        degrees = Counter(chain.from_iterable(left))
+        worker = max(degrees, key=lambda task: (degrees[task], task))
+        chosen.add(worker)
+        left = {pair for pair in left if worker not in pair}
+    return chosen

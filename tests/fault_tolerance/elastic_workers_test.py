@@ -1,0 +1,173 @@
+"""An elastic job goes on without lost workers, and with those that are back."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from lingvo_pipe.fault_tolerance.elastic_workers import (
+    ElasticWorkers,
+    fewest_to_leave_out,
+)
+from lingvo_pipe.fault_tolerance.left_out import LeftOut
+from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
+
+
+class Workers(LostWorkers):
+    """Four workers, some of which do not answer, or are back."""
+
+    def __init__(self, *silent: int) -> None:
+        self._silent, self.left_out = silent, frozenset()
+        self.numbers_back: list[int] = []
+        self.cut: list[tuple[int, int]] = []
+
+    @property
+    def answering(self) -> list[int]:
+        return [i for i in range(4) if i not in self._silent]
+
+    def silent(self) -> dict[int, str]:
+        return {i: self.name(i) for i in self._silent}
+
+    def name(self, task: int) -> str:
+        return f"worker:{task}"
+
+    def cut_pairs(self, tasks: Sequence[int]) -> list[tuple[int, int]]:
+        return [pair for pair in self.cut if {*pair} <= {*tasks}]
+
+    def leave_out(self, tasks: Collection[int]) -> None:
+        self.left_out = frozenset(tasks)
+
+    def back(self) -> list[int]:
+        return self.numbers_back
+
+
+class Job:
+    """A policy with needs, a clock and progress of its own."""
+
+    def __init__(self, left_out: LeftOut = LeftOut()) -> None:  # noqa: B008  Frozen.
+        self.now, self.progress, self.can_gain = 0.0, "a", True
+        self.misfits: dict[int, str] = {}
+        self.logged: list[str] = []
+        self.policy = ElasticWorkers(
+            *(5.0, 60.0, left_out, lambda: self.progress),
+            *(self.logged.append, lambda: self.now),
+        )
+        self.policy.needs = self
+
+    def misfit(self, task: int) -> str:
+        return self.misfits.get(task, "")
+
+    def lack(self, absent: Collection[int]) -> str:
+        return f"{len(absent)} are too many" * (len(absent) > 2)
+
+    def gains(self, absent: Collection[int]) -> bool:
+        return self.can_gain
+
+
+def test_a_lost_worker_has_time_to_come_back() -> None:
+    policy, workers = Job().policy, Workers(1, 2)
+    absent = policy.absent(workers)
+    assert absent == {1: "worker:1", 2: "worker:2"}
+    assert not policy.goes_on(workers, absent, 4.0)
+    assert workers.left_out == set()
+    assert policy.goes_on(workers, absent, 5.0)
+    assert workers.left_out == {1, 2}
+    assert policy.begin(workers)
+    assert policy.left_out.workers == (1, 2)
+    assert not policy.begin(workers)
+
+
+def test_a_worker_that_was_left_out_is_not_waited_for_again() -> None:
+    policy, workers = Job(LeftOut(workers=(1, 2))).policy, Workers()
+    assert policy.goes_on(workers, {1, 2}, 0.0)
+    assert not policy.goes_on(workers, {0, 1, 2}, 0.0)
+
+
+def test_a_job_that_lacks_devices_waits() -> None:
+    policy, workers = Job().policy, Workers()
+    assert not policy.goes_on(workers, {0, 1, 2}, 9.0)
+    assert policy.lack == "3 are too many"
+    assert policy.goes_on(workers, {2}, 9.0)
+    assert policy.lack == ""
+
+
+def test_a_worker_that_does_not_fit_is_absent() -> None:
+    job, workers = Job(), Workers(0)
+    job.misfits = {0: "unknown", 2: "GPU before, CPU now"}
+    absent = job.policy.absent(workers)
+    assert list(absent) == [0, 2]
+    assert absent[2].startswith("worker:2, ")
+    assert absent[2].endswith(": GPU before, CPU now")
+
+
+def test_of_workers_that_do_not_reach_each_other_the_fewest_are_left_out() -> None:
+    job, workers = Job(), Workers()
+    workers.cut = [(0, 1), (1, 0), (0, 2), (0, 3)]
+    assert list(job.policy.absent(workers)) == [0]
+    workers.cut = [(1, 2), (2, 1)]
+    assert list(job.policy.absent(workers)) == [2]
+    job.misfits = {2: "old"}
+    assert list(job.policy.absent(workers)) == [2]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_of_up_to_four_workers_the_fewest_are_left_out(seed: int) -> None:
+    draw, number = random.Random(seed), 2 + seed % 3
+    pairs = [x for x in itertools.permutations(range(number), 2) if draw.random() < 0.3]
+    left_out = fewest_to_leave_out(pairs)
+    sets = itertools.combinations(range(number), max(len(left_out) - 1, 0))
+    assert not any(left_out.isdisjoint(pair) for pair in pairs)
+    assert not left_out or not any(
+        all({*few} & {*pair} for pair in pairs) for few in sets
+    )
+
+
+def test_a_network_of_two_halves_keeps_one() -> None:
+    halves = [(i, j) for i in range(40) for j in range(40, 80)]
+    assert fewest_to_leave_out(halves) == {*range(40, 80)}
+    assert fewest_to_leave_out([(i, 7) for i in range(99) if i != 7]) == {7}
+
+
+def test_workers_that_are_back_join_after_a_checkpoint_but_not_too_often() -> None:
+    job, workers = Job(), Workers()
+    job.policy.begin(workers)
+    workers.numbers_back = [1]
+    job.now = 59.0
+    assert job.policy.added(workers) == []
+    job.now, job.progress = 60.0, "b"
+    assert job.policy.added(workers) == []  # It may have come after the checkpoint.
+    workers.numbers_back = []
+    job.progress = "c"
+    assert job.policy.added(workers) == []
+    workers.numbers_back = [1]
+    assert job.policy.added(workers) == []
+    job.progress = "d"
+    assert job.policy.added(workers) == ["worker:1"]
+    job.can_gain = False
+    assert job.policy.added(workers) == []
+
+
+def test_a_worker_that_is_back_but_does_not_fit_is_named_once() -> None:
+    job, workers = Job(), Workers()
+    job.misfits, job.now = {1: "version 2 there, 1 here"}, 99.0
+    workers.numbers_back = [1]
+    for progress in "abcd":
+        job.progress = progress
+        assert job.policy.added(workers) == []
+    (line,) = job.logged
+    assert line.startswith("worker:1 ")
+    assert "version 2 there, 1 here" in line
+    workers.numbers_back = [1, 2]
+    job.policy.added(workers)
+    job.progress = "e"
+    assert job.policy.added(workers) == ["worker:2"]
+
+
+def test_the_next_process_knows_what_is_left_out() -> None:
+    devices, kind = {"/job:localhost/x": 2}, {"type": "GPU", "model": "A 7.0"}
+    left_out = LeftOut((1,), devices, 3, "it does not fit", kind)
+    assert LeftOut.read(left_out.variables()) == left_out
+    assert LeftOut.read({}) == LeftOut()
