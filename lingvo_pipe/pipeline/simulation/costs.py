@@ -164,11 +164,14 @@ def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
     schedule = timeline.schedule
     devices = schedule.device_of_stage()
     ends = {timed.op: timed.end for _, timed in timeline.ops()}
+    copied = {timed.op: timed.end for timed in itertools.chain(*timeline.copies)}
     awaited: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     noticed: dict[tuple[Kind, int], list[float]] = defaultdict(list)
     for device, (op, wait_start, start, _) in timeline.ops():
+        loaded = copied.get(op._replace(kind=Kind.LOAD), 0.0)
         for need in schedule.dependencies(op):
-            if devices[need.stage] == device:
+            # It may also have waited for a copy that ended after the message was sent.
+            if devices[need.stage] == device or loaded > ends[need]:
                 continue
             delay = start - ends[need]
             if wait_start <= ends[need]:

@@ -121,6 +121,14 @@ def test_costs_of_copies_are_found_again() -> None:
     assert fitted.stages == stages
 
 
+def test_a_wait_for_a_copy_is_no_message() -> None:
+    """It was fitted as a message from the stage after."""
+    stages = StageCosts(1.0, 2.0, offload=1.0, load=30.0), StageCosts(1.0, 2.0)
+    schedule = offloaded(gpipe(2, 9))
+    fitted = fitted_costs(simulate(schedule, Costs(stages)))
+    assert [stage.send_backward for stage in fitted.stages] == [0.0, 0.0]
+
+
 def test_a_message_takes_the_median_of_awaited_ones() -> None:
     rows: list[Row] = []
     for m, delay in enumerate([0.25, 0.5, 7.0]):
