@@ -34,7 +34,6 @@ than in the blocks, so there is room.
 from collections import deque
 from collections.abc import Sequence
 
-from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.ticks import Ticks, tick_by_tick, v_shape
 
@@ -52,7 +51,6 @@ def v_min(num_devices: int, num_micro_batches: int) -> Schedule:
     which are half as large as 1F1B's. With F, B and W of equal costs and K > 1, the
     bubble is 4·K - 5 operations of a stage. 1F1B's is 6·(K - 1) of them.
     """
-    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
     # Otherwise F and b would have the same slots modulo 6.
     idle = 0 if num_devices % 3 else 2
     block = _block(num_devices, (1, 1, 1, 1), (0, 0, idle, 0))
@@ -70,7 +68,6 @@ def v_half(num_devices: int, num_micro_batches: int) -> Schedule:
     which are half as large as 1F1B's. With F, B and W of equal costs and M >= K, the
     bubble is about 3·(K - 1) operations of a stage. 1F1B's is 6·(K - 1) of them.
     """
-    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
     # Modulo 3, F, b and f have different slots. B has f's slot, but not modulo 6.
     idle = 0 if num_devices % 2 else 3
     block = _block(num_devices, (1, 2, 1, 2), (0, 0, idle, 1))

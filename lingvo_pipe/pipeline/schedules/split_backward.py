@@ -14,7 +14,6 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 
-from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.pipeline.schedules.by_rule import zero_bubble
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.ticks import Ticks, tick_by_tick, v_shape
@@ -34,7 +33,6 @@ def zero_bubble_v(num_devices: int, num_micro_batches: int) -> Schedule:
     the length. A stage is half as large as one of 1F1B, so the stash of at most 2·K
     micro-batches on a device is as large as 1F1B's.
     """
-    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
     return _greedy(v_shape(num_devices), num_micro_batches, 2 * num_devices)
 
 
@@ -51,11 +49,6 @@ def interleaved_zero_bubble(
     With F, B and W of equal costs and M >= 2·K, the bubble is K - 1 operations of one
     stage, or a few more.
     """
-    check_counts(
-        num_devices=num_devices,
-        num_micro_batches=num_micro_batches,
-        stages_per_device=stages_per_device,
-    )
     if stages_per_device == 1:
         return zero_bubble(num_devices, num_micro_batches)
     num_stages = num_devices * stages_per_device
@@ -78,7 +71,6 @@ def dualpipe_v(num_devices: int, num_micro_batches: int) -> Schedule:
         0 | F0 F1 F2 f0 b0 w0 f1 F3 b1 w1 f2 B0 W0 b2 w2 f3 B1 W1 b3 w3 B2 W2    B3 W3
 
     """
-    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
     number = max(num_micro_batches, 2 * num_devices)
     columns = tuple(
         tuple(
