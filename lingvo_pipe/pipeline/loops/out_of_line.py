@@ -1,4 +1,4 @@
-"""Decorators that make each call of a method one node of the graph.
+"""Calls of functions and methods that are one node of the graph each.
 
 A decorated method is traced as a function at its first call with arguments of certain
 shapes and dtypes. Each call adds one node to the graph being built, or none if the
@@ -8,7 +8,7 @@ function computes nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import tensorflow as tf
@@ -82,6 +82,26 @@ def shared_by_kind(operation: _Method) -> _Method:
         return _renumbered(results, stage.numbers)
 
     return cast(_Method, call)
+
+
+def call_unoptimized(function: Any, args: Sequence[Any]) -> list[tf.Tensor]:
+    """Adds a call of a concrete function that the graph optimizer leaves as it is.
+
+    `args` are all its inputs, with those that it captured.
+    """
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    results = tf.raw_ops.StatefulPartitionedCall(
+        args=args,
+        Tout=[x.dtype for x in function.outputs],
+        f=function,
+        config_proto=config.SerializeToString(),
+    )
+    if not function.outputs:
+        return []  # TensorFlow returns the operation.
+    for result, x in zip(results, function.outputs, strict=True):
+        result.set_shape(x.shape)
+    return list(results)
 
 
 def _call_node(
