@@ -24,6 +24,7 @@ from lingvo_pipe.pipeline.pipelining_rules import (
     problems_of,
 )
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import BACKWARD_PER_FORWARD
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
@@ -98,8 +99,8 @@ def choose_boundaries(
     costs, traffic = _costs(p, path, cells, device, recomputed)
     feasible_end = None if limit is None else limit.feasible_end()
     with problems_of("splits", path):
-        boundaries = resolve_boundaries(
-            p.splits, len(p.cell_tpl), schedule.num_stages, costs, traffic, feasible_end
+        boundaries = balanced_boundaries(
+            costs, schedule.num_stages, traffic, feasible_end
         )
     if p.cell_costs == MEASURED:
         _log_measured(boundaries, costs, path)
