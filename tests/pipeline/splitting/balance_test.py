@@ -127,31 +127,6 @@ def test_equal_costs_are_equal_whatever_their_sums_round_to() -> None:
         assert balanced_boundaries([cost] * 30, 4) == [8, 16, 23, 30]
 
 
-@pytest.mark.parametrize(
-    ("costs", "num_stages", "sizes"),
-    [
-        ([1] * 16, 4, [4, 4, 4, 4]),
-        ([1] * 24, 4, [6, 6, 6, 6]),
-        ([1] * 12, 4, [3, 3, 3, 3]),
-        ([1] * 4, 4, [1, 1, 1, 1]),
-        ([1, 1, 1, 10, 1, 1], 4, [2, 1, 1, 1]),
-        ([1] * 5, 4, [2, 1, 1, 1]),
-        ([1] * 9, 4, [3, 2, 2, 2]),
-        ([1] * 12, 5, [3, 3, 2, 2, 2]),
-        ([0] * 5, 2, [4, 1]),
-    ],
-)
-def test_no_stage_is_empty_or_uneven(
-    costs: list[int], num_stages: int, sizes: list[int]
-) -> None:
-    """Lingvo's partitioners left stages empty or uneven for most of these."""
-    boundaries = balanced_boundaries(costs, num_stages)
-    if len(costs) == 6:
-        assert stage_sums(costs, boundaries) == [2, 1, 10, 2]
-    else:
-        assert [b - a for a, b in itertools.pairwise([0, *boundaries])] == sizes
-
-
 def test_traffic_decides_among_equals_alone() -> None:
     costs = [4, 1, 1, 1, 1, 4]
     assert balanced_boundaries(costs, 3) == [1, 5, 6]
