@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from tests.pipeline.boundaries import all_boundaries
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
@@ -24,11 +25,6 @@ def exact(values: Sequence[float]) -> list[Fraction]:
 
 def stage_sums(values: Sequence[Any], boundaries: Sequence[int]) -> list[Any]:
     return [sum(values[a:b]) for a, b in itertools.pairwise([0, *boundaries])]
-
-
-def all_boundaries(num_layers: int, num_stages: int) -> Iterator[list[int]]:
-    for middle in itertools.combinations(range(1, num_layers), num_stages - 1):
-        yield [*middle, num_layers]
 
 
 def brute_force(
