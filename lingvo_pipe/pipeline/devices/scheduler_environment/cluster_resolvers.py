@@ -1,4 +1,4 @@
-"""Reads the clusters of schedulers by TensorFlow's cluster resolvers."""
+"""Finds the clusters of Slurm and Kubernetes."""
 
 import importlib
 import os
@@ -21,7 +21,6 @@ from lingvo_pipe.pipeline.devices.cluster_spec import (
     split_address,
 )
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
-from lingvo_pipe.pipeline.devices.scheduler_environment import tf_config
 
 _SLURM_HINT = "Run srun --ntasks=N, N > 1: task 0 trains, the others are workers."
 # Jobs of one machine get different ports. These repeat after _NUM_JOBS jobs.
@@ -43,18 +42,6 @@ _INSTEAD = (
     "Or name the pods of a StatefulSet, which needs none of this: "
     "--cluster=worker=worker-0.workers:2222,worker-1.workers:2222."
 )
-
-
-def from_tf_config() -> SchedulersCluster:
-    """Returns the cluster of TF_CONFIG, which `check_tf_config` has checked."""
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    return SchedulersCluster(
-        tf_config.VARIABLE,
-        resolver.cluster_spec().as_dict(),
-        resolver.task_type,
-        resolver.task_id if resolver.task_id is not None else 0,
-        tf_config.HINT,
-    )
 
 
 def from_slurm() -> SchedulersCluster:
