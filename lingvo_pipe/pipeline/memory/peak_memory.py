@@ -14,15 +14,12 @@ from lingvo_pipe.pipeline.loops.dataflow import LayerValues
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.traced_layers import PlacedLayer, viewed_values
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
-from lingvo_pipe.pipeline.memory.stage_memory import KIND_INDEX, StageMemory
+from lingvo_pipe.pipeline.memory.host_bytes import host_bytes
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.workspace import num_bytes, workspace_of
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.slots import StashKind
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.tracing.phases import Phases
 from lingvo_pipe.pipeline.tracing.views import Buffers
-
-# Changes of the number of a stage's micro-batches on the host, by kind of operation.
-_CHANGES = {Kind.FORWARD: 1, Kind.BACKWARD: -1}
 
 
 def peak_bytes(
@@ -59,29 +56,6 @@ def peak_bytes(
     if on_host:
         return host_bytes(memory, schedule, boundaries)
     return memory.of_devices(schedule, boundaries)
-
-
-def host_bytes(
-    memory: StageMemory, schedule: Schedule, boundaries: Sequence[int]
-) -> list[int]:
-    """Returns the most bytes that each device has on its host, or on their way.
-
-    Counts a micro-batch that is offloaded from its forward to its backward pass.
-    """
-    stages = itertools.pairwise([0, *boundaries])
-    held = [memory.stash(*stage).held for stage in stages]
-    offloaded = [-of_stage[KIND_INDEX[StashKind.OFFLOADED]] for of_stage in held]
-    return [
-        max(
-            itertools.accumulate(
-                _CHANGES.get(op.kind, 0) * offloaded[op.stage]
-                for op in column
-                if schedule.offloads(op)
-            ),
-            default=0,
-        )
-        for column in schedule.columns
-    ]
 
 
 def bytes_of_calls(

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
-from lingvo_pipe.pipeline.memory.peak_memory import host_bytes
+from lingvo_pipe.pipeline.memory.host_bytes import host_bytes
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_rule import (
