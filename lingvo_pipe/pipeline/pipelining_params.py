@@ -304,7 +304,7 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
     check_offloads(schedule, recomputed, offloaded, devices, path)
     device_of_stage = schedule.stage_devices
     first = devices[device_of_stage[0]]
-    boundaries = choose_boundaries(p, path, schedule, first, recomputed, offloaded)
+    boundaries = choose_boundaries(p, path, schedule, first, roles)
     with problems_of("devices", path):
         replicas = replica_devices(devices, p.num_replicas, device_of_stage)
     # The stages whose last cell ends a block with a loss of its own.

@@ -24,6 +24,7 @@ from tests.pipeline.example_layers import (
     plain_outputs,
     state_batch,
 )
+from tests.pipeline.plain_model import bytes_of
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
@@ -174,7 +175,7 @@ def test_bytes_are_those_of_one_stage_and_gradients_the_plain_models(
     many = pipeline(cells, num_stages or len(cells), 2, schedule=schedule)
     results = [gradients(layer, (inputs, targets)) for layer in (one, many)]
     want, got = (tf.nest.flatten(r.gradients) + [r.metrics.loss[0]] for r in results)
-    assert [_bytes(g) for g in got] == [_bytes(w) for w in want]
+    assert bytes_of(got) == bytes_of(want)
     if name == "scalars":
         return  # A mean over a micro-batch is another than one over the mini-batch.
     with tf.GradientTape() as tape:
@@ -185,10 +186,6 @@ def test_bytes_are_those_of_one_stage_and_gradients_the_plain_models(
         if g is not None:
             p = tf.convert_to_tensor(p)
             np.testing.assert_allclose(g, p, rtol=1e-4, atol=1e-5)
-
-
-def _bytes(x: tf.Tensor | None) -> bytes | None:
-    return None if x is None else x.numpy().tobytes()
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dense import FCLayer
@@ -24,21 +21,6 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind
 
 NUM_CELLS = 8
 INPUT_BYTES = 10
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    """The list of warnings, which grows."""
-    texts: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            texts.append(record.getMessage())
-
-    handler = Handler()
-    tf.get_logger().addHandler(handler)
-    yield texts
-    tf.get_logger().removeHandler(handler)
 
 
 def _params(**values: Any) -> InstantiableParams:
@@ -65,7 +47,7 @@ def _peaks(layout: Layout, residuals: int) -> list[int]:
 
 @pytest.mark.parametrize("schedule", SCHEDULE_NAMES)
 def test_a_device_needs_no_more_or_the_user_is_warned(
-    schedule: str, warnings: list[str]
+    schedule: str, warnings: pytest.LogCaptureFixture
 ) -> None:
     per_device = 2 if schedule in V_SHAPED_NAMES or "interleaved" in schedule else 1
     more = 0
@@ -79,7 +61,7 @@ def test_a_device_needs_no_more_or_the_user_is_warned(
         plain = make_layout(p.Copy(), "pipe")
         warnings.clear()
         offloaded = make_layout(p.Copy().Set(offload="always"), "pipe")
-        kinds, text = stage_kinds(offloaded.schedule), "\n".join(warnings)
+        kinds, text = stage_kinds(offloaded.schedule), "\n".join(warnings.messages)
         idle = [i for i, x in enumerate(kinds) if Kind.OFFLOAD not in x]
         assert f"pipe.offload: stages {idle} offload nothing" in text or not idle
         busy = [i for i, x in enumerate(kinds) if Kind.OFFLOAD in x]
@@ -110,21 +92,23 @@ def test_stages_that_offload_nothing_recompute() -> None:
     [({"offload": [0, 7]}, "[3]"), ({"recompute": "never"}, "[2, 3]")],
 )
 def test_cells_that_stay_on_the_device_are_named(
-    values: dict[str, Any], stages: str, warnings: list[str]
+    values: dict[str, Any], stages: str, warnings: pytest.LogCaptureFixture
 ) -> None:
     p = _params(splits=4, schedule="1f1b", num_micro_batches=8, offload="always")
     make_layout(p.Set(**values), "pipe")
     text = f"pipe.offload: stages {stages} offload nothing"
-    assert any(text in x and "stash their activations" in x for x in warnings)
+    assert any(text in x and "stash their activations" in x for x in warnings.messages)
 
 
-def test_blocks_of_one_stage_offload_nothing(warnings: list[str]) -> None:
+def test_blocks_of_one_stage_offload_nothing(
+    warnings: pytest.LogCaptureFixture,
+) -> None:
     """Each backward pass follows its forward pass, once the blocks are known."""
     p = _params(splits=4, schedule="local", num_micro_batches=8, offload="always")
     make_layout(p.Copy(), "pipe")
-    assert not any("[0, 1, 2, 3] offload nothing" in text for text in warnings)
+    assert not any("[0, 1, 2, 3] offload nothing" in text for text in warnings.messages)
     for i in (1, 3, 5):
         p.cell_tpl[i] = LocalLossLayer.Params()
     schedule = make_layout(p, "pipe").schedule
     assert schedule.kinds == {Kind.FORWARD, Kind.BACKWARD}
-    assert any("[0, 1, 2, 3] offload nothing" in text for text in warnings)
+    assert any("[0, 1, 2, 3] offload nothing" in text for text in warnings.messages)

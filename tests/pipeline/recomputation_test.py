@@ -140,10 +140,3 @@ def test_recomputation_with_deferred_weight_gradients_saves_memory() -> None:
         for recompute in ("never", "always")
     ]
     assert peaks[1] < peaks[0]
-
-
-def test_a_file_that_does_not_train_is_refused_with_the_layer(tmp_path: Path) -> None:
-    path = tmp_path / "forward.csv"
-    write_csv(gpipe(2, 3).forward_part(), path)
-    with fails(path="pipe.schedule"):
-        _params(splits=2, num_micro_batches=3, schedule=str(path)).Instantiate()

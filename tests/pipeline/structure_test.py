@@ -15,7 +15,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
 from tests.pipeline.example_layers import (
     CountingLayer,
     gradients,
@@ -27,6 +27,8 @@ from tests.pipeline.example_layers import (
     state_batch,
     state_cells,
 )
+from tests.pipeline.plain_model import bytes_of
+from tests.pipeline.simulation.random_schedules import shuffled
 from tests.support.cases import exhaustive
 
 
@@ -87,12 +89,7 @@ def test_variables_are_read_by_one_node_per_layer_and_give_the_same_bytes() -> N
     read = tf.function(lambda: run(layer.vars)).get_concrete_function()
     nodes = [node.op for node in read.graph.as_graph_def().node]
     assert nodes.count("ReadVariableOp") <= layer.num_stages
-    for own, expected in zip(
-        tf.nest.flatten(run(raw_values(layer))), tf.nest.flatten(read()), strict=True
-    ):
-        assert (own is None) == (expected is None)
-        if own is not None:
-            np.testing.assert_array_equal(own, expected)
+    assert bytes_of(run(raw_values(layer))) == bytes_of(read())
 
 
 def test_another_run_of_the_same_shapes_traces_nothing() -> None:
@@ -117,35 +114,10 @@ def test_each_device_runs_one_loop() -> None:
     assert loops == layer.devices[:2]
 
 
-def _shuffled(schedule: Schedule, seed: int) -> Schedule:
-    """Returns a schedule's operations in a random order that can run."""
-    draw = random.Random(seed)
-    waiting = dict(enumerate(map(list, schedule.columns)))
-    columns: list[list[Op]] = [[] for _ in waiting]
-    done: set[Op] = set()
-
-    def is_next(op: Op, rest: list[Op]) -> bool:
-        """Returns whether all inputs and all earlier micro-batches are done."""
-        same = [x for x in rest if (x.kind, x.stage) == (op.kind, op.stage)]
-        return op == same[0] and all(x in done for x in schedule.dependencies(op))
-
-    while any(waiting.values()):
-        ready = [
-            (k, op) for k, ops in waiting.items() for op in ops if is_next(op, ops)
-        ]
-        device, op = draw.choice(ready)
-        waiting[device].remove(op)
-        columns[device].append(op)
-        done.add(op)
-    return Schedule(
-        schedule.num_stages, schedule.num_micro_batches, tuple(map(tuple, columns))
-    )
-
-
 ORDERS = [
     gpipe(3, 4),
     one_f_one_b(3, 4),
-    *(_shuffled(gpipe(3, 4), i) for i in range(3)),
+    *(shuffled(gpipe(3, 4), random.Random(i)) for i in range(3)),
 ]
 
 

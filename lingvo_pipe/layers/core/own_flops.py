@@ -119,19 +119,20 @@ def _checked_flops(layer: Any, meta: Any, outputs: Any) -> int:
 
     Raises:
         UserLayerError: if FPropMeta's shapes are not the outputs' shapes, or its flops
-            are no number.
+            are no number, or negative.
     """
     tensors = map_present(tf.convert_to_tensor, as_args(outputs))
     shapes = tuple(map(as_shapes, tensors))
     if not (
         isinstance(meta, NestedMap)
         and isinstance(meta.get("flops"), numbers.Real)
+        and meta.flops >= 0
         and isinstance(meta.get("out_shapes"), (list, tuple))
         and tuple(meta.out_shapes) == shapes
     ):
         raise UserLayerError(
             path=f"{type(layer).__name__}.FPropMeta",
-            expected=f"NestedMap(flops=a number, out_shapes={shapes})",
+            expected=f"NestedMap(flops=a number >= 0, out_shapes={shapes})",
             got=meta,
         )
     return int(meta.flops)

@@ -141,13 +141,6 @@ def disable_graph_optimizer() -> None:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
-def unoptimized_config() -> bytes:
-    """Returns a `config_proto` for calls of functions that must not be optimized."""
-    config = tf.compat.v1.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return config.SerializeToString()
-
-
 def must_compile(device: str) -> bool:
     """Returns True if a device runs only what XLA has compiled."""
     return device_name(device).kind == "TPU"
@@ -157,24 +150,6 @@ def loop_device(device: str) -> str:
     """Returns the device that runs a stage's loop: `device`, or a TPU's host CPU."""
     name = device_name(device)
     return (name.host if must_compile(device) else name).full
-
-
-def colocated_identities(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns tf.identity of each tensor on its own device, in a node per device."""
-    identities = list(tensors)
-    for device in dict.fromkeys(x.device for x in tensors):
-        indices = [i for i, x in enumerate(tensors) if x.device == device]
-        with tf.device(device):
-            copies = tf.raw_ops.IdentityN(input=[tensors[i] for i in indices])
-        for i, copy in zip(indices, copies, strict=True):
-            identities[i] = copy
-    return identities
-
-
-def colocated_identity(x: tf.Tensor) -> tf.Tensor:
-    """Returns a tf.identity of the tensor on the tensor's own device."""
-    with tf.device(x.device):
-        return tf.identity(x)
 
 
 def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:

@@ -21,7 +21,6 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.graph_gradient import custom_gradient
 from lingvo_pipe.core.nests import map_present, pack_present, present
-from lingvo_pipe.pipeline.devices.stage_devices import colocated_identity
 from lingvo_pipe.pipeline.tracing.trace import differentiable, is_differentiable
 
 
@@ -53,10 +52,7 @@ def with_gradient(
     @custom_gradient
     def release(*args: tf.Tensor) -> Any:
         def grad(*output_gradients: tf.Tensor) -> list[Any]:
-            seeds = []
-            for x in output_gradients:
-                with tf.device(x.device):
-                    seeds.append(tf.stop_gradient(x))
+            seeds = _on_own_devices(tf.stop_gradient, output_gradients)
             source_gradients[:] = _final(gradients(seeds), [*ties, *output_gradients])
             return [None] * len(flat) + [tf.zeros([0]) for _ in ties]
 
@@ -79,9 +75,20 @@ def _final(
 
     @custom_gradient
     def final(*args: tf.Tensor) -> Any:
-        return [colocated_identity(x) for x in args[: len(flat)]], _refuse_second
+        return _on_own_devices(tf.identity, args[: len(flat)]), _refuse_second
 
     return pack_present(list(map(list, gradients)), final(*flat, *sources))
+
+
+def _on_own_devices(
+    operation: Callable[[tf.Tensor], tf.Tensor], tensors: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Returns an operation's result for each tensor, on the tensor's own device."""
+    results = []
+    for x in tensors:
+        with tf.device(x.device):
+            results.append(operation(x))
+    return results
 
 
 def _refuse_second(*unused: tf.Tensor) -> list[Any]:

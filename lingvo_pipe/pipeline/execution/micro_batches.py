@@ -142,6 +142,18 @@ class MicroBatches:
         ]
 
 
+def check_static(tensors: Any, path: str) -> None:
+    """Raises ValueError unless the shapes of all tensors are known."""
+    if not all(x.shape.is_fully_defined() for x in present(tensors)):
+        raise UserValueError(
+            path=path,
+            expected="inputs and targets of static shapes",
+            got=Words(specs_text(tensors)),
+            hint="Batch with drop_remainder=True, pad to a static shape, or set it "
+            "with tf.ensure_shape.",
+        )
+
+
 def cut_batch(
     tensors: Any,
     num_micro_batches: int,
@@ -179,13 +191,7 @@ def cut_batch(
             got=Words(specs_text(tensors) or "none"),
             hint="Batch with drop_remainder=True, or set the static shape.",
         )
-    if not all(x.shape.is_fully_defined() for x in present_tensors):
-        raise UserValueError(
-            path=path,
-            expected="inputs and targets of static shapes",
-            got=Words(specs_text(tensors)),
-            hint="Pad to a static shape, or set it with tf.ensure_shape.",
-        )
+    check_static(tensors, path)
     if batch_size < num_micro_batches:
         raise UserValueError(
             path=f"{path}.num_micro_batches",

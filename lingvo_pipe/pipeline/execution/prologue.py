@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -29,13 +29,13 @@ from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
     layer_gradients,
     sums_of,
 )
+from lingvo_pipe.pipeline.execution.micro_batches import check_static
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
 from lingvo_pipe.pipeline.loops.stage import StageInputs, stages_of_one
 from lingvo_pipe.pipeline.loops.stash import Pack, StashSlot
 from lingvo_pipe.pipeline.loops.traced_layers import Values
 from lingvo_pipe.pipeline.memory.workspace import num_bytes
 from lingvo_pipe.pipeline.schedules.slots import StashKind
-from lingvo_pipe.pipeline.tracing.named_errors import specs_text
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import (
     CallContext,
@@ -185,7 +185,7 @@ class PrologueFunction:
         Raises:
             ValueError: if a layer breaks a rule of cells, or adds losses or metrics.
         """
-        _check_static(specs.args, spec.name)
+        check_static(specs.args, spec.name)
         self._spec = spec
         self._device = loop_device(spec.layout.devices[0])
         context = specs.context._replace(path_hash=tf.TensorSpec([], tf.uint64))
@@ -296,17 +296,6 @@ def _check_adds_nothing(layer: BaseLayer, trace: Trace) -> None:
             expected="no losses or metrics of a layer in before_tpl",
             got=added,
             hint=f"Make the {type(layer).__name__} a cell.",
-        )
-
-
-def _check_static(args: Any, path: str) -> None:
-    if not all(x.shape.is_fully_defined() for x in present(args)):
-        raise UserValueError(
-            path=path,
-            expected="inputs of static shapes",
-            got=Words(specs_text(args)),
-            hint="Batch with drop_remainder=True, pad to a static shape, or set it "
-            "with tf.ensure_shape.",
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import spec_of
-from lingvo_pipe.pipeline.devices.stage_devices import unoptimized_config
+from lingvo_pipe.pipeline.loops.out_of_line import call_unoptimized
 
 # `(tensors, variables) -> tensors`.
 SharedUpdate = Callable[[list[tf.Tensor], list[tf.Variable]], list[tf.Tensor]]
@@ -50,19 +50,8 @@ class SharedUpdates:
         if key not in self._functions:
             self._functions[key] = _traced(update, tensors, variables)
         function, captured = self._functions[key]
-        outputs = tf.raw_ops.StatefulPartitionedCall(
-            args=[
-                *tensors,
-                *(variables[x].handle if isinstance(x, int) else x for x in captured),
-            ],
-            Tout=[x.dtype for x in function.outputs],
-            f=function,
-            config_proto=unoptimized_config(),
-        )
-        results = outputs if function.outputs else []  # Else it is an operation.
-        for x, of_function in zip(results, function.outputs, strict=True):
-            x.set_shape(of_function.shape)
-        return list(results)
+        handles = (variables[x].handle if isinstance(x, int) else x for x in captured)
+        return call_unoptimized(function, [*tensors, *handles])
 
 
 def by_device(variables: Sequence[tf.Variable]) -> dict[str, list[int]]:

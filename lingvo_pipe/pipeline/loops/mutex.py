@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.devices.stage_devices import colocated_identities
-
 _LOCK_DEVICE = "/CPU:0"
 
 
@@ -32,4 +30,16 @@ def unlock_run(lock: tf.Tensor, results: Sequence[tf.Tensor]) -> list[tf.Tensor]
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([finished]):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
     with tf.control_dependencies([released]):
-        return colocated_identities(results)
+        return _colocated_copies(results)
+
+
+def _colocated_copies(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns a copy of each tensor on its own device, in a node per device."""
+    all_copies = list(tensors)
+    for device in dict.fromkeys(x.device for x in tensors):
+        indices = [i for i, x in enumerate(tensors) if x.device == device]
+        with tf.device(device):
+            copies = tf.raw_ops.IdentityN(input=[tensors[i] for i in indices])
+        for i, copy in zip(indices, copies, strict=True):
+            all_copies[i] = copy
+    return all_copies

@@ -1,4 +1,4 @@
-"""Decorators that make each call of a method one node of the graph.
+"""Calls of functions and methods that are one node of the graph each.
 
 A decorated method is traced as a function at its first call with arguments of certain
 shapes and dtypes. Each call adds one node to the graph being built, or none if the
@@ -8,8 +8,8 @@ function computes nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
@@ -19,33 +19,15 @@ from lingvo_pipe.pipeline.tracing.trace import effects
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-class HasFunctions(Protocol):
-    """An object that keeps traced functions of its methods, by name and arguments."""
-
-    functions: dict[Any, Callable[[Any], Any]]
-
-
-class OfKind(HasFunctions, Protocol):
-    """An object, such as a stage, that shares traced functions with identical objects.
-
-    The functions belong to the first of the identical objects. Each object has its own
-    numbers for its values. Values at one position correspond in all identical objects.
-    """
-
-    first: OfKind
-    numbers: dict[int, int]  # By position.
-    positions: dict[int, int]  # By number.
-
-
 def out_of_line(method: _Method) -> _Method:
     """Decorates a method so that each call is one node of the graph.
 
-    Positional arguments are nested tensors and None. Keyword arguments are constants of
-    the traced function.
+    The object keeps the traced functions in `functions`. Positional arguments are
+    nested tensors and None. Keyword arguments are constants of the traced function.
     """
 
     @functools.wraps(method)
-    def call(self: HasFunctions, *args: Any, **options: Any) -> Any:
+    def call(self: Any, *args: Any, **options: Any) -> Any:
         def run(given: Any) -> Any:
             return method(self, *given, **options)
 
@@ -60,13 +42,12 @@ def shared_by_kind(operation: _Method) -> _Method:
     Dicts among the arguments and results are keyed by the numbers of tensors that pass
     between layers. `wanted` lists the numbers of the tensors to return. Numbers that
     the stage does not use are left out. Identical stages have different numbers for
-    these tensors, so the shared function uses the numbers of the first stage.
+    these tensors, so the shared function uses the numbers of the first stage. Tensors
+    at one of its `positions` correspond in all identical stages (see `Stage`).
     """
 
     @functools.wraps(operation)
-    def call(
-        stage: OfKind, *args: Any, wanted: Iterable[int] = (), **options: Any
-    ) -> Any:
+    def call(stage: Any, *args: Any, wanted: Iterable[int] = (), **options: Any) -> Any:
         first = stage.first
         positions = [stage.positions[v] for v in wanted if v in stage.positions]
         if positions:
@@ -82,6 +63,26 @@ def shared_by_kind(operation: _Method) -> _Method:
         return _renumbered(results, stage.numbers)
 
     return cast(_Method, call)
+
+
+def call_unoptimized(function: Any, args: Sequence[Any]) -> list[tf.Tensor]:
+    """Adds a call of a concrete function that the graph optimizer leaves as it is.
+
+    `args` are all its inputs, with those that it captured.
+    """
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    results = tf.raw_ops.StatefulPartitionedCall(
+        args=args,
+        Tout=[x.dtype for x in function.outputs],
+        f=function,
+        config_proto=config.SerializeToString(),
+    )
+    if not function.outputs:
+        return []  # TensorFlow returns the operation.
+    for result, x in zip(results, function.outputs, strict=True):
+        result.set_shape(x.shape)
+    return list(results)
 
 
 def _call_node(

@@ -135,12 +135,6 @@ class PackedPhases:
         return stash, self._added(accumulators, gradients)
 
     @out_of_line
-    def move(self, source: StashSlot, target: StashSlot) -> tuple[Pack, Pack]:
-        """Moves residuals from the slot `source` to `target`. Returns both stashes."""
-        residuals, source_stash = self.residuals.take(*source)
-        return source_stash, self.residuals.put(*target, residuals)
-
-    @out_of_line
     def take(self, source: StashSlot) -> tuple[Flat, Pack]:
         """Takes the residuals from a slot. Returns them, and the stash without them."""
         return self.residuals.take(*source)

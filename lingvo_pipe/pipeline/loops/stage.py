@@ -179,7 +179,8 @@ class Stage:
                 )
                 all_values.update(zip(layer.values.made, outputs, strict=False))
             elif into.stash and not (offloads and is_away):
-                source_stash, stash = layer.functions.move(before, into)
+                moved, source_stash = layer.functions.take(before)
+                stash = layer.functions.put(moved, into)
             stashes.append((source_stash, stash))
         all_stashed, all_residuals = zip(*stashes, strict=True)
         return source.pack(all_stashed), target.pack(all_residuals)

@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.devices.stage_devices import unoptimized_config
 from lingvo_pipe.pipeline.loops.loop_state import (
     StageConstants,
     StageState,
     UpdateConstants,
     UpdatedState,
 )
+from lingvo_pipe.pipeline.loops.out_of_line import call_unoptimized
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.run_data import LoopArguments
 from lingvo_pipe.pipeline.loops.stage import Stage
@@ -116,17 +116,8 @@ class StageUpdate:
             for layer, pack in zip(stage.layers, packs, strict=True)
             for gradient in layer.functions.final_gradients(pack, divisor)
         ]
-        outputs = self._function.outputs
-        results = tf.raw_ops.StatefulPartitionedCall(
-            args=[*gradients, *sums, constants.step[micro_batch], *own.captured],
-            Tout=[x.dtype for x in outputs],
-            f=self._function,
-            config_proto=unoptimized_config(),
-        )
-        if not outputs:  # A stage without weights: TensorFlow returns the operation.
-            results = []
-        for result, x in zip(results, outputs, strict=True):
-            result.set_shape(x.shape)
+        args = [*gradients, *sums, constants.step[micro_batch], *own.captured]
+        results = call_unoptimized(self._function, args)
         *weights, notes = cut_list(results, *self._num_weights)
         updated = UpdatedState(
             weights=stage.pack_weights(weights),

@@ -32,15 +32,12 @@ than in the blocks, so there is room.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.ticks import Ticks, tick_by_tick, v_shape
 
 _SLOTS_PER_MICRO_BATCH = 6
-# Numbers of operations that have run, by kind and stage.
-_Done = Mapping[Kind, Sequence[int]]
 
 
 def v_min(num_devices: int, num_micro_batches: int) -> Schedule:
@@ -54,7 +51,6 @@ def v_min(num_devices: int, num_micro_batches: int) -> Schedule:
     which are half as large as 1F1B's. With F, B and W of equal costs and K > 1, the
     bubble is 4·K - 5 operations of a stage. 1F1B's is 6·(K - 1) of them.
     """
-    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
     # Otherwise F and b would have the same slots modulo 6.
     idle = 0 if num_devices % 3 else 2
     block = _block(num_devices, (1, 1, 1, 1), (0, 0, idle, 0))
@@ -72,7 +68,6 @@ def v_half(num_devices: int, num_micro_batches: int) -> Schedule:
     which are half as large as 1F1B's. With F, B and W of equal costs and M >= K, the
     bubble is about 3·(K - 1) operations of a stage. 1F1B's is 6·(K - 1) of them.
     """
-    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
     # Modulo 3, F, b and f have different slots. B has f's slot, but not modulo 6.
     idle = 0 if num_devices % 2 else 3
     block = _block(num_devices, (1, 2, 1, 2), (0, 0, idle, 1))
@@ -112,97 +107,38 @@ def _squeezed(
         max_stashed: the most micro-batches that a device stashes in the blocks, summed
             over its stages.
     """
-    num_stages = 2 * len(block)
-    done = {kind: [0] * num_stages for kind in Kind}
-    devices = [
-        _Device(_passes(k, num_stages, slots, num_micro_batches), max_stashed)
-        for k, slots in enumerate(block)
-    ]
-    while any(queues := [device.next_queue(done) for device in devices]):
-        for device, queue in zip(devices, queues, strict=True):
-            if queue:
-                op = device.run_first(queue)
-                done[op.kind][op.stage] += 1
-    columns = tuple(tuple(device.column) for device in devices)
-    return Schedule(num_stages, num_micro_batches, columns)
+    placement = v_shape(len(block))
+    weight_gradients: list[deque[Op]] = [deque() for _ in block]
 
-
-class _SlotOp(NamedTuple):
-    """An operation and its slot in the repeated blocks."""
-
-    slot: int
-    op: Op
-
-
-def _passes(
-    device: int, num_stages: int, slots: Sequence[int], num_micro_batches: int
-) -> list[deque[_SlotOp]]:
-    """Returns a device's forward passes and the backward passes of both its stages.
-
-    The passes of a queue run in its order, which is the blocks'.
-    """
-
-    def passes(kind: Kind, stage: int, slot: int) -> list[_SlotOp]:
-        return [
-            _SlotOp(slot + _SLOTS_PER_MICRO_BATCH * m, Op(kind, m, stage))
-            for m in range(num_micro_batches)
-        ]
-
-    first, second = device, num_stages - 1 - device
-    forwards = passes(Kind.FORWARD, first, slots[0])
-    forwards += passes(Kind.FORWARD, second, slots[1])
-    return [
-        deque(sorted(forwards)),  # No two slots of a device are equal.
-        deque(passes(Kind.BACKWARD, second, slots[2])),
-        deque(passes(Kind.BACKWARD, first, slots[3])),
-    ]
-
-
-class _Device:
-    """A device that chooses its operations one by one.
-
-    Args:
-        passes: queues of passes, see `_passes`.
-        max_stashed: see `_squeezed`.
-
-    Attributes:
-        column: the operations that the device has run.
-    """
-
-    def __init__(self, passes: Sequence[deque[_SlotOp]], max_stashed: int):
-        self.column: list[Op] = []
-        self._passes = passes
-        self._weight_gradients: deque[_SlotOp] = deque()
-        self._room = max_stashed
-
-    def next_queue(self, done: _Done) -> deque[_SlotOp] | None:
-        """Returns the queue whose first operation can run next, or None.
-
-        Args:
-            done: the numbers of operations that have run, by kind and stage.
-        """
-        ready = [q for q in self._passes if q and self._can_run(q[0].op, done)]
-        if ready:
-            return min(ready, key=lambda queue: queue[0].slot)
-        return self._weight_gradients or None
-
-    def run_first(self, queue: deque[_SlotOp]) -> Op:
-        """Runs the first operation of a queue, and returns it."""
-        slot, op = queue.popleft()
-        self.column.append(op)
+    def rule(ticks: Ticks, device: int) -> Op | None:
+        waiting = weight_gradients[device]
+        op = _next_pass(ticks, placement[device], block[device], max_stashed)
+        if op is None:
+            return waiting.popleft() if waiting else None
         if op.kind is Kind.BACKWARD:
-            weights = op._replace(kind=Kind.WEIGHT_GRADIENT)
-            self._weight_gradients.append(_SlotOp(slot, weights))
-        elif op.kind is Kind.FORWARD:
-            self._room -= 1
-        else:
-            self._room += 1
+            waiting.append(op._replace(kind=Kind.WEIGHT_GRADIENT))
         return op
 
-    def _can_run(self, op: Op, done: _Done) -> bool:
-        kind, m, stage = op
-        forward, backward = done[Kind.FORWARD], done[Kind.BACKWARD]
-        if kind is Kind.FORWARD:
-            return self._room > 0 and (stage == 0 or m < forward[stage - 1])
-        is_last = stage + 1 == len(forward)
-        return m < forward[stage] and (is_last or m < backward[stage + 1])
+    return tick_by_tick(placement, num_micro_batches, rule)
+
+
+def _next_pass(
+    ticks: Ticks, stages: Sequence[int], slots: Sequence[int], max_stashed: int
+) -> Op | None:
+    """Returns the first of a device's passes, in the blocks' order, that can run."""
+    first, second = stages
+    forward, backward = Kind.FORWARD, Kind.BACKWARD
+    passes = (forward, first), (forward, second), (backward, second), (backward, first)
+    # No two slots of a device are equal.
+    next_slots = {
+        (kind, stage): slot + _SLOTS_PER_MICRO_BATCH * ticks.done[kind][stage]
+        for (kind, stage), slot in zip(passes, slots, strict=True)
+    }
+    may_stash = ticks.num_stashed(stages) < max_stashed
+    for kind, stage in sorted(passes, key=next_slots.__getitem__):
+        op = ticks.ready(kind, stage)
+        if op and (may_stash or kind is backward):
+            return op
+        if kind is forward and ticks.done[kind][stage] < ticks.num_micro_batches:
+            may_stash = False  # Forward passes keep their order.
+    return None

@@ -57,8 +57,10 @@ def make_schedule(
     recompute: str | Sequence[int] | None = None,
     block_boundaries: Collection[int] = (),
     offload: str | Sequence[int] | None = None,
+    *,
+    is_checked: bool = True,
 ) -> Schedule:
-    """Returns a checked schedule for training on K devices with M micro-batches.
+    """Returns a schedule for training on K devices with M micro-batches.
 
     The name is one of SCHEDULE_NAMES, or the path of a '.csv' file (see csv_file.py).
     `stages_per_device`, V, is 2 for those in V_SHAPED_NAMES. It is any number for
@@ -75,32 +77,11 @@ def make_schedule(
     offloads (see `offloaded`). A list admits OFFLOAD operations of the schedule's own.
     If it is 'always' and `recompute` is None, stages that offload do not recompute.
 
+    Whether the schedule can run is checked if `is_checked`.
+
     Raises:
         ValueError: if an argument or the file is not valid.
     """
-    schedule = unchecked_schedule(
-        name,
-        num_devices,
-        num_micro_batches,
-        stages_per_device,
-        recompute,
-        block_boundaries,
-        offload,
-    )
-    check(schedule, name)
-    return schedule
-
-
-def unchecked_schedule(
-    name: str,
-    num_devices: int,
-    num_micro_batches: int,
-    stages_per_device: int = 1,
-    recompute: str | Sequence[int] | None = None,
-    block_boundaries: Collection[int] = (),
-    offload: str | Sequence[int] | None = None,
-) -> Schedule:
-    """Returns the schedule of `make_schedule` without checking that it can run."""
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if is_file(name):
         num_stages = num_devices * stages_per_device
@@ -127,7 +108,10 @@ def unchecked_schedule(
     if isinstance(offload, str) or (offload is not None and not has_own):
         schedule = offloaded(schedule)
     boundaries = frozenset(block_boundaries)
-    return dataclasses.replace(schedule, block_boundaries=boundaries)
+    schedule = dataclasses.replace(schedule, block_boundaries=boundaries)
+    if is_checked:
+        check(schedule, name)
+    return schedule
 
 
 def recomputes_by_default(name: str) -> bool:

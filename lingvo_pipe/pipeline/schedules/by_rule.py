@@ -8,7 +8,6 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
@@ -129,11 +128,6 @@ def interleaved(
     larger first, because the first one sets the number of warm-up passes. Fewer than K
     micro-batches run like the first ones of a group of K.
     """
-    check_counts(
-        num_devices=num_devices,
-        num_micro_batches=num_micro_batches,
-        stages_per_device=stages_per_device,
-    )
     if stages_per_device == 1:
         return one_f_one_b(num_devices, num_micro_batches)
     groups = _groups(max(num_devices, num_micro_batches), num_devices)
@@ -170,7 +164,6 @@ def _alternating(
 
     Stage s runs `num_warm_up(s)` forward passes before its passes alternate.
     """
-    check_counts(num_stages=num_stages, num_micro_batches=num_micro_batches)
 
     def column(stage: int) -> tuple[Op, ...]:
         forwards, backwards = (

@@ -1,7 +1,7 @@
 """Zero-bubble schedules with several stages per device.
 
-Two of them are made greedily, tick by tick. A tick is as long as one operation. In each
-tick, a device runs the first of these operations that is ready:
+Two of them are made greedily, tick by tick. In each tick, a device runs the first of
+these operations that is ready:
 
 1. the backward pass of its earliest stage, because other devices wait for it;
 2. the forward pass of its latest stage, if it may stash another micro-batch;
@@ -14,9 +14,9 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 
-from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.pipeline.schedules.by_rule import zero_bubble
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.ticks import Ticks, tick_by_tick, v_shape
 
 
 def zero_bubble_v(num_devices: int, num_micro_batches: int) -> Schedule:
@@ -33,8 +33,7 @@ def zero_bubble_v(num_devices: int, num_micro_batches: int) -> Schedule:
     the length. A stage is half as large as one of 1F1B, so the stash of at most 2·K
     micro-batches on a device is as large as 1F1B's.
     """
-    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
-    return _greedy(_v_shape(num_devices), num_micro_batches, 2 * num_devices)
+    return _greedy(v_shape(num_devices), num_micro_batches, 2 * num_devices)
 
 
 def interleaved_zero_bubble(
@@ -50,11 +49,6 @@ def interleaved_zero_bubble(
     With F, B and W of equal costs and M >= 2·K, the bubble is K - 1 operations of one
     stage, or a few more.
     """
-    check_counts(
-        num_devices=num_devices,
-        num_micro_batches=num_micro_batches,
-        stages_per_device=stages_per_device,
-    )
     if stages_per_device == 1:
         return zero_bubble(num_devices, num_micro_batches)
     num_stages = num_devices * stages_per_device
@@ -77,7 +71,6 @@ def dualpipe_v(num_devices: int, num_micro_batches: int) -> Schedule:
         0 | F0 F1 F2 f0 b0 w0 f1 F3 b1 w1 f2 B0 W0 b2 w2 f3 B1 W1 b3 w3 B2 W2    B3 W3
 
     """
-    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
     number = max(num_micro_batches, 2 * num_devices)
     columns = tuple(
         tuple(
@@ -85,14 +78,9 @@ def dualpipe_v(num_devices: int, num_micro_batches: int) -> Schedule:
             for op in _dualpipe_column(stages, num_devices, number)
             if op.micro_batch < num_micro_batches
         )
-        for stages in _v_shape(num_devices)
+        for stages in v_shape(num_devices)
     )
     return Schedule(2 * num_devices, num_micro_batches, columns)
-
-
-def _v_shape(num_devices: int) -> list[list[int]]:
-    """Returns the stages of each device in a V: the first K go up, the others down."""
-    return [[k, 2 * num_devices - 1 - k] for k in range(num_devices)]
 
 
 def _dualpipe_column(
@@ -142,46 +130,21 @@ def _greedy(
         max_stashed: the most micro-batches that a device may stash, summed over its
             stages. It is at least the number of its stages.
     """
-    num_stages = sum(map(len, placement))
-    ticks = _Ticks(num_stages, num_micro_batches)
-    columns: list[list[Op]] = [[] for _ in placement]
-    while any(ops := [ticks.next_op(stages, max_stashed) for stages in placement]):
-        for column, op in zip(columns, ops, strict=True):
-            if op:
-                column.append(op)
-                ticks.done[op.kind][op.stage] += 1
-    return Schedule(num_stages, num_micro_batches, tuple(map(tuple, columns)))
 
-
-class _Ticks:
-    """The state before a tick: `done` counts the past operations by kind and stage."""
-
-    def __init__(self, num_stages: int, num_micro_batches: int):
-        self.done = {
-            kind: [0] * num_stages
-            for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
-        }
-        self._end = num_stages - 1
-        self._num_micro_batches = num_micro_batches
-
-    def next_op(self, stages: Sequence[int], max_stashed: int) -> Op | None:
-        """Returns the operation that a device with `stages` runs in a tick, or None."""
-        forward, backward, weights = self.done.values()
+    def rule(ticks: Ticks, device: int) -> Op | None:
+        stages = placement[device]
         for stage in stages:
-            number = backward[stage]
-            if number < forward[stage] and (
-                stage == self._end or number < backward[stage + 1]
-            ):
-                return Op(Kind.BACKWARD, number, stage)
-        room = max_stashed - sum(forward[s] - weights[s] for s in stages)
+            if op := ticks.ready(Kind.BACKWARD, stage):
+                return op
+        room = max_stashed - ticks.num_stashed(stages)
         for stage in reversed(stages):
-            number = forward[stage]
-            arrived = forward[stage - 1] if stage else self._num_micro_batches
-            if number < arrived and room > 0:
-                return Op(Kind.FORWARD, number, stage)
+            op = ticks.ready(Kind.FORWARD, stage)
+            if op and room > 0:
+                return op
             # Earlier stages leave room for one micro-batch of this stage.
-            room -= number == weights[stage]
-        for stage in stages:
-            if weights[stage] < backward[stage]:
-                return Op(Kind.WEIGHT_GRADIENT, weights[stage], stage)
-        return None
+            forward, _, weights = ticks.done.values()
+            room -= forward[stage] == weights[stage]
+        waiting = (ticks.ready(Kind.WEIGHT_GRADIENT, stage) for stage in stages)
+        return next(filter(None, waiting), None)
+
+    return tick_by_tick(placement, num_micro_batches, rule)

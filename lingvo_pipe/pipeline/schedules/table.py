@@ -68,11 +68,6 @@ class Table:
         return any(branch.kind is Kind.BACKWARD for branch in self.branches)
 
     @property
-    def updates(self) -> bool:
-        """True if some operation updates weights."""
-        return any(branch.kind is Kind.UPDATE for branch in self.branches)
-
-    @property
     def fed(self) -> FedTable:
         """The rows and numbers of slots as arrays, as the device's loop takes them."""
         return FedTable(

@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError, raise_problems
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
     Size,
@@ -58,10 +58,10 @@ def balanced_boundaries(
     """Partitions layers into stages whose costs are as equal as possible.
 
     Args:
-        costs: costs of the layers, for instance in seconds.
+        costs: costs of the layers, for instance in seconds; finite and not negative.
         num_stages: K.
-        traffic: size of each layer's outputs, for instance in bytes. If None, it does
-            not count. The last layer's outputs cross no boundary.
+        traffic: size of each layer's outputs, for instance in bytes; like `costs`. If
+            None, it does not count. The last layer's outputs cross no boundary.
         feasible_end: allowed stages (see `allowed_stages`). If None, every stage.
         slowness: positive factors of the costs in each stage. If None, 1.
 
@@ -69,12 +69,17 @@ def balanced_boundaries(
         The stage boundaries: the number of layers up to and including each stage.
 
     Raises:
-        ValueError: if there are more stages than layers, or fewer than one, if a number
-            is missing, infinite or negative, or if `feasible_end` allows no partition.
+        ValueError: if there are more stages than layers, or fewer than one, or if
+            `feasible_end` allows no partition.
     """
     num_layers = len(costs)
     traffic = [0] * num_layers if traffic is None else traffic
-    _check_arguments(costs, num_stages, traffic)
+    if num_stages not in range(1, num_layers + 1):
+        raise UserValueError(
+            path="splits",
+            expected=f"1 to {num_layers} stages (one per layer)",
+            got=num_stages,
+        )
     sums = list(itertools.accumulate(_as_integers(costs), initial=0))
     sizes, factors = _as_integers(traffic), _as_integers(slowness or [1] * num_stages)
     more_than_squares = (sums[-1] * max(factors)) ** 2 + 1
@@ -199,23 +204,3 @@ def _best_ends(
     low, high = min(later_sums), max(later_sums)
     search(range(bisect.bisect_left(feasible_end, low), high), low, high)
     return best
-
-
-def _check_arguments(
-    costs: Sequence[float], num_stages: int, traffic: Sequence[float]
-) -> None:
-    num_layers, problems = len(costs), []
-
-    def add(path: str, expected: str, got: Any) -> None:
-        problems.append(UserValueError(path=path, expected=expected, got=got))
-
-    if num_stages not in range(1, num_layers + 1):
-        add("splits", f"1 to {num_layers} stages (one per layer)", num_stages)
-    for name, values in (("costs", costs), ("traffic", traffic)):
-        if len(values) != num_layers:
-            add(name, f"a number for each of {num_layers} layers", list(values))
-        if wrong := {
-            i: value for i, value in enumerate(values) if not is_finite_number(value)
-        }:
-            add(name, "finite, non-negative numbers", wrong)
-    raise_problems(problems)

@@ -13,63 +13,34 @@ from typing import Any
 
 from lingvo_pipe.core.checks import is_integer
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.pipeline.splitting.allowed_stages import FeasibleEnd
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 
 _AUTO = "auto"
 
 
-def resolve_boundaries(
-    splits: int | str | Sequence[int],
-    num_layers: int,
-    num_stages: int | None = None,
-    costs: Sequence[float] | None = None,
-    traffic: Sequence[float] | None = None,
-    feasible_end: FeasibleEnd | None = None,
-) -> list[int]:
-    """Returns the stage boundaries that `splits` defines.
+def resolve_boundaries(splits: Any, num_layers: int) -> list[int]:
+    """Returns the stage boundaries that `splits`, other than 'auto', defines.
 
-    `splits` is a number of stages, the boundaries themselves, or 'auto'. A number gives
-    the stages equal numbers of layers where possible. 'auto' needs `num_stages` and
-    `costs`, and returns `balanced_boundaries`. Without 'auto', `splits` must have
-    `num_stages` stages, or any number of stages if `num_stages` is None.
+    `splits` is a number of stages, or the list of the boundaries themselves. A number
+    gives the stages equal numbers of layers where possible.
 
     Raises:
-        ValueError: if `splits` is none of these, is impossible, or gives another number
-            of stages.
+        ValueError: if `splits` is neither, or is impossible.
     """
-    if is_auto(splits):
-        if num_stages is None or costs is None or len(costs) != num_layers:
-            raise UserValueError(
-                path="splits",
-                expected=f"a number of stages and {num_layers} costs for {_AUTO!r}",
-                got=Words(f"{num_stages} stages and {costs and len(costs)} costs"),
-                hint="Set devices and cell_costs.",
-            )
-        return balanced_boundaries(costs, num_stages, traffic, feasible_end)
     if is_integer(splits):
-        boundaries = balanced_boundaries([1] * num_layers, splits)
-    elif isinstance(splits, (list, tuple)):
-        check_boundaries(splits, num_layers)
-        boundaries = [int(boundary) for boundary in splits]
-    else:
+        return balanced_boundaries([1] * num_layers, splits)
+    if not isinstance(splits, (list, tuple)):
         raise UserValueError(
             path="splits",
             expected=f"a number of stages, a list of stage boundaries or {_AUTO!r}",
             got=splits,
             hint="Write numbers without quotes." if isinstance(splits, str) else "",
         )
-    if num_stages is not None and len(boundaries) != num_stages:
-        raise UserValueError(
-            path="splits",
-            expected=f"{num_stages} stages",
-            got=splits,
-            hint=f"It makes {len(boundaries)}: change it, or the number of devices.",
-        )
-    return boundaries
+    _check_boundaries(splits, num_layers)
+    return [int(boundary) for boundary in splits]
 
 
-def check_boundaries(boundaries: Sequence[Any], num_layers: int) -> None:
+def _check_boundaries(boundaries: Sequence[Any], num_layers: int) -> None:
     """Raises ValueError unless boundaries ascend strictly from 1 to `num_layers`."""
     if not boundaries:
         problems = ["there is no stage"]

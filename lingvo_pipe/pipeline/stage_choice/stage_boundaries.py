@@ -24,6 +24,7 @@ from lingvo_pipe.pipeline.pipelining_rules import (
     problems_of,
 )
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import BACKWARD_PER_FORWARD
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
@@ -65,15 +66,13 @@ def choose_boundaries(
     path: str,
     schedule: Schedule,
     device: str,
-    recomputed: Sequence[bool],
-    offloaded: Sequence[bool],
+    roles: CellRoles,
 ) -> list[int]:
     """Returns the stage boundaries that `splits` defines, the best ones for 'auto'.
 
     `count_stages` must have accepted the params. `device` is the full name of the first
-    device, on which cells are measured. If it is a CPU, so are the others.
-    `recomputed` is True for each cell that is recomputed if the training schedule
-    recomputes, `offloaded` for each that is offloaded if it offloads.
+    device, on which cells are measured. If it is a CPU, so are the others. `roles` are
+    the cells' roles in the training schedule, `schedule`.
 
     Raises:
         ValueError: if no stage boundaries are possible.
@@ -83,14 +82,7 @@ def choose_boundaries(
     if p.input_shapes is not None and not by_flops:
         cells = _for_inputs(p, path, trace_cells, device)
         if p.memory_limit is not None:
-            limit = MemoryLimit(
-                p,
-                path,
-                schedule,
-                cells,
-                device,
-                CellRoles(p.recompute, recomputed, offloaded),
-            )
+            limit = MemoryLimit(p, path, schedule, cells, device, roles)
     if not is_auto(p.splits):
         boundaries = resolve_boundaries(p.splits, len(p.cell_tpl))
         if limit is not None:
@@ -100,13 +92,15 @@ def choose_boundaries(
     offloads = Kind.OFFLOAD in schedule.kinds
     recomputed = [
         recomputes and is_recomputed and not (offloads and is_offloaded)
-        for is_recomputed, is_offloaded in zip(recomputed, offloaded, strict=True)
+        for is_recomputed, is_offloaded in zip(
+            roles.recomputed, roles.offloaded, strict=True
+        )
     ]
     costs, traffic = _costs(p, path, cells, device, recomputed)
     feasible_end = None if limit is None else limit.feasible_end()
     with problems_of("splits", path):
-        boundaries = resolve_boundaries(
-            p.splits, len(p.cell_tpl), schedule.num_stages, costs, traffic, feasible_end
+        boundaries = balanced_boundaries(
+            costs, schedule.num_stages, traffic, feasible_end
         )
     if p.cell_costs == MEASURED:
         _log_measured(boundaries, costs, path)

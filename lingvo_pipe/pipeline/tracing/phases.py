@@ -66,7 +66,6 @@ class Phases:
         casts: the `cast_weights` whose dtypes are not the weights' own.
         call_context: specs of the known fields of a `CallContext`.
         output_gradients: specs of the output gradients that the backward pass takes.
-        input_gradients: specs of the input gradients that the backward pass returns.
         residual_buffers, weight_residual_buffers: the buffers of the residuals.
         view_of: for each of `made`, the position of the input that it is a view of.
     """
@@ -106,13 +105,11 @@ class Phases:
             if cast.dtype != w.dtype
         ]
         self.call_context = list(map(spec_of, trace.call_context))
-        self.args = [spec_of(trace.args[i]) for i in self.used]
         self.made = list(map(spec_of, trace.made))
         self.sums = list(map(spec_of, self._sums))
         self.residuals = list(map(spec_of, self._residuals))
         self.weight_residuals = list(map(spec_of, self._weight_residuals))
         self.output_gradients = list(map(spec_of, self._doutputs))
-        self.input_gradients = list(map(spec_of, self._dinputs))
         self.residual_buffers = buffers_of(self._residuals, trace.args, trace.made)
         self.weight_residual_buffers = buffers_of(
             self._weight_residuals, trace.args, trace.made

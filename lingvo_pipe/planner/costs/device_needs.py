@@ -18,7 +18,7 @@ from collections.abc import Hashable, Sequence
 from lingvo_pipe.pipeline.memory.host_bytes import host_bytes, offloaded_bytes
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
-from lingvo_pipe.pipeline.schedules.by_name import unchecked_schedule
+from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.allowed_stages import smallest_stages
@@ -86,13 +86,14 @@ class DeviceNeeds:
     def schedule(self) -> Schedule:
         """The candidate's schedule, not checked yet."""
         c = self.candidate
-        return unchecked_schedule(
+        return make_schedule(
             c.schedule,
             c.num_devices,
             c.micro_batches_per_replica,
             c.stages_per_device,
             c.recompute,
             offload=None if c.offload == "never" else c.offload,
+            is_checked=False,
         )
 
     @functools.cached_property

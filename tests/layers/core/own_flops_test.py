@@ -63,7 +63,8 @@ def test_flops_that_a_class_gives_count_in_place_of_the_traced(is_nested: bool) 
 
 @pytest.mark.parametrize(
     "meta",
-    [3, NestedMap(flops=3), NestedMap(flops="3", out_shapes=((4, 5),))]
+    [3, NestedMap(flops=3)]
+    + [NestedMap(flops=flops, out_shapes=((4, 5),)) for flops in ("3", -3)]
     + [NestedMap(flops=3, out_shapes=shapes) for shapes in ((4, 5), ((4, 6),))],
 )
 def test_a_wrong_cost_is_reported_with_its_layer(meta: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import Any
 
@@ -52,16 +51,6 @@ class WeighingLayer(BaseLayer):
             self.AddLoss("size", tf.reduce_sum(x * theta.b, axis=-1))
             return tf.stop_gradient(y)
         return y + theta.b
-
-
-@pytest.fixture
-def warnings(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> pytest.LogCaptureFixture:
-    """The warnings of TensorFlow's logger."""
-    monkeypatch.setattr(tf.get_logger(), "propagate", True)
-    caplog.set_level(logging.WARNING, tf.get_logger().name)
-    return caplog
 
 
 def _found(hows: list[str], warnings: pytest.LogCaptureFixture) -> list[str]:

@@ -5,7 +5,6 @@ Shapes: B examples, M micro-batches.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,16 +27,6 @@ from lingvo_pipe.pipeline.schedules.table import make_tables
 from tests.pipeline.example_layers import loss_fn, pipeline, raw_values, state_batch
 from tests.pipeline.prologue_models import make_batch, pipeline_of
 from tests.support.cases import fast_cases
-
-
-@pytest.fixture
-def warnings(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> pytest.LogCaptureFixture:
-    """Captures the warnings of TensorFlow's logger."""
-    monkeypatch.setattr(tf.get_logger(), "propagate", True)
-    caplog.set_level(logging.WARNING, tf.get_logger().name)
-    return caplog
 
 
 def test_a_key_is_built_once() -> None:

@@ -23,6 +23,7 @@ from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_use
+from tests.pipeline.boundaries import all_boundaries
 
 NUM_CALLS = 6
 NUM_INPUTS = 2
@@ -84,11 +85,6 @@ def schedules() -> Iterator[Schedule]:
             yield offloaded(recomputed(gpipe(sizes[0], 5), policy))
     yield recomputed(interleaved(2, 4, 2), "always")
     yield interleaved(2, 4, 3)
-
-
-def all_boundaries(num_stages: int) -> Iterator[list[int]]:
-    for middle in itertools.combinations(range(1, NUM_CALLS), num_stages - 1):
-        yield [*middle, NUM_CALLS]
 
 
 class Stage(NamedTuple):
@@ -223,7 +219,7 @@ def counted(
 def test_devices_need_what_is_counted_during_each_operation() -> None:
     rng = random.Random(0)
     for schedule in schedules():
-        for boundaries in all_boundaries(schedule.num_stages):
+        for boundaries in all_boundaries(NUM_CALLS, schedule.num_stages):
             calls, values = random_calls(rng)
             in_place = rng.random() < 0.5
             shared = random_shared_weights(rng, calls)
@@ -263,7 +259,7 @@ def test_a_stage_by_itself_needs_what_its_device_does() -> None:
     rng = random.Random(1)
     for schedule in schedules():
         owners = schedule.device_of_stage()
-        for boundaries in all_boundaries(schedule.num_stages):
+        for boundaries in all_boundaries(NUM_CALLS, schedule.num_stages):
             memory = StageMemory(*random_calls(rng))
             needs = StageNeeds(memory, schedule)
             alone = [0] * schedule.num_devices

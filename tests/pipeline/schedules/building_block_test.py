@@ -13,7 +13,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from tests.pipeline.schedules.event_simulation import bubble
-from tests.pipeline.schedules.stash_sizes import peak_stash_sizes
+from tests.pipeline.schedules.stash_sizes import peak_stashed
 from tests.pipeline.simulation.random_schedules import random_costs
 
 UNIT_COSTS = dict.fromkeys(Kind, 1)
@@ -39,11 +39,6 @@ def _half(num_devices: int) -> int:
 LIMITS = [(v_min, _third), (v_half, _half)]
 
 
-def _peak(schedule: Schedule) -> int:
-    """Returns the most stages' micro-batches that a device stashes."""
-    return max(sizes.residuals for sizes in peak_stash_sizes(schedule))
-
-
 @pytest.mark.parametrize(("make", "limit"), LIMITS)
 def test_the_memory_is_the_papers(make: Make, limit: Callable[[int], int]) -> None:
     for num_devices, num_micro_batches in _sizes():
@@ -51,9 +46,9 @@ def test_the_memory_is_the_papers(make: Make, limit: Callable[[int], int]) -> No
         check(schedule)
         # A stage is half of 1F1B's.
         most = 2 * min(limit(num_devices), num_micro_batches)
-        assert _peak(schedule) <= most, (num_devices, num_micro_batches)
-    assert _peak(make(12, 48)) == 2 * limit(12)
-    assert limit(12) < _peak(one_f_one_b(12, 48))
+        assert peak_stashed(schedule) <= most, (num_devices, num_micro_batches)
+    assert peak_stashed(make(12, 48)) == 2 * limit(12)
+    assert limit(12) < peak_stashed(one_f_one_b(12, 48))
 
 
 @pytest.mark.parametrize("num_devices", range(13, 41))
@@ -63,7 +58,7 @@ def test_many_devices_do_not_get_stuck(
 ) -> None:
     schedule = make(num_devices, num_devices + 1)
     check(schedule)
-    assert _peak(schedule) == 2 * limit(num_devices)
+    assert peak_stashed(schedule) == 2 * limit(num_devices)
 
 
 def test_the_bubbles_are_two_thirds_and_half_of_1f1bs() -> None:
@@ -122,7 +117,7 @@ def test_the_drawn_blocks_can_be_repeated(
     drawn = re.findall(r"((?: +device \d \| .*\n)+)", building_block.__doc__ or "")
     rows = re.findall(r"\| (.*)", drawn[index])[::-1]
     devices = [_lifetimes(row) for row in rows]
-    most = _peak(make(len(rows), 12))
+    most = peak_stashed(make(len(rows), 12))
     for slots, lifetime in devices:
         assert len({slot % 6 for slot in slots.values()}) == len(slots) == 6
         assert lifetime <= 6 * most

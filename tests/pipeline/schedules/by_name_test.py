@@ -2,6 +2,7 @@ import errno
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,9 +135,10 @@ def test_wrong_arguments_are_refused(
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "some.csv"])
-def test_impossible_sizes_are_refused_together(name: str) -> None:
+@pytest.mark.parametrize("wrong", [0, 1.0, True])
+def test_impossible_sizes_are_refused_together(name: str, wrong: Any) -> None:
     with fails() as error:
-        make_schedule(name, 0, 0, 0)
+        make_schedule(name, wrong, wrong, wrong)
     assert [problem.path for problem in error.value.problems] == [
         "num_devices",
         "num_micro_batches",

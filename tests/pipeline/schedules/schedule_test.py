@@ -4,7 +4,7 @@ import pytest
 
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, interleaved, zero_bubble
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
 
 F, R, B, W, *_ = Kind
 
@@ -41,14 +41,3 @@ def test_what_it_contains() -> None:
     assert Op(R, 2, 3) not in schedule
     assert Op(F, 3, 3) not in schedule
     assert schedule.device_of_stage() == {0: 0, 1: 1, 2: 0, 3: 1}
-
-
-def test_equal_columns_make_equal_schedules() -> None:
-    assert gpipe(2, 2) == Schedule(
-        2,
-        2,
-        (
-            (Op(F, 0, 0), Op(F, 1, 0), Op(B, 0, 0), Op(B, 1, 0)),
-            (Op(F, 0, 1), Op(F, 1, 1), Op(B, 0, 1), Op(B, 1, 1)),
-        ),
-    )

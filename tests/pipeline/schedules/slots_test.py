@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections import Counter
 
 import pytest
@@ -18,14 +17,11 @@ from lingvo_pipe.pipeline.schedules.slots import (
 from tests.pipeline.schedules.every_schedule import every_schedule
 from tests.pipeline.schedules.stash_sizes import (
     StashSizes,
-    peak_stash_bytes,
     peak_stash_sizes,
     stash_sizes,
 )
-from tests.pipeline.simulation.random_schedules import random_schedule
 
 F, R, B, W, _, AWAY, BACK = Kind
-STAGE = {StashKind.FOR_RECOMPUTE: 1, StashKind.RESIDUALS: 100}
 
 
 def test_every_read_finds_what_was_written_for_it() -> None:
@@ -134,53 +130,3 @@ def test_evaluation_stashes_nothing(sizes: tuple[int, int]) -> None:
     assert {pair for column in assign_slots(schedule).columns for pair in column} == {
         SlotPair(-1, -1)
     }
-
-
-def test_peak_bytes_of_gpipe_and_1f1b() -> None:
-    """So says the GPipe paper: the inputs of M micro-batches, the residuals of one."""
-    stages = [STAGE] * 3
-    assert peak_stash_bytes(gpipe(3, 8), stages) == [800, 800, 800]
-    assert peak_stash_bytes(recomputed(gpipe(3, 8), "always"), stages) == [107] * 3
-    assert peak_stash_bytes(one_f_one_b(3, 8), stages) == [300, 200, 100]
-    assert peak_stash_bytes(recomputed(one_f_one_b(3, 8), "always"), stages) == [
-        102,
-        101,
-        100,
-    ]
-    assert peak_stash_bytes(gpipe(3, 8).forward_part(), [{}] * 3) == [0, 0, 0]
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_peak_bytes_follow_from_lifetimes(seed: int) -> None:
-    rng = random.Random(seed)
-    schedule = random_schedule(rng, offloads=True)
-    stages = [
-        {kind: rng.randint(0, 9) for kind in StashKind}
-        for _ in range(schedule.num_stages)
-    ]
-    assert peak_stash_bytes(schedule, stages) == [
-        max(
-            (_bytes_after(schedule, device, i, stages) for i in range(len(column))),
-            default=0,
-        )
-        for device, column in enumerate(schedule.columns)
-    ]
-
-
-def _bytes_after(
-    schedule: Schedule, device: int, index: int, stages: list[dict[StashKind, int]]
-) -> int:
-    """Returns the bytes written, but not read, when an operation is done."""
-    done = schedule.columns[device][: index + 1]
-    total = 0
-    for _, m, stage in {op for op in done if op.kind is Kind.FORWARD}:
-        f, r, b, w, _, o, load = (Op(kind, m, stage) for kind in Kind)
-        if r in schedule and r not in done:
-            total += stages[stage][StashKind.FOR_RECOMPUTE]
-        elif b not in done:
-            total += stages[stage][StashKind.RESIDUALS]
-        elif w in schedule and w not in done:
-            total += stages[stage][StashKind.WEIGHT_RESIDUALS]
-        if o in done and load not in done:
-            total += stages[stage][StashKind.OFFLOADED]
-    return total

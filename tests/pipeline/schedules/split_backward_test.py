@@ -13,7 +13,7 @@ from lingvo_pipe.pipeline.schedules.split_backward import (
     zero_bubble_v,
 )
 from tests.pipeline.schedules.event_simulation import bubble, makespan
-from tests.pipeline.schedules.stash_sizes import peak_stash_sizes
+from tests.pipeline.schedules.stash_sizes import peak_stashed
 
 UNIT_COSTS = dict.fromkeys(Kind, 1)
 SIZES = list(itertools.product(range(1, 9), range(1, 20)))
@@ -21,11 +21,6 @@ SIZES = list(itertools.product(range(1, 9), range(1, 20)))
 
 def _two_interleaved(num_devices: int, num_micro_batches: int) -> Schedule:
     return interleaved_zero_bubble(num_devices, num_micro_batches, 2)
-
-
-def _peak(schedule: Schedule) -> int:
-    """Returns the most stages' micro-batches that a device stashes."""
-    return max(sizes.residuals for sizes in peak_stash_sizes(schedule))
 
 
 @pytest.mark.parametrize(
@@ -45,10 +40,12 @@ def test_the_bubble_fills_the_pipeline_once(
 def test_the_memory_is_that_of_the_schedules_with_a_larger_bubble() -> None:
     for sizes in SIZES:
         # A stage of ZB-V is half of 1F1B's.
-        assert _peak(zero_bubble_v(*sizes)) <= 2 * _peak(one_f_one_b(*sizes)), sizes
-        assert _peak(dualpipe_v(*sizes)) <= 2 * sizes[0] + 1, sizes
+        assert peak_stashed(zero_bubble_v(*sizes)) <= 2 * peak_stashed(
+            one_f_one_b(*sizes)
+        ), sizes
+        assert peak_stashed(dualpipe_v(*sizes)) <= 2 * sizes[0] + 1, sizes
         for num_stages in (2, 3):
-            ours = _peak(interleaved_zero_bubble(*sizes, num_stages))
+            ours = peak_stashed(interleaved_zero_bubble(*sizes, num_stages))
             limit = (num_stages + 1) * sizes[0] - 1
             assert ours <= min(limit, num_stages * sizes[1]), sizes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -24,23 +25,32 @@ def random_schedule(rng: random.Random, offloads: bool = False) -> Schedule:
     if offloads:
         away = [pair for pair in pairs if rng.random() < 0.5]
         ops += [Op(kind, *pair) for kind in (Kind.OFFLOAD, Kind.LOAD) for pair in away]
-    everything = Schedule(num_stages, num_micro_batches, (tuple(ops),))
     columns: list[list[Op]] = [[] for _ in range(max(owners) + 1)]
-    left, done = set(ops), set[Op]()
-    while left:
-        op = rng.choice(
-            [op for op in sorted(left, key=str) if _can_run(everything, op, done)]
-        )
+    for op in ops:
         columns[owners[op.stage]].append(op)
-        left.remove(op)
+    schedule = Schedule(num_stages, num_micro_batches, tuple(map(tuple, columns)))
+    return shuffled(schedule, rng)
+
+
+def shuffled(schedule: Schedule, rng: random.Random) -> Schedule:
+    """Returns a schedule's operations in a random order that can run."""
+    left = list(schedule.ops())
+    columns: list[list[Op]] = [[] for _ in schedule.columns]
+    done: set[Op] = set()
+    while left:
+        pair = rng.choice([x for x in left if _can_run(schedule, x[1], done)])
+        left.remove(pair)
+        device, op = pair
+        columns[device].append(op)
         done.add(op)
-    return Schedule(num_stages, num_micro_batches, tuple(map(tuple, columns)))
+    return dataclasses.replace(schedule, columns=tuple(map(tuple, columns)))
 
 
-def _can_run(everything: Schedule, op: Op, done: set[Op]) -> bool:
+def _can_run(schedule: Schedule, op: Op, done: set[Op]) -> bool:
+    """Returns whether all inputs and all earlier micro-batches are done."""
     earlier = [op._replace(micro_batch=m) for m in range(op.micro_batch)]
-    earlier = [other for other in earlier if other in everything]
-    return done.issuperset([*everything.dependencies(op), *earlier])
+    earlier = [other for other in earlier if other in schedule]
+    return done.issuperset([*schedule.dependencies(op), *earlier])
 
 
 def random_costs(rng: random.Random, num_stages: int) -> Costs:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b, zero_bubble
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe
 from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
@@ -120,33 +119,6 @@ def test_the_copies_of_a_device_follow_one_another_in_each_direction() -> None:
                     assert end <= starts[op._replace(kind=BACKWARD)]
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_no_greater_cost_makes_anything_end_earlier(seed: int) -> None:
-    rng = random.Random(seed)
-    schedule = random_schedule(rng)
-    costs = random_costs(rng, schedule.num_stages)
-    before = {timed.op: timed.end for _, timed in simulate(schedule, costs).ops()}
-    stage = rng.randrange(schedule.num_stages)
-    for field in ("forward", "backward", "send_forward", "send_backward"):
-        stages = list(costs.stages)
-        more = getattr(stages[stage], field) + 0.5
-        stages[stage] = dataclasses.replace(stages[stage], **{field: more})
-        greater = dataclasses.replace(costs, stages=tuple(stages))
-        for _, timed in simulate(schedule, greater).ops():
-            assert timed.end >= before[timed.op]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_slowest_stage_sets_the_pace_of_a_forward_pass(seed: int) -> None:
-    rng = random.Random(seed)
-    seconds = [rng.randint(1, 64) / 64 for _ in range(rng.randint(1, 6))]
-    num_micro_batches = rng.randint(1, 9)
-    costs = Costs(tuple(map(StageCosts, seconds)))
-    timeline = simulate(gpipe(len(seconds), num_micro_batches).forward_part(), costs)
-    slowest = max(seconds)
-    assert timeline.step_seconds == sum(seconds) + (num_micro_batches - 1) * slowest
-
-
 @pytest.mark.parametrize("num_stages", [1, 2, 3, 8])
 @pytest.mark.parametrize("num_micro_batches", [2, 5, 32])
 def test_a_recomputation_hides_in_the_bubble(
@@ -159,15 +131,6 @@ def test_a_recomputation_hides_in_the_bubble(
     ).step_seconds
     hidden = num_stages - 1
     assert seconds == 4 * (num_micro_batches + num_stages - 1) - hidden
-
-
-def test_weight_gradients_shorten_the_step() -> None:
-    costs = Costs((StageCosts(1.0, 2.0),) * 4)
-    split = simulate(zero_bubble(4, 8), costs)
-    whole = simulate(one_f_one_b(4, 8), costs)
-    assert split.step_seconds < whole.step_seconds
-    for device in range(4):
-        assert split.busy_seconds(device) == whole.busy_seconds(device)
 
 
 # Tables 2 and 3 of the GPipe paper: normalised throughput of Transformers, M = 32.

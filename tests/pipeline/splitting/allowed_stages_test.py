@@ -14,11 +14,7 @@ from lingvo_pipe.pipeline.splitting.allowed_stages import (
     feasible_ends,
     minimax_boundaries,
 )
-
-
-def all_boundaries(num_layers: int, num_stages: int) -> Iterator[list[int]]:
-    for middle in itertools.combinations(range(1, num_layers), num_stages - 1):
-        yield [*middle, num_layers]
+from tests.pipeline.boundaries import all_boundaries
 
 
 def sizes(size: Size, boundaries: list[int]) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 import random
 import time
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from tests.pipeline.boundaries import all_boundaries
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
@@ -25,11 +25,6 @@ def exact(values: Sequence[float]) -> list[Fraction]:
 
 def stage_sums(values: Sequence[Any], boundaries: Sequence[int]) -> list[Any]:
     return [sum(values[a:b]) for a, b in itertools.pairwise([0, *boundaries])]
-
-
-def all_boundaries(num_layers: int, num_stages: int) -> Iterator[list[int]]:
-    for middle in itertools.combinations(range(1, num_layers), num_stages - 1):
-        yield [*middle, num_layers]
 
 
 def brute_force(
@@ -128,31 +123,6 @@ def test_equal_costs_are_equal_whatever_their_sums_round_to() -> None:
         assert balanced_boundaries([cost] * 30, 4) == [8, 16, 23, 30]
 
 
-@pytest.mark.parametrize(
-    ("costs", "num_stages", "sizes"),
-    [
-        ([1] * 16, 4, [4, 4, 4, 4]),
-        ([1] * 24, 4, [6, 6, 6, 6]),
-        ([1] * 12, 4, [3, 3, 3, 3]),
-        ([1] * 4, 4, [1, 1, 1, 1]),
-        ([1, 1, 1, 10, 1, 1], 4, [2, 1, 1, 1]),
-        ([1] * 5, 4, [2, 1, 1, 1]),
-        ([1] * 9, 4, [3, 2, 2, 2]),
-        ([1] * 12, 5, [3, 3, 2, 2, 2]),
-        ([0] * 5, 2, [4, 1]),
-    ],
-)
-def test_no_stage_is_empty_or_uneven(
-    costs: list[int], num_stages: int, sizes: list[int]
-) -> None:
-    """Lingvo's partitioners left stages empty or uneven for most of these."""
-    boundaries = balanced_boundaries(costs, num_stages)
-    if len(costs) == 6:
-        assert stage_sums(costs, boundaries) == [2, 1, 10, 2]
-    else:
-        assert [b - a for a, b in itertools.pairwise([0, *boundaries])] == sizes
-
-
 def test_traffic_decides_among_equals_alone() -> None:
     costs = [4, 1, 1, 1, 1, 4]
     assert balanced_boundaries(costs, 3) == [1, 5, 6]
@@ -165,26 +135,10 @@ def test_traffic_decides_among_equals_alone() -> None:
     assert balanced_boundaries([5, 0, 1], 2, traffic=[99, 0, 0]) == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "path", "got"),
-    [
-        *(({"num_stages": n}, "splits", n) for n in (0, -1, 4, 1.5)),
-        ({"costs": [1, -2, math.inf]}, "costs", {1: -2, 2: math.inf}),
-        ({"costs": [1, "2", True]}, "costs", {1: "2", 2: True}),
-        ({"traffic": [1, 2]}, "traffic", [1, 2]),
-    ],
-)
-def test_impossible_arguments_are_refused(arguments: dict, path: str, got: Any) -> None:
-    arguments = {"costs": [1, 2, 3], "num_stages": 2, **arguments}
-    with fails(path=path, got=got):
-        balanced_boundaries(**arguments)
-
-
-def test_all_problems_are_reported_at_once() -> None:
-    with fails() as info:
-        balanced_boundaries([1, -1], 3, traffic=[1])
-    paths = [problem.path for problem in info.value.problems]
-    assert paths == ["splits", "costs", "traffic"]
+@pytest.mark.parametrize("num_stages", [0, -1, 4, 1.5])
+def test_impossible_numbers_of_stages_are_refused(num_stages: Any) -> None:
+    with fails(path="splits", got=num_stages):
+        balanced_boundaries([1, 2, 3], num_stages)
 
 
 @pytest.mark.parametrize("slowness", [None, exhaustive([1.0] * 8 + [19.3] * 8)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.boundaries import all_boundaries
 from tests.support.cases import exhaustive
 
 ROWS, M = 2, 4
@@ -67,11 +68,6 @@ def peak_bytes(layer: PipeliningLayer) -> list[int]:
     return layer.PeakBytes([tf.ones([ROWS * M, WIDTHS[0]])], NestedMap(), exponents)
 
 
-def all_boundaries(num_stages: int = 3) -> Iterator[list[int]]:
-    for middle in itertools.combinations(range(1, NUM_CELLS), num_stages - 1):
-        yield [*middle, NUM_CELLS]
-
-
 def rank(boundaries: Iterable[int]) -> Any:
     boundaries = list(boundaries)
     sums = [sum(COSTS[a:b]) for a, b in itertools.pairwise([0, *boundaries])]
@@ -92,7 +88,7 @@ def test_the_best_split_within_the_limit_is_found(
     policy = {"schedule": schedule, "recompute": recompute}
     peaks = {
         tuple(boundaries): max(peak_bytes(pipeline(boundaries, **policy)))
-        for boundaries in all_boundaries()
+        for boundaries in all_boundaries(NUM_CELLS, 3)
     }
     chosen = set()
     for limit in sorted(set(peaks.values())):
@@ -140,7 +136,10 @@ def test_the_prologue_takes_its_part_of_the_first_device() -> None:
         layer = pipeline(boundaries, before_tpl=before)
         return max(layer.PeakBytes([tf.ones([ROWS * M, 7])], NestedMap(), exponents))
 
-    peaks = {tuple(boundaries): peak(boundaries) for boundaries in all_boundaries()}
+    peaks = {
+        tuple(boundaries): peak(boundaries)
+        for boundaries in all_boundaries(NUM_CELLS, 3)
+    }
     for limit in sorted(set(peaks.values()))[:2]:
         fitting = [boundaries for boundaries, peak in peaks.items() if peak <= limit]
         assert limited(limit, **known).boundaries == list(min(fitting, key=rank))

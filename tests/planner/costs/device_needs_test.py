@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -21,14 +21,10 @@ from lingvo_pipe.planner.costs.device_needs import (
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.search.candidate_evaluation import feasible_boundaries
+from tests.pipeline.boundaries import all_boundaries
 from tests.planner.made_up_model import NUM_CELLS, every_needs, schedule_of
 
 CELL_BYTES = [random.Random(1).randrange(100) for _ in range(9)]
-
-
-def all_boundaries(num_stages: int) -> Iterator[list[int]]:
-    for middle in itertools.combinations(range(1, NUM_CELLS), num_stages - 1):
-        yield [*middle, NUM_CELLS]
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 3, 4, 12])
@@ -65,7 +61,7 @@ def test_the_lower_bound_of_shares_holds_and_falls_with_fewer_cells(
 def test_a_device_needs_what_its_stage_does() -> None:
     """With several stages it needs no more than if all were like the largest."""
     for candidate, _, needs in every_needs():
-        for boundaries in all_boundaries(candidate.num_stages):
+        for boundaries in all_boundaries(NUM_CELLS, candidate.num_stages):
             most = max(needs.by_device(boundaries))
             if candidate.stages_per_device == 1:
                 assert most == needs.upper_bound(boundaries)
@@ -95,7 +91,7 @@ def test_replicas_share_slots_by_whole_cells() -> None:
     for candidate, model, needs in every_needs():
         without = dataclasses.replace(model, slot_bytes=[0] * NUM_CELLS)
         bare = DeviceNeeds(candidate, without, schedule_of(candidate))
-        for boundaries in all_boundaries(candidate.num_stages):
+        for boundaries in all_boundaries(NUM_CELLS, candidate.num_stages):
             slots = slots_by_owner(candidate, model, boundaries)
             expected = [
                 own + max(slots[f"{k} of {r}"] for r in range(candidate.num_replicas))
@@ -119,7 +115,7 @@ def test_longer_stages_need_no_less() -> None:
 def test_a_limit_that_some_cut_keeps_can_fit() -> None:
     could_not = 0
     for candidate, _, needs in every_needs():
-        cuts = all_boundaries(candidate.num_stages)
+        cuts = all_boundaries(NUM_CELLS, candidate.num_stages)
         lowest = min(map(needs.upper_bound, cuts))
         for limit in (lowest, lowest + 1, 2 * lowest):
             assert needs.can_fit(limit)
@@ -138,7 +134,7 @@ def test_the_min_limit_is_the_lowest_that_can_fit() -> None:
 def test_stages_fit_where_some_cut_does() -> None:
     """They are as even as feasible stages can be."""
     for candidate, model, needs in every_needs():
-        cuts = list(all_boundaries(candidate.num_stages))
+        cuts = list(all_boundaries(NUM_CELLS, candidate.num_stages))
         by_size = sorted(needs.upper_bound(cut) for cut in cuts)
         for limit in (by_size[0] - 1, by_size[0], by_size[len(cuts) // 2]):
             found = feasible_boundaries(needs, limit, model.flops)
@@ -169,7 +165,7 @@ def test_no_stage_of_a_cell_alone_needs_less_than_its_minimum() -> None:
 
 def test_an_oversized_candidate_needs_what_the_best_cut_does() -> None:
     for candidate, _, needs in every_needs():
-        cuts = list(all_boundaries(candidate.num_stages))
+        cuts = list(all_boundaries(NUM_CELLS, candidate.num_stages))
         lowest = min(max(needs.by_device(boundaries)) for boundaries in cuts)
         alike = min(map(needs.upper_bound, cuts))
         for limit in (alike - 1, alike // 2):

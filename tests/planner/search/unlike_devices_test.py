@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from lingvo_pipe.planner.search.candidate_evaluation import (
 from lingvo_pipe.planner.search.fastest_candidates import search, step_time_lower_bound
 from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits, plan
 from lingvo_pipe.planner.search.plan_report import report, run_flags
+from tests.pipeline.boundaries import all_boundaries
 from tests.planner.made_up_model import (
     BATCH_SIZE,
     NUM_CELLS,
@@ -74,11 +74,6 @@ def results(
         yield candidate, resources, evaluate(candidate, costs, seconds, devices)
 
 
-def all_boundaries(num_stages: int) -> Iterator[list[int]]:
-    for middle in itertools.combinations(range(1, NUM_CELLS), num_stages - 1):
-        yield [*middle, NUM_CELLS]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_the_stages_are_the_best_that_fit_into_each_device(seed: int) -> None:
     for candidate, resources, result in results(seed):
@@ -86,7 +81,7 @@ def test_the_stages_are_the_best_that_fit_into_each_device(seed: int) -> None:
         model = made_up_model(BATCH_SIZE // candidate.num_micro_batches, seed)
         needs = DeviceNeeds(candidate, model)
         excess, longest = {}, {}
-        for boundaries in all_boundaries(candidate.num_stages):
+        for boundaries in all_boundaries(NUM_CELLS, candidate.num_stages):
             pairs = zip(needs.by_device(boundaries), devices, strict=True)
             cut = tuple(boundaries)
             excess[cut] = max(used - device.usable_bytes for used, device in pairs)

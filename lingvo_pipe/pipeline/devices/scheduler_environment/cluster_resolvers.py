@@ -1,4 +1,4 @@
-"""Reads the clusters of schedulers by TensorFlow's cluster resolvers."""
+"""Finds the clusters of Slurm and Kubernetes."""
 
 import importlib
 import os
@@ -21,7 +21,6 @@ from lingvo_pipe.pipeline.devices.cluster_spec import (
     split_address,
 )
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
-from lingvo_pipe.pipeline.devices.scheduler_environment import tf_config
 
 _SLURM_HINT = "Run srun --ntasks=N, N > 1: task 0 trains, the others are workers."
 # Jobs of one machine get different ports. These repeat after _NUM_JOBS jobs.
@@ -43,18 +42,6 @@ _INSTEAD = (
     "Or name the pods of a StatefulSet, which needs none of this: "
     "--cluster=worker=worker-0.workers:2222,worker-1.workers:2222."
 )
-
-
-def from_tf_config() -> SchedulersCluster:
-    """Returns the cluster of TF_CONFIG, which `check_tf_config` has checked."""
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    return SchedulersCluster(
-        tf_config.VARIABLE,
-        resolver.cluster_spec().as_dict(),
-        resolver.task_type,
-        resolver.task_id if resolver.task_id is not None else 0,
-        tf_config.HINT,
-    )
 
 
 def from_slurm() -> SchedulersCluster:
@@ -129,52 +116,42 @@ def from_kubernetes(labels: str) -> SchedulersCluster:
 
 
 def _running_pods(labels: str) -> dict[str, str]:
-    """Waits for pods with these labels. Returns {name: address}, sorted by name."""
-    pods = _Pods()
-    resolver = tf.distribute.cluster_resolver.KubernetesClusterResolver(
-        {WORKER_JOB: [labels]}, tf_server_port=_KUBERNETES_PORT, override_client=pods
-    )
+    """Waits until all pods with these labels run. Returns {name: address}, in order."""
+    namespace = _Namespace()
     deadline = time.monotonic() + _PODS_SECONDS
     while True:
-        try:
-            jobs = resolver.cluster_spec().as_dict()
-            return dict(zip(pods.names, jobs.get(WORKER_JOB, []), strict=True))
-        except RuntimeError as error:  # A pod does not run.
-            if time.monotonic() > deadline:
-                raise UserClusterError(
-                    f"Not all pods labeled {labels} run after {_PODS_SECONDS:.0f} "
-                    f"seconds: {error}.",
-                    hint=f"See kubectl get pods -l {labels}.",
-                ) from error
+        pods = namespace.pods(labels)
+        absent = [pod for pod in pods if pod.status.phase != "Running"]
+        if not absent:
+            return {
+                pod.metadata.name: _address(pod.status.pod_ip or "") for pod in pods
+            }
+        if time.monotonic() > deadline:
+            raise UserClusterError(
+                f"Not all pods labeled {labels} run after {_PODS_SECONDS:.0f} "
+                f"seconds: {absent[0].metadata.name} is {absent[0].status.phase}.",
+                hint=f"See kubectl get pods -l {labels}.",
+            )
         time.sleep(_POLL_SECONDS)
 
 
-class _PodName(str):
-    """A pod's name that sorts by the numbers in it: pod-2 comes before pod-10."""
-
-    __slots__ = ()
-
-    def __lt__(self, other: str) -> bool:
-        mine, theirs = (
-            re.sub(r"\d+", lambda n: n[0].zfill(9), x) for x in (self, other)
-        )
-        return mine < theirs
+def _address(ip: str) -> str:
+    host = f"[{ip}]" if ":" in ip else ip
+    return f"{host}:{_KUBERNETES_PORT}"
 
 
-class _Pods:
-    """A client of Kubernetes for TensorFlow's resolver.
+class _Namespace:
+    """The Kubernetes namespace of this pod.
 
-    The resolver asks for the pods of all namespaces, sorts them by name, and takes the
-    addresses of their nodes. This client asks for one namespace, and answers with
-    sortable names and the pods' addresses.
+    TensorFlow's resolver asks for the pods of all namespaces, puts pod-10 before pod-2,
+    and takes the addresses of the pods' nodes.
     """
 
     def __init__(self) -> None:
-        self.names: list[str] = []  # Of the pods in the last answer, in order.
         try:
             importlib.import_module("kubernetes.config").load_incluster_config()
             client = importlib.import_module("kubernetes.client")
-            self._namespace = _NAMESPACE.read_text(encoding="utf-8").strip()
+            self._name = _NAMESPACE.read_text(encoding="utf-8").strip()
         except ImportError as error:
             raise UserConnectionError(
                 "--cluster=kubernetes needs the package kubernetes.",
@@ -188,13 +165,11 @@ class _Pods:
             ) from error
         self._api = client.CoreV1Api()
 
-    def list_pod_for_all_namespaces(self, label_selector: str) -> Any:
-        """Returns the labeled pods of only this namespace. Pod names sort by number."""
+    def pods(self, labels: str) -> list[Any]:
+        """Returns the pods with these labels, sorted by the numbers in their names."""
         try:
-            pods = self._api.list_namespaced_pod(
-                self._namespace,
-                label_selector=label_selector,
-                _request_timeout=_ANSWER_SECONDS,
+            answer = self._api.list_namespaced_pod(
+                self._name, label_selector=labels, _request_timeout=_ANSWER_SECONDS
             )
         except Exception as error:  # ApiException, or urllib3's.
             reason = str(getattr(error, "reason", None) or error).splitlines()[0]
@@ -202,13 +177,12 @@ class _Pods:
             kind = UserConnectionError if is_refused else UserClusterError
             raise kind(
                 "--cluster=kubernetes cannot list the pods of the namespace "
-                f"{self._namespace}: {reason}.",
+                f"{self._name}: {reason}.",
                 hint="Bind a Role with get and list of pods to the service account. "
                 f"{_INSTEAD}",
             ) from error
-        for pod in pods.items:
-            pod.metadata.name = _PodName(pod.metadata.name)
-            address = pod.status.pod_ip or ""
-            pod.status.host_ip = f"[{address}]" if ":" in address else address
-        self.names = sorted(pod.metadata.name for pod in pods.items)
-        return pods
+        return sorted(answer.items, key=_name_by_number)
+
+
+def _name_by_number(pod: Any) -> str:
+    return re.sub(r"\d+", lambda number: number[0].zfill(9), pod.metadata.name)

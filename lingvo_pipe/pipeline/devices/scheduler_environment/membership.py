@@ -20,7 +20,7 @@ from lingvo_pipe.pipeline.devices.scheduler_environment.tf_config import (
     HINT,
     TRAINER_TYPES,
     VARIABLE,
-    check_tf_config,
+    parse_tf_config,
 )
 
 SCHEDULERS = ("tf_config", "slurm", "kubernetes")
@@ -92,14 +92,12 @@ def _ask(scheduler: str, labels: str) -> SchedulersCluster:
         if not text:
             expected = "a cluster, for --cluster=tf_config"
             raise UserValueError(path=VARIABLE, expected=expected, got=text, hint=HINT)
-        check_tf_config(text)
+        return parse_tf_config(text)
     with importing_tensorflow():
         from lingvo_pipe.pipeline.devices.scheduler_environment import cluster_resolvers
     if scheduler == "kubernetes":
         return cluster_resolvers.from_kubernetes(labels or cluster_resolvers.LABELS)
-    if scheduler == "slurm":
-        return cluster_resolvers.from_slurm()
-    return cluster_resolvers.from_tf_config()
+    return cluster_resolvers.from_slurm()
 
 
 def membership(

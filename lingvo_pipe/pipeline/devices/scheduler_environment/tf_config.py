@@ -1,11 +1,11 @@
-"""Checks TF_CONFIG, the description of a cluster that TensorFlow does not check."""
+"""Parses TF_CONFIG, the description of a cluster that TensorFlow does not check."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.pipeline.devices.cluster_spec import TRAINER_JOB
+from lingvo_pipe.pipeline.devices.cluster_spec import TRAINER_JOB, SchedulersCluster
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 
 VARIABLE = "TF_CONFIG"
@@ -19,8 +19,12 @@ HINT = (
 )
 
 
-def check_tf_config(text: str) -> None:
-    """Raises ValueError unless TF_CONFIG's value describes a cluster that can train."""
+def parse_tf_config(text: str) -> SchedulersCluster:
+    """Returns the cluster that TF_CONFIG's value describes.
+
+    Raises:
+        ValueError: unless the value describes a cluster that can train.
+    """
     try:
         config = json.loads(text)
     except ValueError as error:
@@ -35,6 +39,8 @@ def check_tf_config(text: str) -> None:
     _check_jobs(jobs)
     if task:
         _check_task(task, jobs)
+    kind, index = task.get("type"), int(task.get("index", 0))
+    return SchedulersCluster(VARIABLE, jobs, kind, index, HINT)
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""A valid TF_CONFIG is what TensorFlow reads; all others are refused."""
+"""A valid TF_CONFIG is read as TensorFlow reads it; all others are refused."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import json
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
-from lingvo_pipe.pipeline.devices.scheduler_environment.cluster_resolvers import (
-    from_tf_config,
-)
-from lingvo_pipe.pipeline.devices.scheduler_environment.tf_config import check_tf_config
+from lingvo_pipe.pipeline.devices.scheduler_environment.tf_config import parse_tf_config
 from tests.support.errors import fails
 
 WORKERS = ["a:1", "b:1"]
@@ -36,14 +34,14 @@ def _text(cluster: Any, kind: Any = None, index: Any = 0) -> str:
         ({"master": ["m:1"], "worker": WORKERS}, "master", 0),
     ],
 )
-def test_tensorflow_reads_a_valid_value(
+def test_a_valid_value_is_read_as_by_tensorflow(
     cluster: Any, kind: str | None, index: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = _text(cluster, kind, index)
-    check_tf_config(text)
+    found = parse_tf_config(text)
     monkeypatch.setenv("TF_CONFIG", text)
-    found = from_tf_config()
-    assert found.jobs == cluster
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    assert found.jobs == resolver.cluster_spec().as_dict() == cluster
     assert (found.task_type, found.task_index) == (kind, int(index))
 
 
@@ -71,7 +69,7 @@ def test_tensorflow_reads_a_valid_value(
 )
 def test_other_values_are_refused_in_one_line(text: str, path: str, got: Any) -> None:
     with fails(path=f"TF_CONFIG{path}", got=got) as raised:
-        check_tf_config(text)
+        parse_tf_config(text)
     assert "\n" not in str(raised.value)
     meant = str(got).startswith("worke")
     assert ("mean 'worker'?" in raised.value.hint) == meant
