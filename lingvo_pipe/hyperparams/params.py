@@ -1,7 +1,5 @@
 """Params: named, documented, nested hyperparameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -85,7 +83,7 @@ class Params(Fields):
         field = owner_of(self, steps)._Lookup(steps)
         return same_value(field.value, field.default)
 
-    def MergeCommonKeysFrom(self: Self, other: Params) -> Self:
+    def MergeCommonKeysFrom(self: Self, other: "Params") -> Self:
         """Copies values of common params, except `cls`, from `other`. Returns self."""
         return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
@@ -155,7 +153,7 @@ class Params(Fields):
         read_entries(self, text, separator)
         return self
 
-    def TextDiff(self, other: Params) -> str:
+    def TextDiff(self, other: "Params") -> str:
         """Returns what differs: lines `> name: value` of self, `< ...` of `other`."""
         return diff_params(self, other)
 
@@ -210,7 +208,7 @@ class InstantiableParams(Params):
         super().__init__()
         self.Define("cls", cls, "The class that these Params configure.")
 
-    def __class_getitem__(cls, configured: Any) -> type[InstantiableParams]:
+    def __class_getitem__(cls, configured: Any) -> type["InstantiableParams"]:
         """Returns this class, for annotations such as `InstantiableParams[Layer]`."""
         return cls
 

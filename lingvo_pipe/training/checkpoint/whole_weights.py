@@ -6,8 +6,6 @@ Slices divide a layer into several cells. Checkpoints hold whole weights, optimi
 slots and averages, so a run may resume with other slices, or none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

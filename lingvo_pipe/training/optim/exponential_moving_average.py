@@ -1,7 +1,5 @@
 """Exponential moving averages of the weights, used by evaluations."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -45,7 +43,7 @@ def average_name(path: str) -> str:
 
 def make_averages(
     p: Params, trained: Mapping[str, tf.Variable], every: Mapping[str, tf.Variable]
-) -> ExponentialMovingAverage | None:
+) -> "ExponentialMovingAverage | None":
     """Creates the moving averages of a model's variables.
 
     Returns None if `ema_decay` is 0. `trained` has the trained variables by path, and

@@ -8,8 +8,6 @@ Each variable's squares are summed on its device. The CPU adds these sums in the
 of the variables, so the result does not depend on the placement of variables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

@@ -4,8 +4,6 @@ p.optimizer = OptimizerParams("SGD", momentum=0.9)
 p.lr_schedule = ScheduleParams("CosineDecay", decay_steps=1000)
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from types import ModuleType

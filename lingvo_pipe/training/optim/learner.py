@@ -1,7 +1,5 @@
 """The learner: updates weights from gradients."""
 
-from __future__ import annotations
-
 import numbers
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Optimizers whose Keras versions differ, or fail for plain TensorFlow variables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

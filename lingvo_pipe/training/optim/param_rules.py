@@ -1,7 +1,5 @@
 """Rules that say which values a task's params may have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

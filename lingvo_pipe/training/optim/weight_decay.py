@@ -6,8 +6,6 @@ clipping. The reported loss excludes it. For weight decay that is decoupled from
 loss, use the argument `weight_decay` of Keras's optimizers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
