@@ -40,11 +40,6 @@ DTYPES = {
 DEFAULT_SAMPLING = Sampling(max_tokens=100)
 
 
-def generate_method(task: BaseTask) -> Generate:
-    """Returns a task's method `Generate`. See `method_of`."""
-    return method_of(task, GeneratingTask, "Generate", "a LanguageModelTask")
-
-
 class TextGenerator:
     """A writer of texts, with the weights of a GeneratingTask.
 
@@ -54,7 +49,8 @@ class TextGenerator:
 
     def __init__(self, task: BaseTask, data: PromptInput, batch_size: int) -> None:
         self._data, self._batch_size = data, batch_size
-        self._function = generate_function(generate_method(task), data)
+        generate = method_of(task, GeneratingTask, "Generate", "a LanguageModelTask")
+        self._function = generate_function(generate, data)
 
     def __call__(self, prompts: Sequence[str], sampling: Sampling) -> list[str]:
         """Returns each prompt with what follows it. "" is the begin of a document.

@@ -5,7 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.batch_norm import averaging_rate
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
@@ -13,7 +15,7 @@ from lingvo_pipe.training.optim.param_rules import Rule, check_params
 
 _RULES = {
     "ema_decay": Rule(
-        lambda x: isinstance(x, (int, float)) and 0 <= x < 1,
+        lambda x: is_number(x) and 0 <= x < 1,
         "a number in [0, 1)",
         "Use 0 for no averages; 0.999 to 0.9999 is common.",
     )
@@ -145,7 +147,6 @@ def _update_one(tensors: list[tf.Tensor], pair: list[tf.Variable]) -> list[tf.Te
 
 
 def _average_of(variable: tf.Variable, path: str) -> tf.Variable:
-    dtype = variable.dtype if variable.dtype.size > 2 else tf.float32
     with tf.device(variable.device):
-        value = tf.cast(variable.read_value(), dtype)
+        value = tf.cast(variable.read_value(), wide_dtype(variable.dtype))
         return tf.Variable(value, trainable=False, name=average_name(path))

@@ -1,6 +1,5 @@
 """The learner: updates weights from gradients."""
 
-import numbers
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -8,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.schedule import BaseSchedule, DevBasedSchedule
@@ -36,8 +36,7 @@ _CLIPPINGS = {
 
 
 def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and value > 0
+    return is_number(value) and value > 0
 
 
 _RULES = {

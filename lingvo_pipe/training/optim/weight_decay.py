@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import is_sequence
+from lingvo_pipe.core.checks import is_number, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.training.optim.frozen_variables import paths_with
@@ -22,7 +22,7 @@ _SCALES = "l2_regularizer_scales"
 
 
 def _is_weight(value: Any) -> bool:
-    return isinstance(value, (int, float)) and 0 <= value < math.inf
+    return is_number(value) and 0 <= value < math.inf
 
 
 def _are_scales(value: Any) -> bool:
