@@ -81,7 +81,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     colors = dict(zip(splits, itertools.cycle(COLORS)))
     last_step = max([0, *sizes, *(curve.last.step for curve in all_series)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
-    best_metric = run_record.best_metric(directory)
+    best_metric = directory.best_metric()
     parts = read_parts(directory.parts_path)
     figures = [make_figure(curves, colors) for curves in series.values()]
     for figure in figures:
