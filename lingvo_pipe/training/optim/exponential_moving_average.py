@@ -9,9 +9,9 @@ from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 from lingvo_pipe.layers.batch_norm import averaging_rate
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
-from lingvo_pipe.training.optim.param_rules import Rule, check_params
 
 _RULES = {
     "ema_decay": Rule(
@@ -55,7 +55,7 @@ def make_averages(
         ValueError: if the decay is not in [0, 1), or some variables are not trained and
             ema_decay_moving_vars is None.
     """
-    check_params(p, "task.train", _RULES)
+    check_params(p, _RULES, "task.train")
     if not p.ema_decay:
         return None
     moving = {
