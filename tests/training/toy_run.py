@@ -32,9 +32,11 @@ class Input:
     def __init__(self, *batches: NestedMap):
         self.params = Params()
         self.params.Define("batch_size", BATCH, "")
-        self._batches = NestedMap(
-            {name: np.stack([b[name] for b in batches]) for name in batches[0]}
-        )
+        self._batches = tf.nest.map_structure(lambda *x: np.stack(x), *batches)
+
+    @property
+    def element_spec(self) -> Any:
+        return self.TrainBatches().element_spec
 
     def TrainBatches(self, start_step: int = 0) -> Any:
         return tf.data.Dataset.from_tensor_slices(self._batches).skip(start_step)
