@@ -125,6 +125,17 @@ def saved_steps(logdir: Path) -> list[int]:
     return steps_in(logdir / "checkpoints")
 
 
+def events(folder: Path, plugin: str) -> list[tuple[int, str, Any]]:
+    """Returns step, tag and content of a folder's events for a TensorBoard plugin."""
+    return [
+        (event.step, value.tag, tf.make_ndarray(value.tensor))
+        for path in sorted(folder.iterdir())
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == plugin
+    ]
+
+
 def saved_bytes(logdir: Path, step: int) -> dict[str, bytes]:
     """Returns the bytes of the variables in a checkpoint by name."""
     reader = tf.train.load_checkpoint(str(logdir / f"checkpoints/ckpt-{step:08d}"))
