@@ -60,22 +60,16 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
     return _named(name, "schedule", arguments)
 
 
-def make_optimizer(
-    p: Params, learning_rate: Any, schedule: Params | None = None
-) -> keras.optimizers.Optimizer:
+def make_optimizer(p: Params, learning_rate: Any) -> keras.optimizers.Optimizer:
     """Makes the optimizer that `p`, from OptimizerParams, describes.
 
-    The optimizer's learning rate is `make_rate(learning_rate, schedule)`.
+    `learning_rate` is a number, or a schedule from `make_rate`.
 
     Raises:
-        ValueError: if the optimizer or its schedule does not exist, or does not accept
-            the arguments.
+        ValueError: if the optimizer does not exist, or does not accept the arguments.
     """
     # Without a name, Keras would number the optimizers of a process.
-    fixed_arguments = {
-        "name": LEARNER_NAME,
-        "learning_rate": make_rate(learning_rate, schedule),
-    }
+    fixed_arguments = {"name": LEARNER_NAME, "learning_rate": learning_rate}
     return _make(optimizer_classes(), p, fixed_arguments, "task.train.optimizer")
 
 
