@@ -63,6 +63,10 @@ class TextGenerator:
         """
         check_texts(prompts, "prompts")
         check_sampling(sampling)
+        settings = {
+            name: tf.constant(getattr(sampling, name), dtype)
+            for name, dtype in DTYPES.items()
+        }
         texts = [""] * len(prompts)
         # A batch reads its longest prompt, so similar lengths share one.
         order = np.argsort([-len(x) for x in prompts], kind="stable")
@@ -72,7 +76,7 @@ class TextGenerator:
             outputs = self._function(
                 prompts=tf.constant([prompts[row] for row in rows]),
                 numbers=tf.constant(rows, tf.int32),
-                **_as_tensors(sampling),
+                **settings,
             )
             for row, text in zip(rows, outputs["texts"].numpy(), strict=True):
                 texts[row] = text.decode(errors="replace")
@@ -120,10 +124,3 @@ def generate_function(generate: Generate, data: PromptInput) -> Any:
         numbers=tf.TensorSpec([None], tf.int32, "numbers"),
         **settings,
     )
-
-
-def _as_tensors(sampling: Sampling) -> dict[str, tf.Tensor]:
-    return {
-        name: tf.constant(getattr(sampling, name), dtype)
-        for name, dtype in DTYPES.items()
-    }

@@ -165,7 +165,11 @@ class RunDirectory:
 
     def last_step(self) -> int | None:
         """Returns the step at which the run ends, or None if it is unknown."""
-        return self._param("task.train.max_steps", _is_step, "an integer")
+        return self._param(
+            "task.train.max_steps",
+            lambda x: is_count(x, 0) and x < 2**63,
+            "an integer",
+        )
 
     def best_metric(self) -> str | None:
         """Returns the metric that ranks the run's evaluations, or None."""
@@ -241,10 +245,6 @@ def read_model_name(params_path: Path) -> str:
         expected = "a first line '# model: NAME'"
         raise regular_file.damaged(params_path, expected, Words("none"))
     return header[1]
-
-
-def _is_step(value: Any) -> bool:
-    return is_count(value, 0) and value < 2**63
 
 
 def check_params_present(logdir: Path) -> None:
