@@ -81,6 +81,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     colors = dict(zip(splits, itertools.cycle(COLORS)))
     last_step = max([0, *sizes, *(curve.last.step for curve in all_series)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
+    best_metric = directory.best_metric()
     parts = read_parts(directory.parts_path)
     figures = [make_figure(curves, colors) for curves in series.values()]
     for figure in figures:
@@ -96,7 +97,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
                 for part in parts
             ),
         ],
-        "metrics": [_metric_row(curve) for curve in all_series],
+        "metrics": [_metric_row(curve, best_metric) for curve in all_series],
         "figures": figures,
         "images": run_record.last_images(directory.path / SPLIT),
         "translations": list(map(_translations, run_record.read_scores(directory))),
@@ -129,9 +130,11 @@ def _facts(
     yield "Report written", now.strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def _metric_row(series: Series) -> list[str]:
-    last = series.last
-    return [series.metric, series.split, number_text(last.value), f"{last.step:,}"]
+def _metric_row(series: Series, best_metric: str | None) -> list[str]:
+    row = [series.metric, series.split]
+    for report in (series.last, series.best(best_metric)):
+        row += [number_text(report.value), f"{report.step:,}"] if report else ["", ""]
+    return row
 
 
 def _translations(scores: run_record.Scores) -> dict[str, Any]:

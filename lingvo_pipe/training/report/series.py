@@ -12,6 +12,10 @@ _KEYS = ("step", "split")
 _MAX_POINTS = 200
 _LARGE = 1e6  # Integers from here on are written with an exponent.
 
+# Words in names of metrics that should be low, or high.
+_LOW = {"loss", "losses", "pplx", "perplexity", "error", "errors"}
+_HIGH = {"accuracy", "bleu", "chrf", "precision", "recall", "f1"}
+
 
 class Report(NamedTuple):
     """A metric's reported value at a step."""
@@ -46,6 +50,13 @@ class Series:
     def finite(self) -> list[Report]:
         """Reports of finite values."""
         return [report for report in self.reports if math.isfinite(report.value)]
+
+    def best(self, best_metric: str | None = None) -> Report | None:
+        """Returns the best report, or None if it is unknown what is better."""
+        sign = _direction(self.metric, best_metric)
+        if not sign or not self.finite:
+            return None
+        return max(self.finite, key=lambda report: sign * report.value)
 
     @property
     def reports_per_point(self) -> int:
@@ -92,3 +103,11 @@ def number_text(value: float) -> str:
     if value.is_integer() and abs(value) < _LARGE:
         return f"{value:,.0f}"
     return re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", f"{value:.4g}")
+
+
+def _direction(metric: str, best_metric: str | None) -> int:
+    """Returns 1 if a metric should be high, -1 if low, and 0 if unknown."""
+    if best_metric is not None and metric == best_metric.removeprefix("-"):
+        return -1 if best_metric.startswith("-") else 1
+    words = set(re.findall(r"[a-z0-9]+", metric.lower()))
+    return bool(words & _HIGH) - bool(words & _LOW)

@@ -142,7 +142,9 @@ def test_each_metric_has_a_curve_for_each_split(tmp_path):
     assert "train from 0.5 at step 10 to 0.1 at step 50" in curves(page)["loss"]
     assert "; test 0.5 at step 50; dev, evaler 0.25 at step 50." in curves(page)["loss"]
     assert "50 of 50 steps" in page.texts
-    assert {"train", "0.1", "50"} <= set(page.texts)
+    # The best of a falling loss is the last; other metrics have no known direction.
+    rows = [text for text in page.texts if text in ("0.1", "50")]
+    assert rows.count("0.1") >= 2
 
 
 def test_values_that_are_not_finite_are_noted(tmp_path):

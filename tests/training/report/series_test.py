@@ -35,6 +35,31 @@ def test_records_are_sorted_by_metric_split_and_step():
     assert of_evaler.split == "test, evaler"
 
 
+@pytest.mark.parametrize(
+    ("metric", "best_metric", "step"),
+    [
+        ("loss", None, 3),
+        ("auxiliary_loss", None, 3),
+        ("log_pplx", "accuracy", 3),
+        ("accuracy", None, 2),
+        ("bleu", None, 2),
+        ("mine", "mine", 2),
+        ("mine", "-mine", 3),
+        ("accuracy", "-accuracy", 3),
+    ],
+)
+def test_the_best_is_the_least_or_the_largest(metric, best_metric, step):
+    values = [2.0, 7.0, 1.0, math.nan, 1.0, 7.0]
+    assert series(values, metric).best(best_metric).step == step
+
+
+@pytest.mark.parametrize(
+    ("metric", "values"), [("learning_rate", [1.0]), ("loss", [math.nan, math.inf])]
+)
+def test_there_may_be_no_best(metric, values):
+    assert series(values, metric).best() is None
+
+
 def test_what_is_no_number_parts_the_curve():
     points = series([math.nan, 1.0, 2.0, math.inf, -math.inf, 3.0]).points()
     finite = [point.step for point in points if math.isfinite(point.value)]
