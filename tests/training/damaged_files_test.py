@@ -61,6 +61,7 @@ FILES: dict[str, list[Callable[[Path], None]]] = {
     "evaler/lock": [evaluate],
     "decoder/metrics.jsonl": [decode, report],
     f"decoder/test-{_STEM}.json": [decode, report],
+    f"decoder/test-{_STEM}.png": [decode, report],
     f"decoder/test-{_STEM}.txt": [decode],
     "export": [export],
     f"export/{STEPS}": [export],

@@ -3,11 +3,11 @@
 decoder/<split>-<step>.jsonl   a line per sentence: source, reference, hypothesis,
                                score, and the languages
 decoder/<split>-<step>.txt     BLEU and chrF by language pair, also as .json for
-                               programs
+                               programs, and as an image, .png
 decoder/metrics.jsonl          BLEU and chrF of all decoding runs
-decoder/<split>/               the same scores, for TensorBoard
+decoder/<split>/               the same scores and the image, for TensorBoard
 
-The same model and sentences give the same bytes, except for events.
+The same model and sentences give the same bytes, except for images and events.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.decode.decoder import Decoder, Hypothesis, Translation
 from lingvo_pipe.training.decode.translation_scores import (
+    draw_scores,
     mean_scores,
     scores_by_languages,
     scores_table,
@@ -88,7 +89,7 @@ def write_report(
 ) -> str:
     """Writes the translations and scores of a step, and returns a table of scores."""
     scores = scores_by_languages(translations)
-    table = scores_table(scores)
+    table, image = scores_table(scores), draw_scores(scores)
     # The baseline of a model's scores: each source as its own translation.
     copied = [
         dataclasses.replace(x, hypotheses=(Hypothesis(x.source, 0.0),))
@@ -101,10 +102,11 @@ def write_report(
         "source_copied": mean_scores(scores_by_languages(copied)),
         "languages": [dataclasses.asdict(pair_scores) for pair_scores in scores],
     }
-    contents = {
+    contents: dict[str, str | bytes] = {
         "jsonl": "".join(f"{_line(translation)}\n" for translation in translations),
         "txt": f"Step {step}, {split}.\n\n{table}\n",
         "json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
+        "png": image,
     }
     stem = stem_of(step).replace("ckpt", split)
     metrics = mean_scores(scores)
@@ -117,6 +119,7 @@ def write_report(
         # A checkpoint that is decoded again has the same metrics.
         if not log.contains(step, split, metrics):
             log.write(step, split, metrics)
+            log.write_page(step, split, "translations", image, table)
     return table
 
 

@@ -150,6 +150,7 @@ def _translations(scores: run_record.Scores) -> dict[str, Any]:
         return {
             "split": scores.split,
             "step": f"{document['step']:,}",
+            "png": scores.png,
             "rows": [
                 [name, f"{number:,}", f"{values['bleu']:.2f}", f"{values['chrf']:.2f}"]
                 for name, number, values in rows

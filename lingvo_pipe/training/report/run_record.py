@@ -30,7 +30,7 @@ _PACKAGES = ("tensorflow", "keras", "numpy")
 
 
 class Scores(NamedTuple):
-    """The scores of a split's translations, with sample sentences.
+    """The scores of a split's translations, with an image and sample sentences.
 
     A sample is [source, reference, hypothesis].
     """
@@ -38,6 +38,7 @@ class Scores(NamedTuple):
     path: Path
     split: str
     document: dict[str, Any]
+    png: bytes | None
     samples: list[list[str]]
 
 
@@ -70,16 +71,14 @@ def read_scores(directory: RunDirectory) -> list[Scores]:
     by_step = sorted(
         (match[1], int(match[2]), path) for match, path in matches if match
     )
-    latest = {split: path for split, _, path in by_step}
-    return [
-        Scores(
-            path,
-            split,
-            regular_file.read_json(path),
-            _samples(path.with_suffix(".jsonl")),
+    latest_scores = []
+    for split, path in {split: path for split, _, path in by_step}.items():
+        image = _read_bytes(path.with_suffix(".png"))
+        samples = _samples(path.with_suffix(".jsonl"))
+        latest_scores.append(
+            Scores(path, split, regular_file.read_json(path), image, samples)
         )
-        for split, path in latest.items()
-    ]
+    return latest_scores
 
 
 def _samples(path: Path) -> list[list[str]]:

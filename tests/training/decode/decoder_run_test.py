@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.training.decode import decoder_run
@@ -48,7 +50,7 @@ def test_each_sentence_has_a_line(tmp_path: Path) -> None:
     assert len(lines) == 3
 
 
-def test_scores_are_text_and_json(tmp_path: Path) -> None:
+def test_scores_are_text_json_and_an_image(tmp_path: Path) -> None:
     table = write_report(tmp_path, 600, "dev", TRANSLATIONS)
     text = (tmp_path / "dev-00000600.txt").read_text(encoding="utf-8")
     assert text == f"Step 600, dev.\n\n{table}\n"
@@ -56,6 +58,22 @@ def test_scores_are_text_and_json(tmp_path: Path) -> None:
     assert (found["step"], found["split"]) == (600, "dev")
     assert [each["languages"] for each in found["languages"]] == ["de-en", "fr-en"]
     assert found["mean"]["chrf"] > found["languages"][0]["chrf"]
+    image = (tmp_path / "dev-00000600.png").read_bytes()
+    assert image.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", image[16:24])
+    assert width > height > 100
+
+
+def test_tensorboard_shows_scalars_and_the_image(tmp_path: Path) -> None:
+    write_report(tmp_path, 600, "test", TRANSLATIONS)
+    (events,) = tmp_path.glob("test/events*")
+    tags = {
+        value.tag
+        for record in tf.data.TFRecordDataset(str(events))
+        for value in tf.compat.v1.Event.FromString(record.numpy()).summary.value
+    }
+    assert {"bleu", "chrf", "bleu/de-en", "chrf/fr-en"} <= tags
+    assert {"translations/picture", "translations/text"} <= tags
 
 
 def test_a_repeated_run_writes_the_same(tmp_path: Path) -> None:
@@ -79,6 +97,8 @@ def test_simultaneous_runs_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even on one data set, where they write the same files."""
+    image = tf.io.encode_png(tf.zeros([2, 3, 3], tf.uint8)).numpy()
+    monkeypatch.setattr(decoder_run, "draw_scores", lambda _: image)
     writing = threading.Lock()
 
     def write_alone(path: Path, content: str | bytes) -> None:
