@@ -14,7 +14,7 @@ from typing import Any
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.checks import is_count, is_sequence
 from lingvo_pipe.core.errors import UserDamageError, Words
-from lingvo_pipe.core.regular_file import damaged, read_json, read_text
+from lingvo_pipe.core.regular_file import damaged, open_file, read_json, read_text
 from lingvo_pipe.training.run.metrics_log import FILE_NAME, lines_until
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
@@ -28,19 +28,23 @@ class ResumeRecord:
         self._metrics_path = directory.path / FILE_NAME
         self._skipped = skipped
         self._hint = f"Put back a copy, or remove {self._path} to resume without it."
+        self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
 
     def write(self) -> None:
-        """Writes the record. Call this just before a checkpoint is saved."""
-        self._write(read_text(self._metrics_path) or "")
+        """Updates the record. Call this just before a checkpoint is saved."""
+        with open_file(self._metrics_path, "rb") as file:
+            file.seek(self._num_bytes)
+            self._write(file.read())
 
     def rewind(self, step: int) -> None:
         """Drops metrics of later steps than `step`, since the run replaces them."""
+        self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
         record = self._read()
         if record is None:
             return
         text = lines_until(self._metrics_path, step)
         if text.count("\n") < record["num_lines"]:
-            self._write(text)
+            self._write(text.encode())
 
     def check(self, step: int) -> None:
         """Raises ValueError if what the checkpoint recorded was lost or changed."""
@@ -50,7 +54,7 @@ class ResumeRecord:
         expected = record["num_lines"]
         *lines, _ = (read_text(self._metrics_path) or "").split("\n")
         text = "".join(f"{x}\n" for x in lines[:expected])
-        if _digest(text) != record["sha256"]:
+        if hashlib.sha256(text.encode()).hexdigest() != record["sha256"]:
             raise UserDamageError(
                 path=str(self._metrics_path),
                 expected=f"the {expected} lines that it had at the last checkpoint",
@@ -60,10 +64,14 @@ class ResumeRecord:
         recorded = list(map(tuple, record["skipped_batches"]))
         self._skipped.check_recorded(recorded, step, self._hint)
 
-    def _write(self, metrics: str) -> None:
+    def _write(self, more: bytes) -> None:
+        """Writes the record after `more` lines of metrics were added to the log."""
+        self._digest.update(more)
+        self._num_bytes += len(more)
+        self._num_lines += more.count(b"\n")
         record = {
-            "num_lines": metrics.count("\n"),
-            "sha256": _digest(metrics),
+            "num_lines": self._num_lines,
+            "sha256": self._digest.hexdigest(),
             "skipped_batches": self._skipped.entries,
         }
         self._path.parent.mkdir(exist_ok=True)
@@ -84,7 +92,3 @@ class ResumeRecord:
             return record
         expected = "num_lines, sha256 and skipped_batches"
         raise damaged(self._path, expected, record, self._hint)
-
-
-def _digest(metrics: str) -> str:
-    return hashlib.sha256(metrics.encode()).hexdigest()

@@ -38,17 +38,17 @@ def logdir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_record_is_a_function_of_the_metrics(logdir: Path) -> None:
+def test_a_record_in_parts_equals_one_of_the_whole(logdir: Path) -> None:
     path = logdir / "checkpoints" / "record.json"
-    before = path.read_text()
+    in_parts = path.read_text()
     record = _record(logdir)
     record.rewind(5)
     record.write()
-    assert path.read_text() == before
-    assert json.loads(before)["num_lines"] == 5
+    assert path.read_text() == in_parts
+    assert json.loads(in_parts)["num_lines"] == 5
     # A run that goes back to an earlier checkpoint records the rest again.
     _train(logdir, 3, 5)
-    assert path.read_text() == before
+    assert path.read_text() == in_parts
 
 
 @pytest.mark.parametrize("last", [1, 3, 5])
