@@ -20,8 +20,8 @@ def is_count(value: Any, minimum: int = 1) -> TypeGuard[int]:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Returns whether a value is an int or a float, and not a bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Returns whether a value is a real number, of Python or NumPy, and not a bool."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def is_sequence(value: Any, length: int | None = None) -> bool:

@@ -1,7 +1,5 @@
 """A cache of a function's results, for arguments that cannot be hashed."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar

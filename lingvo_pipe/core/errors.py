@@ -1,7 +1,5 @@
 """Errors that a user can fix. Each is also an error of one of Python's own types."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -60,7 +58,7 @@ class UserError(Exception):
     def __str__(self) -> str:
         return str(self.args[0])
 
-    def within(self, path: str) -> UserError:
+    def within(self, path: str) -> "UserError":
         """Returns a copy of this error with `path` in front of the error's own path."""
         joined = f"{path}.{self.path}" if self.path else path
         if not self.expected:

@@ -258,10 +258,7 @@ def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:
         content = tf.io.read_file(str(image)) if is_path else tf.constant(image)
         return data.EvalImage(content)
     except UserValueError as error:
-        expected, got, hint = error.expected, error.got, error.hint
-        raise UserValueError(
-            path=path, expected=expected, got=got, hint=hint
-        ) from error
+        raise error.within(path) from error
     except (ValueError, tf.errors.OpError) as error:
         content_text = f"the file {image}" if is_path else "an array"
         message = plain_message(getattr(error, "message", str(error)))

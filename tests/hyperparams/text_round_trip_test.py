@@ -79,7 +79,6 @@ SCALARS: list[Callable[[random.Random], Any]] = [
     lambda rng: rng.choice(
         [np.float32(0.1), np.int64(7), np.bool_(True), np.str_("a")]
     ),
-    lambda rng: rng.choice([1j, -2.5 + 0j, complex(-0.0, math.inf), 1e-9 - 1e300j]),
     random_string,
     lambda rng: rng.choice([*Color, *Level]),
     lambda rng: rng.choice([Layer, Layer.Inner, dict, Params, np.float32]),
@@ -143,7 +142,7 @@ def same_types(a: Any, b: Any) -> bool:
     return type(a) is type(b) or (type(a) is int and type(b) is float)
 
 
-@pytest.mark.parametrize("separator", ["\n", ";", "; ", " ;\n", "\n\n"])
+@pytest.mark.parametrize("separator", ["\n", ";"])
 @pytest.mark.parametrize("seed", range(60))
 def test_any_values_are_read_as_written(seed: int, separator: str) -> None:
     rng = random.Random(seed)
@@ -153,21 +152,11 @@ def test_any_values_are_read_as_written(seed: int, separator: str) -> None:
         fresh.Delete(name)
     for name in set(p.GetKeys()) - set(fresh.GetKeys()):
         fresh.Define(name, None, "")
-    text = p.ToText(separator=separator)
+    text = p.ToText().replace("\n", f"{separator}\n")
     for reader in (fresh, p.Copy()):
         assert reader.FromText(text, separator=separator) is reader
         assert reader == p
         assert same_types(p, reader)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_with_types_the_reader_may_hold_anything(seed: int) -> None:
-    rng = random.Random(seed)
-    written, reader = Params(), Params()
-    for i in range(8):
-        written.Define(f"p{i}", rng.choice(SCALARS)(rng), "")
-        reader.Define(f"p{i}", rng.choice(SCALARS)(rng), "")
-    assert reader.FromTextWithTypes(written.ToTextWithTypes()) == written
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -195,16 +184,6 @@ def test_a_frozen_tree_has_the_same_text() -> None:
     text = p.ToText()
     p.Freeze()
     assert p.ToText() == text
-
-
-def test_types_by_path() -> None:
-    p = params(a=1, b=[Layer.Inner])
-    assert p.ToText(include_types=True) == (
-        f"a : 1\nb : [type/{__name__}/Layer.Inner]\n",
-        {"a": "int", "b": "list"},
-    )
-    assert p.ToTextWithTypes().endswith("\n\na : int\nb : list\n")
-    assert Params().FromTextWithTypes(Params().ToTextWithTypes()) == Params()
 
 
 def test_the_look_of_a_text() -> None:
@@ -256,6 +235,7 @@ SET, POINT = {1, 2}, Point(1, 2)
     ("value", "got"),
     [
         (SET, SET),
+        (1j, 1j),
         (POINT, POINT),
         (Layer.make, Layer.make),
         (LOCAL, LOCAL),
@@ -273,7 +253,5 @@ def test_a_value_without_text_form_is_refused_by_its_path(value: Any, got: Any) 
 
 @pytest.mark.parametrize("separator", ["", " ", ",", "; ;"])
 def test_a_separator_that_may_be_in_an_entry_is_refused(separator: str) -> None:
-    with fails(path="separator", got=separator):
-        Params().ToText(separator=separator)
     with fails(path="separator", got=separator):
         Params().FromText("", separator=separator)

@@ -8,7 +8,7 @@ from lingvo_pipe import schedule
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
-from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams, make_optimizer
+from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams, make_rate
 from lingvo_pipe.training.task.base_task import BaseTask
 from tests.support.errors import fails
 from tools.local_study.studied_model import train_for
@@ -31,8 +31,7 @@ def _task(max_steps: int | None = 100) -> InstantiableParams:
 
 
 def _rate(p: InstantiableParams, step: int) -> float:
-    optimizer = make_optimizer(p.train.optimizer, 0.5, p.train.lr_schedule)
-    return float(optimizer._learning_rate(step))
+    return float(make_rate(0.5, p.train.lr_schedule)(step))
 
 
 @pytest.mark.parametrize("factor", [1, 3])

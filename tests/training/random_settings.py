@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,10 +23,17 @@ from tests.models.transformer.small_models import (
     translation_batch,
     translation_task,
 )
-from tests.training.toy_models import BATCH, CLASSES, Model, image_batch
 from tests.training.toy_run import published_params
 
+_BATCH, _CLASSES = 8, 3
 _NUM_TOKENS = 6
+
+
+class Model(NamedTuple):
+    """Params of a task, and its batches by step."""
+
+    make_params: Callable[[], InstantiableParams]
+    make_batch: Callable[[int], NestedMap]
 
 
 class Settings(NamedTuple):
@@ -42,7 +49,16 @@ class Settings(NamedTuple):
 
 
 def _lengths() -> list[int]:
-    return [i % 3 + 1 for i in range(BATCH)]
+    return [i % 3 + 1 for i in range(_BATCH)]
+
+
+def _image_batch(step: int) -> NestedMap:
+    random = np.random.default_rng(step)
+    return NestedMap(
+        image=random.normal(size=[_BATCH, 3]).astype(np.float32),
+        label=random.integers(_CLASSES, size=_BATCH).astype(np.int32),
+        weight=np.ones(_BATCH, np.float32),
+    )
 
 
 def _translation_batch(step: int) -> NestedMap:
@@ -68,13 +84,13 @@ def _without_weights() -> InstantiableParams:
     """Returns a model whose stages may have no weights, the first one among them."""
     drop = DropoutLayer.Params().Set(keep_prob=0.8)
     relu = ActivationLayer.Params().Set(activation="RELU")
-    return _image_params(drop, _dense(3), relu, drop, _dense(5, CLASSES))
+    return _image_params(drop, _dense(3), relu, drop, _dense(5, _CLASSES))
 
 
 MODELS = {
-    "batch_norm": Model(lambda: published_params(CLASSES, 1), image_batch),
-    "one_cell": Model(lambda: _image_params(_dense(3, CLASSES)), image_batch),
-    "without_weights": Model(_without_weights, image_batch),
+    "batch_norm": Model(lambda: published_params(_CLASSES, 1), _image_batch),
+    "one_cell": Model(lambda: _image_params(_dense(3, _CLASSES)), _image_batch),
+    "without_weights": Model(_without_weights, _image_batch),
     # Token ids pass from stage to stage.
     "translation": Model(
         lambda: translation_task(tied=True, dropout_prob=0.1), _translation_batch

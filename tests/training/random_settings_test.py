@@ -21,8 +21,7 @@ from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from tests.support.cases import seeds
 from tests.support.command_line import snapshot
 from tests.training.random_settings import MODELS, random_settings
-from tests.training.toy_models import Batches
-from tests.training.toy_run import saved_bytes
+from tests.training.toy_run import Input, saved_bytes
 
 _NUM_SEEDS = 60
 _FAST = (26,)
@@ -39,7 +38,7 @@ def _train(model: str, logdir: Path, values: dict[str, Any]) -> bool:
     for path, value in values.items():
         owner, name = path.split(".")
         p.task.Get(owner).Set(**{name: value})
-    data = Batches(MODELS[model].make_batch, _LAST)
+    data = Input(*map(MODELS[model].make_batch, range(_LAST)))
     try:
         configure_inputs(p.task, data)
         task = p.task.Instantiate()

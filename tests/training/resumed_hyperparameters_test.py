@@ -165,5 +165,5 @@ def test_an_old_checkpoint_with_the_learning_rate_is_read(tmp_path: Path) -> Non
 
 
 def test_checkpoints_leave_out_the_learning_rate_by_its_name() -> None:
-    optimizer = make_optimizer(OptimizerParams("SGD"), 0.1, None)
+    optimizer = make_optimizer(OptimizerParams("SGD"), 0.1)
     assert LEARNING_RATE_NAME in {each.path for each in optimizer.variables}

@@ -32,9 +32,11 @@ class Input:
     def __init__(self, *batches: NestedMap):
         self.params = Params()
         self.params.Define("batch_size", BATCH, "")
-        self._batches = NestedMap(
-            {name: np.stack([b[name] for b in batches]) for name in batches[0]}
-        )
+        self._batches = tf.nest.map_structure(lambda *x: np.stack(x), *batches)
+
+    @property
+    def element_spec(self) -> Any:
+        return self.TrainBatches().element_spec
 
     def TrainBatches(self, start_step: int = 0) -> Any:
         return tf.data.Dataset.from_tensor_slices(self._batches).skip(start_step)
@@ -121,6 +123,17 @@ def resumed_steps(logged: Iterable[str]) -> list[int]:
 
 def saved_steps(logdir: Path) -> list[int]:
     return steps_in(logdir / "checkpoints")
+
+
+def events(folder: Path, plugin: str) -> list[tuple[int, str, Any]]:
+    """Returns step, tag and content of a folder's events for a TensorBoard plugin."""
+    return [
+        (event.step, value.tag, tf.make_ndarray(value.tensor))
+        for path in sorted(folder.iterdir())
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == plugin
+    ]
 
 
 def saved_bytes(logdir: Path, step: int) -> dict[str, bytes]:

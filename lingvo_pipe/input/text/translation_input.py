@@ -13,7 +13,7 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
 from lingvo_pipe.input.text.mixture_order import MixtureOrder, sampling_probabilities
@@ -97,7 +97,7 @@ class TranslationInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        check_params(params, {"data": (_are_datasets, _DATASETS)})
+        check_params(params, {"data": Rule(_are_datasets, _DATASETS)})
         sampling_probabilities([1], params.temperature)
         for limit in self._limits():
             limit.check()

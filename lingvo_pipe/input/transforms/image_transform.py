@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import Rule, check_params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 
 ImageShape = tuple[int | None, int | None, int]
 

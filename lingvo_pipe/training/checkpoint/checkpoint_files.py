@@ -108,9 +108,9 @@ def read_newest(
         prefix = str(directory / stem_of(steps[-1]))
         try:
             reader = read_through(prefix)
-        except ValueError as error:
-            reasons[steps[-1]] = str(error)
-            log(f"Checkpoint {prefix} is damaged: {error}")
+        except UserDamageError as error:
+            reasons[steps[-1]] = error.got
+            log(f"Checkpoint {prefix} is damaged: {error.got}")
             continue
         return ReadCheckpoint(steps[-1], prefix, reader, frozenset(reasons))
     if reasons:
@@ -130,7 +130,7 @@ def read_through(prefix: str) -> tf.train.CheckpointReader:
 
     Raises:
         ValueError: if the checkpoint is damaged, or the step in its name is not the
-            step in its content. The error's text is the reason, without the prefix.
+            step in its content. The error's `got` is the reason.
         OSError: if the system refuses to read the files.
     """
     try:
@@ -149,7 +149,10 @@ def read_through(prefix: str) -> tf.train.CheckpointReader:
         for number in _REFUSED:
             if os.strerror(number) in str(error):
                 raise OSError(number, os.strerror(number), prefix) from error
-        raise UserDamageError(" ".join(str(error).split())) from error
+        reason = Words(" ".join(str(error).split()))
+        raise UserDamageError(
+            path=prefix, expected="an undamaged checkpoint", got=reason
+        ) from error
     return reader
 
 

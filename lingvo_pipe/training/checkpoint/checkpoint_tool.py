@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
@@ -75,15 +75,7 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
     from lingvo_pipe.training.checkpoint.checkpoint_contents import differences
 
     prefixes = [files.prefixes_at(path, "PATH")[-1] for path in (first, second)]
-    readers = []
-    for prefix in prefixes:
-        try:
-            readers.append(files.read_through(str(prefix)))
-        except ValueError as error:
-            got = Words(f"{prefix}, which is damaged: {error}")
-            expected = "checkpoints to compare"
-            raise UserValueError(path="PATH", expected=expected, got=got) from error
-    text_by_name = differences(*readers)
+    text_by_name = differences(*(files.read_through(str(x)) for x in prefixes))
     for name, text in text_by_name.items():
         print(f"{name}: {text}")
     print(f"{prefixes[0]} and {prefixes[1]}: {len(text_by_name)} variables differ")
@@ -99,9 +91,9 @@ def _read_all(
     for prefix in files.prefixes_at(path, "PATH"):
         try:
             yield prefix, files.read_through(str(prefix)), ""
-        except ValueError as error:
+        except UserDamageError as error:
             if files.is_checkpoint(prefix):
-                yield prefix, None, f"damaged: {error}"
+                yield prefix, None, f"damaged: {error.got}"
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

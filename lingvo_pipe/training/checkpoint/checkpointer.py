@@ -33,11 +33,8 @@ class Checkpointer:
     Args:
         directory: folder for the checkpoints alone.
         variables: variables by names such as `task/stem/conv/w`.
-        keep: number of checkpoints to keep. Older ones are deleted.
+        keep: number of checkpoints to keep, at least 1. Older ones are deleted.
         log: callback for a line about each damaged checkpoint.
-
-    Raises:
-        ValueError: unless `keep` is positive.
     """
 
     def __init__(
@@ -47,8 +44,6 @@ class Checkpointer:
         keep: int = 5,
         log: Callable[[str], None] = logging.warning,
     ) -> None:
-        if keep < 1:
-            raise UserValueError(path="keep", expected="at least 1", got=keep)
         self._directory = Path(directory)
         self._scratch = self._directory / "incomplete"
         self._variables = dict(variables)

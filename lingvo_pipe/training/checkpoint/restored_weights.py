@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserDamageError, UserValueError, Words
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.checkpoint.checkpoint_contents import (
     mismatches,
     raise_mismatches,
@@ -90,8 +90,4 @@ def _read(
             names=saved,
         )
     prefix = str(directory / checkpoint)
-    try:
-        return prefix, read_through(prefix)
-    except UserDamageError as error:
-        expected, got = "an undamaged checkpoint", Words(error)
-        raise UserDamageError(path=prefix, expected=expected, got=got) from error
+    return prefix, read_through(prefix)

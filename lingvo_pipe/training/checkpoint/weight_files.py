@@ -5,8 +5,6 @@ Keras's `.weights.h5` and `.keras`, and SavedModels, which are folders. Names ar
 in the file: Keras writes `layers/dense/vars/0`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

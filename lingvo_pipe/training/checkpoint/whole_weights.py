@@ -6,8 +6,6 @@ Slices divide a layer into several cells. Checkpoints hold whole weights, optimi
 slots and averages, so a run may resume with other slices, or none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -83,9 +81,8 @@ def join_pieces(layer: Any, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
     """
     pieces: dict[str, Piece] = {}
     for path, layer_piece in pieces_by_path(layer).items():
-        pieces |= dict.fromkeys(
-            (path, average_name(path), _slot_prefix(path)), layer_piece
-        )
+        slot_prefix = f"{LEARNER_NAME}/{path.replace('/', '_')}_"
+        pieces |= dict.fromkeys((path, average_name(path), slot_prefix), layer_piece)
     groups: dict[str, list[str]] = {}
     for name in named:
         groups.setdefault(whole_path(name), []).append(name)
@@ -136,10 +133,6 @@ def check_elementwise(p: Params, layer: Any) -> None:
     if pieces_by_path(layer):
         hint = "Or set task.pipeline.slices to None: slices train pieces of weights."
         raise_problems(problems_with_pieces(p), hint)
-
-
-def _slot_prefix(path: str) -> str:
-    return f"{LEARNER_NAME}/{path.replace('/', '_')}_"
 
 
 def _piece_of(name: str, pieces: Mapping[str, Piece]) -> Piece | None:

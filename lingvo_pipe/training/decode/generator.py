@@ -40,11 +40,6 @@ DTYPES = {
 DEFAULT_SAMPLING = Sampling(max_tokens=100)
 
 
-def generate_method(task: BaseTask) -> Generate:
-    """Returns a task's method `Generate`. See `method_of`."""
-    return method_of(task, GeneratingTask, "Generate", "a LanguageModelTask")
-
-
 class TextGenerator:
     """A writer of texts, with the weights of a GeneratingTask.
 
@@ -54,7 +49,8 @@ class TextGenerator:
 
     def __init__(self, task: BaseTask, data: PromptInput, batch_size: int) -> None:
         self._data, self._batch_size = data, batch_size
-        self._function = generate_function(generate_method(task), data)
+        generate = method_of(task, GeneratingTask, "Generate", "a LanguageModelTask")
+        self._function = generate_function(generate, data)
 
     def __call__(self, prompts: Sequence[str], sampling: Sampling) -> list[str]:
         """Returns each prompt with what follows it. "" is the begin of a document.
@@ -67,6 +63,10 @@ class TextGenerator:
         """
         check_texts(prompts, "prompts")
         check_sampling(sampling)
+        settings = {
+            name: tf.constant(getattr(sampling, name), dtype)
+            for name, dtype in DTYPES.items()
+        }
         texts = [""] * len(prompts)
         # A batch reads its longest prompt, so similar lengths share one.
         order = np.argsort([-len(x) for x in prompts], kind="stable")
@@ -76,7 +76,7 @@ class TextGenerator:
             outputs = self._function(
                 prompts=tf.constant([prompts[row] for row in rows]),
                 numbers=tf.constant(rows, tf.int32),
-                **_as_tensors(sampling),
+                **settings,
             )
             for row, text in zip(rows, outputs["texts"].numpy(), strict=True):
                 texts[row] = text.decode(errors="replace")
@@ -124,10 +124,3 @@ def generate_function(generate: Generate, data: PromptInput) -> Any:
         numbers=tf.TensorSpec([None], tf.int32, "numbers"),
         **settings,
     )
-
-
-def _as_tensors(sampling: Sampling) -> dict[str, tf.Tensor]:
-    return {
-        name: tf.constant(getattr(sampling, name), dtype)
-        for name, dtype in DTYPES.items()
-    }

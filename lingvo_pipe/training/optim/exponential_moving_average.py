@@ -1,21 +1,21 @@
 """Exponential moving averages of the weights, used by evaluations."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 from lingvo_pipe.layers.batch_norm import averaging_rate
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
-from lingvo_pipe.training.optim.param_rules import Rule, check_params
 
 _RULES = {
     "ema_decay": Rule(
-        lambda x: isinstance(x, (int, float)) and 0 <= x < 1,
+        lambda x: is_number(x) and 0 <= x < 1,
         "a number in [0, 1)",
         "Use 0 for no averages; 0.999 to 0.9999 is common.",
     )
@@ -45,7 +45,7 @@ def average_name(path: str) -> str:
 
 def make_averages(
     p: Params, trained: Mapping[str, tf.Variable], every: Mapping[str, tf.Variable]
-) -> ExponentialMovingAverage | None:
+) -> "ExponentialMovingAverage | None":
     """Creates the moving averages of a model's variables.
 
     Returns None if `ema_decay` is 0. `trained` has the trained variables by path, and
@@ -55,7 +55,7 @@ def make_averages(
         ValueError: if the decay is not in [0, 1), or some variables are not trained and
             ema_decay_moving_vars is None.
     """
-    check_params(p, "task.train", _RULES)
+    check_params(p, _RULES, "task.train")
     if not p.ema_decay:
         return None
     moving = {
@@ -147,7 +147,6 @@ def _update_one(tensors: list[tf.Tensor], pair: list[tf.Variable]) -> list[tf.Te
 
 
 def _average_of(variable: tf.Variable, path: str) -> tf.Variable:
-    dtype = variable.dtype if variable.dtype.size > 2 else tf.float32
     with tf.device(variable.device):
-        value = tf.cast(variable.read_value(), dtype)
+        value = tf.cast(variable.read_value(), wide_dtype(variable.dtype))
         return tf.Variable(value, trainable=False, name=average_name(path))

@@ -4,8 +4,6 @@ A frozen variable keeps its value and has no slots in the optimizer. Moving aver
 a layer with frozen weights, such as batch norm's, still move.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

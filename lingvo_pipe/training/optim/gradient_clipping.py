@@ -8,12 +8,11 @@ Each variable's squares are summed on its device. The CPU adds these sums in the
 of the variables, so the result does not depend on the placement of variables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
 
 
@@ -57,8 +56,8 @@ def square_sums(
 
 def square_sum(gradient: tf.Tensor) -> tf.Tensor:
     """Returns the sum of a gradient's squares, float64 `[]`."""
-    wide = gradient.dtype if gradient.dtype.size > 2 else tf.float32
-    return 2 * tf.cast(tf.nn.l2_loss(tf.cast(gradient, wide)), tf.float64)
+    wide = tf.cast(gradient, wide_dtype(gradient.dtype))
+    return 2 * tf.cast(tf.nn.l2_loss(wide), tf.float64)
 
 
 def clip_by_global_norm(

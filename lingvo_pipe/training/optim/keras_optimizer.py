@@ -4,8 +4,6 @@ p.optimizer = OptimizerParams("SGD", momentum=0.9)
 p.lr_schedule = ScheduleParams("CosineDecay", decay_steps=1000)
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from types import ModuleType
@@ -62,22 +60,16 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
     return _named(name, "schedule", arguments)
 
 
-def make_optimizer(
-    p: Params, learning_rate: Any, schedule: Params | None = None
-) -> keras.optimizers.Optimizer:
+def make_optimizer(p: Params, learning_rate: Any) -> keras.optimizers.Optimizer:
     """Makes the optimizer that `p`, from OptimizerParams, describes.
 
-    The optimizer's learning rate is `make_rate(learning_rate, schedule)`.
+    `learning_rate` is a number, or a schedule from `make_rate`.
 
     Raises:
-        ValueError: if the optimizer or its schedule does not exist, or does not accept
-            the arguments.
+        ValueError: if the optimizer does not exist, or does not accept the arguments.
     """
     # Without a name, Keras would number the optimizers of a process.
-    fixed_arguments = {
-        "name": LEARNER_NAME,
-        "learning_rate": make_rate(learning_rate, schedule),
-    }
+    fixed_arguments = {"name": LEARNER_NAME, "learning_rate": learning_rate}
     return _make(optimizer_classes(), p, fixed_arguments, "task.train.optimizer")
 
 

@@ -1,8 +1,5 @@
 """The learner: updates weights from gradients."""
 
-from __future__ import annotations
-
-import numbers
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -10,8 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 from lingvo_pipe.schedule import BaseSchedule, DevBasedSchedule
 from lingvo_pipe.training.optim.gradient_clipping import (
     clip_by_each_norm,
@@ -23,7 +22,6 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     make_optimizer,
     make_rate,
 )
-from lingvo_pipe.training.optim.param_rules import Rule, check_params
 from lingvo_pipe.training.optim.weight_decay import (
     add_l2_gradients,
     define_weight_decay_params,
@@ -38,8 +36,7 @@ _CLIPPINGS = {
 
 
 def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and value > 0
+    return is_number(value) and value > 0
 
 
 _RULES = {
@@ -103,7 +100,7 @@ class Learner:
         all_paths: Sequence[str] | None = None,
         undecayed: Collection[str] = (),
     ):
-        check_params(p, "task.train", _RULES)
+        check_params(p, _RULES, "task.train")
         if all(map(p.Get, _CLIPPINGS)):
             raise UserValueError(
                 path="task.train",

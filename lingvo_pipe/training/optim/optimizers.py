@@ -1,11 +1,11 @@
 """Optimizers whose Keras versions differ, or fail for plain TensorFlow variables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+from lingvo_pipe.core.nests import wide_dtype
 
 
 class Adafactor(keras.optimizers.Adafactor):
@@ -46,7 +46,7 @@ class Adafactor(keras.optimizers.Adafactor):
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any
     ) -> None:
         """Updates a variable and its slots."""
-        dtype = _slot_dtype(variable)
+        dtype = wide_dtype(variable.dtype)
         step = tf.cast(self.iterations + 1, dtype)
         rate = tf.cast(learning_rate, dtype)
         if self.relative_step and not callable(self._learning_rate):
@@ -87,7 +87,7 @@ class Adafactor(keras.optimizers.Adafactor):
             shapes = {"rows": shape[:-1], "columns": [*shape[:-2], shape[-1]]}
         # Keras names the slots of other optimizers in this way.
         prefix = variable.name.replace("/", "_").replace(":", "_")
-        dtype = _slot_dtype(variable).name
+        dtype = wide_dtype(variable.dtype).name
         with tf.device(variable.device):
             return [
                 self.add_variable(tuple(sizes), dtype=dtype, name=f"{prefix}_{name}")
@@ -114,10 +114,6 @@ class RMSpropFromOnes(keras.optimizers.RMSprop):
         return super().add_optimizer_variables(
             trainable_variables, name, "ones" if name == "velocity" else initializer
         )
-
-
-def _slot_dtype(variable: tf.Variable) -> tf.DType:
-    return variable.dtype if variable.dtype.size > 2 else tf.float32
 
 
 def _rms(x: tf.Tensor) -> tf.Tensor:

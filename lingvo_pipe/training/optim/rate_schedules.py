@@ -21,8 +21,6 @@ A schedule's argument `schedule` is another schedule, or None for the initial le
 rate. Steps count from 0. Rates are float32 `[]`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -6,25 +6,23 @@ clipping. The reported loss excludes it. For weight decay that is decoupled from
 loss, use the argument `weight_decay` of Keras's optimizers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import is_sequence
+from lingvo_pipe.core.checks import is_number, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params, optional
 from lingvo_pipe.training.optim.frozen_variables import paths_with
-from lingvo_pipe.training.optim.param_rules import Rule, check_params, optional
 
 _SCALES = "l2_regularizer_scales"
 
 
 def _is_weight(value: Any) -> bool:
-    return isinstance(value, (int, float)) and 0 <= value < math.inf
+    return is_number(value) and 0 <= value < math.inf
 
 
 def _are_scales(value: Any) -> bool:
@@ -70,7 +68,7 @@ def l2_weights(
         ValueError: if the weight or a scale is not a number of at least 0, an
             expression matches no path, or scales are given without a weight.
     """
-    check_params(p, "task.train", _RULES)
+    check_params(p, _RULES, "task.train")
     weight, scales = p.l2_regularizer_weight, p.l2_regularizer_scales
     param = f"task.train.{_SCALES}"
     if weight is None:

@@ -10,7 +10,6 @@ import fcntl
 import functools
 import itertools
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -82,13 +81,12 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     colors = dict(zip(splits, itertools.cycle(COLORS)))
     last_step = max([0, *sizes, *(curve.last.step for curve in all_series)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
-    best_metric = run_record.best_metric(directory)
+    best_metric = directory.best_metric()
     parts = read_parts(directory.parts_path)
     figures = [make_figure(curves, colors) for curves in series.values()]
     for figure in figures:
         if figure.metric == "loss" and parts and parts[-1].train_loss:
             figure.notes.append(parts[-1].train_loss)
-    profiles = sorted(run_record.read_profiles(directory).items(), reverse=True)
     return {
         "model_name": directory.model_name,
         "facts": [
@@ -104,7 +102,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
         "figures": figures,
         "images": run_record.last_images(directory.path / SPLIT),
         "translations": list(map(_translations, run_record.read_scores(directory))),
-        "profiles": [_profile(step, *files) for step, files in profiles],
+        "profiles": sorted(run_record.read_profiles(directory).items(), reverse=True),
         "checkpoints": [
             (
                 f"{'the best, ' if step == best.get('step') else ''}{step:,}",
@@ -163,18 +161,3 @@ def _translations(scores: run_record.Scores) -> dict[str, Any]:
     except MALFORMED as error:
         expected = "the scores that the decoder wrote"
         raise damaged(scores.path, expected, document) from error
-
-
-def _profile(step: int, png: bytes, text: str) -> dict[str, Any]:
-    """Returns a profile's values for the template. `text` is from `StepProfile`."""
-    title_and_notes, _, table = text.partition("\n\n")
-    # At least two blanks separate the table's columns.
-    lines = filter(None, table.splitlines())
-    head, *rows = [re.split(r"\s{2,}", line.strip()) for line in lines] or [[]]
-    return {
-        "step": step,
-        "png": png,
-        "notes": title_and_notes.splitlines()[1:],
-        "head": ["", *" ".join(head).split()],
-        "rows": [row + [""] * (4 - len(row)) if row[1:] else row for row in rows],
-    }

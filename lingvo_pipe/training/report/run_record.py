@@ -1,6 +1,5 @@
 """Contents of a run's directory, for the run's page. Damage raises ValueError."""
 
-import contextlib
 import functools
 import importlib.metadata
 import itertools
@@ -16,8 +15,6 @@ from google.protobuf.message import DecodeError
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.errors import Words
-from lingvo_pipe.hyperparams.literals import read_plain
-from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     checkpoint_stats,
     stem_of,
@@ -142,23 +139,6 @@ def software_versions() -> dict[str, str]:
     except importlib.metadata.PackageNotFoundError:
         versions["lingvo_pipe"] = "not installed: run from its sources"
     return versions
-
-
-def best_metric(directory: RunDirectory) -> str | None:
-    """Returns the run's param `task.eval.best_metric`, or None if it is not set.
-
-    Raises:
-        ValueError: if the param is damaged.
-    """
-    entries = entries_by_path(directory.read_params() or "")
-    entry = entries.get("task.eval.best_metric")
-    with contextlib.suppress(ValueError):
-        value = read_plain(entry.text) if entry else None
-        if value is None or isinstance(value, str):
-            return value
-    raise regular_file.damaged(
-        directory.params_path, "a text as task.eval.best_metric", entry
-    )
 
 
 def _png(path: Path, value: Any) -> bytes:

@@ -29,13 +29,15 @@ import re
 import socket
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.hyperparams.literals import read_plain
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
@@ -163,13 +165,28 @@ class RunDirectory:
 
     def last_step(self) -> int | None:
         """Returns the step at which the run ends, or None if it is unknown."""
-        entry = entries_by_path(self.read_params() or "").get("task.train.max_steps")
-        if entry is None or entry.text == "None":
+        return self._param(
+            "task.train.max_steps",
+            lambda x: is_count(x, 0) and x < 2**63,
+            "an integer",
+        )
+
+    def best_metric(self) -> str | None:
+        """Returns the metric that ranks the run's evaluations, or None."""
+        return self._param(
+            "task.eval.best_metric", lambda x: isinstance(x, str), "a text"
+        )
+
+    def _param(self, path: str, predicate: Callable[[Any], bool], expected: str) -> Any:
+        entry = entries_by_path(self.read_params() or "").get(path)
+        if entry is None:
             return None
-        if not re.fullmatch(r"\d{1,18}", entry.text):
-            expected = "an integer task.train.max_steps"
-            raise regular_file.damaged(self.params_path, expected, entry.text)
-        return int(entry.text)
+        with contextlib.suppress(ValueError):
+            value = read_plain(entry.text)
+            if value is None or predicate(value):
+                return value
+        expected = f"{expected} as {path}"
+        raise regular_file.damaged(self.params_path, expected, entry.text)
 
     def _check_folders(self) -> None:
         for name in _FOLDERS:

@@ -7,8 +7,6 @@ single steps.
 Shapes: N steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The state that a training step changes."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """One training step as one TensorFlow function."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf

@@ -3,6 +3,13 @@
 from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams.param_rules import (
+    SWITCH,
+    Rule,
+    check_params,
+    count,
+    optional,
+)
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.training.optim.exponential_moving_average import (
@@ -10,13 +17,6 @@ from lingvo_pipe.training.optim.exponential_moving_average import (
 )
 from lingvo_pipe.training.optim.frozen_variables import define_freezing_params
 from lingvo_pipe.training.optim.learner import define_learner_params
-from lingvo_pipe.training.optim.param_rules import (
-    SWITCH,
-    Rule,
-    check_params,
-    count,
-    optional,
-)
 from lingvo_pipe.training.run.best_evaluation import BEST_RULES, define_best_params
 from lingvo_pipe.training.stability.loss_spikes import SPIKE_RULES, define_spike_params
 from lingvo_pipe.training.stability.non_finite import (
@@ -125,8 +125,8 @@ def local_params() -> Params:
 
 def check_loop_params(p: Params) -> None:
     """Raises ValueError if a value in the groups `train` and `eval` is wrong."""
-    check_params(p.train, "task.train", _TRAIN_RULES)
-    check_params(p.eval, "task.eval", _EVAL_RULES)
+    check_params(p.train, _TRAIN_RULES, "task.train")
+    check_params(p.eval, _EVAL_RULES, "task.eval")
     if None not in (p.train.save_interval_seconds, p.train.loss_spike_factor):
         raise UserValueError(
             path="task.train.save_interval_seconds",

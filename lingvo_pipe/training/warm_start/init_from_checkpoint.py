@@ -3,8 +3,6 @@
 `init_names` matches variables by path, and `init_rules` by rules, as Lingvo does.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 

@@ -71,7 +71,7 @@ def open_source(source: str, param: str, log: Callable[[str], None]) -> InitSour
             assert newest is not None  # There was a prefix.
             prefix, reader = newest.prefix, newest.reader
     except UserDamageError as error:  # Of the other run.
-        got = Words(f"{error.path or prefix} with {error.got}")
+        got = Words(f"{error.path} with {error.got}")
         expected = "an undamaged checkpoint"
         raise UserValueError(
             path=param, expected=expected, got=got, hint=hint

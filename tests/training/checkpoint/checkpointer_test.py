@@ -106,11 +106,6 @@ def test_an_index_is_deleted_before_its_data(tmp_path, monkeypatch):
     assert [name.split(".")[1][:4] for name in of_first] == ["inde", "data"]
 
 
-def test_keep_must_be_positive(tmp_path):
-    with fails(path="keep", got=0):
-        Checkpointer(tmp_path, {}, keep=0)
-
-
 def test_a_saved_step_is_not_saved_again(saved):
     checkpointer = Checkpointer(saved, make_variables(9))
     checkpointer.save(2)

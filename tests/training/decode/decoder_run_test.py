@@ -88,7 +88,9 @@ def test_a_repeated_run_writes_the_same(tmp_path: Path) -> None:
     assert files() == before
     write_report(tmp_path, 700, "test", TRANSLATIONS)
     assert before.items() < files().items()
-    assert [line["step"] for line in read_metrics(tmp_path)] == [600, 700]
+    lines = read_metrics(tmp_path)
+    assert [line["step"] for line in lines] == [600, 700]
+    assert {"bleu", "chrf", "bleu/de-en", "chrf/fr-en"} <= lines[0].keys()
 
 
 def test_simultaneous_runs_lose_nothing(

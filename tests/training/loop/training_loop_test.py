@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserNumberError, UserValueError
 from lingvo_pipe.nested_map import NestedMap
@@ -21,6 +20,7 @@ from tests.training.toy_run import (
     STEPS,
     Input,
     batch,
+    events,
     make_task,
     published_params,
     resumed_steps,
@@ -225,11 +225,7 @@ def test_frozen_parameters_are_counted_separately(tmp_path):
 def _histograms(logdir):
     """Returns steps and names of the histograms that a run has written."""
     return sorted(
-        (event.step, value.tag)
-        for events in (logdir / "train").iterdir()
-        for event in tf.compat.v1.train.summary_iterator(str(events))
-        for value in event.summary.value
-        if value.metadata.plugin_data.plugin_name == "histograms"
+        (step, name) for step, name, _ in events(logdir / "train", "histograms")
     )
 
 

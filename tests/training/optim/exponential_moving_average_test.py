@@ -1,4 +1,4 @@
-"""Moving averages of weights: the formula, TensorFlow 1's, and where they lie."""
+"""Moving averages of weights: the formula, and where they lie."""
 
 import numpy as np
 import pytest
@@ -55,26 +55,6 @@ def test_averages_are_the_formula(decay, in_graph):
         want = fraction * want + (1 - fraction) * VALUES[n]
     for average in averaged(decay, in_graph=in_graph).State().values():
         np.testing.assert_allclose(average, want, rtol=1e-12)
-
-
-@pytest.mark.parametrize("decay", [0.5, 0.9999])
-def test_averages_are_those_of_tensorflow_1(decay):
-    v1 = tf.compat.v1
-    with tf.Graph().as_default(), v1.Session() as session:
-        variable = v1.Variable(VALUES[0], use_resource=True)
-        step = v1.placeholder(tf.int64, [])
-        theirs = v1.train.ExponentialMovingAverage(decay, num_updates=step)
-        update = theirs.apply([variable])
-        average, value = theirs.average(variable), v1.placeholder(tf.float64, [4, 3])
-        assign = variable.assign(value)
-        session.run(v1.global_variables_initializer())
-        for n in range(1, STEPS + 1):
-            session.run(assign, {value: VALUES[n]})
-            session.run(update, {step: n})
-        want = session.run(average)
-    # Theirs computes the rate in float32.
-    got = averaged(decay).State()["task/w/ema"]
-    np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 def test_averages_lie_beside_their_variables():

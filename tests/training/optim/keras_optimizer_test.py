@@ -9,6 +9,7 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     OptimizerParams,
     ScheduleParams,
     make_optimizer,
+    make_rate,
 )
 from lingvo_pipe.training.optim.optimizers import RMSpropFromOnes
 from tests.support.errors import fails
@@ -16,7 +17,8 @@ from tests.support.errors import fails
 
 def test_params_reach_keras():
     schedule = ScheduleParams("ExponentialDecay", decay_steps=7, decay_rate=0.5)
-    made = make_optimizer(OptimizerParams("Adam", beta_1=0.7), 0.3, schedule)
+    rate = make_rate(0.3, schedule)
+    made = make_optimizer(OptimizerParams("Adam", beta_1=0.7), rate)
     decay = keras.optimizers.schedules.ExponentialDecay(0.3, 7, 0.5)
     want = keras.optimizers.Adam(decay, beta_1=0.7, name=made.name)
     assert made.get_config() == want.get_config()
@@ -24,7 +26,8 @@ def test_params_reach_keras():
 
 def test_ours_are_found_by_name():
     p = OptimizerParams("RMSpropFromOnes", rho=0.8, momentum=0.9, epsilon=1.0)
-    made = make_optimizer(p, 0.3, ScheduleParams("LinearWarmup", warmup_steps=2))
+    rate = make_rate(0.3, ScheduleParams("LinearWarmup", warmup_steps=2))
+    made = make_optimizer(p, rate)
     assert isinstance(made, RMSpropFromOnes)
     assert (made.rho, made.momentum, made.epsilon) == (0.8, 0.9, 1.0)
     assert float(made.learning_rate) == 0.0
@@ -64,4 +67,4 @@ def test_optimizers_that_keras_lacks_are_refused(optimizer, got, hint):
 )
 def test_schedules_that_keras_lacks_are_refused(schedule: Any, path: str) -> None:
     with fails(path=path):
-        make_optimizer(OptimizerParams("SGD"), 0.1, schedule)
+        make_rate(0.1, schedule)

@@ -17,6 +17,7 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     OptimizerParams,
     ScheduleParams,
     make_optimizer,
+    make_rate,
 )
 from lingvo_pipe.training.optim.learner import Learner, define_learner_params
 from lingvo_pipe.training.optim.optimizers import RMSpropFromOnes
@@ -44,7 +45,7 @@ def trained(
         path: tf.Variable(initial(shape), dtype=dtype, name=path)
         for path, shape in SHAPES.items()
     }
-    optimizer = make_optimizer(p, rate, schedule)
+    optimizer = make_optimizer(p, make_rate(rate, schedule))
     optimizer.build(list(variables.values()))
 
     @tf.function(autograph=False)

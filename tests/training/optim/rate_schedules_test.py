@@ -12,6 +12,7 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     OptimizerParams,
     ScheduleParams,
     make_optimizer,
+    make_rate,
 )
 from lingvo_pipe.training.optim.rate_schedules import (
     Floor,
@@ -75,7 +76,7 @@ def test_the_inverse_square_root_begins_after_the_constant_steps():
 @pytest.mark.parametrize("is_staircase", [True, False])
 def test_amoebanets_rate_by_composition(is_staircase):
     params = amoebanet_schedule(5, is_staircase)
-    optimizer = make_optimizer(OptimizerParams("SGD"), RATE, params)
+    optimizer = make_optimizer(OptimizerParams("SGD"), make_rate(RATE, params))
     variable = tf.Variable(0.0)
     optimizer.build([variable])
     got = []
@@ -128,4 +129,4 @@ def test_errors_of_inner_schedules_are_reported(inner, path, got):
     outer = ScheduleParams("LinearWarmup", warmup_steps=2, schedule=inner)
     inner_path = f"task.train.lr_schedule.arguments['schedule']{path}"
     with fails(path=inner_path, got=got):
-        make_optimizer(OptimizerParams("SGD"), 0.1, outer)
+        make_rate(0.1, outer)

@@ -10,13 +10,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.errors import fails
-from tests.training.toy_run import Input, batch, make_task, run
+from tests.training.toy_run import Input, batch, events, make_task, run
 
 STEPS = 6
 DATA = Input(*map(batch, range(STEPS)))
@@ -78,17 +77,13 @@ def test_the_run_directory_holds_the_profile(folder: Path, profiled: Any) -> Non
 
 
 def test_tensorboard_has_the_profile(folder: Path, profiled: Any) -> None:
-    (events,) = (folder / "profiled" / "train").iterdir()
-    pages = {
-        value.tag: (event.step, tf.make_ndarray(value.tensor))
-        for event in tf.compat.v1.train.summary_iterator(str(events))
-        for value in event.summary.value
-        if value.tag.startswith("pipeline/")
-    }
-    assert {step for step, _ in pages.values()} == {4}
-    image = (folder / "profiled" / "profile" / "step-4.png").read_bytes()
-    assert pages["pipeline/picture"][1][2] == image
-    assert b"idle: overhead" in pages["pipeline/text"][1].item()
+    logdir = folder / "profiled"
+    ((step, tag, picture),) = events(logdir / "train", "images")
+    assert (step, tag) == (4, "pipeline/picture")
+    assert picture[2] == (logdir / "profile" / "step-4.png").read_bytes()
+    ((step, tag, text),) = events(logdir / "train", "text")
+    assert (step, tag) == (4, "pipeline/text")
+    assert b"idle: overhead" in text.item()
 
 
 @pytest.mark.parametrize("step", [2, STEPS + 1])

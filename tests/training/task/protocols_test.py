@@ -19,7 +19,7 @@ from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for s
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from tests.training.toy_run import CLASSES, Input, batch
+from tests.training.toy_run import CLASSES, Input, batch, events
 
 STEPS = 4
 
@@ -80,13 +80,8 @@ class NamedInput(Input):
 
 def _events(logdir: Path) -> dict[tuple[str, int], list[bytes]]:
     """Returns the images in the events by tag and step."""
-    return {
-        (value.tag, event.step): tf.make_ndarray(value.tensor).tolist()
-        for path in sorted((logdir / "test").iterdir())
-        for event in tf.compat.v1.train.summary_iterator(str(path))
-        for value in event.summary.value
-        if value.metadata.plugin_data.plugin_name == "images"
-    }
+    images = events(logdir / "test", "images")
+    return {(tag, step): image.tolist() for step, tag, image in images}
 
 
 def _train(logdir: Path, task: Any, data: Input) -> dict[str, float]:
@@ -113,11 +108,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data: Input) -> Trained:
 @pytest.mark.exhaustive
 def test_images_are_in_the_events_after_each_evaluation(trained: Trained) -> None:
     logdir, task, _ = trained
-    events = _events(logdir)
+    written = _events(logdir)
     kinds = ("images", "confusion")
-    assert set(events) == {(kind, step) for kind in kinds for step in (2, STEPS)}
+    assert set(written) == {(kind, step) for kind in kinds for step in (2, STEPS)}
     assert "<figcaption>confusion" in (logdir / "report.html").read_text()
-    for width, height, image in events.values():
+    for width, height, image in written.values():
         shape = tf.io.decode_png(image).shape
         assert (int(height), int(width)) == tuple(shape[:2])
     # Drawing the trained task again gives the same bytes.
@@ -125,7 +120,7 @@ def test_images_are_in_the_events_after_each_evaluation(trained: Trained) -> Non
     images = task.MakeEvalImages(test)
     Evaluation(task)(test.EvalBatches(), images)
     drawn = images.Draw()
-    assert {kind: events[kind, STEPS][2] for kind in kinds} == drawn
+    assert {kind: written[kind, STEPS][2] for kind in kinds} == drawn
     unnamed = task.MakeEvalImages(Input(_images(9)))
     Evaluation(task)(test.EvalBatches(), unnamed)
     assert unnamed.Draw() != drawn
@@ -134,9 +129,9 @@ def test_images_are_in_the_events_after_each_evaluation(trained: Trained) -> Non
 @pytest.mark.exhaustive
 def test_a_complete_run_adds_no_images(trained: Trained, data: Input) -> None:
     logdir, *_ = trained
-    events = _events(logdir)
+    before = _events(logdir)
     _train(logdir, _task().Instantiate(), data)
-    assert _events(logdir) == events
+    assert _events(logdir) == before
 
 
 @pytest.mark.exhaustive
