@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 
@@ -101,6 +102,12 @@ def every_needs() -> Iterator[tuple[Candidate, ModelCosts, DeviceNeeds]]:
     for seed, candidate in enumerate(every_candidate()):
         model = made_up_model(BATCH_SIZE // candidate.num_micro_batches, seed)
         yield candidate, model, DeviceNeeds(candidate, model, schedule_of(candidate))
+
+
+def all_boundaries(num_stages: int) -> Iterator[list[int]]:
+    """Yields the boundaries of all stages of the model's cells."""
+    for middle in itertools.combinations(range(1, NUM_CELLS), num_stages - 1):
+        yield [*middle, NUM_CELLS]
 
 
 def schedule_of(candidate: Candidate) -> Schedule:

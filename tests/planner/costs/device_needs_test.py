@@ -1,4 +1,4 @@
-"""The memory that devices need, and the stages within it, against trying every cut."""
+"""The memory that devices need, against trying every cut."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -20,15 +19,14 @@ from lingvo_pipe.planner.costs.device_needs import (
 )
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
-from lingvo_pipe.planner.search.candidate_evaluation import feasible_boundaries
-from tests.planner.made_up_model import NUM_CELLS, every_needs, schedule_of
+from tests.planner.made_up_model import (
+    NUM_CELLS,
+    all_boundaries,
+    every_needs,
+    schedule_of,
+)
 
 CELL_BYTES = [random.Random(1).randrange(100) for _ in range(9)]
-
-
-def all_boundaries(num_stages: int) -> Iterator[list[int]]:
-    for middle in itertools.combinations(range(1, NUM_CELLS), num_stages - 1):
-        yield [*middle, NUM_CELLS]
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 3, 4, 12])
@@ -133,27 +131,6 @@ def test_the_min_limit_is_the_lowest_that_can_fit() -> None:
         limit = needs.min_limit()
         assert needs.can_fit(limit)
         assert not needs.can_fit(limit - 1)
-
-
-def test_stages_fit_where_some_cut_does() -> None:
-    """They are as even as feasible stages can be."""
-    for candidate, model, needs in every_needs():
-        cuts = list(all_boundaries(candidate.num_stages))
-        by_size = sorted(needs.upper_bound(cut) for cut in cuts)
-        for limit in (by_size[0] - 1, by_size[0], by_size[len(cuts) // 2]):
-            found = feasible_boundaries(needs, limit, model.flops)
-            fitting = [cut for cut in cuts if needs.upper_bound(cut) <= limit]
-            if found is None:
-                assert not fitting
-                continue
-            assert max(needs.by_device(found)) <= limit
-            assert candidate.stages_per_device > 1 or fitting
-            for boundaries in fitting:
-                assert dearest(model.flops, found) <= dearest(model.flops, boundaries)
-
-
-def dearest(costs: Sequence[int], boundaries: Sequence[int]) -> int:
-    return max(sum(costs[a:b]) for a, b in itertools.pairwise([0, *boundaries]))
 
 
 def test_no_stage_of_a_cell_alone_needs_less_than_its_minimum() -> None:
