@@ -90,10 +90,6 @@ class DeviceModel:
         """The link between devices of one host."""
         return Link(self.link_bandwidth, self.link_seconds)
 
-    def send_seconds(self, num_bytes: int) -> float:
-        """Returns the seconds of a message between two devices of one host."""
-        return self.link.seconds(num_bytes)
-
     def on_hosts(
         self, devices_per_host: int, network_gbits: float | None = None
     ) -> DeviceModel:

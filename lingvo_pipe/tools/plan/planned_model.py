@@ -123,11 +123,11 @@ class PlannedModel:
             ValueError: if constraints contradict each other, or nothing fits.
         """
         resources, tracer = self.resources(devices), self._tracer
-        dtype = tracer.fprop_dtype
         if devices.names:  # Only relative times count until cells are measured.
-            device = dataclasses.replace(devices.models[0], flops={dtype: 1.0})
+            flops = {tracer.fprop_dtype: 1.0}
+            device = dataclasses.replace(devices.models[0], flops=flops)
             resources = resources.of_kind(device)
-        models = flops_models(tracer, resources.devices[0], dtype)
+        models = flops_models(tracer, resources.devices[0])
         self._slices, why_no_slices = self._task.pipeline.slices, ""
         if self._slices is None and not fits(models, resources, constraints):
             whole_model = tracer, models
