@@ -184,7 +184,7 @@ class LossAndMetrics:
         self._metrics.update_state(y, y_pred, sample_weight)
 
     def _all_add_up(self) -> bool:
-        return all(map(_adds_up, private_names.compiled_metrics(self._metrics)))
+        return all(map(_adds_up, self._metrics.metrics))
 
     def _micro_batch(
         self,

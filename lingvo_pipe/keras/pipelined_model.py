@@ -23,8 +23,7 @@ from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines, private_names
 from lingvo_pipe.keras.generation import Generation
-from lingvo_pipe.keras.hub_tasks import preprocessing_kind, sequence_length_of
-from lingvo_pipe.keras.loss import regularization, total_loss
+from lingvo_pipe.keras.loss import apply_gradients, regularization, total_loss
 from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
 from lingvo_pipe.keras.mixing import warn_of_layers, warn_of_normalization
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells, trainable_flags
@@ -35,7 +34,11 @@ from lingvo_pipe.keras.placement import (
     place_slots,
     warn_of_turns,
 )
-from lingvo_pipe.keras.plain_attributes import PlainAttributes
+from lingvo_pipe.keras.plain_attributes import (
+    PlainAttributes,
+    preprocessing_kind,
+    sequence_length_of,
+)
 from lingvo_pipe.keras.refusals import (
     check_compilation,
     check_model,
@@ -43,7 +46,6 @@ from lingvo_pipe.keras.refusals import (
     check_summary,
 )
 from lingvo_pipe.keras.triples import first_inputs, packed_outputs
-from lingvo_pipe.keras.update import apply_gradients
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming

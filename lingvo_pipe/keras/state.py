@@ -81,12 +81,6 @@ class CellScope(keras.StatelessScope):
         for variable in variables:
             self.set_value(variable, values[id(variable)])
 
-    @classmethod
-    def of_call(cls, call: KerasCall, first_row: Any, num_rows: int) -> CellScope:
-        """Returns a scope with the present values of a call's variables."""
-        values = {id(v): v.value for v in call.variables}
-        return cls(values, call.variables, first_row, num_rows)
-
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Sets a variable's value, and counts the write."""
         variable, value = update
