@@ -264,13 +264,10 @@ _RULES = {
 def _device_in_file(name: str) -> DeviceModel:
     """Reads a device from a JSON file whose fields are those in `_RULES`.
 
-    The path is relative to the user's current folder, also under Bazel.
-
     Raises:
         UserValueError: if there is no such file, or a field is wrong.
     """
-    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
-    fields = read_json(Path(folder, os.path.expanduser(name)), "Correct the file.")
+    fields = read_json(Path(os.path.expanduser(name)), "Correct the file.")
     if not isinstance(fields, dict):
         raise UserValueError(
             path=name,

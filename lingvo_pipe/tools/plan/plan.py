@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import model_registry
-from lingvo_pipe.core.error_text import user_message
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.planner.resources.candidate import SCHEDULES
 from lingvo_pipe.planner.resources.known_devices import parse_devices
 from lingvo_pipe.planner.resources.resources import Constraints
-from lingvo_pipe.tools.programs import check_writable, flag_parser
+from lingvo_pipe.tools.programs import check_writable, flag_parser, program
 
 # The flag for each attribute of Constraints.
 _FLAGS = {
@@ -45,19 +44,13 @@ _IMAGE_SUFFIXES = (".png", ".pdf", ".svg")
 def main(arguments: Sequence[str]) -> int:
     """Runs the planner, and returns the exit code."""
     options = _options(arguments)
-    try:
+    with program(["plan"]):
         if options.list_models:
             with importing_tensorflow():
                 from lingvo_pipe.cli.inspect_jobs import list_models
             print("\n".join(list_models(options.model_imports)))
         else:
             _plan(options)
-    except Exception as error:
-        line = str(error) if isinstance(error, ValueError) else user_message(error)
-        if line is None:
-            raise
-        print(f"error: {line}", file=sys.stderr)
-        return 1
     return 0
 
 
@@ -108,8 +101,7 @@ def _keras_model(options: argparse.Namespace) -> Any:
 
 def _image_path(text: str) -> Path:
     """Returns the path of a picture, after a check that the file can be written."""
-    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
-    path = Path(folder, os.path.expanduser(text))
+    path = Path(os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:
         expected = f"a path that ends in {', '.join(_IMAGE_SUFFIXES)}"
         raise UserValueError(path="--picture", expected=expected, got=str(path))
