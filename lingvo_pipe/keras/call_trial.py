@@ -44,37 +44,26 @@ def call_mixes(
     """
 
     def at(change: Callable[[np.ndarray], np.ndarray], scale: float) -> bool | None:
-        return _mixes_at(call, draws, training, with_gradients, change, scale)
+        for rows in ROWS:
+            try:
+                trial = _Trial(call, draws, training, rows, change, scale)
+            except Exception:  # Whatever a user's layer raises.
+                continue
+            try:
+                return (
+                    trial.differs()
+                    or trial.changes_others()
+                    or (with_gradients and trial.gradients_differ())
+                )
+            except Exception:  # It takes all examples, but not some of them.
+                return True
+        return None
 
     # A threshold may be far, and a weight may be 0 at the start.
     results = [at(lambda x: x, 1.0), at(lambda x: x * _LARGE, _LARGE)]
     if results == [None, None]:  # Perhaps the call takes only probabilities.
         return at(lambda x: 1 / (1 + np.exp(-x)), 1.0)
     return True in results
-
-
-def _mixes_at(
-    call: KerasCall,
-    draws: RandomDraws,
-    training: bool,
-    with_gradients: bool,
-    change: Callable[[np.ndarray], np.ndarray],
-    scale: float,
-) -> bool | None:
-    for rows in ROWS:
-        try:
-            trial = _Trial(call, draws, training, rows, change, scale)
-        except Exception:  # Whatever a user's layer raises.
-            continue
-        try:
-            return (
-                trial.differs()
-                or trial.changes_others()
-                or (with_gradients and trial.gradients_differ())
-            )
-        except Exception:  # It takes all examples, but not some of them.
-            return True
-    return None
 
 
 class _Trial:
