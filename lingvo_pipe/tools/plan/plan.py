@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _plan(options: argparse.Namespace) -> None:
     image = None if options.picture is None else _image_path(options.picture)
-    request = parse_devices(options.devices, options.network_gbits)
+    requested = parse_devices(options.devices, options.network_gbits)
     with importing_tensorflow():
         from lingvo_pipe.tools.plan.model_plan import Plan
         from lingvo_pipe.tools.plan.planned_model import (
@@ -64,7 +63,7 @@ def _plan(options: argparse.Namespace) -> None:
             find_devices,
             largest_that_fits,
         )
-    devices = find_devices(request)
+    devices = find_devices(requested)
     model_registry.ImportModels(options.model_imports)
     values = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
     constraints = Constraints(**values, names={**_FLAGS, "price": "--price"})
@@ -120,27 +119,13 @@ def at_least_one(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
 
 
-def positive(text: str) -> float:
-    """Parses the text of a flag as a positive number.
-
-    Raises:
-        argparse.ArgumentTypeError: if the text is something else.
-    """
-    try:
-        if 0 < (value := float(text)) < math.inf:
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
-
-
 def prices(text: str) -> list[float]:
-    """Parses the text of a flag as positive numbers with commas between them.
+    """Parses the text of a flag as numbers with commas between them.
 
     Raises:
-        argparse.ArgumentTypeError: if the text is something else.
+        ValueError: if the text is something else.
     """
-    return list(map(positive, text.split(",")))
+    return list(map(float, text.split(",")))
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -20,7 +20,7 @@ from lingvo_pipe.planner.measured.measured_models import plan_measured
 from lingvo_pipe.planner.measured.stored_calibration import machine_device
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts
-from lingvo_pipe.planner.resources.known_devices import DeviceRequest
+from lingvo_pipe.planner.resources.known_devices import Requested
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
@@ -48,16 +48,16 @@ class Devices:
     names: Sequence[str] = ()
 
 
-def find_devices(request: DeviceRequest) -> Devices:
+def find_devices(requested: Requested) -> Devices:
     """Returns the requested devices, and measures them if they are this machine's.
 
     Raises:
         ValueError: if this machine has fewer devices than requested.
     """
-    if request.models:
-        return Devices(request.models)
-    names = initialize_devices(request.number)
-    return Devices((machine_device(names),) * request.number, names)
+    if not isinstance(requested, int):
+        return Devices(requested)
+    names = initialize_devices(requested)
+    return Devices((machine_device(names),) * requested, names)
 
 
 class PlannedModel:
