@@ -27,7 +27,7 @@ def test_no_step_takes_less_than_the_bound(num_devices: int, overhead: float) ->
         devices = [device] * candidate.num_devices
         step = evaluate(candidate, model, cells, devices)
         assert isinstance(step, Evaluation)
-        bound = step_time_lower_bound(candidate, cells, overhead, model.left_out)
+        bound = step_time_lower_bound(candidate, cells, devices, model.left_out)
         assert bound <= step.timeline.step_seconds * (1 + 1e-9)  # Sums are rounded.
 
 
@@ -35,9 +35,10 @@ def test_no_step_takes_less_than_the_bound(num_devices: int, overhead: float) ->
 def test_on_one_device_the_bound_is_exact(num_micro_batches: int) -> None:
     cells = [CellSeconds(1.0, 2.0)] * 5
     candidate = Candidate(1, 1, 1, num_micro_batches, "1f1b", "never")
-    bound = step_time_lower_bound(candidate, cells)
+    bound = step_time_lower_bound(candidate, cells, [QUICK])
     assert bound == pytest.approx(15 * num_micro_batches)
-    with_overhead = step_time_lower_bound(candidate, cells, overhead=0.5)
+    slow = dataclasses.replace(QUICK, operation_seconds=0.5)
+    with_overhead = step_time_lower_bound(candidate, cells, [slow])
     assert with_overhead == pytest.approx(16 * num_micro_batches)
 
 
@@ -46,4 +47,5 @@ def test_the_bound_knows_that_far_too_many_devices_idle() -> None:
     cells = [CellSeconds(1.0, 2.0)] * 100
     for num_devices in (10, 100):
         candidate = Candidate(1, num_devices, 1, 1, "1f1b", "never")
-        assert step_time_lower_bound(candidate, cells) == pytest.approx(300)
+        bound = step_time_lower_bound(candidate, cells, [QUICK] * num_devices)
+        assert bound == pytest.approx(300)

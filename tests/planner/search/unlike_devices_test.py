@@ -126,10 +126,7 @@ def test_the_search_finds_the_fastest(seed: int) -> None:
         model, cells = made_up_models(resources.devices[0], seed)(
             BATCH_SIZE // candidate.num_micro_batches
         )
-        devices = resources.of_pipeline(candidate)
-        overhead = max(device.operation_seconds for device in devices)
-        slowness = [device.slowness for device in devices]
-        given = candidate, cells, overhead, model.left_out, slowness
+        given = candidate, cells, resources.of_pipeline(candidate), model.left_out
         assert step_time_lower_bound(*given) <= result.step_seconds * (1 + 1e-9)
     resources = random_resources(seed)
     models = made_up_models(resources.devices[0], seed)
