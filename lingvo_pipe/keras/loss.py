@@ -18,7 +18,7 @@ import keras
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.keras.private_names import flat_losses, get_mask, with_losses
+from lingvo_pipe.keras.cells.private_names import flat_losses, get_mask, with_losses
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.updating_in_place import in_place
 

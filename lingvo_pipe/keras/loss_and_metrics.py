@@ -20,11 +20,11 @@ from absl import logging
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
-from lingvo_pipe.keras import private_names
+from lingvo_pipe.keras.cells import private_names
+from lingvo_pipe.keras.cells.refusals import no_other_variables
+from lingvo_pipe.keras.cells.triples import packed_outputs, rows_in_place
 from lingvo_pipe.keras.loss import check_reductions, divisors_of, mean_and_weight
-from lingvo_pipe.keras.mixing import is_of_keras, mixing_losses, warn_of
-from lingvo_pipe.keras.refusals import no_other_variables
-from lingvo_pipe.keras.triples import packed_outputs, rows_in_place
+from lingvo_pipe.keras.mixing.mixing import is_of_keras, mixing_losses, warn_of
 from lingvo_pipe.keras.whole_loss import (
     WholeLoss,
     can_be_rerun,

@@ -23,14 +23,14 @@ import keras
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.keras.calls import GraphTensor, KerasCall
-from lingvo_pipe.keras.private_names import (
+from lingvo_pipe.keras.cells.calls import GraphTensor, KerasCall
+from lingvo_pipe.keras.cells.private_names import (
     compute_output_spec,
     flat_layers,
     forget_losses,
     run_operation,
 )
-from lingvo_pipe.keras.row_seed import UNKNOWN, SeedState, noted_draws
+from lingvo_pipe.keras.cells.row_seed import UNKNOWN, SeedState, noted_draws
 
 _SEED_NAME = "seed_generator_state"
 # Sizes for which draws are noted: two numbers of examples, and the size of all other

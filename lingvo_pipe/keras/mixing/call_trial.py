@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.keras.call_graph import rows_in, run_call, values_of
-from lingvo_pipe.keras.calls import KerasCall
-from lingvo_pipe.keras.random_rows import (
+from lingvo_pipe.keras.cells.calls import KerasCall
+from lingvo_pipe.keras.cells.state import CellScope, RandomDraws
+from lingvo_pipe.keras.mixing.call_graph import rows_in, run_call, values_of
+from lingvo_pipe.keras.mixing.random_rows import (
     EXACT,
     ROUNDED,
     ROWS,
@@ -25,7 +26,6 @@ from lingvo_pipe.keras.random_rows import (
     row_axis,
     with_another_first,
 )
-from lingvo_pipe.keras.state import CellScope, RandomDraws
 
 _LARGE = 30.0
 _OTHERS = (np.nan, 1e6, -1e6)  # Numbers of another first example.

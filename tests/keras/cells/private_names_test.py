@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.keras import private_names
+from lingvo_pipe.keras.cells import private_names
 from tests.keras.toy_models import fit, sequential
 
 
