@@ -25,14 +25,14 @@ from keras import tree
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.keras.cells.private_names import shallow_copy
+from lingvo_pipe.keras.cells.row_seed import SeedState, draws_of_rows
 from lingvo_pipe.keras.placed_call import (
     Layout,
     PlacedCall,
     flat_caches,
     pack_caches,
 )
-from lingvo_pipe.keras.private_names import shallow_copy
-from lingvo_pipe.keras.row_seed import SeedState, draws_of_rows
 
 _NEEDED = ("generate", "generate_step", "sampler")
 # The methods of KerasHub's tasks that run their layers.

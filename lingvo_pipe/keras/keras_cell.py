@@ -11,15 +11,15 @@ from keras import tree
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.calls import GraphTensor, KerasCall
-from lingvo_pipe.keras.model_cells import CellCalls, CellVariable
-from lingvo_pipe.keras.model_function import built_model
-from lingvo_pipe.keras.placement import created, placed
-from lingvo_pipe.keras.refusals import no_other_variables
-from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
-from lingvo_pipe.keras.state import CellScope, mask_weights
-from lingvo_pipe.keras.triples import all_attached, rows_in_place, triple
+from lingvo_pipe.keras.cells import private_names
+from lingvo_pipe.keras.cells.calls import GraphTensor, KerasCall
+from lingvo_pipe.keras.cells.model_cells import CellCalls, CellVariable
+from lingvo_pipe.keras.cells.model_function import built_model
+from lingvo_pipe.keras.cells.placement import created, placed
+from lingvo_pipe.keras.cells.refusals import no_other_variables
+from lingvo_pipe.keras.cells.row_seed import UNKNOWN, known_draws
+from lingvo_pipe.keras.cells.state import CellScope, mask_weights
+from lingvo_pipe.keras.cells.triples import all_attached, rows_in_place, triple
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.construction import resolve_params
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context

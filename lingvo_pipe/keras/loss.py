@@ -1,4 +1,4 @@
-"""A compiled Keras loss over micro-batches, normalized over the mini-batch.
+"""A compiled Keras loss over micro-batches, and the update of weights.
 
     Keras:      sum of l / D              D: elements, valid elements of a mask, or sum
     micro m:    (sum of l / D_m, D_m)        of sample weights, by the loss's reduction
@@ -18,8 +18,9 @@ import keras
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.keras.private_names import flat_losses, get_mask, with_losses
+from lingvo_pipe.keras.cells.private_names import flat_losses, get_mask, with_losses
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.execution.updating_in_place import in_place
 
 _BY_ELEMENTS = ("sum_over_batch_size", "mean")
 _REDUCTIONS = (*_BY_ELEMENTS, "mean_with_sample_weight", "sum")
@@ -151,3 +152,33 @@ def total_loss(metrics: NestedMap) -> tf.Tensor:
     """Returns the loss plus the losses that layers add."""
     loss = metrics.loss[0]
     return loss + metrics.keras_losses[0] if "keras_losses" in metrics else loss
+
+
+def apply_gradients(
+    optimizer: keras.Optimizer,
+    weights: list[keras.Variable],
+    theta: Any,
+    result: NestedMap,
+    scale: tf.Tensor | None,
+) -> tf.Tensor:
+    """Adds the penalties of weights, updates the weights, and returns the loss.
+
+    Args:
+        optimizer: the optimizer.
+        weights: the trained weights.
+        theta: the pipeline's variables.
+        result: what the pipeline's ComputeGradients has returned for `theta`.
+        scale: the factor of the loss that a LossScaleOptimizer expects in gradients.
+    """
+    loss = total_loss(result.metrics)
+    flat = tf.nest.flatten(theta), tf.nest.flatten(result.gradients)
+    gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}
+    for v, penalty, gradient in regularization(weights):
+        loss += penalty
+        gradients[v.value.ref()] += gradient
+    pairs = [(gradients[v.value.ref()], v) for v in weights]
+    if scale is not None:  # The engine has divided by it, as a part of the weight.
+        pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
+    if pairs:
+        in_place(optimizer).apply_gradients(pairs)
+    return loss

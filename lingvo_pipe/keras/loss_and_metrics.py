@@ -20,11 +20,11 @@ from absl import logging
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
-from lingvo_pipe.keras import private_names
+from lingvo_pipe.keras.cells import private_names
+from lingvo_pipe.keras.cells.refusals import no_other_variables
+from lingvo_pipe.keras.cells.triples import packed_outputs, rows_in_place
 from lingvo_pipe.keras.loss import check_reductions, divisors_of, mean_and_weight
-from lingvo_pipe.keras.mixing import is_of_keras, mixing_losses, warn_of
-from lingvo_pipe.keras.refusals import no_other_variables
-from lingvo_pipe.keras.triples import packed_outputs, rows_in_place
+from lingvo_pipe.keras.mixing.mixing import is_of_keras, mixing_losses, warn_of
 from lingvo_pipe.keras.whole_loss import (
     WholeLoss,
     can_be_rerun,
@@ -184,7 +184,7 @@ class LossAndMetrics:
         self._metrics.update_state(y, y_pred, sample_weight)
 
     def _all_add_up(self) -> bool:
-        return all(map(_adds_up, private_names.compiled_metrics(self._metrics)))
+        return all(map(_adds_up, self._metrics.metrics))
 
     def _micro_batch(
         self,

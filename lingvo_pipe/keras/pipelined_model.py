@@ -21,29 +21,32 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
-from lingvo_pipe.keras import pipelines, private_names
-from lingvo_pipe.keras.generation import Generation
-from lingvo_pipe.keras.hub_tasks import preprocessing_kind, sequence_length_of
-from lingvo_pipe.keras.loss import regularization, total_loss
-from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
-from lingvo_pipe.keras.mixing import warn_of_layers, warn_of_normalization
-from lingvo_pipe.keras.model_cells import ModelCells, model_cells, trainable_flags
-from lingvo_pipe.keras.placement import (
+from lingvo_pipe.keras import pipelines
+from lingvo_pipe.keras.cells import private_names
+from lingvo_pipe.keras.cells.model_cells import ModelCells, model_cells, trainable_flags
+from lingvo_pipe.keras.cells.placement import (
     Storage,
     forget_functions,
     initialize_others,
     place_slots,
     warn_of_turns,
 )
-from lingvo_pipe.keras.plain_attributes import PlainAttributes
-from lingvo_pipe.keras.refusals import (
+from lingvo_pipe.keras.cells.refusals import (
     check_compilation,
     check_model,
     check_params,
     check_summary,
 )
-from lingvo_pipe.keras.triples import first_inputs, packed_outputs
-from lingvo_pipe.keras.update import apply_gradients
+from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
+from lingvo_pipe.keras.generation import Generation
+from lingvo_pipe.keras.loss import apply_gradients, regularization, total_loss
+from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
+from lingvo_pipe.keras.mixing.mixing import warn_of_layers, warn_of_normalization
+from lingvo_pipe.keras.plain_attributes import (
+    PlainAttributes,
+    preprocessing_kind,
+    sequence_length_of,
+)
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming

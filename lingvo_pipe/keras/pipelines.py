@@ -18,11 +18,11 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.keras.cells.model_cells import CellCalls, ModelCells
+from lingvo_pipe.keras.cells.private_names import Functional
+from lingvo_pipe.keras.cells.refusals import check_devices
+from lingvo_pipe.keras.cells.triples import first_inputs
 from lingvo_pipe.keras.keras_cell import KerasCell
-from lingvo_pipe.keras.model_cells import CellCalls, ModelCells
-from lingvo_pipe.keras.private_names import Functional
-from lingvo_pipe.keras.refusals import check_devices
-from lingvo_pipe.keras.triples import first_inputs
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer

@@ -1,8 +1,14 @@
-"""Attributes of a PipelinedModel that are the plain model's."""
+"""Attributes and preprocessing of a PipelinedModel that are the plain model's.
+
+Nothing here imports KerasHub. Whoever has a task of KerasHub has imported it.
+"""
 
 from operator import attrgetter
+from typing import Any
 
 import keras
+
+_PREPROCESSING = "keras_hub.src.utils.pipeline_model"
 
 
 class PlainAttributes(keras.Model):
@@ -22,3 +28,20 @@ class PlainAttributes(keras.Model):
     # These are of KerasHub's tasks.
     save_to_preset = property(attrgetter("model.save_to_preset"))
     preprocess_samples = property(attrgetter("model.preprocess_samples"))
+
+
+def preprocessing_kind(kind: type, model_kind: type) -> type:
+    """Returns the class `kind` with the preprocessing methods of KerasHub's tasks.
+
+    They call the instance's `preprocess_samples`, and then Keras's methods. If the
+    model is no task, `kind` itself is returned.
+    """
+    for base in model_kind.__mro__:
+        if base.__module__ == _PREPROCESSING:
+            return type(kind.__name__, (kind, base), {"__module__": kind.__module__})
+    return kind
+
+
+def sequence_length_of(model: Any) -> int | None:
+    """Returns the length to which a task's preprocessor pads, or None."""
+    return getattr(getattr(model, "preprocessor", None), "sequence_length", None)

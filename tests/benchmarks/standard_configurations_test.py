@@ -107,22 +107,6 @@ def test_workers_stand_beside_one_process(groups: list[list[Configuration]]) -> 
 
 
 @pytest.mark.parametrize("num_devices", [2, 4])
-def test_gpipe_and_1f1b_run_on_workers(num_devices: int) -> None:
-    on_workers = [
-        (c.num_devices, c.num_micro_batches, c.schedule, c.recompute)
-        for group in standard_configurations(num_devices)
-        for c in group
-        if c.placement == "workers"
-    ]
-    assert on_workers == [
-        (num_devices, 8, "gpipe", "always"),
-        (num_devices, 8, "1f1b", "always"),
-        (num_devices, 16, "gpipe", "always"),
-        (num_devices, 16, "1f1b", "always"),
-    ]
-
-
-@pytest.mark.parametrize("num_devices", [2, 4])
 def test_predicted_configurations_are_pipelines_of_one_process(
     num_devices: int,
 ) -> None:

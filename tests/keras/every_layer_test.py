@@ -16,8 +16,8 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from lingvo_pipe.keras.cells.model_cells import model_cells
 from lingvo_pipe.keras.keras_cell import KerasCell
-from lingvo_pipe.keras.model_cells import model_cells
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from tests.keras.every_setting import public_names

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 
+from lingvo_pipe.keras.cells.private_names import flat_losses
 from lingvo_pipe.keras.loss import divisors_of, mean_and_weight
-from lingvo_pipe.keras.private_names import flat_losses
 
 REDUCTIONS = ("sum_over_batch_size", "mean_with_sample_weight", "sum")
 B, PARTS = 5, (slice(0, 2), slice(2, 5))

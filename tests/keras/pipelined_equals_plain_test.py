@@ -29,14 +29,6 @@ def _model(*middle: keras.Layer) -> keras.Model:
 
 
 @pytest.mark.exhaustive
-def test_dropout_is_the_same_with_weights_of_examples() -> None:
-    data = [*_DATA, np.arange(16) / 16]
-    assert_pipelined_equals_plain(
-        lambda: _model(layers.Dropout(0.5)), data, _COMPILED, num_micro_batches=[4]
-    )
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [4, 1])
 def test_batch_norm_of_micro_batches_is_another_one(number: int) -> None:
     """The first array that differs is named."""
@@ -59,17 +51,6 @@ def test_arguments_that_are_refused(path: str) -> None:
     arguments = {"make_model": _model, "data": _DATA, "compile_args": _COMPILED}
     with fails(path=path):
         assert_pipelined_equals_plain(**{**arguments, path: refused[path]})
-
-
-@pytest.mark.exhaustive
-def test_an_optimizer_may_be_made_by_a_function() -> None:
-    assert_pipelined_equals_plain(
-        _model,
-        _DATA,
-        lambda: {**_COMPILED, "optimizer": keras.optimizers.Adam()},
-        devices=[2],
-        num_micro_batches=[2],
-    )
 
 
 @pytest.mark.parametrize(

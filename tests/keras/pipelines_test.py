@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from keras import layers
 
+from lingvo_pipe.keras.cells.model_cells import model_cells
 from lingvo_pipe.keras.keras_cell import KerasCell
-from lingvo_pipe.keras.model_cells import model_cells
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import assert_same, fit
 from tests.support.cases import exhaustive

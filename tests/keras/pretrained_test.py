@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.keras.cells.placement import deferred_variables
+from lingvo_pipe.keras.cells.private_names import stored_variable
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
-from lingvo_pipe.keras.placement import deferred_variables
-from lingvo_pipe.keras.private_names import stored_variable
 from tests.keras.toy_models import assert_close, assert_same
 from tests.support.cases import exhaustive
 from tests.support.command_line import CommandLine

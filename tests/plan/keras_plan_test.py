@@ -92,8 +92,8 @@ def test_the_command_plans_a_function_of_a_module(
         (["--keras=planned_keras:model", *sizes], "--keras"),
         (["--keras=planned_keras", *sizes], "--keras"),
     ):
-        assert main([*arguments, devices]) == 1
-        assert capsys.readouterr().err.startswith(f"error: {path}: expected ")
+        with pytest.raises(SystemExit, match=f"^error: {path}: expected "):
+            main([*arguments, devices])
 
 
 def test_a_registered_model_has_lengths_of_its_own() -> None:

@@ -64,6 +64,8 @@ def test_a_file_that_cannot_be_read_ends_with_2(
 
 @pytest.mark.parametrize(("argv", "code"), [([], 2), (["--all"], 2), (["--help"], 0)])
 def test_its_usage_is_shown(argv: list[str], code: int, capsys: Any) -> None:
-    assert port_check.main(argv) == code
+    with pytest.raises(SystemExit) as info:
+        port_check.main(argv)
+    assert info.value.code == code
     shown = capsys.readouterr()
-    assert "port_check FILE" in (shown.err if code else shown.out)
+    assert "port_check [-h] FILE" in (shown.err if code else shown.out)

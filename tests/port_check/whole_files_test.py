@@ -13,7 +13,6 @@ class Layer(base_layer.BaseLayer):
 """
 TASK = LAYER.replace("Layer(base_layer.BaseLayer)", "Task(base_model.BaseTask)")
 SCHEDULE = LAYER.replace("Layer(base_layer.BaseLayer)", "Rate(schedule.BaseSchedule)")
-BUILDER = LAYER.replace("Layer(base_layer.BaseLayer)", "Builder(builder.Base)")
 DECODE_ARGUMENTS = "self, theta, input_batch, first_ids, eos_id, on_stages"
 # A file, and of each finding its line, kind, what is there and a part of the remedy.
 Finding = tuple[int, str, str, str]
@@ -50,17 +49,9 @@ class Layer(base_layer.BaseLayer):
 """,
         [(4, "change", "self.GetStep", "")],
     ),
-    "steps of updates": (
-        f"{LAYER}  def PostTrainingStepUpdate(self, global_step): pass\n",
-        [(4, "change", "PostTrainingStepUpdate", "GetGlobalStep")],
-    ),
     "updates without a step": (
         f"{LAYER}  def PostTrainingStepUpdate(self): pass\n",
         [],
-    ),
-    "steps of schedules": (
-        f"{SCHEDULE}  def Value(self, current_step): pass\n",
-        [(4, "change", "Value", "GetGlobalStep")],
     ),
     "optional steps of schedules": (
         f"{SCHEDULE}  def Value(self, step=None): pass\n",
@@ -87,10 +78,6 @@ Second.Params().Set(dim=1, defined_elsewhere=2, vn=3)
     "scopes of children's variables": (
         f"{LAYER}  def _child_variable_scope_override(self): return {{}}\n",
         [(4, "change", "_child_variable_scope_override", "delete it")],
-    ),
-    "an old decorator": (
-        f"{LAYER}  @base_layer.initializer\n  def __init__(self, p): pass\n",
-        [(4, "change", "base_layer.initializer", "Delete")],
     ),
     "a scope of the name": (
         f"{LAYER}  def FProp(self, theta, x):\n    tf.name_scope(self.params.name)\n",
@@ -169,13 +156,6 @@ p = layers.FCLayer.Params().Set(input_dim=1), layers.DropoutLayer.Params()
     "a pipeline of two stages": (
         "from lingvo.core import gpipe\ngpipe.PipeliningLayer.Params().Set(splits=2)",
         [],
-    ),
-    "lambdas of builders": (
-        f"""{BUILDER}
-  def Block(self, name):
-    return self._Fn(name, abs), self._Fn(name, abs, fn_out=lambda x: x)
-""",
-        [(6, "change", "a lambda in self._Fn", "Name a function")],
     ),
     "children and their params": (
         f"""{LAYER}

@@ -58,7 +58,6 @@ _LISTS = {
     "records": Record,
     "similarities": Similarity,
 }
-_RENAMED = {"handing_on": "forward"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +84,9 @@ class Row:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Row":
-        """Inverts `dataclasses.asdict`, and also reads the field names of old files."""
+        """Inverts `dataclasses.asdict`."""
         lists = {
-            name: [
-                kind(**{_RENAMED.get(key, key): x for key, x in fields.items()})
-                for fields in plain[name]
-            ]
+            name: [kind(**fields) for fields in plain[name]]
             for name, kind in _LISTS.items()
         }
         return cls(RowKey(**plain["key"]), seconds=plain["seconds"], **lists)

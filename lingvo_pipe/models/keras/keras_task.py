@@ -24,10 +24,10 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.hyperparams.frozen_values import copy_value
+from lingvo_pipe.keras.cells.model_function import built_model, fingerprint
+from lingvo_pipe.keras.cells.private_names import get_mask, graph_of
+from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
 from lingvo_pipe.keras.keras_cell import KerasCell
-from lingvo_pipe.keras.model_function import built_model, fingerprint
-from lingvo_pipe.keras.private_names import get_mask, graph_of
-from lingvo_pipe.keras.triples import first_inputs, packed_outputs
 from lingvo_pipe.layers.softmax_cross_entropy import weighted_means
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.base_task import BaseTask

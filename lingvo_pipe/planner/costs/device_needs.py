@@ -13,16 +13,15 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from lingvo_pipe.pipeline.memory.host_bytes import host_bytes, offloaded_bytes
-from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
+from lingvo_pipe.pipeline.memory.stage_memory import OperationBytes, StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.allowed_stages import smallest_stages
-from lingvo_pipe.planner.costs.joint_peak import joint_peak
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
 
@@ -217,6 +216,32 @@ class DeviceNeeds:
     def _stop(self, end: int) -> int:
         """Returns `end`, or one more for the loss if the stage has the last cell."""
         return end + (end == self.model.num_cells)
+
+
+def joint_peak(devices: Sequence[Iterable[OperationBytes]], timeline: Timeline) -> int:
+    """Returns the peak of a memory that several devices share, such as CPU devices.
+
+    device 0    |##|   |##|        bytes during operations, and between them
+    device 1       |###|  |###|
+                     ^             joint peak: at most the sum of both devices' peaks
+
+    `devices` holds for each device its bytes before the first operation, and then the
+    bytes of each of its operations. `timeline` tells when these operations run.
+    """
+    now, changes = 0, list[tuple[float, int]]()
+    for (first, *operations), column in zip(devices, timeline.columns, strict=True):
+        now, before = now + first.during, first.after
+        for used, timed in zip(operations, column, strict=True):
+            changes += [
+                (timed.start, used.during - before),
+                (timed.end, used.after - used.during),
+            ]
+            before = used.after
+    peak = now
+    for _, change in sorted(changes):  # At the same time, memory is freed first.
+        now += change
+        peak = max(peak, now)
+    return peak
 
 
 def min_bytes_by_cell(model: ModelCosts) -> list[int]:

@@ -61,12 +61,7 @@ class ModelCosts:
 
         Unlike in `memory`, a shared weight counts once for each call that uses it.
         """
-        return StageMemory(
-            self.calls,
-            self.value_bytes,
-            self.in_place,
-            allocator_loss=self.allocator_loss,
-        )
+        return dataclasses.replace(self, shared_weights=()).memory
 
     @functools.cached_property
     def offloaded(self) -> ModelCosts:

@@ -169,17 +169,17 @@ def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
     return functools.partial(at_rows, a, b)
 
 
-def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models:
+def flops_models(tracer: ModelTracer, device: DeviceModel) -> Models:
     """Returns a function from a micro-batch's rows to costs and to cells' seconds.
 
-    The seconds are estimated from flops, for cells that compute in `dtype`.
+    The seconds are estimated from flops.
     """
     costs_of = costs_by_rows(tracer)
 
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
         costs = dataclasses.replace(costs_of(num_rows), in_place=device.in_place)
-        return costs, flops_time(costs, device, dtype)
+        return costs, flops_time(costs, device, tracer.fprop_dtype)
 
     return models
 

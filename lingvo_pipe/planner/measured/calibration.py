@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
@@ -185,21 +185,13 @@ def _update_bandwidth(device: str) -> float:
         variable = tf.Variable(tf.zeros([_UPDATED // tf.float32.size]))
         change = tf.ones_like(variable)
 
-    def update() -> tf.Tensor:
-        variable.assign_add(change)
-        return variable[0]
-
-    return 3 * _UPDATED / _median_seconds(update, _NUM_STEPS)
-
-
-def _median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
-    """Returns the median seconds of a call of `run`, with its result on the host."""
     seconds = []
-    for _ in range(num_runs):
+    for _ in range(_NUM_STEPS):
         start = time.perf_counter()
-        run().numpy()
+        variable.assign_add(change)
+        variable[0].numpy()  # Waits for the update.
         seconds.append(time.perf_counter() - start)
-    return median(seconds)
+    return 3 * _UPDATED / median(seconds)
 
 
 def _memory(devices: Sequence[str]) -> int:

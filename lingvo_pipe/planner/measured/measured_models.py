@@ -135,7 +135,9 @@ class MeasuredModels:
                     correction = correction._replace(allocator_loss=ALLOCATOR_LOSS)
                 self._correction = correction
                 break
-        return resources.with_contention(self._correction.contention)
+        contention = self._correction.contention
+        kind = dataclasses.replace(resources.devices[0], contention=contention)
+        return resources.of_kind(kind)
 
     def _rule_out(self, num_rows: int, error: tf.errors.OpError | None = None) -> None:
         self._min_oversized = num_rows

@@ -92,10 +92,6 @@ class DeviceModel:
         """The link between devices of one host."""
         return Link(self.link_bandwidth, self.link_seconds)
 
-    def send_seconds(self, num_bytes: int) -> float:
-        """Returns the seconds of a message between two devices of one host."""
-        return self.link.seconds(num_bytes)
-
     def copy_seconds(self, num_bytes: int) -> float:
         """Returns the seconds of a copy to the host's memory, or back."""
         return num_bytes / (self.host_bandwidth or math.inf)

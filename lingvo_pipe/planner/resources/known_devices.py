@@ -17,13 +17,12 @@ core of TPUv2 and TPUv3, a chip of later TPUs, and the matrix units of a GPU. So
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -109,16 +108,13 @@ _FORM = re.compile(r"(?:(?:(\d+)x)?(\d+)x)?(\S+)")
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-class DeviceRequest(NamedTuple):
-    """A number of devices, and the model of each. This machine's have no models yet."""
-
-    number: int
-    models: tuple[DeviceModel, ...] = ()
+# The model of each device, or the number of this machine's, which are to be measured.
+Requested: TypeAlias = tuple[DeviceModel, ...] | int
 
 
 def parse_devices(
     text: str, network_gbits: float | None = None, prefix: str = "--"
-) -> DeviceRequest:
+) -> Requested:
     """Parses the text for devices, such as `8xTPUv3` or, in order, `4xA100,4xT4`.
 
     `TPUv3` is one device, and `2x8xV100` are eight devices on each of two hosts. A kind
@@ -127,16 +123,20 @@ def parse_devices(
 
     Raises:
         UserValueError: if the text has another form, the kind is unknown, a field of
-            the file is wrong, `network_gbits` is missing or not allowed, or kinds
-            cannot be in one list. The error names the field, or the argument with
-            `prefix` before its name.
+            the file is wrong, `network_gbits` is missing, invalid or not allowed, or
+            kinds cannot be in one list. The error names the field, or the argument
+            with `prefix` before its name.
     """
     path, parts = f"{prefix}devices", text.split(",")
     if len(parts) > 1:
         for part in parts:
             _check_part(part, path)
-    requests = [_parse_kind(part, network_gbits, prefix) for part in parts]
-    models = tuple(itertools.chain(*(request.models for request in requests)))
+    models: tuple[DeviceModel, ...] = ()
+    for part in parts:
+        requested = _parse_kind(part, network_gbits, prefix)
+        if isinstance(requested, int):
+            return requested
+        models += requested
     tpus = [model.name for model in models if not model.has_replicas]
     if tpus and any(model != models[0] for model in models):
         raise UserValueError(
@@ -145,7 +145,7 @@ def parse_devices(
             got=text,
             hint=f"Plan for {tpus[0]} alone, or leave it out.",
         )
-    return DeviceRequest(sum(request.number for request in requests), models)
+    return models
 
 
 def _check_part(part: str, path: str) -> None:
@@ -160,7 +160,7 @@ def _check_part(part: str, path: str) -> None:
         )
 
 
-def _parse_kind(text: str, network_gbits: float | None, prefix: str) -> DeviceRequest:
+def _parse_kind(text: str, network_gbits: float | None, prefix: str) -> Requested:
     """Parses the text for devices of one kind."""
     path = f"{prefix}devices"
     match = _FORM.fullmatch(text.strip())
@@ -181,6 +181,12 @@ def _parse_kind(text: str, network_gbits: float | None, prefix: str) -> DeviceRe
             "given by memory and speed, 8x80GB@312TFLOPS, or by a file, "
             "8xdevice.json.".lstrip(),
         )
+    if network_gbits is not None and not _is_positive(network_gbits):
+        raise UserValueError(
+            path=f"{prefix}network_gbits",
+            expected="a positive number",
+            got=network_gbits,
+        )
     if network_gbits is not None and not hosts:
         expected = f"several hosts for {prefix}network_gbits, such as 2x8xV100"
         raise UserValueError(path=path, expected=expected, got=text)
@@ -194,7 +200,7 @@ def _parse_kind(text: str, network_gbits: float | None, prefix: str) -> DeviceRe
                 hint=f"Hosts for rent mostly have 10 to 100: {prefix}network_gbits=25.",
             )
         kind = kind.on_hosts(int(per_host), network_gbits)
-    return DeviceRequest(number, (kind,) * number if kind else ())
+    return (kind,) * number if kind else number
 
 
 def _kind(name: str, path: str) -> DeviceModel | None:
@@ -279,13 +285,10 @@ _RULES = {
 def _device_in_file(name: str) -> DeviceModel:
     """Reads a device from a JSON file whose fields are those in `_RULES`.
 
-    The path is relative to the user's current folder, also under Bazel.
-
     Raises:
         UserValueError: if there is no such file, or a field is wrong.
     """
-    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
-    fields = read_json(Path(folder, os.path.expanduser(name)), "Correct the file.")
+    fields = read_json(Path(os.path.expanduser(name)), "Correct the file.")
     if not isinstance(fields, dict):
         raise UserValueError(
             path=name,

@@ -10,7 +10,7 @@ from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.planner.resources.candidate import Candidate, candidates
-from lingvo_pipe.planner.resources.device_model import MEASURED, Contention, DeviceModel
+from lingvo_pipe.planner.resources.device_model import MEASURED, DeviceModel
 
 _OWN = "has_own_recompute"
 _RULES = (
@@ -98,11 +98,6 @@ class Resources:
     def of_kind(self, kind: DeviceModel) -> Resources:
         """Returns as many devices, all of one kind."""
         return dataclasses.replace(self, devices=(kind,) * self.num_devices)
-
-    def with_contention(self, contention: Contention) -> Resources:
-        """Returns the same devices, of one kind, with this contention between them."""
-        kind = dataclasses.replace(self.devices[0], contention=contention)
-        return self.of_kind(kind)
 
     def _limited(self, kind: DeviceModel) -> DeviceModel:
         memory, hosts, first = kind.memory, kind.hosts, self.devices[0]

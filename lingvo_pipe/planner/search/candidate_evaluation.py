@@ -77,46 +77,24 @@ def find_stages(
     limit = max(device.usable_bytes for device in devices)
     lacking = [limit - device.usable_bytes for device in devices]
     needs = DeviceNeeds(candidate, model, lacking=lacking)
-    work = [cell.forward + cell.backward for cell in seconds]
-    slowness = [device.slowness for device in devices]
-    boundaries = feasible_boundaries(needs, limit, work, slowness)
-    if boundaries is None:
-        return OversizedCandidate(needs, limit)
-    return needs, boundaries
-
-
-def feasible_boundaries(
-    needs: DeviceNeeds,
-    limit: int,
-    costs: Sequence[float],
-    slowness: Sequence[float] = (),
-) -> list[int] | None:
-    """Returns the most balanced stages that fit, or None if no such stages are found.
-
-    Args:
-        needs: bytes that the devices need.
-        limit: bytes of the largest device.
-        costs: seconds of the cells.
-        slowness: factors by which cells take longer on each device. If (), 1.
-    """
     if not needs.can_fit(limit):
-        return None
-    keys, traffic = needs.stage_keys, needs.model.boundary_bytes
-    order = needs.schedule.stage_devices
-    by_stage = [slowness[k] for k in order] if slowness else None
-    boundaries = balanced_boundaries(costs, len(keys), traffic, slowness=by_stage)
+        return OversizedCandidate(needs, limit)
+    work = [cell.forward + cell.backward for cell in seconds]
+    by_stage = [devices[k].slowness for k in needs.schedule.stage_devices]
+    keys, traffic = needs.stage_keys, model.boundary_bytes
+    boundaries = balanced_boundaries(work, len(keys), traffic, slowness=by_stage)
     if needs.largest(boundaries) <= limit:
-        return boundaries  # The memory is no constraint.
+        return needs, boundaries  # The memory is no constraint.
     for size in (needs.for_stage, needs.share):
-        feasible_end = feasible_ends(size, limit, len(costs), keys)
+        feasible_end = feasible_ends(size, limit, len(work), keys)
         if not is_feasible(feasible_end):
             break
         boundaries = balanced_boundaries(
-            costs, len(keys), traffic, feasible_end, by_stage
+            work, len(keys), traffic, feasible_end, by_stage
         )
         if needs.largest(boundaries) <= limit:
-            return boundaries
-    return None
+            return needs, boundaries
+    return OversizedCandidate(needs, limit)
 
 
 def evaluate_boundaries(

@@ -15,6 +15,7 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
 from lingvo_pipe.planner.costs.model_costs import Models
 from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.resources import Resources
 from lingvo_pipe.planner.search.candidate_evaluation import (
     Evaluation,
@@ -44,10 +45,7 @@ def search(
     for candidate in candidates:
         costs, seconds = models(batch_size // candidate.num_micro_batches)
         devices = resources.of_pipeline(candidate)
-        slowness = [device.slowness for device in devices]
-        bound = step_time_lower_bound(
-            candidate, seconds, max_overhead(devices), costs.left_out, slowness
-        )
+        bound = step_time_lower_bound(candidate, seconds, devices, costs.left_out)
         bounds.append((bound, candidate))
     for i, (bound, candidate) in enumerate(sorted(bounds, key=lambda pair: pair[0])):
         set_detail(f"way {i + 1:,} of {len(bounds):,}")
@@ -73,9 +71,8 @@ def search(
 def step_time_lower_bound(
     candidate: Candidate,
     cells: Sequence[CellSeconds],
-    overhead: float = 0.0,
+    devices: Sequence[DeviceModel],
     left_out: Sequence[float] = (),
-    slowness: Sequence[float] = (),
 ) -> float:
     """Returns a lower bound on the candidate's step time with any stages.
 
@@ -84,11 +81,10 @@ def step_time_lower_bound(
 
     A device computes all micro-batches between the arrival of the first one and the
     return of the last one. So later stages have less time, and the best stages are each
-    shorter than the one before. For `left_out` see `step_costs`.
-
-    `slowness` are the factors by which cells take longer on each device. If (), 1.
+    shorter than the one before. `devices` are the devices of each replica, in order.
+    For `left_out` see `step_costs`.
     """
-    slowness = slowness or [1.0] * candidate.num_devices
+    slowness = [device.slowness for device in devices]
     num_micro_batches = candidate.micro_batches_per_replica
     once = [cell.forward + cell.backward for cell in cells]
     work = [seconds * num_micro_batches for seconds in once]
@@ -102,7 +98,8 @@ def step_time_lower_bound(
     num_operations = 2 * candidate.stages_per_device * num_micro_batches
     fastest = min(slowness)  # The last two bounds hold if all devices are as fast.
     return max(
-        sum(work) / sum(1 / x for x in slowness) + num_operations * overhead,
+        sum(work) / sum(1 / x for x in slowness)
+        + num_operations * max_overhead(devices),
         max(work) * fastest,
         _bound_by_distance(candidate, cells, once, work) * fastest,
     )

@@ -37,8 +37,8 @@ def report(
 ) -> str:
     """Returns the text that shows a search's result to the user.
 
-    It has a table of the fastest candidates, some that do not fit, and lines on how to
-    run the fastest. By default these are the trainer's flags.
+    It has a table of the fastest candidates, some that do not fit, and the lines on how
+    to run the fastest.
     """
     best = found.fastest[0]
     used, available = best.candidate.total_devices, resources.num_devices
@@ -68,7 +68,7 @@ def report(
         "",
         *_start_lines(resources.devices[0], used),
         "",
-        *(how_to_run or run_flags(best, "", resources.devices[0].hosts)),
+        *how_to_run,
     ]
     return "\n".join(lines)
 

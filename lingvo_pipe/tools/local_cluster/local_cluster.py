@@ -22,7 +22,7 @@ from lingvo_pipe.fault_tolerance.worker_status import WorkerQuestions
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from lingvo_pipe.tools.local_cluster.member import Member, Worker
 from lingvo_pipe.tools.local_cluster.supervisor import Supervisor
-from lingvo_pipe.tools.programs import flag_parser
+from lingvo_pipe.tools.programs import flag_parser, program
 
 _ROOT = Path(__file__).absolute().parents[3]
 _TRAINER = ("-m", "lingvo_pipe.trainer")
@@ -31,12 +31,9 @@ _HOST = "127.0.0.1"
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a cluster, and returns the exit code."""
-    try:
+    with program(["cluster"], OSError):
         options, flags = _flags(arguments)
         ports = unused_ports(options.workers)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     # Processes start in this folder, and may change to another.
     paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -85,8 +82,7 @@ def _supervisor(
         questions = WorkerQuestions([address])
         workers.append(Worker(f"worker:{i}", command, own_cores, questions, timeout))
         workers[-1].watch()
-    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
-    logdir = os.path.join(folder, os.path.expanduser(options.logdir or ""))
+    logdir = os.path.expanduser(options.logdir or "")
     return Supervisor(
         Member("trainer", [*_TRAINER, *flags, cluster]),
         workers,

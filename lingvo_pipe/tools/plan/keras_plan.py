@@ -20,7 +20,7 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from lingvo_pipe.keras.model_function import built_model
+from lingvo_pipe.keras.cells.model_function import built_model
 from lingvo_pipe.models.keras.keras_task import KerasTask
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation

@@ -60,8 +60,7 @@ class Plan:
         text = report(self._result, self._resources, lines)
         return "\n\n".join(filter(None, [self._title, self._prices(), text]))
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     @property
     def rows(self) -> list[dict[str, Any]]:

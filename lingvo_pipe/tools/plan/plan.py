@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -22,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import model_registry
-from lingvo_pipe.core.error_text import user_message
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.planner.resources.candidate import OFFLOADS, SCHEDULES
 from lingvo_pipe.planner.resources.known_devices import parse_devices
 from lingvo_pipe.planner.resources.resources import Constraints
-from lingvo_pipe.tools.programs import check_writable, flag_parser
+from lingvo_pipe.tools.programs import check_writable, flag_parser, program
 
 # The flag for each attribute of Constraints.
 _FLAGS = {
@@ -46,25 +44,19 @@ _IMAGE_SUFFIXES = (".png", ".pdf", ".svg")
 def main(arguments: Sequence[str]) -> int:
     """Runs the planner, and returns the exit code."""
     options = _options(arguments)
-    try:
+    with program(["plan"]):
         if options.list_models:
             with importing_tensorflow():
                 from lingvo_pipe.cli.inspect_jobs import list_models
             print("\n".join(list_models(options.model_imports)))
         else:
             _plan(options)
-    except Exception as error:
-        line = str(error) if isinstance(error, ValueError) else user_message(error)
-        if line is None:
-            raise
-        print(f"error: {line}", file=sys.stderr)
-        return 1
     return 0
 
 
 def _plan(options: argparse.Namespace) -> None:
     image = None if options.picture is None else _image_path(options.picture)
-    request = parse_devices(options.devices, options.network_gbits)
+    requested = parse_devices(options.devices, options.network_gbits)
     with importing_tensorflow():
         from lingvo_pipe.tools.plan.model_plan import Plan
         from lingvo_pipe.tools.plan.planned_model import (
@@ -72,7 +64,7 @@ def _plan(options: argparse.Namespace) -> None:
             find_devices,
             largest_that_fits,
         )
-    devices = find_devices(request)
+    devices = find_devices(requested)
     model_registry.ImportModels(options.model_imports)
     values = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
     constraints = Constraints(**values, names={**_FLAGS, "price": "--price"})
@@ -109,8 +101,7 @@ def _keras_model(options: argparse.Namespace) -> Any:
 
 def _image_path(text: str) -> Path:
     """Returns the path of a picture, after a check that the file can be written."""
-    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
-    path = Path(folder, os.path.expanduser(text))
+    path = Path(os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:
         expected = f"a path that ends in {', '.join(_IMAGE_SUFFIXES)}"
         raise UserValueError(path="--picture", expected=expected, got=str(path))
@@ -129,27 +120,13 @@ def at_least_one(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
 
 
-def positive(text: str) -> float:
-    """Parses the text of a flag as a positive number.
-
-    Raises:
-        argparse.ArgumentTypeError: if the text is something else.
-    """
-    try:
-        if 0 < (value := float(text)) < math.inf:
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
-
-
 def prices(text: str) -> list[float]:
-    """Parses the text of a flag as positive numbers with commas between them.
+    """Parses the text of a flag as numbers with commas between them.
 
     Raises:
-        argparse.ArgumentTypeError: if the text is something else.
+        ValueError: if the text is something else.
     """
-    return list(map(positive, text.split(",")))
+    return list(map(float, text.split(",")))
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

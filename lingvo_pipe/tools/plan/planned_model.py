@@ -20,7 +20,7 @@ from lingvo_pipe.planner.measured.measured_models import plan_measured
 from lingvo_pipe.planner.measured.stored_calibration import machine_device
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts
-from lingvo_pipe.planner.resources.known_devices import DeviceRequest
+from lingvo_pipe.planner.resources.known_devices import Requested
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
@@ -48,16 +48,16 @@ class Devices:
     names: Sequence[str] = ()
 
 
-def find_devices(request: DeviceRequest) -> Devices:
+def find_devices(requested: Requested) -> Devices:
     """Returns the requested devices, and measures them if they are this machine's.
 
     Raises:
         ValueError: if this machine has fewer devices than requested.
     """
-    if request.models:
-        return Devices(request.models)
-    names = initialize_devices(request.number)
-    return Devices((machine_device(names),) * request.number, names)
+    if not isinstance(requested, int):
+        return Devices(requested)
+    names = initialize_devices(requested)
+    return Devices((machine_device(names),) * requested, names)
 
 
 class PlannedModel:
@@ -123,11 +123,11 @@ class PlannedModel:
             ValueError: if constraints contradict each other, or nothing fits.
         """
         resources, tracer = self.resources(devices), self._tracer
-        dtype = tracer.fprop_dtype
         if devices.names:  # Only relative times count until cells are measured.
-            device = dataclasses.replace(devices.models[0], flops={dtype: 1.0})
+            flops = {tracer.fprop_dtype: 1.0}
+            device = dataclasses.replace(devices.models[0], flops=flops)
             resources = resources.of_kind(device)
-        models = flops_models(tracer, resources.devices[0], dtype)
+        models = flops_models(tracer, resources.devices[0])
         self._slices, why_no_slices = self._task.pipeline.slices, ""
         if self._slices is None and not fits(models, resources, constraints):
             whole_model = tracer, models

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
+from lingvo_pipe.tools.programs import flag_parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Checks the files that `argv` names, and returns the exit status."""
-    is_help = argv in (["-h"], ["--help"])
-    if is_help or not argv or any(name.startswith("-") for name in argv):
-        stream = sys.stdout if is_help else sys.stderr
-        print("usage: lingvo_pipe port_check FILE...", file=stream)
-        return 0 if is_help else 2
+    parser = flag_parser("lingvo_pipe port_check", __doc__)
+    parser.add_argument("names", nargs="+", metavar="FILE")
+    names = parser.parse_args(argv).names
     with importing_tensorflow():
         from lingvo_pipe.tools.port_check.source_check import check_source
     status = 0
-    for name in argv:
+    for name in names:
         try:
             findings = check_source(Path(name).read_text(encoding="utf-8"))
         except (OSError, SyntaxError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import layers
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from lingvo_pipe.keras.model_cells import model_cells
+from lingvo_pipe.keras.cells.model_cells import model_cells
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.models.keras.keras_task import KerasTask
 from lingvo_pipe.nested_map import NestedMap

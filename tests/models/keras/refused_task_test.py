@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import layers
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.keras.model_function import built_model, fingerprint
+from lingvo_pipe.keras.cells.model_function import built_model, fingerprint
 from lingvo_pipe.layers.core.weights import WeightInit
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.keras.keras_task import KerasTask

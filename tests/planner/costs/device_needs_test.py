@@ -1,4 +1,4 @@
-"""The memory that devices need, and the stages within it, against trying every cut."""
+"""The memory that devices need, against trying every cut."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from lingvo_pipe.pipeline.execution.pipeline_spec import owners_round_robin
+from lingvo_pipe.pipeline.memory.stage_memory import OperationBytes
+from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.planner.costs import device_needs
 from lingvo_pipe.planner.costs.device_needs import (
     DeviceNeeds,
     OversizedCandidate,
     OwnerShares,
+    joint_peak,
     min_bytes_by_cell,
 )
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
-from lingvo_pipe.planner.search.candidate_evaluation import feasible_boundaries
 from tests.pipeline.boundaries import all_boundaries
 from tests.planner.made_up_model import NUM_CELLS, every_needs, schedule_of
 
@@ -131,27 +137,6 @@ def test_the_min_limit_is_the_lowest_that_can_fit() -> None:
         assert not needs.can_fit(limit - 1)
 
 
-def test_stages_fit_where_some_cut_does() -> None:
-    """They are as even as feasible stages can be."""
-    for candidate, model, needs in every_needs():
-        cuts = list(all_boundaries(NUM_CELLS, candidate.num_stages))
-        by_size = sorted(needs.upper_bound(cut) for cut in cuts)
-        for limit in (by_size[0] - 1, by_size[0], by_size[len(cuts) // 2]):
-            found = feasible_boundaries(needs, limit, model.flops)
-            fitting = [cut for cut in cuts if needs.upper_bound(cut) <= limit]
-            if found is None:
-                assert not fitting
-                continue
-            assert max(needs.by_device(found)) <= limit
-            assert candidate.stages_per_device > 1 or fitting
-            for boundaries in fitting:
-                assert dearest(model.flops, found) <= dearest(model.flops, boundaries)
-
-
-def dearest(costs: Sequence[int], boundaries: Sequence[int]) -> int:
-    return max(sum(costs[a:b]) for a, b in itertools.pairwise([0, *boundaries]))
-
-
 def test_no_stage_of_a_cell_alone_needs_less_than_its_minimum() -> None:
     reached = 0
     for candidate, model, needs in every_needs():
@@ -202,3 +187,47 @@ def test_no_schedule_is_made_where_weights_alone_are_too_large() -> None:
         assert "schedule" not in vars(own)
         assert OversizedCandidate(own, int(share) - 1).order == (True, share)
         assert own.schedule == needs.schedule
+
+
+def timeline_of(schedule: Schedule) -> Timeline:
+    stage = StageCosts(
+        forward=1.0,
+        backward=2.5,
+        input_gradient=1.0,
+        weight_gradient=1.5,
+        send_forward=0.25,
+        send_backward=0.25,
+    )
+    return simulate(schedule, Costs((stage,) * schedule.num_stages, overhead=0.01))
+
+
+def at(
+    time: float, devices: list[list[OperationBytes]], timeline: Timeline
+) -> list[int]:
+    """Returns each device's bytes at a time within an operation, or between two."""
+    found = []
+    for own, column in zip(devices, timeline.columns, strict=True):
+        number = own[0].after
+        for used, timed in zip(own[1:], column, strict=True):
+            if timed.start <= time:
+                number = used.during if time < timed.end else used.after
+        found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("schedule_name", ["gpipe", "1f1b", "zero_bubble"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_joint_peak_is_the_most_at_any_time(schedule_name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    schedule = make_schedule(schedule_name, 3, 4, 1, "never")
+    timeline = timeline_of(schedule)
+    devices = [
+        [OperationBytes(*sorted(pair, reverse=True)) for pair in own]
+        for own in rng.integers(1, 1000, [3, len(timeline.columns[0]) + 1, 2]).tolist()
+    ]
+    devices = [[own[0]._replace(during=own[0].after), *own[1:]] for own in devices]
+    times = sorted(t for _, x in timeline.ops() for t in (x.start, x.end))
+    middles = [(a + b) / 2 for a, b in itertools.pairwise(times) if b > a]
+    found = joint_peak(devices, timeline)
+    assert found == max(sum(at(t, devices, timeline)) for t in [-1.0, *middles])
+    assert found <= sum(max(x.during for x in own) for own in devices)

@@ -10,7 +10,6 @@ import pytest
 
 from lingvo_pipe.pipeline.execution.pipeline_spec import owners_round_robin
 from lingvo_pipe.planner.costs.flops_time_model import update_seconds
-from lingvo_pipe.planner.resources.candidate import Candidate
 from tests.planner.made_up_model import (
     NUM_CELLS,
     every_candidate,
@@ -56,20 +55,3 @@ def test_each_device_updates_the_cells_that_it_owns(slowest: float) -> None:
         assert found == pytest.approx(max(devices.values()))
         tried.add((num_replicas > 1, candidate.stages_per_device))
     assert len(tried) == 6
-
-
-def test_two_stages_of_a_device_are_updated_one_after_the_other() -> None:
-    """With equal cells they take as long as one stage with twice as many."""
-    one = Candidate(1, 2, 1, 2, "1f1b", "never")
-    two = dataclasses.replace(one, stages_per_device=2, schedule="interleaved")
-    model = dataclasses.replace(
-        MODEL,
-        calls=[MODEL.calls[0]] * NUM_CELLS + [MODEL.calls[-1]],
-        slot_bytes=[100] * NUM_CELLS,
-    )
-    halves, quarters = (
-        update_seconds(model, schedule_of(candidate), boundaries, 1, [DEVICE] * 2)
-        for candidate, boundaries in ((one, [3, 6]), (two, [2, 3, 5, 6]))
-    )
-    # Cells 0, 1, 3, 4 are on the first device.
-    assert quarters == pytest.approx(halves * 4 / 3)

@@ -41,13 +41,13 @@ def test_devices_have_speed_links_and_a_share_of_the_memory() -> None:
     assert 0 <= device.link_seconds < math.inf
     assert 0 < device.usable_bytes <= total_memory() // 2
     # A message takes some time, and a large one more.
-    assert 0 < device.send_seconds(1) < device.send_seconds(2**30) < math.inf
+    assert 0 < device.link.seconds(1) < device.link.seconds(2**30) < math.inf
     assert device.has_replicas
 
 
 def test_one_device_sends_nothing() -> None:
     device = calibrated(1)
-    assert device.send_seconds(2**30) == 0
+    assert device.link.seconds(2**30) == 0
     assert device.operation_seconds > 0
     assert device.memory_bandwidth > 0
     assert device.usable_bytes > 0

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.planner.resources.known_devices import (
-    DEVICES,
-    DeviceRequest,
-    parse_devices,
-)
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.known_devices import DEVICES, parse_devices
 from tests.support.errors import fails
 
 FIELDS = {
@@ -24,24 +21,29 @@ FIELDS = {
 }
 
 
+def models_of(text: str, network_gbits: float | None = None) -> list[DeviceModel]:
+    requested = parse_devices(text, network_gbits)
+    assert not isinstance(requested, int)
+    return list(requested)
+
+
 def test_devices_are_a_number_of_a_kind() -> None:
-    assert parse_devices("8xtpuv3") == DeviceRequest(8, (DEVICES["TPUv3"],) * 8)
-    assert parse_devices(" H200 ") == DeviceRequest(1, (DEVICES["H200"],))
-    assert parse_devices("8xA100").models[0] == DEVICES["A100-40GB"]
+    assert parse_devices("8xtpuv3") == (DEVICES["TPUv3"],) * 8
+    assert parse_devices(" H200 ") == (DEVICES["H200"],)
+    assert parse_devices("A100") == (DEVICES["A100-40GB"],)
     for name, kind in DEVICES.items():
-        assert parse_devices(f"12x{name}") == DeviceRequest(12, (kind,) * 12)
-        on_hosts = DeviceRequest(12, (kind.on_hosts(4, 100),) * 12)
-        assert parse_devices(f"3x4x{name}", 100) == on_hosts
-    assert parse_devices("2xmeasured") == DeviceRequest(2)
+        assert parse_devices(f"12x{name}") == (kind,) * 12
+        assert parse_devices(f"3x4x{name}", 100) == (kind.on_hosts(4, 100),) * 12
+    assert parse_devices("2xmeasured") == 2
 
 
 def test_a_list_has_several_kinds_in_order() -> None:
     kinds = [DEVICES["A100-40GB"]] * 2 + [DEVICES["T4"]]
-    assert parse_devices("2xA100, t4") == DeviceRequest(3, tuple(kinds))
-    assert parse_devices("T4,2xa100").models == tuple(kinds[::-1])
+    assert parse_devices("2xA100, t4") == tuple(kinds)
+    assert parse_devices("T4,2xa100") == tuple(kinds[::-1])
     assert parse_devices("4xA100,4xA100-40GB") == parse_devices("8xA100")
     assert parse_devices("TPUv3,TPUv3") == parse_devices("2xTPUv3")
-    sized = parse_devices("T4,2x80GB@312TFLOPS").models
+    sized = models_of("T4,2x80GB@312TFLOPS")
     assert [model.name for model in sized] == ["T4", *["80GB@312TFLOPS"] * 2]
 
 
@@ -89,9 +91,9 @@ def test_an_unknown_dtype_is_refused() -> None:
 
 
 def test_any_device_is_given_by_memory_and_speed() -> None:
-    number, (kind, *_) = parse_devices("2x8x80gb@312.5TFLOPS", 25)
+    kind, *others = models_of("2x8x80gb@312.5TFLOPS", 25)
     assert kind.hosts is not None
-    sizes = number, kind.memory, kind.hosts.devices_per_host
+    sizes = 1 + len(others), kind.memory, kind.hosts.devices_per_host
     assert sizes == (16, 80 * 10**9, 8)
     assert set(kind.flops.values()) == {312.5e12}
     assert kind.link_bandwidth <= min(x.link_bandwidth for x in DEVICES.values())
@@ -107,9 +109,7 @@ def _written(folder: Path, content: Any) -> str:
 
 
 def test_a_device_may_be_in_a_file(tmp_path: Path) -> None:
-    kind, *_ = parse_devices(
-        f"8x{_written(tmp_path, {**FIELDS, 'efficiency': 0.5})}"
-    ).models
+    kind, *_ = models_of(f"8x{_written(tmp_path, {**FIELDS, 'efficiency': 0.5})}")
     assert (kind.name, kind.memory, kind.link_bandwidth) == ("X1", 80e9, 300e9)
     assert kind.speed("bfloat16") == 156e12
 

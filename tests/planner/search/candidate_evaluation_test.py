@@ -17,7 +17,6 @@ from lingvo_pipe.planner.costs.traced_model import ModelTracer
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
 from lingvo_pipe.planner.resources.hosts import Link
-from lingvo_pipe.planner.resources.resources import Resources
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, step_costs
 from tests.planner.made_up_model import (
     evaluated,
@@ -68,12 +67,6 @@ def test_each_device_adds_equal_seconds_to_the_rest(
     many = spread(num_replicas, num_devices, with_contention(5, 1.0, 2.0, 6.0))
     assert many.timeline == alone.timeline
     assert many.step_seconds == pytest.approx(alone.step_seconds + more)
-
-
-def test_resources_take_measured_contention() -> None:
-    contention = Contention(4, 2.0)
-    resources = Resources((ALONE,) * 4, 8).with_contention(contention)
-    assert [x.contention for x in resources.devices] == [contention] * 4
 
 
 HALVES = [0.5] * 6

@@ -250,13 +250,11 @@ def _compares_with_zero(op: tf.Operation) -> bool:
 
     The result is the same for any examples.
     """
-    if op.type not in _COMPARISONS or not _is_zero(op.inputs[1]):
+    if op.type not in _COMPARISONS:
         return False
-    return op.inputs[0].op.type in {*_PARTS_OF_SHAPES, "Range"}
-
-
-def _is_zero(x: tf.Tensor) -> bool:
-    return (value := tf.get_static_value(x)) is not None and not value.any()
+    value = tf.get_static_value(op.inputs[1])
+    is_zero = value is not None and not value.any()
+    return is_zero and op.inputs[0].op.type in {*_PARTS_OF_SHAPES, "Range"}
 
 
 def _is_linear(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> bool:

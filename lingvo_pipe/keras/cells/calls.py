@@ -15,7 +15,7 @@ from typing import Any
 import keras
 from keras import tree
 
-from lingvo_pipe.keras.private_names import graph_of, is_graph, nodes_in_order
+from lingvo_pipe.keras.cells.private_names import graph_of, is_graph, nodes_in_order
 
 
 @dataclass(frozen=True, eq=False)

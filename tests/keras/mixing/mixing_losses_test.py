@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from lingvo_pipe.keras.mixing import loss_mixes
+from lingvo_pipe.keras.mixing.mixing import loss_mixes
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 
 

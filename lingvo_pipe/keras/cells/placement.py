@@ -18,7 +18,7 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.keras import private_names
+from lingvo_pipe.keras.cells import private_names
 from lingvo_pipe.layers.core.model_size import declares_variables
 
 # The shape of storage that is no longer used. It fits no variable.

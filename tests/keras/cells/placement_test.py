@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from lingvo_pipe.keras.cells.placement import deferred_variables
+from lingvo_pipe.keras.cells.private_names import stored_variable
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
-from lingvo_pipe.keras.placement import deferred_variables
-from lingvo_pipe.keras.private_names import stored_variable
 from tests.keras.example_models import MODELS, Example
 from tests.keras.toy_models import assert_close, assert_same, fit, sequential
 from tests.support.cases import exhaustive

@@ -12,9 +12,9 @@ import tensorflow as tf
 from keras import layers
 
 from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.keras.cells.row_seed import UNKNOWN, known_draws
+from lingvo_pipe.keras.cells.state import CellScope
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
-from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
-from lingvo_pipe.keras.state import CellScope
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 from tests.keras.toy_models import assert_same, numbers
 from tests.support.cases import exhaustive

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from keras import layers
 
-from lingvo_pipe.keras.mixing import mixing_layers
-from tests.keras.own_functions import MIXING, SEPARATE, Own
+from lingvo_pipe.keras.mixing.mixing import mixing_layers
+from tests.keras.mixing.own_functions import MIXING, SEPARATE, Own
 from tests.support.cases import seeds
 
 _NUM_SEEDS = 100

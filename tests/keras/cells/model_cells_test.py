@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from keras import layers
 
-from lingvo_pipe.keras.calls import GraphTensor, KerasCall, ModelCalls
-from lingvo_pipe.keras.model_cells import cut, model_cells
+from lingvo_pipe.keras.cells.calls import GraphTensor, KerasCall, ModelCalls
+from lingvo_pipe.keras.cells.model_cells import cut, model_cells
 
 
 def _random_calls(seed: int) -> ModelCalls:

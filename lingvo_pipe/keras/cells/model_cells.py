@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingvo_pipe.keras.calls import GraphTensor, KerasCall, ModelCalls, calls_of
-from lingvo_pipe.keras.private_names import flat_layers
-from lingvo_pipe.keras.state import (
+from lingvo_pipe.keras.cells.calls import GraphTensor, KerasCall, ModelCalls, calls_of
+from lingvo_pipe.keras.cells.private_names import flat_layers
+from lingvo_pipe.keras.cells.state import (
     RandomDraws,
     VariableKind,
     draws_of,

@@ -23,14 +23,14 @@ import keras
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.keras.calls import GraphTensor, KerasCall
-from lingvo_pipe.keras.private_names import (
+from lingvo_pipe.keras.cells.calls import GraphTensor, KerasCall
+from lingvo_pipe.keras.cells.private_names import (
     compute_output_spec,
     flat_layers,
     forget_losses,
     run_operation,
 )
-from lingvo_pipe.keras.row_seed import UNKNOWN, SeedState, noted_draws
+from lingvo_pipe.keras.cells.row_seed import UNKNOWN, SeedState, noted_draws
 
 _SEED_NAME = "seed_generator_state"
 # Sizes for which draws are noted: two numbers of examples, and the size of all other
@@ -80,12 +80,6 @@ class CellScope(keras.StatelessScope):
             self._seeds.clear()
         for variable in variables:
             self.set_value(variable, values[id(variable)])
-
-    @classmethod
-    def of_call(cls, call: KerasCall, first_row: Any, num_rows: int) -> CellScope:
-        """Returns a scope with the present values of a call's variables."""
-        values = {id(v): v.value for v in call.variables}
-        return cls(values, call.variables, first_row, num_rows)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Sets a variable's value, and counts the write."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.keras.call_graph import rows_in, run_call, values_of
-from lingvo_pipe.keras.calls import KerasCall
-from lingvo_pipe.keras.random_rows import (
+from lingvo_pipe.keras.cells.calls import KerasCall
+from lingvo_pipe.keras.cells.state import CellScope, RandomDraws
+from lingvo_pipe.keras.mixing.call_graph import rows_in, run_call, values_of
+from lingvo_pipe.keras.mixing.random_rows import (
     EXACT,
     ROUNDED,
     ROWS,
@@ -25,7 +26,6 @@ from lingvo_pipe.keras.random_rows import (
     row_axis,
     with_another_first,
 )
-from lingvo_pipe.keras.state import CellScope, RandomDraws
 
 _LARGE = 30.0
 _OTHERS = (np.nan, 1e6, -1e6)  # Numbers of another first example.
@@ -44,37 +44,26 @@ def call_mixes(
     """
 
     def at(change: Callable[[np.ndarray], np.ndarray], scale: float) -> bool | None:
-        return _mixes_at(call, draws, training, with_gradients, change, scale)
+        for rows in ROWS:
+            try:
+                trial = _Trial(call, draws, training, rows, change, scale)
+            except Exception:  # Whatever a user's layer raises.
+                continue
+            try:
+                return (
+                    trial.differs()
+                    or trial.changes_others()
+                    or (with_gradients and trial.gradients_differ())
+                )
+            except Exception:  # It takes all examples, but not some of them.
+                return True
+        return None
 
     # A threshold may be far, and a weight may be 0 at the start.
     results = [at(lambda x: x, 1.0), at(lambda x: x * _LARGE, _LARGE)]
     if results == [None, None]:  # Perhaps the call takes only probabilities.
         return at(lambda x: 1 / (1 + np.exp(-x)), 1.0)
     return True in results
-
-
-def _mixes_at(
-    call: KerasCall,
-    draws: RandomDraws,
-    training: bool,
-    with_gradients: bool,
-    change: Callable[[np.ndarray], np.ndarray],
-    scale: float,
-) -> bool | None:
-    for rows in ROWS:
-        try:
-            trial = _Trial(call, draws, training, rows, change, scale)
-        except Exception:  # Whatever a user's layer raises.
-            continue
-        try:
-            return (
-                trial.differs()
-                or trial.changes_others()
-                or (with_gradients and trial.gradients_differ())
-            )
-        except Exception:  # It takes all examples, but not some of them.
-            return True
-    return None
 
 
 class _Trial:

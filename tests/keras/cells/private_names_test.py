@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.keras import private_names
+from lingvo_pipe.keras.cells import private_names
 from tests.keras.toy_models import fit, sequential
 
 
@@ -102,7 +102,7 @@ def test_a_compilation_lists_its_losses_and_metrics() -> None:
     other = private_names.with_losses(model._compile_loss, [lambda *unused: 7.0])
     assert other(np.ones((2, 3)), np.ones((2, 3))) == 7.0
     assert private_names.flat_losses(model._compile_loss) == [loss]
-    (metric,) = private_names.compiled_metrics(model._compile_metrics)
+    (metric,) = model._compile_metrics.metrics
     assert private_names.metric_function(metric)[0] is not None
     assert private_names.metric_function(keras.metrics.Mean()) == (None, {})
     accuracy = keras.metrics.BinaryAccuracy(threshold=0.2)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
-from lingvo_pipe.keras.private_names import flat_layers, graph_of, is_graph
+from lingvo_pipe.keras.cells.private_names import flat_layers, graph_of, is_graph
 
 # Layers that a pipeline cannot run, and what it expects instead.
 _REFUSED_LAYERS = {

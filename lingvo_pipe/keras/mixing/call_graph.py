@@ -12,12 +12,12 @@ import tensorflow as tf
 from keras import tree
 
 from lingvo_pipe.core.nests import present
-from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.calls import GraphTensor, KerasCall
-from lingvo_pipe.keras.random_rows import ROWS, Rows, random_values
-from lingvo_pipe.keras.row_flow import Flow, flows, has_custom_gradient, sizes_in
-from lingvo_pipe.keras.row_seed import UNKNOWN, known_draws
-from lingvo_pipe.keras.state import CellScope, RandomDraws, is_seed, kinds_of
+from lingvo_pipe.keras.cells import private_names
+from lingvo_pipe.keras.cells.calls import GraphTensor, KerasCall
+from lingvo_pipe.keras.cells.row_seed import known_draws
+from lingvo_pipe.keras.cells.state import CellScope, RandomDraws, is_seed, kinds_of
+from lingvo_pipe.keras.mixing.random_rows import ROWS, Rows, random_values
+from lingvo_pipe.keras.mixing.row_flow import Flow, flows, has_custom_gradient, sizes_in
 
 _Results = tuple[list[tf.Tensor], list[tf.Tensor]]
 
@@ -88,12 +88,13 @@ def rows_in(value: Any, x: GraphTensor, part: slice) -> Any:
 def _graph(
     call: KerasCall, draws: RandomDraws, training: bool, rows: Rows
 ) -> CallGraph:
-    scope = CellScope.of_call(call, tf.constant(0, tf.int64), UNKNOWN)
+    values = {id(v): v.value for v in call.variables}
+    scope = CellScope(values, call.variables, tf.constant(0, tf.int64))
     inputs: dict[int, tf.Tensor] = {}
     results: list[list[tf.Tensor]] = []
 
-    def trace(*values: tf.Tensor) -> None:
-        inputs.update(zip((x.number for x in call.taken), values, strict=True))
+    def trace(*tensors: tf.Tensor) -> None:
+        inputs.update(zip((x.number for x in call.taken), tensors, strict=True))
         results[:] = run_call(call, draws, training, scope, lambda x: inputs[x.number])
 
     specs = [

@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from lingvo_pipe.keras import mixing
-from lingvo_pipe.keras.mixing import mixing_layers
+from lingvo_pipe.keras.mixing import mixing
+from lingvo_pipe.keras.mixing.mixing import mixing_layers
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.example_models import MODELS
-from tests.keras.own_functions import MIXING, SEPARATE, Own, centered
+from tests.keras.mixing.own_functions import MIXING, SEPARATE, Own, centered
 from tests.keras.toy_models import Sampling
 from tests.support.cases import exhaustive
 

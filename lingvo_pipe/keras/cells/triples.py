@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.keras.private_names import (
+from lingvo_pipe.keras.cells.private_names import (
     Functional,
     get_logits,
     get_mask,

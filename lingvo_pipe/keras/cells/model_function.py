@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import keras
 from keras import tree
 
-from lingvo_pipe.keras.calls import GraphTensor, calls_of
-from lingvo_pipe.keras.model_cells import ModelCells, model_cells
-from lingvo_pipe.keras.private_names import place_variable, stored_if_given
-from lingvo_pipe.keras.refusals import check_for_learner, check_model
+from lingvo_pipe.keras.cells.calls import GraphTensor, calls_of
+from lingvo_pipe.keras.cells.model_cells import ModelCells, model_cells
+from lingvo_pipe.keras.cells.private_names import place_variable, stored_if_given
+from lingvo_pipe.keras.cells.refusals import check_for_learner, check_model
 from lingvo_pipe.pipeline.stage_choice.traced_cells import outside_graphs
 
 

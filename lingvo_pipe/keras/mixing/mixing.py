@@ -17,12 +17,18 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.near_names import first_names
-from lingvo_pipe.keras import private_names
-from lingvo_pipe.keras.call_graph import graph_of_call
-from lingvo_pipe.keras.call_trial import call_mixes
-from lingvo_pipe.keras.calls import KerasCall, calls_of
-from lingvo_pipe.keras.random_rows import EXACT, FEW, ROWS, is_mean, random_values
-from lingvo_pipe.keras.state import draws_of
+from lingvo_pipe.keras.cells import private_names
+from lingvo_pipe.keras.cells.calls import KerasCall, calls_of
+from lingvo_pipe.keras.cells.state import draws_of
+from lingvo_pipe.keras.mixing.call_graph import graph_of_call
+from lingvo_pipe.keras.mixing.call_trial import call_mixes
+from lingvo_pipe.keras.mixing.random_rows import (
+    EXACT,
+    FEW,
+    ROWS,
+    is_mean,
+    random_values,
+)
 
 _MAX_NAMED = 3
 

@@ -21,7 +21,6 @@ flat_layers = methodcaller("_flatten_layers")  # A layer and all layers below it
 forget_losses = methodcaller("_clear_losses")  # Losses that its calls added.
 stored_variable = attrgetter("_value")  # A variable's tf.Variable, or None.
 initialize_variable = methodcaller("_deferred_initialize")  # On the current device.
-compiled_metrics = attrgetter("metrics")
 
 
 def metric_function(metric: keras.Metric) -> tuple[Callable | None, dict[str, Any]]:

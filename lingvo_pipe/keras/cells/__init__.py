@@ -1,0 +1,1 @@
+"""Keras models as calls and cells, and the variables of these."""

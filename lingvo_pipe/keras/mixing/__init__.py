@@ -1,0 +1,1 @@
+"""The layers and losses that mix the examples of a mini-batch."""
