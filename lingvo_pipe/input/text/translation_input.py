@@ -13,10 +13,10 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.input.param_checks import check_params, number_between
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
-from lingvo_pipe.input.text.mixture_order import MixtureOrder, sampling_probabilities
+from lingvo_pipe.input.text.mixture_order import MixtureOrder
 from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import source_rows, target_rows
@@ -97,8 +97,8 @@ class TranslationInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        check_params(params, {"data": (_are_datasets, _DATASETS)})
-        sampling_probabilities([1], params.temperature)
+        rules = {"data": (_are_datasets, _DATASETS), "temperature": number_between(1)}
+        check_params(params, rules)
         for limit in self._limits():
             limit.check()
         self._datasets = [template.Instantiate() for template in params.data]
