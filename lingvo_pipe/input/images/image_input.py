@@ -14,6 +14,7 @@ from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams.param_rules import check_params
 from lingvo_pipe.input.example_order import stream_indices
 from lingvo_pipe.input.images import (
     image_errors,
@@ -24,7 +25,6 @@ from lingvo_pipe.input.images import (
 from lingvo_pipe.input.images.image_folder import ImageFolder
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
-from lingvo_pipe.input.param_checks import check_params
 from lingvo_pipe.input.transforms import transform_chain
 from lingvo_pipe.nested_map import NestedMap
 
@@ -129,7 +129,7 @@ class ImageClassificationInput:
         p.Set(dataset=name, pixel_max=None, channels=p.channels or shape[2])
 
     def __init__(self, params: InstantiableParams) -> None:
-        check_params(params, checks.INPUT_RULES)
+        check_params(params, type(self).__name__, checks.INPUT_RULES)
         self.params = params
         self._dataset = find_dataset(params.dataset, params.data_dir)
         shape, size = self._dataset.format.shape, checks.image_size(params)

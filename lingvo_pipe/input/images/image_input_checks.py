@@ -6,7 +6,7 @@ from typing import Any
 from lingvo_pipe.core.checks import is_count, is_number, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import COUNT, NAME, SEED, Rule, or_none
+from lingvo_pipe.hyperparams.param_rules import NAME, SEED, Rule, count, optional
 from lingvo_pipe.input.transforms.image_transform import ImageShape
 
 
@@ -83,22 +83,22 @@ def _are_labels(value: Any) -> bool:
     return is_list and all(is_count(label, 0) for label in value)
 
 
-INPUT_RULES: dict[str, Rule] = {
+INPUT_RULES = {
     "dataset": NAME,
     "split": NAME,
-    "batch_size": COUNT,
+    "batch_size": count(),
     "random_seed": SEED,
-    "pixel_max": or_none((lambda x: is_number(x) and x > 0, "a positive number")),
-    "image_size": or_none(
-        (
+    "pixel_max": optional(Rule(lambda x: is_number(x) and x > 0, "a positive number")),
+    "image_size": optional(
+        Rule(
             lambda x: all(map(is_count, _sides(x))),
-            "a positive integer, two, for height and width,",
+            "a positive integer, or two, for height and width",
         )
     ),
-    "channels": (lambda x: x in (None, 1, 3), "1, 3 or None"),
-    "num_parallel_calls": or_none(COUNT),
-    "train_transforms": (is_sequence, "a list"),
-    "eval_transforms": (is_sequence, "a list"),
-    "labels": or_none((_are_labels, "a list of different integers of at least 0,")),
-    "num_logits": or_none(COUNT),
+    "channels": Rule(lambda x: x in (None, 1, 3), "1, 3 or None"),
+    "num_parallel_calls": optional(count()),
+    "train_transforms": Rule(is_sequence, "a list"),
+    "eval_transforms": Rule(is_sequence, "a list"),
+    "labels": optional(Rule(_are_labels, "a list of different integers of at least 0")),
+    "num_logits": optional(count()),
 }

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import Rule, check_params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 from lingvo_pipe.input.text import text_files
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
@@ -65,14 +65,14 @@ class LanguageModelInput(TextInput):
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
         kinds = (text_files.LINES, text_files.BLANK_LINES)
-        rules: dict[str, Rule] = {
-            "documents": (lambda x: x in kinds, " or ".join(kinds)),
-            "files": (
+        rules = {
+            "documents": Rule(lambda x: x in kinds, " or ".join(kinds)),
+            "files": Rule(
                 lambda x: is_sequence(x) and len(x) > 0,
                 "a list of names of text files",
             ),
         }
-        check_params(params, rules)
+        check_params(params, type(self).__name__, rules)
 
     @property
     def element_spec(self) -> NestedMap:

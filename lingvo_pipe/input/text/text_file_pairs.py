@@ -13,7 +13,7 @@ import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import NAME, Rule, check_params
+from lingvo_pipe.hyperparams.param_rules import NAME, Rule, check_params
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
 from lingvo_pipe.input.text.text_files import LineFile, data_path
 
@@ -40,10 +40,11 @@ class _TextFiles:
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
         names = ("source_language", "target_language", *self.FILES)
-        check_params(p, dict.fromkeys(names, NAME))
+        path = type(self).__name__
+        check_params(p, path, dict.fromkeys(names, NAME))
         expected = f"another language than source_language={p.source_language!r}"
-        differs: Rule = (lambda x: x != p.source_language, expected)
-        check_params(p, {"target_language": differs})
+        differs = Rule(lambda x: x != p.source_language, expected)
+        check_params(p, path, {"target_language": differs})
         self._languages = (p.source_language, p.target_language)
 
 

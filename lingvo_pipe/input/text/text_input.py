@@ -4,7 +4,7 @@ import functools
 from typing import ClassVar
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import COUNT, NAME, SEED, check_params
+from lingvo_pipe.hyperparams.param_rules import NAME, SEED, check_params, count
 from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
 
 
@@ -27,8 +27,8 @@ class TextInput:
 
     def __init__(self, params: InstantiableParams) -> None:
         p = self.params = params
-        sizes = dict.fromkeys(self.SIZES, COUNT)
-        check_params(p, {**sizes, "vocab_file": NAME, "random_seed": SEED})
+        rules = {**dict.fromkeys(self.SIZES, count()), "vocab_file": NAME}
+        check_params(p, type(self).__name__, {**rules, "random_seed": SEED})
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:

@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from lingvo_pipe.core.checks import is_sequence
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import NAME, check_params, or_none
+from lingvo_pipe.hyperparams.param_rules import NAME, Rule, check_params, optional
 from lingvo_pipe.input.prepared_dataset import (
     find_builder,
     open_records,
@@ -50,7 +50,8 @@ class TfdsPairs:
 
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
-        check_params(p, {"dataset": NAME, "split": NAME, "pairs": _PAIRS})
+        rules = {"dataset": NAME, "split": NAME, "pairs": _PAIRS}
+        check_params(p, type(self).__name__, rules)
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
         """Returns the languages that every example has, or None if examples differ."""
@@ -158,10 +159,10 @@ def _is_pair(value: Any) -> bool:
     return is_two and value[0] != value[1]
 
 
-_PAIRS = or_none(
-    (
+_PAIRS = optional(
+    Rule(
         lambda x: is_sequence(x) and len(x) > 0 and all(map(_is_pair, x)),
-        "pairs of different languages, such as [('de', 'en')],",
+        "pairs of different languages, such as [('de', 'en')]",
     )
 )
 

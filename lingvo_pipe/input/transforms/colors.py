@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.input.param_checks import Rule, check_params, number_between
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params, number_between
 from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
 
 
@@ -17,8 +17,8 @@ class Channels(ImageTransform):
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         p = self.params
         expected = f"1 or 3, from 1 or 3 and not {shape[2]}"
-        rule: Rule = (lambda x: {x, shape[2]} <= {1, 3}, expected)
-        check_params(p, {"channels": rule})
+        rule = Rule(lambda x: {x, shape[2]} <= {1, 3}, expected)
+        check_params(p, type(self).__name__, {"channels": rule})
         return *shape[:2], p.channels
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -77,11 +77,11 @@ class Normalization(ImageTransform):
     }
 
     RULES: ClassVar = {
-        "mean": (
+        "mean": Rule(
             lambda x: bool(_numbers(x)),
             "a number, or a list with one for each channel",
         ),
-        "stddev": (
+        "stddev": Rule(
             lambda x: min(_numbers(x), default=0) > 0,
             "a positive number, or a list with one for each channel",
         ),
@@ -89,8 +89,9 @@ class Normalization(ImageTransform):
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         expected = f"a number for each of {shape[2]} channels"
-        rule: Rule = (lambda x: len(_numbers(x)) in (1, shape[2]), expected)
-        check_params(self.params, dict.fromkeys(self.RULES, rule))
+        rule = Rule(lambda x: len(_numbers(x)) in (1, shape[2]), expected)
+        rules = dict.fromkeys(self.RULES, rule)
+        check_params(self.params, type(self).__name__, rules)
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

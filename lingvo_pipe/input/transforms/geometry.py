@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from lingvo_pipe.input.param_checks import integer_from, number_between
+from lingvo_pipe.hyperparams.param_rules import Rule, count, number_between
 from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
 
 
@@ -43,7 +43,7 @@ class CentralCrop(CropTransform):
     }
 
     RULES: ClassVar = {
-        "fraction": (
+        "fraction": Rule(
             lambda x: isinstance(x, int | float) and 0 < x <= 1,
             "a number above 0 and at most 1",
         )
@@ -71,7 +71,7 @@ class PadAndCrop(ImageTransform):
         "padding": (4, "Pixels added on each side."),
         "fill": (0.5, "Value of the pixels added."),
     }
-    RULES: ClassVar = {"padding": integer_from(0), "fill": number_between(0, 1)}
+    RULES: ClassVar = {"padding": count(0), "fill": number_between(0, 1)}
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
@@ -102,11 +102,11 @@ class RandomAreaCrop(CropTransform):
     }
 
     RULES: ClassVar = {
-        "area_range": (
+        "area_range": Rule(
             lambda x: _is_range(x) and x[1] <= 1,
             "two ascending shares of the image's area, above 0 and at most 1",
         ),
-        "aspect_ratio_range": (
+        "aspect_ratio_range": Rule(
             lambda x: _is_range(x),
             "two ascending, positive ratios of width to height",
         ),
@@ -146,7 +146,7 @@ class Resize(ImageTransform):
         "width": (None, "Pixels from left to right."),
         "antialias": (None, "True to smooth images that become smaller."),
     }
-    RULES: ClassVar = {"height": integer_from(1), "width": integer_from(1)}
+    RULES: ClassVar = {"height": count(), "width": count()}
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         return self.params.height, self.params.width, shape[2]
@@ -174,7 +174,7 @@ class Cutout(ImageTransform):
         "size": (16, "Pixels of each side of the square."),
         "fill": (0.5, "Value of the pixels in the square."),
     }
-    RULES: ClassVar = {"size": integer_from(0), "fill": number_between(0, 1)}
+    RULES: ClassVar = {"size": count(0), "fill": number_between(0, 1)}
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         sides = tf.shape(image)[:2]

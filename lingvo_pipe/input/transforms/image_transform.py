@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import Rule, check_params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 
 ImageShape = tuple[int | None, int | None, int]
 
@@ -32,7 +32,7 @@ class ImageTransform:
 
     def __init__(self, params: InstantiableParams) -> None:
         self.params = params
-        check_params(params, self.RULES)
+        check_params(params, type(self).__name__, self.RULES)
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         """Returns (H, W, C) of transformed images. H and W are None if they vary."""

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 from lingvo_pipe.layers.batch_norm import averaging_rate
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
-from lingvo_pipe.training.optim.param_rules import Rule, check_params
 
 _RULES = {
     "ema_decay": Rule(

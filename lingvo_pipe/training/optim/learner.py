@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params
 from lingvo_pipe.schedule import BaseSchedule, DevBasedSchedule
 from lingvo_pipe.training.optim.gradient_clipping import (
     clip_by_each_norm,
@@ -23,7 +24,6 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     make_optimizer,
     make_rate,
 )
-from lingvo_pipe.training.optim.param_rules import Rule, check_params
 from lingvo_pipe.training.optim.weight_decay import (
     add_l2_gradients,
     define_weight_decay_params,

@@ -17,8 +17,8 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params, optional
 from lingvo_pipe.training.optim.frozen_variables import paths_with
-from lingvo_pipe.training.optim.param_rules import Rule, check_params, optional
 
 _SCALES = "l2_regularizer_scales"
 

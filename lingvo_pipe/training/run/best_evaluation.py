@@ -18,7 +18,7 @@ from lingvo_pipe.core.checks import is_count, is_number
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.regular_file import damaged, read_json, read_text
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.optim.param_rules import Rule, count, optional
+from lingvo_pipe.hyperparams.param_rules import Rule, count, optional
 
 SPLIT = "test"
 

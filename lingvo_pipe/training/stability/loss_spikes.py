@@ -12,7 +12,7 @@ from typing import Any
 from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.optim.param_rules import Rule, count, optional
+from lingvo_pipe.hyperparams.param_rules import Rule, count, optional
 
 _NUM_RECENT = 20
 _MIN_RECENT = 5

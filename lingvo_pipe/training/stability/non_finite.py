@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.optim.param_rules import count
+from lingvo_pipe.hyperparams.param_rules import count
 
 
 def define_skipping_params(p: Params) -> None:

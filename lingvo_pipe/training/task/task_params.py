@@ -2,6 +2,12 @@
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams.param_rules import (
+    SWITCH,
+    check_params,
+    count,
+    optional,
+)
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.training.optim.exponential_moving_average import (
@@ -9,12 +15,6 @@ from lingvo_pipe.training.optim.exponential_moving_average import (
 )
 from lingvo_pipe.training.optim.frozen_variables import define_freezing_params
 from lingvo_pipe.training.optim.learner import define_learner_params
-from lingvo_pipe.training.optim.param_rules import (
-    SWITCH,
-    check_params,
-    count,
-    optional,
-)
 from lingvo_pipe.training.run.best_evaluation import BEST_RULES, define_best_params
 from lingvo_pipe.training.stability.loss_spikes import SPIKE_RULES, define_spike_params
 from lingvo_pipe.training.stability.non_finite import (

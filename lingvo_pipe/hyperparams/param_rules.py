@@ -1,13 +1,14 @@
-"""Rules that say which values a task's params may have."""
+"""Rules that say which values params may have."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from lingvo_pipe.core.checks import MAX_COUNT, is_count
+from lingvo_pipe.core.checks import MAX_COUNT, is_count, is_number
 from lingvo_pipe.core.errors import UserValueError, raise_problems
-from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.params import Params
 
 
 class Rule(NamedTuple):
@@ -19,12 +20,25 @@ class Rule(NamedTuple):
 
 
 SWITCH = Rule(lambda value: isinstance(value, bool), "True or False")
+NAME = Rule(lambda value: isinstance(value, str) and value != "", "a name")
+SEED = Rule(
+    lambda value: is_count(value, 0) and value < 2**64,
+    "an integer from 0 to 2**64 - 1",
+)
 
 
 def count(minimum: int = 1, hint: str = "") -> Rule:
     """Returns a rule for integers from `minimum` to the largest int32."""
     expected = f"an integer from {minimum} to {MAX_COUNT}"
     return Rule(lambda n: is_count(n, minimum) and n <= MAX_COUNT, expected, hint)
+
+
+def number_between(minimum: float, maximum: float = math.inf) -> Rule:
+    """Returns a rule for numbers from `minimum` to `maximum`, both included."""
+    expected = f"a number from {minimum} to {maximum}"
+    if math.isinf(maximum):
+        expected = f"a number of at least {minimum}"
+    return Rule(lambda x: is_number(x) and minimum <= x <= maximum, expected)
 
 
 def optional(rule: Rule) -> Rule:
