@@ -16,7 +16,7 @@ _PARAMS = {
 _MOVED: dict[str, dict[str, str]] = {
     "input": {"images.image_input": "image_input"},
     "input.transforms": {
-        "colors": "chroma_shift normalization",
+        "colors": "chroma_shift color_distortion normalization",
         "geometry": "central_crop crop_transform crops cutout pad_and_crop "
         "random_area_crop random_flip resize",
     },

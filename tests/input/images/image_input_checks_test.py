@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.input.images.image_input import ImageClassificationInput
-from lingvo_pipe.input.transforms.colors import ChromaShift
+from lingvo_pipe.input.transforms.colors import ColorDistortion
 from lingvo_pipe.input.transforms.geometry import CentralCrop, Resize
 from tests.support.errors import fails
 
@@ -61,7 +61,7 @@ ANY = (None, None, 3)
             BOTH,
             (ANY, ANY),
         ),
-        ({"train_transforms": [ChromaShift.Params()]}, "ChromaShift", 1),
+        ({"train_transforms": [ColorDistortion.Params()]}, "ColorDistortion", 1),
         (
             {"image_size": 8, "train_transforms": [SMALL], "eval_transforms": [SMALL]},
             "input.image_size",

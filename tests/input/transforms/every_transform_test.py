@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.input.transforms.colors import Channels, ChromaShift, Normalization
+from lingvo_pipe.input.transforms.colors import (
+    Channels,
+    ChromaShift,
+    ColorDistortion,
+    Normalization,
+)
 from lingvo_pipe.input.transforms.geometry import (
     CentralCrop,
     Cutout,
@@ -23,6 +28,7 @@ RANDOM = [
     PadAndCrop.Params(),
     Cutout.Params().Set(size=5),
     ChromaShift.Params(),
+    ColorDistortion.Params(),
 ]
 FIXED = [
     CentralCrop.Params(),
@@ -115,6 +121,7 @@ def test_the_image_is_left_as_it_was(params):
         (Resize, "height", [None, 0]),
         (CentralCrop, "fraction", [0, 1.1, "a"]),
         (ChromaShift, "max_luma", [-1, float("nan")]),
+        (ColorDistortion, "hue", [0.6]),
         (Normalization, "mean", [None, []]),
         (Normalization, "stddev", [[1, 0], []]),
         (RandomAreaCrop, "area_range", [[0, 1], [0.5, 2], 0.5]),
@@ -130,6 +137,7 @@ def test_params_out_of_range_are_refused(cls, name, values):
             p.Set(**{name: value}).Instantiate()
 
 
-def test_colors_need_three_channels():
-    with fails(path="ChromaShift", got=1):
-        ChromaShift.Params().Instantiate().OutputShape((8, 8, 1))
+@pytest.mark.parametrize("cls", [ChromaShift, ColorDistortion])
+def test_colors_need_three_channels(cls):
+    with fails(path=cls.__name__, got=1):
+        cls.Params().Instantiate().OutputShape((8, 8, 1))
