@@ -5,6 +5,7 @@ multiplier. Images are `[B, H, W, I]`.
 """
 
 import math
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -17,6 +18,7 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_choice, check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
+from lingvo_pipe.layers.slice_layers import JoinedSlice, SliceLayer
 from lingvo_pipe.nested_map import NestedMap
 
 _PADDINGS = ("SAME", "VALID")
@@ -134,6 +136,11 @@ class Conv2DLayer(_ConvolutionLayer):
     _FILTER_SHAPE = "Height and width of the window, I, O."
     _NUM_SUMMED = 3
 
+    @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
+        """Returns the class of the slices. Each slice has some output channels."""
+        return _Conv2DSlice
+
     def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
         # Unlike tf.nn.conv2d, it has a dilated gradient on the CPU in every dtype.
         return tf.nn.convolution(
@@ -153,6 +160,11 @@ class DepthwiseConv2DLayer(_ConvolutionLayer):
 
     _FILTER_SHAPE = "Height and width of the window, I, M."
     _NUM_SUMMED = 2
+
+    @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
+        """Returns the class of the slices. Each slice has some input channels."""
+        return _DepthwiseConv2DSlice
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -184,6 +196,11 @@ class SeparableConv2DLayer(CompositeLayer):
         return p
 
     @classmethod
+    def SliceClass(cls, p: InstantiableParams) -> type[SliceLayer]:
+        """Returns the class of the slices. Each slice takes some input channels."""
+        return _SeparableConv2DSlice
+
+    @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
         height, width, num_in, num_out = p.filter_shape
         depthwise = DepthwiseConv2DLayer.Params().Set(
@@ -196,6 +213,39 @@ class SeparableConv2DLayer(CompositeLayer):
             filter_shape=[1, 1, num_in * p.depth_multiplier, num_out], bias=p.bias
         )
         return {"depthwise": depthwise, "pointwise": pointwise}
+
+
+class _Conv2DSlice(JoinedSlice, Conv2DLayer):
+    UNITS = "filter_shape[3]"
+    AXES: ClassVar = {"w": 3, "b": 0}
+
+
+class _DepthwiseConv2DSlice(JoinedSlice, DepthwiseConv2DLayer):
+    UNITS = "filter_shape[2]"
+    AXES: ClassVar = {"w": 2, "b": 0}
+
+    @classmethod
+    def UnitSize(cls, p: InstantiableParams, path: str) -> int:
+        return p.filter_shape[3] if path == "b" else 1
+
+    def Own(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        return super().Own(theta, self.OwnUnits(inputs))
+
+
+class _SeparableConv2DSlice(SliceLayer, SeparableConv2DLayer):
+    UNITS = "filter_shape[2]"
+    AXES: ClassVar = {"depthwise/w": 2, "pointwise/w": 2}
+
+    @classmethod
+    def UnitSize(cls, p: InstantiableParams, path: str) -> int:
+        return p.depth_multiplier if path == "pointwise/w" else 1
+
+    @classmethod
+    def Trim(cls, p: InstantiableParams) -> InstantiableParams:
+        return p.Set(bias=p.bias and cls.IsLast(p))
+
+    def Own(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        return super().Own(theta, self.OwnUnits(inputs))
 
 
 class PoolingLayer(BaseLayer):

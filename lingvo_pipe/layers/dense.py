@@ -15,7 +15,7 @@ from lingvo_pipe.layers.core.checks import check_channels, check_choice
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.slice_layers import HiddenSlice, SliceLayer
+from lingvo_pipe.layers.slice_layers import HiddenSlice, JoinedSlice, SliceLayer
 from lingvo_pipe.nested_map import NestedMap
 
 _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
@@ -128,12 +128,9 @@ class FeedForwardLayer(CompositeLayer):
         }
 
 
-class _FCOutputSlice(SliceLayer, FCLayer):
+class _FCOutputSlice(JoinedSlice, FCLayer):
     UNITS = "output_dim"
     AXES: ClassVar = {"w": 1, "b": 0}
-
-    def Merge(self, partial: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
-        return tf.concat([partial, own], -1)
 
 
 class _FCInputSlice(SliceLayer, FCLayer):
@@ -145,11 +142,9 @@ class _FCInputSlice(SliceLayer, FCLayer):
         return p.Set(has_bias=p.has_bias and cls.IsLast(p))
 
     def Own(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        p = self.params
-        check_channels(inputs, p.whole, self._path)
-        channels = inputs[..., p.begin : p.begin + p.input_dim]
-        outputs = tf.tensordot(tf.cast(channels, self.fprop_dtype), theta.w, 1)
-        return outputs + theta.b if p.has_bias else outputs
+        inputs = tf.cast(self.OwnUnits(inputs), self.fprop_dtype)
+        outputs = tf.tensordot(inputs, theta.w, 1)
+        return outputs + theta.b if self.params.has_bias else outputs
 
     def Finish(self, result: tf.Tensor) -> tf.Tensor:
         return self._activate(result)

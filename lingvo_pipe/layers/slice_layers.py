@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
+from lingvo_pipe.layers.core.checks import check_channels
 from lingvo_pipe.layers.core.slicing import Piece, cut_whole, whole_shape
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -24,6 +25,7 @@ class SliceLayer:
     AXES: ClassVar[Mapping[str, int]]  # Axis of the units in each weight that has it.
 
     params: InstantiableParams
+    _path: str
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -53,6 +55,12 @@ class SliceLayer:
             return None
         size = self.UnitSize(p, path)
         return Piece(axis, p.begin * size, p.whole * size)
+
+    def OwnUnits(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the channels of `x` `[..., whole]` that belong to this slice."""
+        p = self.params
+        check_channels(x, p.whole, self._path)
+        return x[..., p.begin : p.begin + p.Get(self.UNITS)]
 
     def Own(self, theta: NestedMap, *args: Any) -> Any:
         """Returns the result of this slice alone."""
@@ -108,6 +116,13 @@ class HiddenSlice(SliceLayer):
         dropout = CopyFieldsTo(parts["dropout"], _DropoutSlice.Params())
         dropout.piece = Piece(cls.DROPOUT_AXIS, p.begin, p.whole)
         return {**parts, "dropout": dropout}
+
+
+class JoinedSlice(SliceLayer):
+    """Mixin of slices that each compute a range of the layer's output channels."""
+
+    def Merge(self, partial: Any, own: Any) -> Any:
+        return tf.concat([partial, own], -1)
 
 
 class _DropoutSlice(DropoutLayer):

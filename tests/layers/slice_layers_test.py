@@ -8,6 +8,13 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.convolution import (
+    Conv2DLayer,
+    DepthwiseConv2DLayer,
+    PoolingLayer,
+    SeparableConv2DLayer,
+)
 from lingvo_pipe.layers.core.slicing import num_units
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer, FeedForwardLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
@@ -32,6 +39,11 @@ _ATTENTION = MultiHeadAttentionLayer.Params().Set(
 )
 _RESIDUAL = ResidualLayer.Params().Set(dim=6, body=_FEED_FORWARD, keep_prob=0.8)
 _DENSE = FCLayer.Params().Set(input_dim=6, output_dim=9, activation="TANH")
+_CONVOLUTION = Conv2DLayer.Params().Set(filter_shape=[3, 2, 6, 9], bias=True)
+_DEPTHWISE = DepthwiseConv2DLayer.Params().Set(filter_shape=[3, 3, 8, 2], bias=True)
+_SEPARABLE = SeparableConv2DLayer.Params().Set(
+    filter_shape=[3, 3, 9, 8], depth_multiplier=2, bias=True
+)
 LAYERS = {
     "dense, outputs": _DENSE,
     "dense, inputs": FCLayer.Params().Set(
@@ -55,6 +67,23 @@ LAYERS = {
             _DENSE,
         ]
     ),
+    "convolution": _CONVOLUTION,
+    "convolution with a stride": _CONVOLUTION.Copy().Set(
+        filter_stride=[2, 1], padding="VALID", bias=False
+    ),
+    "depthwise convolution": _DEPTHWISE,
+    "separable convolution": _SEPARABLE,
+    "convolutions and batch norms": SequentialLayer.Params().Set(
+        sub=[
+            _CONVOLUTION,
+            BatchNormLayer.Params().Set(dim=9),
+            ActivationLayer.Params(),
+            PoolingLayer.Params().Set(window_shape=[2, 2], name="pool"),
+            _SEPARABLE,
+            BatchNormLayer.Params().Set(dim=8),
+            _DEPTHWISE,
+        ]
+    ),
 }
 
 
@@ -67,6 +96,8 @@ def _inputs(name: str, dtype: tf.DType) -> list[Any]:
     if name == "attention to a memory":
         mask = tf.random.stateless_uniform([2, 1, 4, 5], [1, 2]) < 0.7
         return [draw(2, 4, 6), draw(2, 5, 6), mask]
+    if "convolution" in name:
+        return [draw(2, 5, 4, {"dep": 8, "sep": 9}.get(name[:3], 6))]
     return [draw(2, 4, 12 if name == "dense, inputs" else 6)]
 
 

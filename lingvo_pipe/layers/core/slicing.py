@@ -82,8 +82,7 @@ class Sliceable:
         units = slice_class.UNITS
         whole_size = p.Get(units)
         slices = []
-        edges = [whole_size * j // num_slices for j in range(num_slices + 1)]
-        for begin, end in itertools.pairwise(edges):
+        for begin, end in itertools.pairwise(unit_edges(whole_size, num_slices)):
             piece = CopyFieldsTo(p, slice_class.Params())
             piece.Set(name="", begin=begin, whole=whole_size, **{units: end - begin})
             slices.append(slice_class.Trim(piece))
@@ -106,6 +105,11 @@ class Sliceable:
 def num_units(p: InstantiableParams) -> int:
     """Returns the largest number of slices, or 1 if the layer can't be sliced."""
     return p.cls.NumUnits(p)
+
+
+def unit_edges(num_units: int, num_slices: int) -> list[int]:
+    """Returns the first unit of each slice, followed by the number of units."""
+    return [num_units * j // num_slices for j in range(num_slices + 1)]
 
 
 def part_slices(num_slices: NumSlices, name: str) -> NumSlices:

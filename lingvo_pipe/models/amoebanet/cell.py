@@ -4,15 +4,19 @@ The probability of drop-path grows with a cell's depth, which the cells count as
 run. If the depth were a param, a pipeline could not share one trace among cells.
 """
 
-from typing import Any
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.checks import check_choice, check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.slicing import NumSlices, unit_edges
 from lingvo_pipe.models.amoebanet import operations
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
 from lingvo_pipe.nested_map import NestedMap
@@ -64,46 +68,53 @@ class AmoebaCell(CompositeLayer):
                 parts[f"match_{state}"] = matched
         return parts
 
+    @classmethod
+    def Range(cls, p: InstantiableParams) -> tuple[int, int]:
+        """Returns (begin, end) of the cell's operations that this layer runs."""
+        return 0, len(_flow(p).sources)
+
+    @classmethod
+    def NumUnits(cls, p: InstantiableParams) -> int:
+        return len(_flow(p).sources)
+
+    @classmethod
+    def Slices(
+        cls, p: InstantiableParams, num_slices: NumSlices
+    ) -> list[InstantiableParams]:
+        """Returns params of slices: consecutive groups of the cell's operations."""
+        if not isinstance(num_slices, int):  # No part is cut within.
+            return super().Slices(p, num_slices)
+        tpl = CopyFieldsTo(p, _CellSlice.Params()).Set(name="")
+        edges = unit_edges(cls.NumUnits(p), num_slices)
+        return [tpl.Copy().Set(begin=a, end=b) for a, b in itertools.pairwise(edges)]
+
     def CheckParams(self) -> None:
         if self.params.drop_path_tpl is not None:
             expected = "the network's number of cells with a drop_path_tpl"
             check_param(self, "num_cells", lambda x: x and x > 0, expected)
 
-    def FProp(
-        self,
-        theta: NestedMap,
-        last: tf.Tensor,
-        before: tf.Tensor | None,
-        num_before: tf.Tensor | None,
-        *passed_on: Any,
-    ) -> tuple:
-        """Runs the cell on the last output and the output before it.
+    def FProp(self, theta: NestedMap, *inputs: Any) -> tuple:
+        """Runs the cell on (last output, output before it, number of cells, ...).
 
         The last output is `[B, H, W, C]`, and the one before it `[B, H', W', C']` or
         None. The number of cells so far is `[B]` equal integers, or None if nothing
         drops. Further inputs are passed on. Returns this cell's output `[B, H'', W'',
-        C'']`, the last output, the new number of cells and the further inputs.
+        C'']`, the last output, the new number of cells and the further inputs. A slice
+        that does not end the cell instead passes on the values that later slices need.
         """
-        children, genotype = self.children, cell_genotype(self.params)
+        values, num_before, passed_on = _entering(self.params, inputs)
         num = None if num_before is None else num_before + 1
 
         def run(name: str, x: tf.Tensor) -> tf.Tensor:
-            if name not in children:  # The cell needs no such layer.
-                return x
-            y, drop = children[name].FProp(theta[name], x), f"drop_{name}"
-            if drop not in children or self.do_eval:
+            y, drop = self.children[name].FProp(theta[name], x), f"drop_{name}"
+            if drop not in self.children or self.do_eval:
                 return y
-            return children[drop].FProp(theta[drop], y, self._depth(num))
+            return self.children[drop].FProp(theta[drop], y, self._depth(num))
 
-        states = [run("project", last), run("fit", last if before is None else before)]
-        for i, pair in enumerate(genotype.pairs, 2):
-            left, right = (
-                run(f"{side}_{i}", states[edge.state])
-                for side, edge in zip(_SIDES, pair, strict=True)
-            )
-            states.append(left + right)
-        outputs = [run(f"match_{i}", states[i]) for i in genotype.concat]
-        return tf.concat(outputs, -1), last, num, *passed_on
+        outputs = _run_cell(self.params, values, run, operator.add)
+        if outputs is None:
+            return *values.values(), num_before, *passed_on
+        return tf.concat(outputs, -1), values["last"], num, *passed_on
 
     def _depth(self, num: tf.Tensor | None) -> tf.Tensor:
         """Returns the cell's number divided by the number of all cells, [] float64."""
@@ -112,6 +123,98 @@ class AmoebaCell(CompositeLayer):
             hint = "Set counts_cells of the stem."
             raise UserValueError(path=self.path, expected=expected, got=None, hint=hint)
         return tf.cast(num[0], tf.float64) / self.params.num_cells
+
+
+class _CellSlice(AmoebaCell):
+    """A slice of a cell: a layer that runs consecutive operations of the cell."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("begin", 0, "Number of the cell's operations in the slices before.")
+        p.Define("end", 0, "The number with this slice's.")
+        return p
+
+    @classmethod
+    def Range(cls, p: InstantiableParams) -> tuple[int, int]:
+        return p.begin, p.end
+
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        operation_names = list(_flow(p).sources)[p.begin : p.end]
+        parts = super().Parts(p).items()
+        return {
+            name: x
+            for name, x in parts
+            if name.removeprefix("drop_") in operation_names
+        }
+
+
+class _Flow(NamedTuple):
+    """The data flow in a cell.
+
+    `sources` maps each operation, in order, to its input: `last`, `before` or another
+    operation. `outputs` form the cell's output. `right_i` also names the sum of
+    `left_i` and `right_i`.
+    """
+
+    sources: dict[str, str]
+    outputs: list[str]
+
+    def live(self, number: int) -> list[str]:
+        """Returns the names of the values that operations from `number` on need."""
+        names = list(self.sources)
+        later = names[number:]
+        needed = {"last", *self.outputs, *map(self.sources.get, later)}
+        needed |= {f"left_{x[6:]}" for x in later if x.startswith("right_")}
+        candidates = ["last", "before", *names[:number]]
+        return [x for x in candidates if x in needed or not number]
+
+
+def _flow(p: InstantiableParams) -> _Flow:
+    cell, fits = cell_genotype(p), _fit(p) is not None
+    sources = {"project": "last"} | ({"fit": "before"} if fits else {})
+    states = ["project", "fit" if fits else "before"]
+    for i, pair in enumerate(cell.pairs, 2):
+        edges = zip(_SIDES, pair, strict=True)
+        sources |= {f"{side}_{i}": states[edge.state] for side, edge in edges}
+        states.append(f"right_{i}")
+    matched = {f"match_{i}": i for i in cell.concat if _matched(p, i) is not None}
+    sources |= {name: states[i] for name, i in matched.items()}
+    names = ((f"match_{i}", states[i]) for i in cell.concat)
+    return _Flow(sources, [x if x in matched else state for x, state in names])
+
+
+def _entering(
+    p: InstantiableParams, inputs: Sequence[Any]
+) -> tuple[dict[str, Any], Any, Sequence[Any]]:
+    """Splits FProp's inputs into values by name, the number of cells, and the rest."""
+    names = _flow(p).live(p.cls.Range(p)[0])
+    values = dict(zip(names, inputs, strict=False))
+    if values.get("before", 0) is None:
+        values["before"] = values["last"]
+    return values, inputs[len(names)], inputs[len(names) + 1 :]
+
+
+def _run_cell(
+    p: InstantiableParams, values: dict[str, Any], run: Callable, add: Callable
+) -> list | None:
+    """Runs a layer's operations by `run(name, x)`, and sums pairs by `add`.
+
+    Returns the values that form the cell's output. If a later slice computes that,
+    returns None, and leaves in `values` only what later slices need.
+    """
+    flow, (begin, end) = _flow(p), p.cls.Range(p)
+    for name, source in list(flow.sources.items())[begin:end]:
+        values[name] = run(name, values[source])
+        if name.startswith("right_"):
+            values[name] = add(values[f"left_{name[6:]}"], values[name])
+    if end == len(flow.sources):
+        return [values[name] for name in flow.outputs]
+    live = flow.live(end)
+    for name in values.keys() - live:
+        del values[name]
+    return None
 
 
 def cell_genotype(p: InstantiableParams) -> CellGenotype:
