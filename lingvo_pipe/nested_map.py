@@ -176,8 +176,8 @@ class NestedMap(dict):
             ValueError: if the key is malformed.
         """
         current: Any = self
-        for step in _parse(key):
-            current = _get_step(current, step, key)
+        for step in parse_key(key):
+            current = get_step(current, step, key)
         return current
 
     def Get(self, key: str, default: Any = None) -> Any:
@@ -202,11 +202,11 @@ class NestedMap(dict):
                 goes on below a leaf or a tuple, if the key has a name where a list
                 needs an index, or if the key is malformed.
         """
-        steps = _parse(key)
+        steps = parse_key(key)
         node: Any = self
         while len(steps) > 1:
             try:
-                node = _get_step(node, steps[0], key)
+                node = get_step(node, steps[0], key)
             except (KeyError, IndexError):
                 break
             except errors.UserTypeError as error:
@@ -268,11 +268,16 @@ class NestedMap(dict):
         return kind(path=_KEY, expected=expected, got=name, names=self)
 
 
-def _parse(key: str) -> list[int | str]:
+def parse_key(key: str) -> list[int | str]:
+    """Returns the names and indices that a key such as `a.b[0].c` consists of."""
     return [s.name if isinstance(s, Name) else s.key for s in parse_path(key)]
 
 
-def _get_step(node: Any, step: int | str, key: str) -> Any:
+def get_step(node: Any, step: int | str, key: str) -> Any:
+    """Returns the value in a node of a tree at one step of `key`.
+
+    Raises the errors of `NestedMap.GetItem`, whose path is `key`.
+    """
     if isinstance(step, str) and step in getattr(type(node), "_fields", ()):
         return getattr(node, step)
     if isinstance(node, (list, tuple)) and isinstance(step, int):

@@ -10,21 +10,14 @@ import hashlib
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError
-
 
 @functools.lru_cache(maxsize=4)
 def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
     """Returns the numbers below `num_examples` in random order: int64, read-only.
 
-    The order sorts raw Philox output, which NumPy promises never to change.
-
-    Raises:
-        ValueError: unless the seed is from 0 to 2**64 - 1.
+    The order sorts raw Philox output, which NumPy promises never to change. The seed is
+    from 0 to 2**64 - 1.
     """
-    if not 0 <= seed < 2**64:
-        expected = "an integer from 0 to 2**64 - 1"
-        raise UserValueError(path="seed", expected=expected, got=seed)
     philox = np.random.Philox(key=np.array([seed, epoch], np.uint64))
     order = np.argsort(philox.random_raw(num_examples), kind="stable")
     order.flags.writeable = False

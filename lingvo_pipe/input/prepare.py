@@ -6,7 +6,6 @@ lingvo_pipe prepare --dataset=my_images --data_dir=/data --check
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
@@ -89,6 +88,4 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    # `bazel run` changes the working directory and sets this variable to the user's.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     main()

@@ -189,22 +189,15 @@ def prepare(builder: Any, manual_dir: str | None = None) -> None:
 
 
 def open_records(builder: Any, split: str) -> Any:
-    """Returns the stored records of a split, as bytes. See `open_split` for errors."""
-    raw = tfds.decode.DeserializeMethod.RAW_BYTES
-    return open_split(builder, split, deserialize_method=raw)
-
-
-def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
-    """Returns the examples of a split such as `train[:90%]`, with random access.
-
-    `options` are arguments of tfds's `as_data_source`.
+    """Returns the stored records, as bytes, of a split such as `train[:90%]`.
 
     Raises:
         ValueError: if the split is unknown or empty, or the format has no random
             access.
     """
+    raw = tfds.decode.DeserializeMethod.RAW_BYTES
     try:
-        return builder.as_data_source(split, **options)
+        return builder.as_data_source(split, deserialize_method=raw)
     except NotImplementedError as error:
         raise UserValueError(
             path="dataset",

@@ -27,9 +27,6 @@ from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.slice_layers import HiddenSlice, SliceLayer
 from lingvo_pipe.nested_map import NestedMap
 
-# Per element: maximum, difference, exponential, sum, quotient.
-_SOFTMAX_FLOPS = 5
-
 
 class MultiHeadAttentionLayer(CompositeLayer):
     """Multi-head attention of the inputs to themselves or to another sequence."""

@@ -15,14 +15,13 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
-from lingvo_pipe.layers.sequential import saved_outputs
+from lingvo_pipe.layers.graph_layer import GraphLayer as GraphLayer
+from lingvo_pipe.layers.sequential import (
+    SequentialLayer as SequentialLayer,
+    saved_outputs,
+)
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.tshape import Shape, as_shapes
-
-__all__ = [
-    *("ArgIndexLayer", "BiasLayer", "BranchLayer", "FnLayer", "GraphLayer"),
-    *("ParallelLayer", "SequentialLayer"),
-]
 
 
 class FnLayer(BaseLayer):

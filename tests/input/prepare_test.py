@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 
 import lingvo_pipe
 from lingvo_pipe.input.prepare import main
-from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
+from lingvo_pipe.input.prepared_dataset import prepared_builder
 from tests.input.example_images import CLASSES, SIZES, example, jpeg, write_folder
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
@@ -55,7 +55,7 @@ def test_it_prepares_a_builder_of_the_users_own(tmp_path):
     )
     # Once it is prepared, its code is not needed.
     builder = prepared_builder("birds", str(tmp_path / "data"))
-    (example,) = open_split(builder, "train")
+    (example,) = builder.as_data_source("train")
     assert example["label"] == 1
 
 
@@ -63,7 +63,8 @@ def test_it_prepares_what_is_embedded_and_says_where(tmp_path, capsys):
     main(["--dataset=optdigits", f"--data_dir={tmp_path}"])
     said = capsys.readouterr().out
     assert re.fullmatch(rf".*\boptdigits\b.* {tmp_path}/optdigits/1\.0\.0\b.*\n", said)
-    assert len(open_split(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
+    builder = prepared_builder("optdigits", str(tmp_path))
+    assert len(builder.as_data_source("test")) == 359
 
 
 def test_an_unknown_data_set_is_one_line(tmp_path):

@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.prepared_dataset import (
     find_builder,
-    open_split,
+    open_records,
     prepare,
     prepared_builder,
 )
@@ -25,7 +25,7 @@ FEATURES = "tensorflow_datasets.core.features"
 def prepare_and_read(data_dir, barrier, queue):
     barrier.wait()
     builder = prepared_builder("optdigits", str(data_dir))
-    source = open_split(builder, "test")
+    source = builder.as_data_source("test")
     queue.put(sum(int(source[index]["image"].sum()) for index in range(len(source))))
 
 
@@ -68,7 +68,9 @@ def test_a_killed_preparation_is_repeated(tmp_path, monkeypatch):
         patch.setattr(tfds.core.DatasetInfo, "write_to_directory", kill)
         with pytest.raises(Killed):
             prepared_builder("optdigits", str(tmp_path))
-    assert len(open_split(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
+    assert (
+        len(open_records(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
+    )
 
 
 def test_a_directory_without_its_last_file_is_prepared_again(tmp_path):
@@ -76,7 +78,9 @@ def test_a_directory_without_its_last_file_is_prepared_again(tmp_path):
     directory = tmp_path / "optdigits" / "1.0.0"
     (directory / "dataset_info.json").unlink()
     (directory / "optdigits-test.array_record-00000-of-00001").unlink()
-    assert len(open_split(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
+    assert (
+        len(open_records(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
+    )
 
 
 def test_others_are_prepared_on_command_alone(tmp_path):
@@ -88,7 +92,7 @@ def test_others_are_prepared_on_command_alone(tmp_path):
     builders = [find_builder("photos", str(tmp_path)) for _ in range(2)]
     for builder in builders:
         prepare(builder)
-    assert len(open_split(prepared_builder("photos", str(tmp_path)), "test")) == 10
+    assert len(open_records(prepared_builder("photos", str(tmp_path)), "test")) == 10
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_an_unknown_data_set_is_refused(tmp_path, name, hint):
 def test_an_unknown_or_empty_split_is_refused(tmp_path, split, hint):
     builder = prepared_builder("optdigits", str(tmp_path))
     with fails(path="split", got=split, hint=hint) as info:
-        open_split(builder, split)
+        open_records(builder, split)
     assert "test or train" in info.value.expected
 
 
@@ -126,7 +130,7 @@ def test_a_format_without_random_access_is_refused(tmp_path):
     builder = tfds.builder("optdigits", data_dir=str(tmp_path))
     builder.download_and_prepare(file_format="tfrecord")
     with fails(path="dataset") as info:
-        open_split(prepared_builder("optdigits", str(tmp_path)), "train")
+        open_records(prepared_builder("optdigits", str(tmp_path)), "train")
     assert info.value.got.startswith(f"tfrecord in {tmp_path}/optdigits/")
 
 

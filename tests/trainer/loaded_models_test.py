@@ -20,9 +20,9 @@ import json
 import numpy as np
 import tensorflow as tf
 import lingvo_pipe as lp
-from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
+from lingvo_pipe.input.prepared_dataset import prepared_builder
 
-examples = open_split(prepared_builder("optdigits"), "test")
+examples = prepared_builder("optdigits").as_data_source("test")
 images = [each["image"] for each in examples]
 model = lp.load("run", "ckpt-00000003", model="mine.small_model.Small")
 assert (model.name, model.step) == ("mine.small_model.Small", 3)

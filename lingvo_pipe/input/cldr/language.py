@@ -16,8 +16,6 @@ from babel import Locale, localedata
 from babel.core import get_global
 from babel.numbers import get_territory_currencies
 
-from lingvo_pipe.core.errors import UserValueError
-
 ENGLISH = "en"
 
 _CODES = """
@@ -108,15 +106,7 @@ class Language:
 
 @functools.cache
 def get_language(code: str) -> Language:
-    """Returns the Language of a code, such as `de`.
-
-    Raises:
-        ValueError: if the code is neither English's nor in LANGUAGES.
-    """
-    codes = (ENGLISH, *LANGUAGES)
-    if code not in codes:
-        expected = f"{ENGLISH} or one of LANGUAGES"
-        raise UserValueError(path="language", expected=expected, got=code, names=codes)
+    """Returns the Language of a code, such as `de`."""
     return Language(code)
 
 

@@ -83,7 +83,7 @@ def _are_labels(value: Any) -> bool:
     return is_list and all(is_count(label, 0) for label in value)
 
 
-INPUT_RULES: dict[str, Rule] = {
+INPUT_RULES = {
     "dataset": NAME,
     "split": NAME,
     "batch_size": count(),

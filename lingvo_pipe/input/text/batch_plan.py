@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
 
 # Sentences packed together: enough for rows without gaps, and packed in milliseconds.
@@ -177,16 +176,9 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
     """Packs sentences into rows, and returns the sentence numbers of each row.
 
     Numbers ascend within a row, and rows ascend by their first numbers. `lengths`, int
-    [N, 2], are the numbers of source and target tokens of the sentences. `capacity` is
-    (S, T).
-
-    Raises:
-        ValueError: if a length is not from 1 to the capacity.
+    [N, 2], are the numbers of source and target tokens of the sentences, from 1 to the
+    capacity, (S, T).
     """
-    if lengths.size and (lengths.min() < 1 or (lengths > capacity).any()):
-        expected = f"1 to {capacity} source and target tokens of each sentence"
-        got = Words(f"{lengths.min(0)} to {lengths.max(0)}")
-        raise UserValueError(path="lengths", expected=expected, got=got)
     unpacked = _Unpacked(lengths, capacity[0])
     rows = []
     while unpacked.present:

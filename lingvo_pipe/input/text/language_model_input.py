@@ -15,7 +15,7 @@ from lingvo_pipe.input.text import text_files
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
 from lingvo_pipe.input.text.token_stream import BatchSpans, TokenStream
-from lingvo_pipe.input.tf_data import call_numpy, make_batches
+from lingvo_pipe.input.tf_data import call_numpy, make_batches, map_plainly
 from lingvo_pipe.nested_map import NestedMap
 
 _CHUNK_SIZE = 256
@@ -124,9 +124,9 @@ class LanguageModelInput(TextInput):
         """The number of labels of each document: its tokens and the end token."""
         vocabulary, documents = self.vocabulary, self._documents
         chunks = tf.data.Dataset.range(len(documents)).batch(_CHUNK_SIZE)
-        lengths = chunks.map(
+        lengths = map_plainly(
+            chunks,
             lambda numbers: vocabulary.Tokenize(self._fetch(numbers)).row_lengths() + 1,
-            tf.data.AUTOTUNE,
         )
         return np.concatenate(list(lengths.as_numpy_iterator()))
 

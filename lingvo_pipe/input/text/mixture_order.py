@@ -19,7 +19,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.example_order import named_seed, permutation, stream_indices
 
 
@@ -28,7 +27,7 @@ class MixtureOrder:
     """The order of training sentences from several language pairs, round by round."""
 
     members: Mapping[str, np.ndarray]  # each pair's sentence numbers, int64 [D]
-    temperature: float  # T of `sampling_probabilities`
+    temperature: float  # T of `quotas`
     seed: int  # of all orders, from 0 to 2**64 - 1
     shuffle: bool  # if True, each pair shuffles its epochs
 
@@ -62,32 +61,22 @@ class MixtureOrder:
         return members[stream_indices(seed, start, stop, len(members))]
 
 
-def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarray:
-    """Returns each pair's share of training, float64: p ~ (D / sum of all D)^(1/T).
-
-    T is the temperature, and `sizes` are the pairs' numbers of sentences D, at least 1.
-    From Arivazhagan et al. (1907.05019), who chose T = 5. GPipe (1811.06965, section 5)
-    states no T. T = 1 samples sentences uniformly, and an infinite T samples pairs
-    uniformly.
-
-    Raises:
-        ValueError: unless T is at least 1.
-    """
-    weights = np.array([float(w) for w in _weights(sizes, temperature)])
-    return weights / weights.sum()
-
-
 def quotas(
     sizes: Sequence[int], temperature: float, num_sentences: int, blocks: int
 ) -> list[int]:
     """Returns each pair's number of sentences in the first `blocks` blocks of a stream.
 
-    A block has `num_sentences` sentences. Each pair has its share by
-    `sampling_probabilities`, to within one sentence. With T = 1 and blocks as large as
-    the data, each block has each sentence once. `num_sentences` must be at least the
-    sum of `sizes`, so that one more block never lowers a pair's number.
+    A block has `num_sentences` sentences, to which a pair of D sentences contributes in
+    proportion to D^(1/T), to within one sentence. `sizes` are the pairs' D, at least 1,
+    and T is the temperature, at least 1. T = 1 samples sentences uniformly, and an
+    infinite T samples pairs uniformly. From Arivazhagan et al. (1907.05019), who chose
+    T = 5. GPipe (1811.06965, section 5) states no T.
+
+    With T = 1 and blocks as large as the data, each block has each sentence once.
+    `num_sentences` must be at least the sum of `sizes`, so that one more block never
+    lowers a pair's number.
     """
-    weights = _weights(sizes, temperature)
+    weights = [Fraction(float(size) ** (1.0 / temperature)) for size in sizes]
     total, below, before, counts = sum(weights), Fraction(0), 0, []
     for weight in weights:
         below += weight
@@ -96,12 +85,3 @@ def quotas(
         counts.append(until - before)
         before = until
     return counts
-
-
-def _weights(sizes: Sequence[int], temperature: float) -> list[Fraction]:
-    if not isinstance(temperature, int | float) or not temperature >= 1.0:
-        expected = "a number of at least 1, which reads all sentences equally often"
-        raise UserValueError(
-            path="temperature", expected=expected, got=temperature, hint="5 is usual."
-        )
-    return [Fraction(float(size) ** (1.0 / temperature)) for size in sizes]

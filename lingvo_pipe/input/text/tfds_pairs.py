@@ -50,7 +50,8 @@ class TfdsPairs:
 
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
-        check_params(p, {"dataset": NAME, "split": NAME, "pairs": _PAIRS})
+        rules = {"dataset": NAME, "split": NAME, "pairs": _PAIRS}
+        check_params(p, rules)
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
         """Returns the languages that every example has, or None if examples differ."""

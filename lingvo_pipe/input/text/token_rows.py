@@ -7,19 +7,10 @@
 Shapes: n sentences of N tokens in all, in B rows of T tokens.
 """
 
-from typing import Protocol
-
 import tensorflow as tf
 
+from lingvo_pipe.input.text.vocabulary import Vocabulary
 from lingvo_pipe.nested_map import NestedMap
-
-
-class MarkIds(Protocol):
-    """The ids of a vocabulary's special tokens: padding, begin and end."""
-
-    pad_id: int
-    bos_id: int
-    eos_id: int
 
 
 def source_rows(
@@ -27,7 +18,7 @@ def source_rows(
     languages: tf.Tensor | None,
     row_sizes: tf.Tensor,
     length: int,
-    vocabulary: MarkIds,
+    vocabulary: Vocabulary,
 ) -> NestedMap:
     """Returns the source stream: `ids`, `segment_ids`, `segment_pos`, int32 [B, T].
 
@@ -44,7 +35,7 @@ def source_rows(
 
 
 def target_rows(
-    tokens: tf.RaggedTensor, row_sizes: tf.Tensor, length: int, vocabulary: MarkIds
+    tokens: tf.RaggedTensor, row_sizes: tf.Tensor, length: int, vocabulary: Vocabulary
 ) -> NestedMap:
     """Returns the target stream, with `labels` one token ahead of the `ids`.
 

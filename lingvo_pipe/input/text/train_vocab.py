@@ -25,14 +25,6 @@ from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 _CHUNK_SIZE = 1024
 
 
-def run() -> None:
-    """Runs the command `lingvo_pipe vocab`."""
-    # `bazel run` changes the working directory and sets this variable to the user's.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    sys.path.append(os.getcwd())  # For the user's builders.
-    main()
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Makes the vocabulary. After a user's error, exits with a message of one line."""
     flags = _parse(arguments)
@@ -182,4 +174,4 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run()
+    main()

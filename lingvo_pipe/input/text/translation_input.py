@@ -13,10 +13,10 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.hyperparams.param_rules import Rule, check_params
+from lingvo_pipe.hyperparams.param_rules import Rule, check_params, number_between
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
-from lingvo_pipe.input.text.mixture_order import MixtureOrder, sampling_probabilities
+from lingvo_pipe.input.text.mixture_order import MixtureOrder
 from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import source_rows, target_rows
@@ -24,15 +24,18 @@ from lingvo_pipe.input.tf_data import call_numpy, make_batches
 from lingvo_pipe.nested_map import NestedMap
 
 _STREAM = ("ids", "segment_ids", "segment_pos")
-_DATASETS = (
-    "a list of params of data sets, such as "
-    "[TfdsPairs.Params().Set(dataset='wmt14_translate/de-en')]"
-)
 
 
 def _are_datasets(value: Any) -> bool:
     is_list = is_sequence(value) and len(value) > 0
     return is_list and all(isinstance(x, InstantiableParams) for x in value)
+
+
+_DATASETS = Rule(
+    _are_datasets,
+    "a list of params of data sets, such as "
+    "[TfdsPairs.Params().Set(dataset='wmt14_translate/de-en')]",
+)
 
 
 class TranslationInput(TextInput):
@@ -97,8 +100,8 @@ class TranslationInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        check_params(params, {"data": Rule(_are_datasets, _DATASETS)})
-        sampling_probabilities([1], params.temperature)
+        rules = {"data": _DATASETS, "temperature": number_between(1)}
+        check_params(params, rules)
         for limit in self._limits():
             limit.check()
         self._datasets = [template.Instantiate() for template in params.data]

@@ -249,7 +249,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def GetDescendant(self, path: str) -> Any:
         """Returns the layer, or nest of layers, at a path such as `encoder.layers[1]`.
 
-        Raises KeyError for a name, IndexError for an index, that is not there.
+        Raises the errors of `NestedMap.GetItem`.
         """
         return find_descendant(self, path)
 

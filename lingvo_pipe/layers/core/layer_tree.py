@@ -8,13 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import (
-    UserError,
-    UserIndexError,
-    UserKeyError,
-    UserTypeError,
-)
-from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.nested_map import NestedMap, get_step, parse_key
 
 
 def map_layers(function: Callable, layers: Any, *values: Any) -> Any:
@@ -64,29 +58,8 @@ def variables_by_path(
 
 def find_descendant(root: Any, path: str) -> Any:
     """Returns the layer or nest at a path. See `BaseLayer.GetDescendant`."""
-    node = root
-    for step in path.replace("[", ".[").split(".") if path else []:
-        choices: Any = node if isinstance(node, (list, dict)) else node.children
-        is_index = step.startswith("[")
-        try:
-            node = choices[int(step[1:-1]) if is_index else step]
-        except (KeyError, IndexError, TypeError, ValueError):
-            kind: type[UserError] = UserKeyError
-            if is_index:
-                kind = UserIndexError if isinstance(choices, list) else UserTypeError
-            raise _not_found(kind, root, path, step, choices) from None
+    node, where = root, f"{root.path}.GetDescendant({path!r})"
+    for step in parse_key(path) if path else []:
+        is_nest = isinstance(node, (list, dict))
+        node = get_step(node if is_nest else node.children, step, where)
     return node
-
-
-def _not_found(
-    kind: type[UserError], root: Any, path: str, got: str, choices: Any
-) -> UserError:
-    names = sorted(choices) if isinstance(choices, dict) else []
-    is_indexed = isinstance(choices, list) and choices
-    listed = f"[0] to [{len(choices) - 1}]" if is_indexed else names
-    return kind(
-        path=f"{root.path}.GetDescendant({path!r})",
-        expected=f"one of {listed}" if listed else "the end of the path",
-        got=got,
-        names=names,
-    )

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.models.decoding.beam_search import Hypotheses, beam_search
@@ -63,7 +64,6 @@ def beam_decode(
     memory = incremental.run_source(cells, source)
     batch_size = dim_size(source.ids, 0) * p.width
     states = incremental.init_states(cells, memory, batch_size, max_length)
-    is_wide = cells[-1].layer.fprop_dtype == tf.float64
 
     def step(ids: tf.Tensor, states: list, time_step: tf.Tensor) -> tuple:
         logits, states = incremental.extend_step(cells, ids, states, time_step)
@@ -81,7 +81,7 @@ def beam_decode(
             width=p.width,
             num_hypotheses=p.num_hypotheses,
             length_penalty=p.length_penalty,
-            dtype=tf.float64 if is_wide else tf.float32,
+            dtype=wide_dtype(cells[-1].layer.fprop_dtype),
         )
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_param
@@ -66,7 +67,7 @@ class LogitsLayer(BaseLayer):
         rows = tf.reshape(tf.cast(hidden, self.fprop_dtype), [-1, p.model_dim])
         logits = tf.matmul(rows, theta.w, transpose_b=True)
         logits = tf.reshape(logits, [-1, hidden.shape[1], p.num_tokens])
-        wide = tf.float64 if logits.dtype == tf.float64 else tf.float32
+        wide = wide_dtype(logits.dtype)
         logits = tf.cast(logits, wide)
         if p.has_bias:
             logits += tf.cast(theta.b, wide)

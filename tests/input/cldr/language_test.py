@@ -1,21 +1,15 @@
-"""Languages: the rule that picks them, their words, and their digits and spaces."""
-
-from typing import Any
+"""Languages: their words, and their digits and spaces."""
 
 import pytest
-from babel import localedata
-from babel.core import get_global
 
 from lingvo_pipe.input.cldr.language import (
     EIGHT,
     ENGLISH,
     LANGUAGES,
     UNITS,
-    Language,
     get_language,
 )
 from lingvo_pipe.input.cldr.sentences import draw_sentence
-from tests.support.errors import fails
 
 
 def test_english_has_words_for_everything():
@@ -73,77 +67,6 @@ def test_spaces_are_plain_and_what_is_unseen_is_left_out():
     assert get_language("en").plain(text) == "3:30 PM – 5:00 PM"
     joiners = "می\u200cخواهم"
     assert get_language("fa").plain(joiners) == joiners
-
-
-def test_an_unknown_language_is_refused():
-    with fails(path="language", got="nb"):
-        get_language("nb")
-
-
-# ---- The rule.
-
-NAMES = ("territories", "languages", "scripts", "currencies", "unit_widths")
-WORDS = [
-    ("months", "format", "wide"),
-    ("days", "format", "wide"),
-    ("quarters", "format", "wide"),
-    ("list_patterns", "or"),
-    *(
-        ("date_fields", unit, direction)
-        for unit in ("year", "month", "week", "day", "hour", "minute", "second")
-        for direction in ("past", "future")
-    ),
-]
-
-
-def data_of(code):
-    data: Any = localedata.load(code)
-    return localedata.LocaleDataDict(data)
-
-
-def entry(data, path):
-    """Returns what Babel has there, or None."""
-    for key in path:
-        if key not in data:
-            return None
-        data = data[key]
-    return dict(data)
-
-
-def patterns(data, width):
-    formats = data["compact_decimal_formats"].get(width, {})
-    return {power: str(p) for power, p in formats.get("other", {}).items()}
-
-
-def has_own_words(code):
-    data, root = data_of(code), data_of("root")
-    if any(entry(data, path) in (None, entry(root, path)) for path in WORDS):
-        return False
-    short = patterns(data, "short")
-    return bool(patterns(data, "long")) or short != patterns(root, "short")
-
-
-def has_own_names(code):
-    language, english = Language(code), get_language(ENGLISH)
-    return all(
-        len(getattr(language, names)) >= 0.7 * len(getattr(english, names))
-        for names in NAMES
-    )
-
-
-def test_they_are_those_of_the_rule():
-    parents = get_global("parent_exceptions")
-    well_covered = [
-        code
-        for code in sorted(localedata.locale_identifiers())
-        if "_" not in code
-        and code != ENGLISH
-        and parents.get(code, "root") == "root"
-        and has_own_words(code)
-        and has_own_names(code)
-    ]
-    assert well_covered == list(LANGUAGES)
-    assert len(LANGUAGES) == 102
 
 
 def test_the_eight_are_among_them():

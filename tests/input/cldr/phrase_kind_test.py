@@ -26,13 +26,6 @@ def test_no_number_is_preferred():
     assert abs(counts - 10_000).max() < 450
 
 
-def test_numbers_do_not_depend_on_those_before():
-    draws = Draws("pairs")
-    pairs = [6 * draws.below(6) + draws.below(6) for _ in range(72_000)]
-    counts = np.bincount(pairs, minlength=36)
-    assert abs(counts - 2_000).max() < 250
-
-
 def test_numbers_go_on_beyond_one_hash():
     draws = Draws("long")
     assert len({draws.below(2**64) for _ in range(1000)}) == 1000

@@ -86,14 +86,6 @@ def test_each_digit_is_a_token(vocabulary):
     assert many == few + 6
 
 
-@pytest.mark.parametrize(("split", "size"), [("train", 10_000), ("test", 1_000)])
-def test_texts_are_english_sentences(split, size):
-    lines = Path(shipped_file(TEXTS[split])).read_text(encoding="utf-8").split("\n")
-    assert lines.pop() == ""
-    assert len(lines) == size
-    assert lines[:50] == sentences([ENGLISH], split, 50)
-
-
 def test_no_line_of_the_test_is_one_of_training():
     train, test = (
         set(Path(shipped_file(name)).read_text(encoding="utf-8").split("\n"))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.input.text.batch_plan import pack
-from tests.support.errors import fails
 
 
 def lengths_like(number, capacity, seed=0, ratio=1.0):
@@ -108,9 +107,3 @@ def test_rows_never_change():
     # Other rows here would break every run that is resumed.
     lengths = np.array([[5, 4], [3, 3], [9, 7], [1, 2], [4, 6], [2, 2], [6, 5], [3, 1]])
     assert pack(lengths, (10, 10)) == [[0, 4], [2, 3], [1, 6], [5, 7]]
-
-
-@pytest.mark.parametrize("wrong", [[11, 3], [3, 11], [3, 0]])
-def test_what_does_not_fit_a_row_is_refused(wrong):
-    with fails(path="lengths"):
-        pack(np.array([[5, 5], wrong]), (10, 10))

@@ -1,5 +1,7 @@
 """Rows of tokens: what stands where, by brute force."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +18,7 @@ class Ids:
     pad_id, bos_id, eos_id = 0, 1, 9
 
 
-IDS = Ids()
+IDS: Any = Ids()
 
 
 ROWS = [

@@ -43,7 +43,7 @@ def test_missing_data_are_named(folder, values, path, got):
         ("vocab_size", True, "TranslationInput.vocab_size"),
         ("vocab_file", None, "TranslationInput.vocab_file"),
         ("random_seed", 2**64, "TranslationInput.random_seed"),
-        ("temperature", 0.5, "temperature"),
+        *[("temperature", x, "TranslationInput.temperature") for x in (0.99, "5")],
         ("data", [], "TranslationInput.data"),
         ("data", ["a.de"], "TranslationInput.data"),
     ],

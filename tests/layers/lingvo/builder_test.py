@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from lingvo_pipe import builder
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import builder_layers
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.graph_layer import GraphLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -244,6 +246,12 @@ def test_signatures_nest() -> None:
     )
     m = NestedMap(a=tf.constant(10.0), b=tf.constant(100.0))
     assert float(p.Instantiate()(tf.constant(1.0), m)) == 1 + 100 + 1 + 1
+
+
+def test_the_module_of_lingvo_s_name_has_these_layers() -> None:
+    """Once `from builder_layers import GraphLayer` failed."""
+    assert builder_layers.GraphLayer is GraphLayer
+    assert builder_layers.SequentialLayer is SequentialLayer
 
 
 def test_names_may_be_words_of_python() -> None:

@@ -6,16 +6,11 @@ for the background.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.core.model_size import LayerSize, layer_sizes, parameter_counts
+from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
 from lingvo_pipe.models.amoebanet.network import amoebanet
-from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from tests.support.cases import exhaustive
 
 CLASSES = 1001
@@ -100,11 +95,6 @@ def test_each_layer_has_its_share_of_parameters() -> None:
     assert parameter_counts(amoebanet("B", 18, 512, CLASSES)) == large
 
 
-def _sizes(genotype: str, cells: int, filters: int, image: int) -> list[LayerSize]:
-    layers = amoebanet(genotype, cells, filters, CLASSES)
-    return layer_sizes(layers, tf.TensorSpec([1, image, image, 3], tf.float32))
-
-
 @pytest.mark.parametrize(
     ("genotype", "cells", "filters", "image", "multiply_adds"),
     [
@@ -128,69 +118,7 @@ def _sizes(genotype: str, cells: int, filters: int, image: int) -> list[LayerSiz
 def test_multiply_adds(
     genotype: str, cells: int, filters: int, image: int, multiply_adds: float
 ) -> None:
-    sizes = _sizes(genotype, cells, filters, image)
+    layers = amoebanet(genotype, cells, filters, CLASSES)
+    sizes = layer_sizes(layers, tf.TensorSpec([1, image, image, 3]))
     found = sum(size.multiply_adds for size in sizes)
     assert found == pytest.approx(multiply_adds, rel=0.005)
-
-
-@pytest.fixture(scope="module")
-def sizes() -> list[LayerSize]:
-    """Returns AmoebaNet-D (18, 256), which GPipe's table 2 measures."""
-    return _sizes("D", 18, 256, 224)
-
-
-@pytest.mark.parametrize(
-    ("num_stages", "by_work", "by_size", "bound"),
-    [
-        (2, [13, 11], [19, 5], 1.97),
-        (4, [8, 5, 5, 6], [16, 3, 2, 3], 3.83),
-        (8, [6, 2, 2, 3, 3, 2, 3, 3], [13, 4, 1, 1, 1, 1, 1, 2], 6.70),
-    ],
-)
-def test_work_and_size_are_balanced_by_different_splits(
-    sizes: list[LayerSize],
-    num_stages: int,
-    by_work: list[int],
-    by_size: list[int],
-    bound: float,
-) -> None:
-    work = [size.multiply_adds for size in sizes]
-    boundaries = balanced_boundaries(work, num_stages)
-    assert _lengths(boundaries) == by_work
-    assert _speed_up(work, boundaries) == pytest.approx(bound, abs=0.005)
-    parameters = [size.num_parameters for size in sizes]
-    assert _lengths(balanced_boundaries(parameters, num_stages)) == by_size
-
-
-@pytest.mark.parametrize(("num_stages", "bound"), [(2, 1.97), (4, 3.82), (8, 6.68)])
-def test_automatic_splits_reach_the_bounds(
-    sizes: list[LayerSize], num_stages: int, bound: float
-) -> None:
-    """The stages follow flops, which are more than multiply-adds."""
-    flops, passed_on = zip(*((x.flops, x.output_elements) for x in sizes), strict=True)
-    boundaries = balanced_boundaries(flops, num_stages, passed_on)
-    work = [size.multiply_adds for size in sizes]
-    assert _speed_up(work, boundaries) >= bound
-    assert sum(flops) == pytest.approx(2 * sum(work), rel=0.015)
-
-
-def test_late_layers_hold_most_parameters_and_do_little(sizes: list[LayerSize]) -> None:
-    late = sizes[-7:]
-    assert _share(late, sizes, "num_parameters") == pytest.approx(0.71, abs=0.005)
-    assert _share(late, sizes, "multiply_adds") == pytest.approx(0.28, abs=0.005)
-
-
-def _lengths(boundaries: Sequence[int]) -> list[int]:
-    return [end - start for start, end in itertools.pairwise([0, *boundaries])]
-
-
-def _speed_up(work: Sequence[int], boundaries: Sequence[int]) -> float:
-    stages = [
-        sum(work[start:end]) for start, end in itertools.pairwise([0, *boundaries])
-    ]
-    return sum(work) / max(stages)
-
-
-def _share(part: Any, whole: Any, name: str) -> float:
-    total, some = (sum(getattr(size, name) for size in x) for x in (whole, part))
-    return some / total
