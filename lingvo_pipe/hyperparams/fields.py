@@ -15,9 +15,7 @@ Steps = tuple[Any, ...]  # Each is a Step; the owner of the last determines its 
 Undo = Callable[[], None]
 
 # What errors say about attributes that only Lingvo's Params have.
-_HINTS = dict.fromkeys(
-    ("ToProto", "ToTextWithTypes"), "Call ToText, whose text FromText reads."
-)
+_HINTS = {"ToProto": "Call ToText, whose text FromText reads."}
 
 
 @dataclass

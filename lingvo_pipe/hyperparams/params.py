@@ -16,6 +16,7 @@ from lingvo_pipe.hyperparams.fields import (
     resolve,
 )
 from lingvo_pipe.hyperparams.frozen_values import copy_value, freeze_value, same_value
+from lingvo_pipe.hyperparams.text_entries import check_separator
 from lingvo_pipe.hyperparams.text_form import read_entries, write_entries
 from lingvo_pipe.hyperparams.traversal import braces, walk
 
@@ -125,24 +126,47 @@ class Params(Fields):
 
     # ---- As text.
 
-    def ToText(self) -> str:
-        """Returns a text with a line `path : value` for each param.
+    def ToText(self, include_types: bool = False, separator: str = "\n") -> Any:
+        """Returns a text of entries `path : value`, each ended by `separator`.
 
-        FromText reads the text.
+        FromText reads the text. With `include_types`, returns (text, a dict from each
+        path to the name of the value's type).
 
         Raises:
             ValueError: if a value has no text form.
         """
-        return "".join(f"{entry}\n" for entry in write_entries(self))
+        check_separator(separator)
+        entries = list(write_entries(self))
+        text = "".join(f"{entry}{separator}" for entry, _ in entries)
+        if include_types:
+            return text, {entry.path: kind for entry, kind in entries}
+        return text
 
-    def FromText(self: Self, text: str, separator: str = "\n") -> Self:
+    def ToTextWithTypes(self) -> str:
+        """Returns ToText's text, an empty line, and `path : type` for each entry."""
+        text, types = self.ToText(include_types=True)
+        return f"{text}\n" + "".join(f"{path} : {t}\n" for path, t in types.items())
+
+    def FromTextWithTypes(self: Self, text: str) -> Self:
+        """Sets params from the text of ToTextWithTypes, all or none. Returns self."""
+        values, _, types = text.partition("\n\n")
+        pairs = (line.rpartition(" : ") for line in types.splitlines())
+        return self.FromText(values, {path: kind for path, _, kind in pairs})
+
+    def FromText(
+        self: Self,
+        text: str,
+        type_overrides: dict[str, str] | None = None,
+        separator: str = "\n",
+    ) -> Self:
         """Sets params from entries `path : value`, all or none, and returns self.
 
         A value is read as the type of the param's present value. If the present value
         is None, the text is read as the type that it looks like. An entry
-        `path (str) : value` names another type. Every param accepts `None`. Strings may
-        be bare or quoted. An entry ends at a newline, and if `separator` is ";", also
-        at a semicolon outside of quotes. Lines that start with # are comments.
+        `path (str) : value` names another type. `type_overrides` maps paths to other
+        types. Every param accepts `None`. Strings may be bare or quoted. An entry ends
+        at a newline, or at `separator` outside of quotes. Lines that start with # are
+        comments.
 
         Raises:
             AttributeError: if a name or item is unknown.
@@ -150,7 +174,7 @@ class Params(Fields):
             ValueError: if an entry is malformed.
         """
         self._CheckMutable("read", "text")
-        read_entries(self, text, separator)
+        read_entries(self, text, type_overrides or {}, separator)
         return self
 
     def TextDiff(self, other: "Params") -> str:

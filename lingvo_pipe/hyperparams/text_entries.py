@@ -51,7 +51,7 @@ def entries_by_path(text: str) -> dict[str, Entry]:
 
 def split_entries(text: str, separator: str) -> Iterator[str]:
     """Yields each entry's text. A separator in quotes or brackets ends no entry."""
-    ends = f"{separator}\n"
+    ends = ";\n" if ";" in separator else "\n"
     between = re.compile(rf"(?:[\s{ends}]|#[^\n]*)+")
     until_end = re.compile(rf"[^{ends}]*")
     at = 0
@@ -64,6 +64,16 @@ def split_entries(text: str, separator: str) -> Iterator[str]:
         after = _skip_value(text, head.end()) if head else start
         at = until_end.match(text, after).end()  # type: ignore[union-attr]
         yield text[start:at].strip()
+
+
+def check_separator(separator: str) -> None:
+    """Raises ValueError unless `separator` is one newline or one semicolon.
+
+    Blanks before and after the newline or the semicolon are allowed.
+    """
+    if not re.fullmatch(r"\s*;\s*|[ \t]*\n\s*", separator):
+        expected = "a newline or ';', apart from blanks"
+        raise UserValueError(path="separator", expected=expected, got=separator)
 
 
 def _skip_value(text: str, at: int) -> int:

@@ -7,7 +7,7 @@ written with its type.
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +22,14 @@ from lingvo_pipe.hyperparams.fields import (
     change_all,
     resolve,
 )
+from lingvo_pipe.hyperparams.old_names import current_path
 from lingvo_pipe.hyperparams.path_hints import about_path
-from lingvo_pipe.hyperparams.text_entries import Entry, parse_entry, split_entries
+from lingvo_pipe.hyperparams.text_entries import (
+    Entry,
+    check_separator,
+    parse_entry,
+    split_entries,
+)
 from lingvo_pipe.hyperparams.traversal import record_fields, sorted_params
 
 # The start of a malformed entry that may be meant as a path.
@@ -33,8 +39,8 @@ _PATH = re.compile(r"[^\s:=(]*")
 # ---- To text.
 
 
-def write_entries(params: Any) -> Iterator[Entry]:
-    """Yields the entries of all params, sorted by name."""
+def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
+    """Yields (entry, name of the value's type) for all params, sorted by name."""
     knows_class = isinstance(params, Fields._instantiable)
     fresh = templates.fresh_params(params.cls) if knows_class else None
     return _params_entries("", params, fresh)
@@ -42,7 +48,7 @@ def write_entries(params: Any) -> Iterator[Entry]:
 
 def _params_entries(
     prefix: str, params: Fields, fresh: Fields | None
-) -> Iterator[Entry]:
+) -> Iterator[tuple[Entry, str]]:
     """Yields the entries of `params`. `fresh`: the Params to read into, if known."""
     for name, value in sorted_params(params):
         if prefix and name == "cls" and isinstance(params, Fields._instantiable):
@@ -54,7 +60,7 @@ def _params_entries(
         yield from _value_entries(f"{prefix}{name}", value, expected)
 
 
-def _value_entries(path: str, value: Any, expected: Any) -> Iterator[Entry]:
+def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry, str]]:
     are_plain = type(value) is type(expected) is Fields._plain
     if are_plain and set(value.GetKeys()) == set(expected.GetKeys()):
         yield from _params_entries(f"{path}.", value, expected)
@@ -64,7 +70,7 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[Entry]:
         nested = list(_nested_params(path, value))
     except ValueError as error:
         raise _at_path(error, path) from error
-    yield Entry(path, text, _kind_to_name(value, expected))
+    yield Entry(path, text, _kind_to_name(value, expected)), value_text.kind_of(value)
     for inner_path, inner in nested:
         fresh = templates.build_template(templates.template_text(inner))
         yield from _params_entries(f"{inner_path}.", inner, fresh)
@@ -100,11 +106,12 @@ def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
 # ---- From text.
 
 
-def read_entries(params: Fields, text: str, separator: str) -> None:
+def read_entries(
+    params: Fields, text: str, type_overrides: Mapping[str, str], separator: str
+) -> None:
     """Sets params from the entries of a text, all or none. See Params.FromText."""
-    if separator not in ("\n", ";"):
-        expected = "a newline or ';'"
-        raise UserValueError(path="separator", expected=expected, got=separator)
+    check_separator(separator)
+    kinds = {current_path(path): kind for path, kind in type_overrides.items()}
     steps_seen: set[Steps] = set()
 
     def change(entry_text: str) -> Undo:
@@ -113,7 +120,8 @@ def read_entries(params: Fields, text: str, separator: str) -> None:
             path = entry.path
             raise UserValueError(path=path, expected="one entry", got=Words("another"))
         steps_seen.add(steps)
-        return assign(params, steps, _read(params, entry, old))
+        kind = entry.kind or kinds.get(entry.path, "")
+        return assign(params, steps, _read(params, entry, old, kind))
 
     change_all(change, split_entries(text, separator))
 
@@ -130,8 +138,7 @@ def _find(params: Fields, text: str) -> tuple[Entry, Steps, Any]:
     return entry, steps, old
 
 
-def _read(params: Fields, entry: Entry, old: Any) -> Any:
-    kind = entry.kind
+def _read(params: Fields, entry: Entry, old: Any, kind: str) -> Any:
     if kind and kind not in value_text.KINDS:
         raise UserValueError(
             path=entry.path,

@@ -116,12 +116,14 @@ def test_a_type_may_be_named() -> None:
     assert (p.tpl, p.name) == ("5", 7)
     assert type(p.train.max_steps) is float
     assert model().FromText("name (None) : 5").name == 5
+    assert model().FromText("tpl : 5", type_overrides={"tpl": "str"}).tpl == "5"
 
 
 def test_an_unknown_type_is_refused() -> None:
-    with fails(path="name", got="itn") as info:
-        model().FromText("name (itn) : 5")
-    assert "'int'" in info.value.hint
+    for text, kinds in (("name (itn) : 5", {}), ("name : 5", {"name": "itn"})):
+        with fails(path="name", got="itn") as info:
+            model().FromText(text, type_overrides=kinds)
+        assert "'int'" in info.value.hint
 
 
 # ---- Templates.

@@ -142,7 +142,7 @@ def same_types(a: Any, b: Any) -> bool:
     return type(a) is type(b) or (type(a) is int and type(b) is float)
 
 
-@pytest.mark.parametrize("separator", ["\n", ";"])
+@pytest.mark.parametrize("separator", ["\n", ";", "; ", " ;\n", "\n\n"])
 @pytest.mark.parametrize("seed", range(60))
 def test_any_values_are_read_as_written(seed: int, separator: str) -> None:
     rng = random.Random(seed)
@@ -152,11 +152,21 @@ def test_any_values_are_read_as_written(seed: int, separator: str) -> None:
         fresh.Delete(name)
     for name in set(p.GetKeys()) - set(fresh.GetKeys()):
         fresh.Define(name, None, "")
-    text = p.ToText().replace("\n", f"{separator}\n")
+    text = p.ToText(separator=separator)
     for reader in (fresh, p.Copy()):
         assert reader.FromText(text, separator=separator) is reader
         assert reader == p
         assert same_types(p, reader)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_with_types_the_reader_may_hold_anything(seed: int) -> None:
+    rng = random.Random(seed)
+    written, reader = Params(), Params()
+    for i in range(8):
+        written.Define(f"p{i}", rng.choice(SCALARS)(rng), "")
+        reader.Define(f"p{i}", rng.choice(SCALARS)(rng), "")
+    assert reader.FromTextWithTypes(written.ToTextWithTypes()) == written
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -184,6 +194,16 @@ def test_a_frozen_tree_has_the_same_text() -> None:
     text = p.ToText()
     p.Freeze()
     assert p.ToText() == text
+
+
+def test_types_by_path() -> None:
+    p = params(a=1, b=[Layer.Inner])
+    assert p.ToText(include_types=True) == (
+        f"a : 1\nb : [type/{__name__}/Layer.Inner]\n",
+        {"a": "int", "b": "list"},
+    )
+    assert p.ToTextWithTypes().endswith("\n\na : int\nb : list\n")
+    assert Params().FromTextWithTypes(Params().ToTextWithTypes()) == Params()
 
 
 def test_the_look_of_a_text() -> None:
@@ -253,5 +273,7 @@ def test_a_value_without_text_form_is_refused_by_its_path(value: Any, got: Any) 
 
 @pytest.mark.parametrize("separator", ["", " ", ",", "; ;"])
 def test_a_separator_that_may_be_in_an_entry_is_refused(separator: str) -> None:
+    with fails(path="separator", got=separator):
+        Params().ToText(separator=separator)
     with fails(path="separator", got=separator):
         Params().FromText("", separator=separator)
