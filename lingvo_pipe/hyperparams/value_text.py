@@ -21,10 +21,11 @@ from lingvo_pipe.hyperparams.traversal import holds_params, record_fields
 _PLAIN_DTYPE = re.compile(r"(bfloat|float|u?int|complex)\d+")
 _LINGVO_NONE = "NoneType"
 _NONES = ("None", _LINGVO_NONE)
+_COMPLEX = re.compile(r"\dj|[+-](inf|nan)j")
 _PREFIX = re.compile(r"(?:type|func|enum|dtype)(?=/)|params(?=[/(])")
 
 _KINDS: dict[type, str] = {
-    kind: kind.__name__ for kind in (bool, int, float, str, list, tuple, dict)
+    kind: kind.__name__ for kind in (bool, int, float, complex, str, list, tuple, dict)
 }
 _KINDS |= {type(None): "None", FrozenList: "list", FrozenDict: "dict"}
 
@@ -60,6 +61,8 @@ def write_value(value: Any, like: Any = None) -> str:
     if fields is not None and (isinstance(value, tuple) or not holds_params(value)):
         return write_value(fields)
     kind = kind_of(value)
+    if kind == "complex":
+        return f"{value.real!r}{value.imag:+}j"
     if kind in ("None", "bool", "int", "float", "str"):
         return repr(value)
     if kind == "list":
@@ -131,9 +134,10 @@ def infer_value(text: str) -> Any:
         return _READERS[prefixed[0]](text)
     if _PLAIN_DTYPE.fullmatch(text):
         return _read_dtype(text)
-    for number in (int, float):
+    for number in (int, float, complex):
         with contextlib.suppress(ValueError):
-            return number(text)
+            if number is not complex or _COMPLEX.search(text):
+                return number(text)
     if not text:
         nothing = Words("nothing")
         raise UserValueError(expected="a value, or '' for an empty string", got=nothing)
@@ -157,10 +161,14 @@ def _read_int(text: str) -> int:
     raise UserValueError(expected="an int, such as 1000 or 1e3", got=text)
 
 
-def _read_float(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        return float(text)
-    raise UserValueError(expected="a float: a number, inf or nan", got=text)
+def _number_reader(kind: Callable, expected: str) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise UserValueError(expected=expected, got=text) from None
+
+    return read
 
 
 def _read_record(text: str, like: Any, fields: Mapping[str, Any]) -> Any:
@@ -247,7 +255,10 @@ def _read_items(text: str) -> Any:
 _READERS: dict[str, Callable[[str], Any]] = {
     "bool": _read_bool,
     "int": _read_int,
-    "float": _read_float,
+    "float": _number_reader(float, "a float: a number, inf or nan"),
+    "complex": _number_reader(
+        lambda text: complex(text.replace(" ", "")), "a complex number such as 1.5-2j"
+    ),
     "str": _read_str,
     "list": lambda text: list(_read_items(text)),
     "tuple": lambda text: tuple(_read_items(text)),

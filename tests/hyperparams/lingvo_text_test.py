@@ -18,6 +18,9 @@ LINGVO = [
     ([1], "[1, NoneType]", [1, None]),
     (Color.RED, "Color.BLUE", Color.BLUE),
     (math.sin, "type/math/cos", math.cos),
+    (1j, "(2-3j)", 2 - 3j),
+    (1j, "-0.5j", -0.5j),
+    (None, "1+2j", 1 + 2j),
     (tf.float32, "int32", tf.int32),
     (Config(1), "{'dtype': 'NoneType', 'size': [4, 2]}", Config([4, 2])),
     (Config(1, tf.float32), "{'size': 2, 'dtype': 'int32'}", Config(2, tf.int32)),
@@ -30,6 +33,7 @@ LINGVO = [
     (Point(1, 2), "{'x': 3, 'y': 'b'}", Point(3, "b")),
     (Point(1, 2), "{'y': 5}", Point(1, 5)),
     (Point(1, 2), "{'z': 5}", ValueError),
+    (1j, "complex", ValueError),
     (
         tf.io.FixedLenSequenceFeature([1], tf.float32),
         "{'allow_missing': True, 'default_value': 'NoneType', 'dtype': 'int64', "
@@ -94,10 +98,11 @@ def test_an_open_quote_does_not_reach_the_next_entry() -> None:
 
 
 def test_our_texts_of_records_are_read_into_their_defaults() -> None:
-    p = params(config=Config([1], tf.float32), point=Point(1.5))
+    p = params(config=Config([1], tf.float32), point=Point(1.5), number=1j)
     fresh = p.Copy()
     p.config = Config((2,), tf.int32)
     p.point = Point({"a": Color.BLUE}, "x\ny")
+    p.number = complex(-0.0, math.inf)
     assert fresh.FromText(p.ToText()) == p
     assert (type(fresh.config), type(fresh.point)) == (Config, Point)
     p.point, p.config = 5, None

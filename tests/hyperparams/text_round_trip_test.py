@@ -79,6 +79,7 @@ SCALARS: list[Callable[[random.Random], Any]] = [
     lambda rng: rng.choice(
         [np.float32(0.1), np.int64(7), np.bool_(True), np.str_("a")]
     ),
+    lambda rng: rng.choice([1j, -2.5 + 0j, complex(-0.0, math.inf), 1e-9 - 1e300j]),
     random_string,
     lambda rng: rng.choice([*Color, *Level]),
     lambda rng: rng.choice([Layer, Layer.Inner, dict, Params, np.float32]),
@@ -255,7 +256,6 @@ SET, POINT = {1, 2}, Point(1, 2)
     ("value", "got"),
     [
         (SET, SET),
-        (1j, 1j),
         (POINT, POINT),
         (Layer.make, Layer.make),
         (LOCAL, LOCAL),
