@@ -94,6 +94,22 @@ def test_tests_that_are_marked_exhaustive_have_a_target() -> None:
         assert has_some == bool(target.get("exhaustive_shards")), label
 
 
+def test_a_target_has_the_helpers_that_its_tests_import() -> None:
+    """A helper of another folder was there for pytest, and missing under Bazel."""
+    builds = Builds()
+    shared = {x for label in builds.libraries for x in builds.files(label)}
+    for label in builds.tests:
+        files = {x for x in builds.files(label) if x.endswith(".py")}
+        for file in files:
+            text = (ROOT / file).read_text(encoding="utf-8")
+            for module in re.findall(
+                r"^from (tests[\w.]+) import ", text, re.MULTILINE
+            ):
+                helper = f"{module.replace('.', '/')}.py"
+                is_module = (ROOT / helper).exists()
+                assert not is_module or helper in files | shared, (label, file)
+
+
 def test_dependencies_are_what_is_imported() -> None:
     """`python -m tests.style.builds` writes them."""
     builds = Builds()
