@@ -15,7 +15,7 @@ class Regression(base_model.BaseTask):
     p.Define('fc_tpl', layers.FCLayer.Params(), 'Its layer.')
     p.fc_tpl.Set(input_dim=3, output_dim=1, activation='NONE')
     p.train.learning_rate = 0.1
-    p.train.save_interval_seconds = 60  #-
+    p.train.summary_interval_steps = 60  #-
 #+    p.train.save_interval_steps = 60
     p.train.clip_gradient_norm_to_value = 1.0
     p.eval.samples_per_summary = 100  #-
