@@ -111,7 +111,7 @@ class ElasticJob:
         cluster = self._cluster and self._cluster.without(absent)
         if not (absent or left_out.devices or left_out.kind):
             return ChosenDevices(flag, cluster)  # A first start needs all devices.
-        if lack := job.lack(absent):
+        if lack := job.lack_on(left, names, absent):
             raise UserClusterError(f"{lack}.")
         cluster = cluster if has_workers(names) else None
         if len(names) == number:

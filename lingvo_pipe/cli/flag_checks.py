@@ -117,9 +117,9 @@ def _check_job() -> None:
 
 
 def _check_elastic() -> None:
-    given = [name for name in _ELASTIC_FLAGS[1:] if FLAGS[name].present]
-    if given and not FLAGS.elastic:
-        raise UserValueError(path=f"--{given[0]}", expected="--elastic as well")
+    detail_flags = [name for name in _ELASTIC_FLAGS[1:] if FLAGS[name].present]
+    if detail_flags and not FLAGS.elastic:
+        raise UserValueError(path=f"--{detail_flags[0]}", expected="--elastic as well")
     lost, patience = FLAGS.lost_worker_seconds, FLAGS.wait_for_workers_seconds
     if FLAGS["lost_worker_seconds"].present and lost > patience:
         raise UserValueError(

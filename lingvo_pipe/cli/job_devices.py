@@ -97,6 +97,12 @@ class JobDevices:
             left, names = self.without(absent)
         except UserConnectionError as error:  # One does not answer any more.
             return first_line(error)
+        return self.lack_on(left, names, absent)
+
+    def lack_on(
+        self, left: Sequence[str], names: Sequence[str], absent: Collection[int]
+    ) -> str:
+        """Returns `lack`, for what `without` returns for the absent workers."""
         number, left_out = self._asked.cut.num_devices, self._policy.left_out
         is_free = isinstance(self._asked.devices, int) and not left_out.kind
         if absent and is_free and not _has_gpu(left):

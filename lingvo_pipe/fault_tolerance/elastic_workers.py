@@ -74,8 +74,8 @@ class ElasticWorkers:
         for task in workers.answering:
             if misfit := self.needs.misfit(task):
                 texts[task] = f"{workers.name(task)}, which does not fit: {misfit}"
-        rest = [task for task in workers.answering if task not in texts]
-        for task in fewest_to_leave_out(workers.cut_pairs(rest)):
+        usable = [task for task in workers.answering if task not in texts]
+        for task in fewest_to_leave_out(workers.cut_pairs(usable)):
             texts[task] = f"{workers.name(task)}, which does not reach another worker"
         return texts
 

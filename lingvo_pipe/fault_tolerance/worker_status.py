@@ -179,7 +179,8 @@ class LostWorkers:
     @property
     def answering(self) -> list[int]:
         """The workers that answered when `silent` was last called."""
-        return [i for i, known in enumerate(self._known) if known is not None]
+        identities = enumerate(self._known)
+        return [task for task, identity in identities if identity is not None]
 
     def name(self, task: int) -> str:
         """Returns a worker's name, with its address."""
@@ -216,8 +217,8 @@ class LostWorkers:
         if any(answer.is_gone for answer in answers):
             self._sleep(_RETRY_SECONDS)
             answers = self._used_questions.ask(self._timeout)
-        known = [self._known[i] for i in self._used]
-        changes = list(map(self._change, answers, known))
+        identities = [self._known[i] for i in self._used]
+        changes = list(map(self._change, answers, identities))
         if not any(changes):
             changes = self._forgetful()
         pairs = zip(self._used, changes, strict=True)

@@ -38,7 +38,7 @@ def _worker(task: int, *gpus: dict[str, str], cpus: int = 4) -> WorkerDescriptio
 
 
 class Machines:
-    """Three workers; one that is None does not answer."""
+    """Three workers, of which one that is None does not answer."""
 
     def __init__(self, *workers: WorkerDescription | None) -> None:
         self.workers = workers

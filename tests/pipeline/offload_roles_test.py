@@ -83,8 +83,8 @@ def test_a_device_needs_no_more_or_the_user_is_warned(
 def test_stages_that_offload_nothing_recompute() -> None:
     p = _params(splits=4, schedule="1f1b", num_micro_batches=8, offload="always")
     kinds = stage_kinds(make_layout(p, "pipe").schedule)
-    assert [Kind.RECOMPUTE in own for own in kinds] == [False, False, True, False]
-    assert [Kind.OFFLOAD in own for own in kinds] == [True, True, False, False]
+    assert [Kind.RECOMPUTE in stage for stage in kinds] == [False, False, True, False]
+    assert [Kind.OFFLOAD in stage for stage in kinds] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

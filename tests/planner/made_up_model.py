@@ -111,5 +111,5 @@ def schedule_of(candidate: Candidate) -> Schedule:
         candidate.micro_batches_per_replica,
         candidate.stages_per_device,
         candidate.recompute,
-        offload=None if candidate.offload == "never" else candidate.offload,
+        offload=candidate.offload if candidate.offloads else None,
     )

@@ -76,7 +76,7 @@ class DeviceNeeds:
         lacking: Sequence[int] = (),
     ):
         self.candidate = candidate
-        self.model = model if candidate.offload == "never" else model.offloaded
+        self.model = model.offloaded if candidate.offloads else model
         self.lacking = lacking or [0] * candidate.num_devices
         if schedule is not None:
             self.schedule = schedule
@@ -91,7 +91,7 @@ class DeviceNeeds:
             c.micro_batches_per_replica,
             c.stages_per_device,
             c.recompute,
-            offload=None if c.offload == "never" else c.offload,
+            offload=c.offload if c.offloads else None,
             is_checked=False,
         )
 

@@ -55,6 +55,11 @@ class Candidate:
     offload: str = "never"
 
     @property
+    def offloads(self) -> bool:
+        """True if all cells are offloaded, as far as the schedule offloads."""
+        return self.offload != "never"
+
+    @property
     def variant(self) -> tuple[str, str, str]:
         """The schedule, the recomputation policy, and whether it offloads."""
         return self.schedule, self.recompute, self.offload
@@ -89,13 +94,13 @@ class Candidate:
             "num_micro_batches": self.num_micro_batches,
             "schedule": self.schedule,
             "recompute": self.recompute,
-            **({} if self.offload == "never" else {"offload": self.offload}),
+            **({"offload": self.offload} if self.offloads else {}),
         }
 
     def __str__(self) -> str:
         replicas = f"{self.num_replicas} x " if self.num_replicas > 1 else ""
         stages = f"V={self.stages_per_device} " if self.stages_per_device > 1 else ""
-        offload = "" if self.offload == "never" else f", offload={self.offload}"
+        offload = f", offload={self.offload}" if self.offloads else ""
         return (
             f"{replicas}K={self.num_devices} {stages}M={self.num_micro_batches} "
             f"{self.schedule}, recompute={self.recompute}{offload}"
@@ -143,7 +148,7 @@ def _can_run(candidate: Candidate, num_cells: int) -> bool:
         and (num_devices > 1 or schedule not in _MULTI_DEVICE_SCHEDULES)
         and (schedule != "interleaved" or per_replica % num_devices == 0)
         and (schedule != "dualpipe_v" or per_replica >= 2 * num_devices)
-        and (candidate.offload == "never" or _copies(candidate))
+        and (not candidate.offloads or _copies(candidate))
     )
 
 

@@ -114,7 +114,7 @@ def evaluate_boundaries(
     num_bytes = needs.by_device(boundaries)
     copied: Sequence[int] = ()
     on_hosts: Sequence[int] = ()
-    if candidate.offload != "never":
+    if candidate.offloads:
         copied, on_hosts = needs.copied(boundaries), needs.on_hosts(boundaries)
 
     def slowdown(num_busy: int) -> float:

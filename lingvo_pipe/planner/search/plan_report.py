@@ -174,7 +174,7 @@ def _offload_lines(fastest: Sequence[Evaluation]) -> list[str]:
 
 def _policy(candidate: Candidate) -> str:
     """Returns the recomputation policy, or that a candidate offloads."""
-    return candidate.recompute if candidate.offload == "never" else _OFFLOADED
+    return _OFFLOADED if candidate.offloads else candidate.recompute
 
 
 def _range_text(start: int, end: int) -> str:

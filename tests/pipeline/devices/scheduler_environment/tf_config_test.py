@@ -1,4 +1,4 @@
-"""A valid TF_CONFIG is read as TensorFlow reads it; all others are refused."""
+"""A valid TF_CONFIG is read as TensorFlow reads it, and all others are refused."""
 
 from __future__ import annotations
 
