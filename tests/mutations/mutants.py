@@ -6,6 +6,7 @@ import functools
 import hashlib
 import random
 import types
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,8 @@ class Mutant:
         operator: one of OPERATORS.
         lines: numbers of the first and the last line of the statement, or of the head
             of a statement with a body.
-        key: a hash of the operator and of the statement as changed, which edits
-            elsewhere in the file leave as it is.
+        key: a hash of the operator, of the statement as changed, and of how many such
+            statements precede it, which other edits in the file leave as it is.
     """
 
     path: str
@@ -46,12 +47,15 @@ class Mutant:
 def mutants(path: str, source: bytes) -> Iterator[Mutant]:
     """Yields all mutants of a file. A few of them compile to the same code."""
     parsed = Source(source)
+    seen = Counter[str]()
     for (operator, start, end, text), lines in edits(parsed):
         begin, stop = parsed.starts[lines[0] - 1], parsed.starts[lines[1]]
         old = parsed.text(start, end)
         changed = parsed.text(begin, start) + text + parsed.text(end, stop)
-        words = [operator, *old.split(), *changed.split()]
-        key = hashlib.sha256(" ".join(words).encode()).hexdigest()[:10]
+        words = " ".join([operator, *old.split(), *changed.split()])
+        name = f"{words} {seen[words]}" if words in seen else words
+        seen[words] += 1
+        key = hashlib.sha256(name.encode()).hexdigest()[:10]
         yield Mutant(path, operator, start, end, text, lines, key)
 
 

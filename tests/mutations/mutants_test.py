@@ -130,6 +130,11 @@ def test_a_key_stays_when_lines_move() -> None:
     assert mutant.key == moved.key != other.key
 
 
+def test_statements_that_are_the_same_have_keys_of_their_own() -> None:
+    one, other = mutants("file.py", b"x = a < b\nx = a < b\n")
+    assert one.key != other.key
+
+
 def test_equivalent_mutants_are_still_there() -> None:
     for path, reasons in EQUIVALENT.items():
         assert path.startswith(FOLDERS)

@@ -23,7 +23,7 @@ def trainings() -> Trainings:
 
 RECOMPUTED = ["always", "except_last", "never", [0, 2]]
 SCHEDULES = ["gpipe", "zero_bubble"]
-CASES = itertools.product([1, 2, 3, 4, 8], SCHEDULES, RECOMPUTED)
+CASES = [*itertools.product([1, 2, 3, 4, 8], SCHEDULES, RECOMPUTED)]
 
 
 @pytest.mark.exhaustive

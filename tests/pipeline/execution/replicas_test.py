@@ -67,7 +67,7 @@ CASES = [
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "case"),
-    itertools.product(("transformer of 4", "amoebanet of 4"), CASES),
+    [*itertools.product(("transformer of 4", "amoebanet of 4"), CASES)],
 )
 def test_bytes_depend_on_shards_and_not_on_replicas(
     name: str, case: tuple[int, int, int, str, int]
