@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import tqdm
@@ -73,11 +74,15 @@ def job_restarts(start: ProcessStart) -> Restarts:
 
 
 def worker_watch(
-    member: Membership, restarts: Restarts, elastic: ElasticWorkers | None = None
+    member: Membership,
+    restarts: Restarts,
+    save: Callable[[], bool],
+    elastic: ElasticWorkers | None = None,
 ) -> WorkerWatch | None:
     """Returns an object that restarts the job if a worker is lost.
 
-    Returns None if there are no workers. `elastic` is the policy of an elastic job.
+    Returns None if there are no workers. `save` asks a trainer's run for a checkpoint,
+    and returns whether it has been written. `elastic` is the policy of an elastic job.
 
     Raises:
         ValueError: if flags of the watch are given without workers.
@@ -93,6 +98,7 @@ def worker_watch(
         return None
     from lingvo_pipe.fault_tolerance.worker_status import LostWorkers, WorkerQuestions
     from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_number
+    from lingvo_pipe.pipeline.devices.departure import WorkerUse
     from lingvo_pipe.pipeline.devices.handshake import announce_shutdown
 
     workers, timeout = member.cluster.workers, FLAGS.worker_timeout_seconds
@@ -105,12 +111,16 @@ def worker_watch(
         resumes=FLAGS.job == "trainer",
         log=tqdm.tqdm.write,
         elastic=elastic,
+        use=WorkerUse(workers) if FLAGS.job == "trainer" else None,
+        save=save,
         on_end=lambda: announce_shutdown(workers if member.ends_with_trainer else ()),
     )
 
 
-def elastic_job(member: Membership, restarts: Restarts) -> ElasticJob:
-    """Returns the elastic job that --elastic asks for."""
+def elastic_job(
+    member: Membership, restarts: Restarts, save: Callable[[], bool]
+) -> ElasticJob:
+    """Returns the elastic job that --elastic asks for. See `worker_watch`."""
     from lingvo_pipe.cli.elastic_job import ElasticJob
     from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
 
@@ -126,6 +136,6 @@ def elastic_job(member: Membership, restarts: Restarts) -> ElasticJob:
         policy,
         restarts,
         member.cluster,
-        worker_watch(member, restarts, policy),
+        worker_watch(member, restarts, save, policy),
         tqdm.tqdm.write,
     )

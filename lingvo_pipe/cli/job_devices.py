@@ -17,6 +17,7 @@ from lingvo_pipe.core.errors import UserConnectionError
 from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
 from lingvo_pipe.pipeline.devices.cluster import find_workers
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.departure import is_leaving
 from lingvo_pipe.pipeline.devices.device_choice import TaskDevices
 from lingvo_pipe.pipeline.devices.device_kind import (
     NUM_THREADS,
@@ -84,6 +85,8 @@ class JobDevices:
             return "" if is_busy(workers[task]) else "it does not describe itself"
         if worker is None:
             return "it is not a worker of this version of lingvo_pipe"
+        if is_leaving(workers[task]):
+            return "it is leaving"
         if wrong := differences(worker, task, workers, versions()):
             return "; ".join(wrong)
         before, kinds = self._policy.left_out.kind, list(worker.device_kinds.values())

@@ -66,6 +66,7 @@ def _run_job(member: Membership) -> None:
         from lingvo_pipe.cli import inspect_jobs
         from lingvo_pipe.cli.model_request import ModelRequest
         from lingvo_pipe.pipeline.devices.handshake import announcing_shutdown
+        from lingvo_pipe.training.loop.save_times import SaveRequest
     # TensorFlow's modules and graphs are millions of objects. With Python's own
     # thresholds, looking through them for garbage takes a sixth of the start's time.
     gc.freeze()
@@ -80,8 +81,10 @@ def _run_job(member: Membership) -> None:
         print(page)
         return
     restarts = job_restarts(_START)
-    elastic = elastic_job(member, restarts) if FLAGS.elastic else None
-    watch = elastic.watch if elastic else worker_watch(member, restarts)
+    save_request = SaveRequest()
+    save = save_request.ask
+    elastic = elastic_job(member, restarts, save) if FLAGS.elastic else None
+    watch = elastic.watch if elastic else worker_watch(member, restarts, save)
     request = ModelRequest(
         name=FLAGS.model,
         imports=FLAGS.model_imports,
@@ -95,6 +98,7 @@ def _run_job(member: Membership) -> None:
         cluster=member.cluster,
         await_workers=watch.begin if watch else None,
         elastic=elastic,
+        save_request=save_request,
         restart_cause=restarts.cause,
     )
     with contextlib.ExitStack() as stack:

@@ -22,6 +22,7 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
     initialize_devices,
     unused_note,
 )
+from lingvo_pipe.training.loop.save_times import SaveRequest
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.placement import place_stages
 
@@ -52,6 +53,7 @@ class ModelRequest:
     cluster: Cluster | None = None  # The cluster whose workers have the devices.
     await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
     elastic: ElasticJob | None = None  # Chooses devices, if the job is elastic.
+    save_request: SaveRequest | None = None  # Of another thread, for a checkpoint.
     restart_cause: str = ""  # Why this process restarted itself, as sentences.
 
     def params(self, dataset: str) -> Params:

@@ -109,6 +109,7 @@ def _build(
         allowed_changes,
         planned,
         restart_cause=request.restart_cause,
+        save_request=request.save_request,
     )
     return (train_input, test_input), run
 

@@ -105,6 +105,11 @@ class ElasticWorkers:
         self.left_out = dataclasses.replace(self.left_out, workers=left_out)
         return len(left_out) > number
 
+    def leave_out(self, tasks: Collection[int]) -> None:
+        """Leaves out workers that are leaving, and does not wait for them."""
+        workers = tuple(sorted({*self.left_out.workers, *tasks}))
+        self.left_out = dataclasses.replace(self.left_out, workers=workers)
+
     def added(self, workers: LostWorkers) -> list[str]:
         """Returns the names of the workers with which the job must restart now.
 

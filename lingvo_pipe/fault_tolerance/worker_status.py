@@ -141,6 +141,10 @@ class LostWorkers:
 
     It searches among all workers, until `leave_out` names some that the job does not
     use.
+
+    Attributes:
+        used: the numbers of the workers that the job uses.
+        left_out: the numbers of the others.
     """
 
     def __init__(
@@ -156,7 +160,7 @@ class LostWorkers:
         self.client = client
         self._known: Sequence[bytes | None] = [None] * len(self._names)
         self._turns = itertools.count()
-        self._used, self._used_questions = list(range(len(self._names))), questions
+        self.used, self._used_questions = list(range(len(self._names))), questions
         self.left_out: frozenset[int] = frozenset()
 
     def absent(self) -> dict[int, str]:
@@ -165,7 +169,7 @@ class LostWorkers:
         If all workers answer, returns texts about workers that cannot reach another
         worker. The keys are the workers' numbers.
         """
-        return self.silent() or self._cut_off(self._used, self._seconds)
+        return self.silent() or self._cut_off(self.used, self._seconds)
 
     def silent(self) -> dict[int, str]:
         """Returns the names of the workers that do not answer, by their numbers.
@@ -199,8 +203,8 @@ class LostWorkers:
     def leave_out(self, tasks: Collection[int]) -> None:
         """Searches only among the other workers from now on."""
         self.left_out = frozenset(tasks)
-        self._used = [i for i in range(len(self._names)) if i not in self.left_out]
-        self._used_questions = self._questions.only(self._used)
+        self.used = [i for i in range(len(self._names)) if i not in self.left_out]
+        self._used_questions = self._questions.only(self.used)
 
     def back(self) -> list[int]:
         """Returns the workers that are left out and could be used again.
@@ -209,7 +213,7 @@ class LostWorkers:
         """
         answers = self._questions.ask(self._seconds) if self.left_out else []
         back = [i for i in sorted(self.left_out) if answers[i].identity is not None]
-        return [i for i in back if not self.cut_pairs([*self._used, i])]
+        return [i for i in back if not self.cut_pairs([*self.used, i])]
 
     def lost(self) -> list[str]:
         """Returns a sentence for each worker that is lost."""
@@ -217,18 +221,18 @@ class LostWorkers:
         if any(answer.is_gone for answer in answers):
             self._sleep(_RETRY_SECONDS)
             answers = self._used_questions.ask(self._timeout)
-        identities = [self._known[i] for i in self._used]
+        identities = [self._known[i] for i in self.used]
         changes = list(map(self._change, answers, identities))
         if not any(changes):
             changes = self._forgetful()
-        pairs = zip(self._used, changes, strict=True)
+        pairs = zip(self.used, changes, strict=True)
         lost = [f"{self._names[i]} {change}." for i, change in pairs if change]
         if lost:
             return lost
         # Asks a single worker each time, since it asks all others.
-        turn = next(self._turns) % max(len(self._used), 1)
-        if self._cut_off(self._used[turn : turn + 1], self._timeout):
-            cut_off = self._cut_off(self._used, self._timeout)
+        turn = next(self._turns) % max(len(self.used), 1)
+        if self._cut_off(self.used[turn : turn + 1], self._timeout):
+            cut_off = self._cut_off(self.used, self._timeout)
             return [f"{x} for {self._timeout:g} seconds." for x in cut_off.values()]
         return []
 
@@ -251,7 +255,7 @@ class LostWorkers:
         """Returns texts about workers in `tasks` that cannot reach a used worker."""
         return {
             task: f"{self._names[task]}, which does not reach another worker"
-            for task in self._isolated(tasks, self._used, seconds)
+            for task in self._isolated(tasks, self.used, seconds)
         }
 
     def _isolated(
@@ -278,6 +282,6 @@ class LostWorkers:
         """
         client = self.client()
         if client is None:
-            return [""] * len(self._used)
+            return [""] * len(self.used)
         forgotten = self._used_questions.forgotten(client, self._timeout)
         return ["has forgotten this process" if x else "" for x in forgotten]

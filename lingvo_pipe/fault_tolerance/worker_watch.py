@@ -23,6 +23,7 @@ from tensorflow.python.eager import context
 
 from lingvo_pipe.core.errors import UserClusterError, exit_code_of
 from lingvo_pipe.core.signals import FirstSignal, TerminationSignals
+from lingvo_pipe.fault_tolerance.departures import Departures, Use
 from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
 from lingvo_pipe.fault_tolerance.restarts import MAX_IN_A_ROW, Restarts
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
@@ -55,6 +56,8 @@ class WorkerWatch:
         resumes: whether the job resumes from a checkpoint. If not, it starts again.
         log: callback for a line for the user.
         elastic: the policy of a job that goes on without lost workers, or None.
+        use: the job's use of its workers, or None if it saves no checkpoints.
+        save: asks the run for a checkpoint. Returns whether it has been written.
         on_end: called before this process ends itself. It must not hang, even if the
             main thread does.
     """
@@ -68,12 +71,15 @@ class WorkerWatch:
         resumes: bool,
         log: Callable[[str], None],
         elastic: ElasticWorkers | None = None,
+        use: Use | None = None,
+        save: Callable[[], bool] = lambda: False,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._workers, self._restarts = workers, restarts
         self._log, self._elastic, self._on_end = log, elastic, on_end
         self._timeout, self._patience = timeout, patience
         self._then = "resumes from the last checkpoint" if resumes else "starts again"
+        self._departures = Departures(use, save, self._note_leaving) if use else None
         self._signal: FirstSignal | None = None
         self._is_over = threading.Event()
         self._ending = threading.RLock()  # Only one thread may end job or process.
@@ -96,6 +102,8 @@ class WorkerWatch:
             # Otherwise workers would keep the objects of both processes.
             self._workers.forget(self._restarts.client_before)
         set_keep_alive(max(_MIN_KEEP_ALIVE, round(2 * self._timeout)))
+        if self._departures is not None:
+            self._departures.begin(self._workers.used)
         self._signal = FirstSignal()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -118,6 +126,8 @@ class WorkerWatch:
                 self._is_over.set()
                 if self._signal is not None:
                     self._signal.close()
+                    if self._departures is not None:
+                        self._departures.end(self._workers.used)
 
     def has_signal(self) -> bool:
         """Returns whether a termination signal has come."""
@@ -160,13 +170,40 @@ class WorkerWatch:
 
     def _watch(self) -> None:
         try:
-            while not self._is_over.wait(min(_MAX_PERIOD, self._timeout / 4)):
-                if changed := self._workers.lost() or self._added():
+            while not self._is_over.wait(self._period()):
+                changed = self._workers.lost() or self._let_go() or self._added()
+                if changed:
                     self._restart(changed)
         except Exception as error:
             with self._ending:
                 if not self._is_over.is_set():
                     self._give_up("Cannot watch the workers any more", error)
+
+    def _period(self) -> float:
+        if self._departures is not None and self._departures.are_pending:
+            return _POLL_SECONDS
+        return min(_MAX_PERIOD, self._timeout / 4)
+
+    def _let_go(self) -> list[str]:
+        """Returns a sentence for each worker that leaves, and the job must restart.
+
+        A job that is not elastic trains on until the worker has ended.
+        """
+        if self._departures is None:
+            return []
+        with self._ending:
+            if self._is_over.is_set():
+                return []
+            tasks = self._departures.look(self._workers.used)
+        if not tasks or self._elastic is None or self.has_signal():
+            return []
+        self._elastic.leave_out(tasks)
+        return [f"{self._workers.name(task)} is leaving." for task in sorted(tasks)]
+
+    def _note_leaving(self, task: int) -> None:
+        if not self.has_signal():
+            name = self._workers.name(task)
+            self._write(f"{name} is leaving: the run saves a checkpoint.")
 
     def _added(self) -> list[str]:
         """Returns a sentence for each worker with which the job must restart now."""

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NoReturn
 
 import pytest
@@ -15,6 +15,9 @@ from tensorflow.python.eager import context
 
 from lingvo_pipe.core.errors import UserClusterError
 from lingvo_pipe.fault_tolerance import worker_watch
+from lingvo_pipe.fault_tolerance.departures import Use
+from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
+from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.worker_status import (
     Answer,
     LostWorkers,
@@ -94,12 +97,28 @@ def _no_exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     context._KEEP_ALIVE_SECS = before
 
 
+class Leaving:
+    """A use of a worker that is leaving until it is let go."""
+
+    def __init__(self) -> None:
+        self.was_let_go = threading.Event()
+
+    def renew(self, tasks: Collection[int]) -> set[int]:
+        return {*tasks}
+
+    def end(self, tasks: Collection[int]) -> None:
+        if tasks:
+            self.was_let_go.set()
+
+
 def _watch(
     worker: Worker,
     logged: list[str],
     restarts: FakeRestarts | None = None,
     patience: float = 0.0,
     timeout: float = 30.0,
+    use: Use | None = None,
+    elastic: ElasticWorkers | None = None,
 ) -> WorkerWatch:
     lost = LostWorkers(["a:1"], worker, timeout, lambda: 7, sleep=lambda seconds: None)
     counted: object = restarts or FakeRestarts()
@@ -110,6 +129,9 @@ def _watch(
         counted,  # type: ignore[arg-type]
         True,
         logged.append,
+        elastic,
+        use,
+        save=lambda: True,
         on_end=lambda: logged.append("ended"),
     )
 
@@ -220,6 +242,28 @@ def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
         worker.answer = SILENT
         assert restarts.restarted.wait(20)
     assert re.search(r"^worker:0\b.*\ba:1\D+1\b", logged[0])
+
+
+@pytest.mark.parametrize("is_elastic", [True, False])
+def test_an_elastic_job_restarts_without_a_worker_that_is_leaving(
+    is_elastic: bool,
+) -> None:
+    """Another job goes on until the worker has ended."""
+    policy = ElasticWorkers(
+        *(5.0, 60.0, LeftOut(workers=(2,)), lambda: "", lambda line: None)
+    )
+    restarts, use, logged = FakeRestarts(), Leaving(), list[str]()
+    elastic = policy if is_elastic else None
+    policy.absent = lambda workers: workers.absent()  # type: ignore[method-assign]
+    watch = _watch(Worker(UP), logged, restarts, timeout=1.0, use=use, elastic=elastic)
+    with watch.surviving():
+        watch.begin()
+        assert use.was_let_go.wait(20)
+        if is_elastic:
+            assert restarts.restarted.wait(20)
+    assert re.search(r"^worker:0 at a:1 is leaving: .*checkpoint", logged[0])
+    assert restarts.restarted.is_set() == is_elastic
+    assert policy.left_out.workers == ((0,) if is_elastic else (2,))
 
 
 def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> None:

@@ -20,8 +20,8 @@ from tests.support.network_hosts import Host, set_link
 
 SLOW = "--model=mine.slow_model.Slow"
 _OFTEN = (
-    "task.train.report_interval_steps : 1; task.train.save_interval_steps : 5; "
-    "task.eval.interval_steps : 70"
+    "task.train.report_interval_steps : 1; task.eval.interval_steps : 70; "
+    "task.train.save_interval_steps"
 )
 # Short, to keep tests short; a busy machine answers within the timeout, too.
 _ELASTIC = (
@@ -39,15 +39,20 @@ class ElasticRuns:
         folder: the folder.
         steps: number of steps of each run.
         override: more params of the model.
+        save_every: number of steps from one checkpoint to the next.
     """
 
     def __init__(
-        self, folder: Path, steps: int, override: str = "task.pipeline.splits : 4"
+        self,
+        folder: Path,
+        steps: int,
+        override: str = "task.pipeline.splits : 4",
+        save_every: int = 5,
     ) -> None:
         write_small_model(folder)
         shutil.copy(Path(__file__).with_name("slow_model.py"), folder / "mine")
         self.folder, self.command_line = folder, CommandLine(folder)
-        self._steps, text = steps, f"{_OFTEN}; {override}"
+        self._steps, text = steps, f"{_OFTEN} : {save_every}; {override}"
         self._flags = (
             SLOW,
             f"--max_steps={steps}",
@@ -59,14 +64,20 @@ class ElasticRuns:
         self.command_line.train(*self._flags, *flags, f"--logdir={name}")
 
     def start(
-        self, name: str, num_workers: int, *flags: str, hosts: Sequence[Host] = ()
+        self,
+        name: str,
+        num_workers: int,
+        *flags: str,
+        hosts: Sequence[Host] = (),
+        is_elastic: bool = True,
     ) -> ElasticRun:
-        """Starts an elastic run and its workers.
+        """Starts a run and its workers.
 
         With `hosts`, the trainer is on the first, and each worker on one of the others.
         """
         (self.folder / "slow").touch()
-        flags = (*self._flags, *_ELASTIC, *flags, f"--logdir={name}")
+        elastic = _ELASTIC if is_elastic else ()
+        flags = (*self._flags, *elastic, *flags, f"--logdir={name}")
         return ElasticRun(self, self.folder / name, num_workers, flags, hosts)
 
     def hurry(self) -> None:
@@ -147,6 +158,10 @@ class ElasticRun:
                 set_link(self._hosts, task + 1, is_up=False)
             else:
                 self._workers[task].send_signal(number)
+
+    def wait_for_worker(self, task: int) -> int | None:
+        """Waits for the end of a worker, and returns its exit code."""
+        return self._workers[task].wait(_PATIENCE)
 
     def kill_trainer(self) -> None:
         """Kills the trainer, and starts it again."""

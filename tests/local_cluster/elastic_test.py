@@ -55,6 +55,32 @@ def test_a_run_that_loses_a_worker_goes_on_without_it(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("is_elastic", [True, False])
+def test_a_worker_with_notice_costs_no_step(
+    tmp_path: Path, ends: contextlib.ExitStack, is_elastic: bool
+) -> None:
+    runs = ElasticRuns(tmp_path, STEPS, save_every=STEPS)
+    run = runs.start("run", 2, "--devices=2", is_elastic=is_elastic)
+    ends.callback(run.end)
+    run.wait_for_line(r"\nstep \d")
+    run.disturb(signal.SIGTERM, 1)
+    assert run.wait_for_worker(1) == 128 + signal.SIGTERM
+    if is_elastic:
+        run.wait_for_line(r"Resumed from step \d+")
+    else:
+        run.wait_for_line(r"Waiting for worker:1 ")
+        run.start_worker(1)
+    run.finish()
+    runs.train("whole", "--devices=2")
+    assert runs.results("run") == runs.results("whole")
+    first, second = read_parts(tmp_path / "run" / "parts.json")
+    assert re.search(r"^worker:1 at \S+ is (leaving|gone)\.$", second.cause)
+    assert first.last_step > 0
+    if is_elastic:  # Otherwise the run trains on until the worker has ended.
+        assert f"Resumed from step {first.last_step}." in run.output
+
+
+@pytest.mark.exhaustive
 def test_a_run_shrinks_from_four_devices_to_one_and_grows_back(
     tmp_path: Path, ends: contextlib.ExitStack
 ) -> None:
@@ -127,11 +153,12 @@ def test_a_worker_that_comes_back_unfit_is_left_out_and_a_signal_ends_the_job(
 def test_a_random_series_of_losses_leaves_no_trace(
     tmp_path: Path, ends: contextlib.ExitStack, seed: int
 ) -> None:
-    """Workers are killed, stopped and cut off, one or two at once. Some come back."""
+    """Workers are killed, stopped, ended and cut off, one or two at once."""
     draw = random.Random(seed)
     runs = ElasticRuns(tmp_path, MANY_STEPS, OVERRIDES[seed // 2 % 2])
     hosts: list[Host] = []
     losses: list[signal.Signals | None] = [signal.SIGKILL, signal.SIGSTOP]
+    losses.append(signal.SIGTERM)
     if seed % 2:
         hosts = ends.enter_context(network_hosts(1 + NUM_WORKERS))
         losses.append(None)

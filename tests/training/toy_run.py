@@ -17,6 +17,7 @@ from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
+from lingvo_pipe.training.loop.save_times import SaveRequest
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -110,10 +111,14 @@ def run(
     logdir: Path,
     log: Callable[[str], None] | None = None,
     profile_step: int | None = None,
+    save_request: SaveRequest | None = None,
 ) -> dict[str, float]:
     directory, test = RunDirectory(logdir, "toy.Toy"), Input(batch(9))
     log = log or (lambda _: None)
-    return train(task, data, test, directory, PARAMS, log, profile_step)
+    return train(
+        *(task, data, test, directory, PARAMS, log, profile_step),
+        save_request=save_request,
+    )
 
 
 def resumed_steps(logged: Iterable[str]) -> list[int]:

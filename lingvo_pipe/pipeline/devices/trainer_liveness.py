@@ -17,7 +17,10 @@ _POLL_SECONDS = 1.0
 
 
 def wait_for_trainers_end(
-    trainer: str, has_notice: Callable[[], bool], patience: float
+    trainer: str,
+    has_notice: Callable[[], bool],
+    is_released: Callable[[], bool],
+    patience: float,
 ) -> str:
     """Waits until the trainer at an address has started and ended.
 
@@ -35,6 +38,7 @@ def wait_for_trainers_end(
             lambda: answers(*split_address(trainer), 1.0),
             lambda: signals.last_signal_name is not None,
             has_notice,
+            is_released,
             patience,
         )
     if seen:
@@ -51,21 +55,26 @@ def poll_trainer(
     answers: Callable[[], bool],
     is_signalled: Callable[[], bool],
     has_notice: Callable[[], bool],
+    is_released: Callable[[], bool],
     patience: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Waits for the end of a trainer. Returns True if there was a trainer.
+    """Waits for the end of a trainer. Returns True if it has ended.
 
     `answers` returns True if the trainer can be reached. `is_signalled` returns True
     after a termination signal to this process, and `has_notice` after a shutdown
-    notice. `patience` is the number of seconds that the trainer waits for workers.
+    notice. `is_released` is called after a signal, and returns True if the trainer no
+    longer uses this worker. `patience` is the number of seconds that the trainer waits
+    for workers.
     """
     seen, last = False, clock()
     while not has_notice():
         if answers():
             seen, last = True, clock()
         signalled = is_signalled()
+        if signalled and is_released():
+            return False
         limit = _CLOSE_SECONDS if signalled else patience + _START_SECONDS
         if clock() - last > limit or (signalled and not seen):
             return seen

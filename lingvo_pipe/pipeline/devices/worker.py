@@ -12,6 +12,7 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_note,
     answered_sources,
 )
+from lingvo_pipe.pipeline.devices.departure import Departure
 from lingvo_pipe.pipeline.devices.device_kind import NUM_THREADS
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 from lingvo_pipe.pipeline.devices.handshake import ShutdownNotice, describe_worker
@@ -25,6 +26,11 @@ from lingvo_pipe.pipeline.devices.own_addresses import (
     port_error,
 )
 from lingvo_pipe.pipeline.devices.trainer_liveness import wait_for_trainers_end
+
+_STAYS = (
+    "SIGTERM: waiting for the trainer to save a checkpoint. A second SIGTERM ends this "
+    "worker at once."
+)
 
 # Finds GPUs now, while TensorFlow's output about missing ones is hidden.
 tf.config.list_physical_devices("GPU")
@@ -43,6 +49,9 @@ def serve(
     `ends_with_trainer` and the trainer has an address, the worker ends when the trainer
     does. `patience` is the number of seconds that the trainer waits for workers.
 
+    After SIGTERM the worker tells its trainer that it is leaving, and ends when the
+    trainer no longer uses it.
+
     Raises:
         ValueError: if there is no worker of this number.
         ConnectionError: if the worker can't start (see `start_worker`), or no trainer
@@ -52,14 +61,22 @@ def serve(
     server, note = start_worker(cluster, task)
     address, number = cluster.workers[task], len(cluster.workers)
     print(f"{WORKER_JOB}:{task} of {number} runs at {address}. It {note}.", flush=True)
+    departure = Departure(server.target)
     try:
         if ends_with_trainer and cluster.trainer is not None:
             notice = ShutdownNotice(server.target)
-            end = wait_for_trainers_end(cluster.trainer, notice.is_given, patience)
+            end = wait_for_trainers_end(
+                cluster.trainer, notice.is_given, departure.is_released, patience
+            )
             print(end, flush=True)
         else:
             while True:
                 signal.pause()
+    except SystemExit:  # After SIGTERM. A second one ends the process at once.
+        if departure.is_used():
+            print(_STAYS, flush=True)
+            departure.wait()
+        raise
     except KeyboardInterrupt:
         print("Interrupted.", flush=True)
     finally:

@@ -1,5 +1,6 @@
-"""The steps after which a run writes a checkpoint, by their number and by the clock."""
+"""The times of checkpoints: by steps, by the clock, and on request."""
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -25,3 +26,23 @@ class SaveTimes:
     def restart_clock(self) -> None:
         """Counts the seconds from now on, since a checkpoint has been started."""
         self._last = self._clock()
+
+
+class SaveRequest:
+    """A request for a checkpoint after the current step, from another thread."""
+
+    def __init__(self) -> None:
+        self._is_asked, self._is_written = threading.Event(), threading.Event()
+
+    def ask(self) -> bool:
+        """Asks for a checkpoint. Returns whether it has been written."""
+        self._is_asked.set()
+        return self._is_written.is_set()
+
+    def is_open(self) -> bool:
+        """Returns whether a checkpoint is asked for, and not written."""
+        return self._is_asked.is_set() and not self._is_written.is_set()
+
+    def close(self) -> None:
+        """Notes that the checkpoint has been written."""
+        self._is_written.set()

@@ -9,6 +9,7 @@ import tqdm
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
+from lingvo_pipe.training.loop.save_times import SaveRequest
 from lingvo_pipe.training.loop.training_run import TrainingRun
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import check_profile_step
@@ -29,6 +30,7 @@ def train(
     allowed_changes: Sequence[str] = (),
     planned: PlannedStep | None = None,
     restart_cause: str = "",
+    save_request: SaveRequest | None = None,
     building: AbstractContextManager[None] | None = None,
 ) -> dict[str, float]:
     """Trains a task to its `max_steps`, or until a signal stops it, and evaluates it.
@@ -49,6 +51,7 @@ def train(
             (see `check_changes`).
         planned: the planner's prediction of a step, to compare with the profiled step.
         restart_cause: why the process restarted itself, for the report, or "".
+        save_request: the request of another thread for a checkpoint, or None.
         building: context in which the run's graphs are built.
 
     Returns:
@@ -73,7 +76,13 @@ def train(
                 changes = check_changes(before, params_text, allowed_changes)
         with building or contextlib.nullcontext():
             run = TrainingRun(
-                task, train_input, test_input, directory, log, restart_cause
+                task,
+                train_input,
+                test_input,
+                directory,
+                log,
+                restart_cause,
+                save_request,
             )
         directory.lock()
         if directory.read_params() != before:

@@ -32,7 +32,7 @@ from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
 from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition, max_group
 from lingvo_pipe.training.loop.failure_policy import FailurePolicy
 from lingvo_pipe.training.loop.reporting import StepReports
-from lingvo_pipe.training.loop.save_times import SaveTimes
+from lingvo_pipe.training.loop.save_times import SaveRequest, SaveTimes
 from lingvo_pipe.training.profiling.predicted_bubble import (
     predict_from_spec,
     uneven_stages,
@@ -79,10 +79,12 @@ class TrainingRun:
         directory: RunDirectory,
         log: Callable[[str], None],
         restart_cause: str = "",
+        save_request: SaveRequest | None = None,
     ):
         p = task.params.train
         self._task, self._train_input, self._test_input = task, train_input, test_input
         self._directory, self._log, self._cause = directory, log, restart_cause
+        self._save_request = save_request or SaveRequest()
         self._step = SeveralSteps(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
         self._parts = read_parts(directory.parts_path)
@@ -289,11 +291,15 @@ class TrainingRun:
                 is_last = self._is_last(step, segment)
                 # Saved last: all reports of a checkpoint's step are written by then.
                 is_best = evaluations.best.step == step
-                if is_last or is_best or saves.is_due(step):
+                is_asked = self._save_request.is_open()
+                if is_last or is_best or is_asked or saves.is_due(step):
                     segment.part.has_stopped = is_last
                     self._failures.check_variables(step)
                     self._save(step, segment)
                     saves.restart_clock()
+                    if is_asked:
+                        segment.saver.wait()
+                        self._save_request.close()
                     is_last = self._is_last(step, segment)  # A signal may have arrived.
         if not segment.signals.last_signal_name:
             segment.reports.finish()

@@ -11,7 +11,10 @@ PATIENCE = 1000.0
 
 
 def _end(
-    up: list[tuple[float, float]], signal_at: float, notice_at: float
+    up: list[tuple[float, float]],
+    signal_at: float,
+    notice_at: float,
+    released_at: float = NEVER,
 ) -> tuple[bool, float]:
     """Returns whether a trainer was seen, and the end of the wait.
 
@@ -19,6 +22,7 @@ def _end(
         up: intervals in which the trainer can be reached.
         signal_at: time of a termination signal.
         notice_at: time of the trainer's shutdown notice.
+        released_at: time when the trainer no longer uses the worker.
     """
     now = [0.0]
 
@@ -29,6 +33,7 @@ def _end(
         lambda: any(begin <= now[0] < end for begin, end in up),
         lambda: now[0] >= signal_at,
         lambda: now[0] >= notice_at,
+        lambda: now[0] >= released_at,
         PATIENCE,
         lambda: now[0],
         sleep,
@@ -58,5 +63,18 @@ def test_the_end_follows_from_answers_signals_and_notices(
 ) -> None:
     was_seen, ended = _end(up, signal_at, notice_at)
     assert was_seen == seen
+    earliest, latest = earliest_and_latest
+    assert earliest <= ended <= latest
+
+
+@pytest.mark.parametrize(
+    ("signal_at", "released_at", "earliest_and_latest"),
+    [(20, 60, (60, 62)), (60, 20, (60, 62))],
+)
+def test_a_signalled_worker_ends_when_its_trainer_lets_it_go(
+    signal_at: float, released_at: float, earliest_and_latest: tuple[int, int]
+) -> None:
+    has_trainer_ended, ended = _end([(5, 999)], signal_at, NEVER, released_at)
+    assert not has_trainer_ended
     earliest, latest = earliest_and_latest
     assert earliest <= ended <= latest

@@ -16,6 +16,7 @@ import pytest
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.loop.save_times import SaveRequest
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.best_evaluation import read_best
 from lingvo_pipe.training.run.metrics_log import read_metrics
@@ -100,6 +101,22 @@ def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
     )
     files = [tmp_path / name / "metrics.jsonl" for name in ("run", "whole")]
     assert files[0].read_text() == files[1].read_text()
+
+
+def test_a_checkpoint_is_written_when_another_thread_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, saves = SaveRequest(), list[tuple[int, bool]]()
+    original = TrainStep.__call__
+
+    def asking(self: TrainStep, *args: Any) -> Any:
+        saved = max(saved_steps(tmp_path), default=0)
+        saves.append((saved, request.ask() if saves else False))
+        return original(self, *args)
+
+    monkeypatch.setattr(TrainStep, "__call__", asking)
+    run(task(save_interval_steps=9), data(), tmp_path, save_request=request)
+    assert saves == [(0, False), (0, False), *[(2, True)] * 4]
 
 
 def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""Workers that are leaving: the run saves a checkpoint before it lets them go."""
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+
+class Use(Protocol):
+    """A trainer's use of workers (see `WorkerUse`)."""
+
+    def renew(self, tasks: Collection[int]) -> set[int]:
+        """Tells workers that they are used. Returns those that are leaving."""
+
+    def end(self, tasks: Collection[int]) -> None:
+        """Tells workers that they are no longer used."""
+
+
+class Departures:
+    """A watch over workers that say that they are leaving.
+
+    Args:
+        use: the trainer's use of its workers.
+        save: asks the run for a checkpoint. Returns whether it has been written.
+        log: called with the number of a worker that is leaving.
+
+    Attributes:
+        are_pending: whether the run has yet to save a checkpoint for a worker.
+    """
+
+    def __init__(
+        self, use: Use, save: Callable[[], bool], log: Callable[[int], None]
+    ) -> None:
+        self._use, self._save, self._log = use, save, log
+        self._leaving: set[int] = set()
+        self._released: set[int] = set()
+        self.are_pending = False
+
+    def begin(self, tasks: Collection[int]) -> None:
+        """Tells workers that they are used from now on."""
+        self._use.renew(tasks)
+
+    def look(self, tasks: Collection[int]) -> set[int]:
+        """Tells workers that they are used. Returns those that are now let go."""
+        leaving = self._use.renew({*tasks} - self._released)
+        for task in sorted(leaving - self._leaving):
+            self._log(task)
+        self._leaving |= leaving
+        self.are_pending = bool(leaving) and not self._save()
+        if not leaving or self.are_pending:
+            return set()
+        self._released |= leaving
+        self._use.end(leaving)
+        return leaving
+
+    def end(self, tasks: Collection[int]) -> None:
+        """Lets all workers go, since the job is over."""
+        self._use.end({*tasks} - self._released)
