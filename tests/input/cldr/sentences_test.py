@@ -94,6 +94,7 @@ def values_by_brute_force(split):
     return found
 
 
+@pytest.mark.exhaustive
 def test_no_value_is_of_both_splits():
     train, test = values_by_brute_force("train"), values_by_brute_force("test")
     assert len(train) > 5000

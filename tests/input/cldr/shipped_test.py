@@ -64,6 +64,7 @@ def test_vocabularies_have_a_token_for_each_language(name, vocabulary):
     assert vocabulary.languages == expected
 
 
+@pytest.mark.exhaustive
 def test_hardly_a_sentence_has_characters_without_a_token(name, vocabulary):
     texts = sentences(SPOKEN[name], "test", 40)
     ids = vocabulary.Tokenize(tf.constant(texts))

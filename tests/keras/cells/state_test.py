@@ -209,6 +209,7 @@ def _with_lora(dtype: str) -> keras.Model:
     return model
 
 
+@pytest.mark.exhaustive
 def test_a_quantized_model_needs_less_memory() -> None:
     """Its kernels were summed in float64, as if the layers had written them."""
     limits = []

@@ -116,6 +116,7 @@ def test_only_allowed_sizes_are_measured(machine: Machine) -> None:
     assert machine.timed == [BATCH_SIZE // 8]
 
 
+@pytest.mark.exhaustive
 def test_devices_have_the_contention_of_real_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
