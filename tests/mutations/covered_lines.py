@@ -65,6 +65,9 @@ class LineRecorder:
         self._product = f"{root}/lingvo_pipe/"
         self._functions: dict[int, _Function] = {}  # By the number of its code.
         self._seconds, self._has_passed = 0.0, True
+        self._begin()
+
+    def _begin(self) -> None:
         sys.settrace(self._trace)
         threading.settrace(self._trace)
 
@@ -83,6 +86,8 @@ class LineRecorder:
         """Collects the lines of a test, with its fixtures."""
         self._add(IMPORTED)
         self._seconds, self._has_passed = 0.0, True
+        # Python ends tracing when the tracer fails, as it does in a deep recursion.
+        self._begin()
         result = yield
         if self._has_passed:
             self._add(item.nodeid)
