@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
+from lingvo_pipe.keras.generation import Generation
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.keras.placed_call import operation_devices
 
@@ -230,9 +231,19 @@ def test_operations_are_where_their_weights_are() -> None:
         second = tf.matmul(tf.nn.relu(first), b, name="second")
         tied = tf.matmul(second, a, name="tied")
         tf.add(first, tied, name="sum")
+        tf.add(second, first, name="later")
     devices = operation_devices(graph, {"a": "0", "b": "1"})
-    names = ("mul", "first", "Relu", "second", "tied", "sum")
-    assert [devices[x] for x in names] == ["0", "0", "0", "1", "0", "0"]
+    names = ("mul", "first", "Relu", "second", "tied", "sum", "later")
+    assert [devices[x] for x in names] == ["0", "0", "0", "1", "0", "0", "1"]
+
+
+@pytest.mark.parametrize(("sampler", "num_groups"), [("greedy", 2), ("beam", 1)])
+def test_there_is_a_group_for_each_stage_if_the_sampler_allows(
+    sampler: str, num_groups: int
+) -> None:
+    task = language_model()
+    task.compile(loss="mse", sampler=sampler)
+    assert Generation(task, None, num_stages=2).num_groups == num_groups
 
 
 def two_draws() -> Any:

@@ -17,8 +17,8 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from tests.support.command_line import CommandLine, saved_variables, write_small_model
 from tests.support.forked_process import ForkedProcess
 from tests.support.network_hosts import Host, set_link
+from tests.trainer import translating_models
 
-SLOW = "--model=mine.slow_model.Slow"
 _OFTEN = (
     "task.train.report_interval_steps : 1; task.eval.interval_steps : 70; "
     "task.train.save_interval_steps"
@@ -28,6 +28,7 @@ _ELASTIC = (
     *("--elastic", "--lost_worker_seconds=1", "--grow_seconds=1"),
     "--worker_timeout_seconds=8",
 )
+_HERE = Path(__file__).parent
 _PATIENCE = 300.0  # Seconds, on a busy machine.
 _POLL = 0.05
 
@@ -40,6 +41,7 @@ class ElasticRuns:
         steps: number of steps of each run.
         override: more params of the model.
         save_every: number of steps from one checkpoint to the next.
+        model: one of `slow_models`.
     """
 
     def __init__(
@@ -48,13 +50,17 @@ class ElasticRuns:
         steps: int,
         override: str = "task.pipeline.splits : 4",
         save_every: int = 5,
+        model: str = "Images",
     ) -> None:
         write_small_model(folder)
-        shutil.copy(Path(__file__).with_name("slow_model.py"), folder / "mine")
+        for file in (_HERE / "slow_models.py", Path(translating_models.__file__)):
+            shutil.copy(file, folder / "mine")
+        translating_models.write_data(folder)
         self.folder, self.command_line = folder, CommandLine(folder)
         self._steps, text = steps, f"{_OFTEN} : {save_every}; {override}"
         self._flags = (
-            SLOW,
+            f"--model=mine.slow_models.{model}",
+            *(["--data_dir=."] if model == "Text" else []),
             f"--max_steps={steps}",
             f"--model_params_override={text}",
         )

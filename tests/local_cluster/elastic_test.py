@@ -155,7 +155,9 @@ def test_a_random_series_of_losses_leaves_no_trace(
 ) -> None:
     """Workers are killed, stopped, ended and cut off, one or two at once."""
     draw = random.Random(seed)
-    runs = ElasticRuns(tmp_path, MANY_STEPS, OVERRIDES[seed // 2 % 2])
+    override = OVERRIDES[seed // 2 % 2]
+    model = ("Images", "Text")[(seed ^ seed // 2 ^ seed // 4) % 2]
+    runs = ElasticRuns(tmp_path, MANY_STEPS, override, model=model)
     hosts: list[Host] = []
     losses: list[signal.Signals | None] = [signal.SIGKILL, signal.SIGSTOP]
     losses.append(signal.SIGTERM)

@@ -122,6 +122,7 @@ def test_the_image_is_left_as_it_was(params):
         (CentralCrop, "fraction", [0, 1.1, "a"]),
         (ChromaShift, "max_luma", [-1, float("nan")]),
         (ColorDistortion, "hue", [0.6]),
+        (ColorDistortion, "contrast", [-0.1, 1.1]),
         (Normalization, "mean", [None, []]),
         (Normalization, "stddev", [[1, 0], []]),
         (RandomAreaCrop, "area_range", [[0, 1], [0.5, 2], 0.5]),

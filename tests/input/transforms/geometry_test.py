@@ -23,7 +23,7 @@ def apply(image, fraction):
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.875, 0.99])
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.875, 0.99, 1])
 def test_a_central_crop_equals_tensorflows(size, fraction):
     image = random_image(*size, 3)
     expected = tf.image.central_crop(image, fraction).numpy()

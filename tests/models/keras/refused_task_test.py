@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import keras
@@ -47,6 +48,12 @@ def activated(activation: str) -> keras.Model:
     own = keras.layers.Lambda(lambda x: x * 2.0)
     dense = layers.Dense(2, activation=activation)
     return keras.Sequential([keras.Input((3,)), own, dense])
+
+
+def test_building_a_model_leaves_pythons_random_numbers() -> None:
+    state = random.getstate()
+    built_model(activated, {"activation": "elu"}, 7)
+    assert random.getstate() == state
 
 
 def test_a_function_that_has_changed_is_noticed() -> None:

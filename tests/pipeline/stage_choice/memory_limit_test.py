@@ -109,6 +109,11 @@ def test_the_best_split_within_the_limit_is_found(
     assert smallest_limit(str(error.value)) == smallest
 
 
+def test_a_limit_that_nothing_reaches_leaves_the_given_costs() -> None:
+    best = min(all_boundaries(NUM_CELLS, 3), key=rank)
+    assert limited(10**9).boundaries == limited(None).boundaries == list(best)
+
+
 @pytest.mark.parametrize(
     ("schedule", "recompute"),
     [POLICIES[1], exhaustive(*POLICIES[2])],

@@ -1,7 +1,8 @@
-"""A resumed run passes its position to inputs that have one."""
+"""Batches come in groups; a resumed run passes its position to its input."""
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,25 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.loop.batches import BatchGroups
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_are_batches_of_equal_shapes_in_their_order(seed: int) -> None:
+    draw = random.Random(seed)
+    sizes = draw.choices([1, 2], [3, 1], k=12)
+    batches = [NestedMap(x=tf.fill([n], i)) for i, n in enumerate(sizes)]
+    groups, begin = BatchGroups(batches), 0
+    while begin < len(sizes):
+        max_size = draw.randint(1, 4)
+        end = begin + 1
+        while end < min(begin + max_size, len(sizes)) and sizes[end] == sizes[begin]:
+            end += 1
+        assert [int(b.x[0]) for b in groups.next(max_size)] == [*range(begin, end)]
+        begin = end
+    assert groups.next(1) == []
 
 
 class PositionedInput(Input):
