@@ -102,6 +102,7 @@ def test_others_are_prepared_on_command_alone(tmp_path):
         ("optdigits:9.9.9", "1.0.0"),
         ("cldr_sentences/8_to_fr", "has no '8_to_fr'. Did you mean '8_to_en'"),
         ("cldr_sentences/qqq", "It has 8_to_en, en_to_8, all_to_en, en_to_all."),
+        ("cldr_sentences/8_to_en:9.9.9", "9.9.9"),
         ("opt digits", "opt digits"),
         ("zzzzqqqq", "tfds.list_builders() lists them."),
         ("huggingface:mnist", "tfds.load"),

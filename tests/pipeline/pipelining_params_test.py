@@ -114,6 +114,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         )
         for dtypes in ("int32", {"y": "int32"})
     ),
+    ({"slices": "auto", "memory_limit": 1e9}, "slices"),
+    ({"slices": "auto", **AUTO}, "slices"),
     ({"memory_limit": 1}, "input_shapes"),
     ({**AUTO, "memory_limit": 1, "cell_costs": [1] * 4}, "input_shapes"),
     ({"num_micro_batches": "auto"}, "num_micro_batches"),

@@ -65,6 +65,20 @@ def test_the_number_of_stages_changes_no_byte(recompute: str) -> None:
     _assert_same_bytes(one, _gradients("images", 3, recompute=recompute))
 
 
+def test_each_stage_is_compiled_for_its_own_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices: dict[str, None] = {}
+
+    def compilation(by_xla: bool, device: str) -> phases.Compilation:
+        devices[device[-5:]] = None
+        return phases.compilation(by_xla, device)
+
+    monkeypatch.setattr(pipeline_function, "compilation", compilation)
+    _gradients("maps", 3, compiled=False)
+    assert [*devices] == ["CPU:0", "CPU:1", "CPU:2"]
+
+
 @pytest.mark.exhaustive
 def test_functions_run_beside_their_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """TPUs need it: the stages are on devices 2 and 3, their loops on 0 and 1."""

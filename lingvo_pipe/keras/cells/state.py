@@ -146,8 +146,10 @@ def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]
             got=Words(f"{norms[0].name!r} within the layer, and a mask"),
             hint="Call it in the model itself, or stop the mask before.",
         )
-    total = [tf.reduce_sum(tf.cast(mask, tf.float64)) for mask in masks]
-    return {id(norm.moving_mean): total[0] for norm in norms}
+    return {
+        id(norm.moving_mean): tf.reduce_sum(tf.cast(masks[0], tf.float64))
+        for norm in norms
+    }
 
 
 @dataclass(frozen=True)

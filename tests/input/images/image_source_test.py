@@ -1,12 +1,18 @@
 """Decoding of images, and of windows of them."""
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.input.images.image_source import decode_image
+from lingvo_pipe.input.images.image_source import (
+    ImageFormat,
+    decode_image,
+    read_pixels,
+)
 from tests.input.example_images import pixels
 
 SIZES = [(1, 1), (16, 17), (37, 61), (64, 48)]
@@ -91,3 +97,22 @@ def test_a_small_window_of_a_large_jpeg_is_quick():
         return time.perf_counter() - start
 
     assert seconds([10, 10, 50, 50]) < 0.5 * seconds([0, 0, 1000, 1000])
+
+
+def _arrays() -> Any:
+    """Returns a source whose records are images."""
+    return SimpleNamespace(
+        format=ImageFormat((None, None, 3), False, tf.uint8),
+        Read=lambda record: (tf.constant(record), tf.constant(7)),
+    )
+
+
+def test_a_window_of_an_array_has_its_pixels():
+    image = pixels(9, 8, 0)
+    for row, column, rows, columns in random_windows(9, 8, 5):
+        window = tf.constant([row, column, rows, columns])
+        made, label = read_pixels(_arrays(), image, lambda _: window)  # noqa: B023
+        expected = image[row : row + rows, column : column + columns]
+        np.testing.assert_array_equal(made, expected)
+        assert label == 7
+    np.testing.assert_array_equal(read_pixels(_arrays(), image)[0], image)

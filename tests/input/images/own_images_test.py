@@ -83,6 +83,14 @@ def test_an_array_of_another_shape_gets_the_remedy(make_input, dataset, shape, r
     assert remedy in info.value.hint
 
 
+def test_an_array_of_brighter_pixels_is_refused_with_the_brightest(make_input):
+    image = tf.reshape(tf.range(64.0), [8, 8, 1])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"(?s)from 0 to 16\b.*\b63"
+    ):
+        make_input("optdigits", image_size=8, pixel_max=16).EvalImage(image)
+
+
 def test_the_brightest_pixel_of_a_data_set_becomes_1(make_input):
     for dataset, largest in {"optdigits": 16, "pets": 255}.items():
         of_data, given = (

@@ -80,3 +80,17 @@ def test_nothing_is_cut_off():
     told = rf"(?s)\bdata\b.*\[{LENGTH + 1}\].*\[{LENGTH}\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=told):
         target_rows(tokens, sizes, LENGTH, IDS)
+
+
+@pytest.mark.parametrize("number", [3, None])
+def test_the_number_of_rows_may_be_unknown(number: int | None) -> None:
+    tokens, sizes = flat(ROWS[2])
+
+    @tf.function(input_signature=[tf.TensorSpec([number], tf.int32)])
+    def make(sizes: tf.Tensor) -> Any:
+        return source_rows(tokens, None, sizes, LENGTH, IDS)
+
+    ended = [[[*s, Ids.eos_id] for s in row] for row in ROWS[2]]
+    assert_same(make(sizes), packed(ended, LENGTH))
+    outputs = make.get_concrete_function().structured_outputs
+    assert outputs.ids.shape.as_list() == [number, LENGTH]

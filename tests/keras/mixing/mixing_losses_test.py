@@ -31,6 +31,7 @@ _LOSSES: list[tuple[Any, bool]] = [
     (_Squares(), True),  # A loss of the user, which may.
     (_Squares(reduction="sum"), True),
     ("mse", False),
+    (keras.losses.MeanSquaredError(reduction="sum"), False),
     ("dice", True),
 ]
 

@@ -158,6 +158,10 @@ _OWN = {
     "the last axis": (lambda: layers.Lambda(lambda x: x[:, ::-1], name="own"), False),
     "numbers": (lambda: Sampling(name="own"), False),
     "a mean loss": (lambda: _Balanced(keras.ops.mean), False),
+    "an exponential of a mean loss": (
+        lambda: _Balanced(lambda x: keras.ops.exp(keras.ops.mean(x))),
+        True,
+    ),
     "a sum of losses": (lambda: _Balanced(keras.ops.sum), True),
     "load balancing": (lambda: _Balanced(_load), True),
     "a loss of each example": (lambda: _Balanced(lambda x: x[:, 0]), True),

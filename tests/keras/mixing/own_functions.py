@@ -94,6 +94,9 @@ MIXING = {
     "pairs": lambda layer, x: ops.repeat(x[::2], 2, axis=0)[: ops.shape(x)[0]],
     "the first eight": lambda layer, x: ops.concatenate([x[:8], 0 * x[8:]], 0),
     "a gate": lambda layer, x: x + layer.gate * _attends_to_examples(x),
+    "the number of values": lambda layer, x: (
+        x * tf.cast(tf.reduce_prod(tf.shape(x)[:2]), x.dtype)
+    ),
     "the number": lambda layer, x: x * ops.maximum(1.0, _number(x) / 16),
     "a number of ones": lambda layer, x: _choose(
         ops.sum(ops.ones((ops.shape(x)[0],))) > 99, x
@@ -169,6 +172,9 @@ SEPARATE = {
     "missing numbers": lambda layer, x: ops.where(ops.isnan(x), 0.0, x),
     "attention": lambda layer, x: ops.reshape(
         ops.dot_product_attention(*[ops.reshape(x, (-1, 2, 1, 2))] * 3), (-1, 4)
+    ),
+    "its number of features": lambda layer, x: (
+        x * tf.cast(tf.reduce_prod(tf.shape(x)[1:]), x.dtype)
     ),
     "zeros": lambda layer, x: ops.concatenate([x, ops.zeros((ops.shape(x)[0], 2))], 1)[
         :, :4

@@ -89,6 +89,16 @@ def _repeated(x: tf.Tensor, num_iterations: int) -> tf.Tensor:
     return x
 
 
+def _while_below(x: tf.Tensor) -> tf.Tensor:
+    """A loop that counts in float numbers, as those of `tf.while_loop` do not."""
+    inputs = [tf.constant(0.0), tf.constant(3.0), x]
+    specs = list(map(tf.TensorSpec.from_tensor, inputs))
+    cond = tf.function(lambda i, n, x: i < n).get_concrete_function(*specs)
+    body = tf.function(lambda i, n, x: (i + 1.0, n, tf.tanh(x)))
+    body = body.get_concrete_function(*specs)
+    return tf.raw_ops.StatelessWhile(input=inputs, cond=cond, body=body)[2]
+
+
 def _moved(x: tf.Tensor) -> tf.Tensor:
     parts = tf.split(tf.transpose(tf.reshape(x, [K, M])), M)
     x = tf.stack([tf.gather(tf.concat(parts, 0), [0, 1]), tf.zeros([2, K])])
@@ -106,9 +116,14 @@ def _moved(x: tf.Tensor) -> tf.Tensor:
         (lambda x: x < tf.zeros([3, 1, 1]), 3 * M * K),
         (tf.nn.softmax, 5 * M * K),
         (lambda x: tf.matmul(x, tf.ones([K, N])), 2 * M * K * N),
+        (
+            lambda x: tf.einsum("kn,...mk->...mn", tf.ones([K, N]), x[tf.newaxis]),
+            2 * M * K * N,
+        ),
         (tf.function(tf.tanh), M * K),
         (lambda x: tf.while_loop(lambda _: True, tf.tanh, [x]), M * K),
         (lambda x: _repeated(x, 4), 4 * M * K),
+        (_while_below, M * K + 2),
         (lambda x: tf.map_fn(tf.tanh, x), M * K),
         (lambda x: tf.map_fn(lambda row: tf.map_fn(tf.tanh, row), x), M * K),
         (lambda x: tf.scan(tf.add, x), M * K),

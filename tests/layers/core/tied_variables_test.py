@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.tied_variables import tying
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
@@ -41,6 +42,13 @@ def test_a_weight_keeps_its_name_and_value_behind_the_other() -> None:
     assert list(paths) == [path for path in alone if path != "model/a/w"]
     np.testing.assert_array_equal(paths["model/b/w"], alone["model/b/w"])
     assert model.sub[0].vars.w is model.sub[1].vars.w
+
+
+def test_several_unknown_weights_are_named_in_their_order() -> None:
+    unknown = [f"b/w{i}" for i in range(5)]
+    with pytest.raises(UserValueError) as info:
+        _create(dict.fromkeys(reversed(unknown), "a/w"))
+    assert re.findall(r"b/w\d", str(info.value)) == unknown
 
 
 def test_chains_of_ties_are_refused() -> None:

@@ -196,3 +196,16 @@ def test_devices_of_one_kind_compute_the_same_bytes() -> None:
             assert kinds != other_kinds or digest == other_digest, ENVIRONMENTS[i]
     assert results[0] == results[1], "the number of cores does not matter"
     assert len({digest for _, digest in results}) > 1
+
+
+def test_logical_devices_of_one_gpu_have_its_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They have numbers beyond those of the physical devices."""
+    config = device_kind.tf.config
+    monkeypatch.setattr(config, "list_physical_devices", lambda kind: ["T4", "L4"])
+    monkeypatch.setattr(
+        config.experimental, "get_device_details", lambda gpu: {"device_name": gpu}
+    )
+    models = [device_kind.gpu_model(index) for index in range(4)]
+    assert models == ["T4 None", *["L4 None"] * 3]

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -235,6 +236,28 @@ def test_a_worker_may_describe_itself_after_it_is_reached(
     later.start()
     assert find_workers(cluster).workers[0].pid == os.getpid()
     later.join()
+
+
+def test_a_worker_describes_its_own_devices_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = [("0", "CPU"), ("0", "GPU"), ("0", "XLA_CPU"), ("1", "GPU")]
+    devices = [
+        SimpleNamespace(
+            name=f"/job:worker/replica:0/task:{task}/device:{kind}:0", device_type=kind
+        )
+        for task, kind in kinds
+    ]
+    monkeypatch.setattr(handshake._Session, "list_devices", lambda session: devices)
+    monkeypatch.setattr(
+        handshake, "local_kind", lambda name, threads: {"type": name.kind}
+    )
+    server = tf.distribute.Server.create_local_server()
+    address = server.target.removeprefix("grpc://")
+    handshake.describe_worker(server.target, Cluster((address,)), 0)
+    description = handshake.read_worker(address)
+    assert description is not None
+    assert description.kinds == ("CPU", "GPU")
 
 
 @pytest.mark.parametrize("is_open", [False, True])

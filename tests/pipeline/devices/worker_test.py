@@ -1,4 +1,4 @@
-"""A worker without its port raises an error."""
+"""A worker has its port and a thread for each core."""
 
 from __future__ import annotations
 
@@ -24,3 +24,13 @@ def test_a_port_in_use_is_an_error(
         named = rf"worker:0\b.*{address}\b.*--cluster\b"
         with pytest.raises(ConnectionError, match=named):
             worker.serve(Cluster((address,)), 0)
+
+
+@pytest.mark.parametrize(("num_cores", "num_threads"), [(1, 2), (8, 8)])
+def test_a_worker_runs_as_many_operations_at_once_as_it_has_cores(
+    num_cores: int, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker.os, "cpu_count", lambda: num_cores)
+    config = worker._config()
+    assert config.device_count["CPU"] == num_cores
+    assert config.inter_op_parallelism_threads == num_threads

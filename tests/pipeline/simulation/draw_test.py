@@ -55,6 +55,12 @@ def test_images_show_copies(tmp_path: Path) -> None:
         assert _part_of(offloads, color) > 0.005 > _part_of(plain, color)
 
 
+def test_an_image_holds_its_longest_timeline(tmp_path: Path) -> None:
+    short = _timeline(gpipe(2, 2))
+    image = _draw(tmp_path / "image.png", short=short, long=GPIPE)
+    assert _part_of(image, BACKWARD) > 1.7 * _part_of(image, FORWARD)
+
+
 def test_images_show_the_kinds_of_operations(tmp_path: Path) -> None:
     timelines = {
         "gpipe": GPIPE,

@@ -124,6 +124,17 @@ def _values(specs: Sequence[tf.TensorSpec], seed: int) -> list[tf.Tensor]:
     ]
 
 
+@pytest.mark.parametrize(("by_xla", "parts"), [(True, [1, 2]), (False, [1])])
+def test_xla_compiles_both_halves_of_the_backward_pass_alone(
+    by_xla: bool, parts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One function would round otherwise than the halves in other schedules."""
+    made: list[int] = []
+    monkeypatch.setattr(Phases, "_function", lambda *args: made.append(args[2]))
+    Phases(_trace(BODIES["dense"]), (True, True), Compilation(by_xla, None)).backward()
+    assert made == parts
+
+
 class Run:
     """One run of a body's phases on random values."""
 

@@ -53,6 +53,19 @@ def test_one_device_sends_nothing() -> None:
     assert device.usable_bytes > 0
 
 
+@pytest.mark.parametrize(("small", "latency"), [(-0.1, 0.0), (0.5, 0.5)])
+def test_a_link_has_the_time_of_a_small_message(
+    small: float, latency: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise may make the fitted time negative."""
+    monkeypatch.setattr(calibration, "_measure", lambda devices, rows: (0.0, 2.0))
+    link = calibration._measured_link(LOCAL * 2, small)
+    assert link.latency == latency
+    rows = calibration._LARGE - calibration._SMALL
+    seconds = link.seconds(4 * rows * calibration._DIM)
+    assert seconds == pytest.approx(latency + 2.0 - small)
+
+
 WORKERS = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(2)]
 LOCAL = ["/job:localhost/replica:0/task:0/device:CPU:0"]
 TPUS = [f"/job:localhost/replica:0/task:0/device:TPU:{i}" for i in range(2)]

@@ -11,6 +11,8 @@ import pytest
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.measured import expected_step as measured
 from lingvo_pipe.planner.measured.expected_step import measured_slowdown
+from tests.planner.made_up_model import made_up_device
+from tests.training.toy_run import BATCH, Input, batch, make_task
 
 TRACED: Any = SimpleNamespace(layers=[], specs={})
 ALONE = [CellSeconds(0.25, 0.75)]
@@ -26,6 +28,18 @@ def found(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> float:
 
     monkeypatch.setattr(measured, "measured_seconds", measure)
     return measured_slowdown(TRACED, list(seconds), ALONE)
+
+
+def test_a_step_on_several_devices_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = made_up_device(10**9)
+    monkeypatch.setattr(measured, "machine_device", lambda devices: machine)
+    monkeypatch.setattr(measured, "measured_slowdown", lambda *unused: 2.0)
+    task: Any = make_task(num_stages=2)
+    spec, devices = Input(batch(0)).element_spec, ["cpu:0", "cpu:1"]
+    step = measured.expected_step(task.params, task.pipeline, spec, BATCH, devices)
+    assert step.timeline.schedule == task.pipeline.schedule
+    assert 0 < step.timeline.step_seconds < 1
+    assert len(step.bytes_by_device) == 2
 
 
 def test_all_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

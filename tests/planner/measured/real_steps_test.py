@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,6 +127,19 @@ def test_a_step_that_takes_no_synthetic_batch_is_left_out(
     monkeypatch.setattr(real_steps, "RealStep", make)
     given: Any = (None, DEVICES[:1], MODEL, SECONDS, RICH)
     assert real_step(*given) is None
+
+
+def test_steps_run_until_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = object.__new__(real_steps.RealStep)
+    peaks = iter(range(100))
+    step._watch = SimpleNamespace(  # type: ignore[assignment]
+        peaks=lambda: [MemoryPeak([0], next(peaks))]
+    )
+    step.seconds, step._timelines, step._memories = [], [], []
+    monkeypatch.setattr(step, "run", lambda: step.seconds.append(30.0), raising=False)
+    step.run_in_a_row()
+    assert step.seconds == [30.0, 30.0]
+    assert step._num_bytes == 3  # The peaks of the two steps are 1 and 3.
 
 
 def test_short_steps_run_often_and_long_ones_twice() -> None:

@@ -17,13 +17,22 @@ QUICK = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize("overhead", [0.0, 1e-3])
-@pytest.mark.parametrize("num_devices", [4, 6])
-def test_no_step_takes_less_than_the_bound(num_devices: int, overhead: float) -> None:
+@pytest.mark.parametrize(
+    ("num_devices", "overhead", "skew"),
+    [(4, 0.0, 1.0), (4, 1e-3, 1.0), (6, 0.0, 1.0), (6, 1e-3, 1.0), (6, 0.0, 9.0)],
+)
+def test_no_step_takes_less_than_the_bound(
+    num_devices: int, overhead: float, skew: float
+) -> None:
+    """Also if the forward passes of every second cell take `skew` times as long."""
     device = dataclasses.replace(QUICK, operation_seconds=overhead)
     models = made_up_models(made_up_device(10**6))
     for candidate in candidates(num_devices, NUM_CELLS, 12, with_offload=True):
         model, cells = models(12 // candidate.num_micro_batches)
+        cells = [
+            CellSeconds(cell.forward * (skew if i % 2 else 1.0), cell.backward)
+            for i, cell in enumerate(cells)
+        ]
         devices = [device] * candidate.num_devices
         step = evaluate(candidate, model, cells, devices)
         assert isinstance(step, Evaluation)

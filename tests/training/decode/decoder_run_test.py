@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -17,6 +21,7 @@ from lingvo_pipe.training.decode import decoder_run
 from lingvo_pipe.training.decode.decoder import Hypothesis, Translation
 from lingvo_pipe.training.decode.decoder_run import write_report
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.training.decoder_examples import translation
 
 TRANSLATIONS = [
@@ -48,6 +53,35 @@ def test_each_sentence_has_a_line(tmp_path: Path) -> None:
     }
     assert lines[2]["others"] == [{"text": "b", "score": -2.0}]
     assert len(lines) == 3
+
+
+def test_checkpoints_are_decoded_as_they_are_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    def restored() -> Iterator[int]:
+        for step in (3, 5):
+            events.append(f"restored {step}")
+            yield step
+
+    monkeypatch.setattr(
+        decoder_run, "Decoder", lambda task, vocabulary: lambda batches: TRANSLATIONS
+    )
+    monkeypatch.setattr(decoder_run, "report_end", lambda directory, log: None)
+    data: Any = SimpleNamespace(vocabulary=None, DecodeBatches=list)
+    directory = RunDirectory(tmp_path, "toy.Toy")
+    log = events.append
+    monkeypatch.setattr(decoder_run, "check_vocabulary", lambda path, data: None)
+    task: Any = None
+    decoder_run.decode(task, data, directory, "test", restored(), log)
+    steps = [event for event in events if re.search(r"restored|Decoding", event)]
+    decoding = "Decoding test with the checkpoint of step"
+    assert steps == [
+        *("restored 3", f"{decoding} 3."),
+        *("restored 5", f"{decoding} 5."),
+    ]
+    assert read_metrics(directory.decoder_path)[-1]["step"] == 5
 
 
 def test_scores_are_text_json_and_an_image(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,16 @@ def test_no_batches_and_negative_weights_are_refused(evaluation: Evaluation) -> 
         evaluation([])
     with fails(path="weight", got=-1.0):
         evaluation([_batch(1.0, 1.0, weight=-1.0)])
+
+
+def test_an_error_in_reading_a_batch_says_so(evaluation: Evaluation) -> None:
+    def read() -> Iterator[NestedMap]:
+        yield _batch(1.0, 1.0)
+        raise tf.errors.DataLossError(None, None, "x")
+
+    with pytest.raises(tf.errors.DataLossError) as error:
+        evaluation(read())
+    assert error.value.message.startswith("In reading the input: x")
 
 
 def test_metrics_that_are_not_finite_are_counted(evaluation: Evaluation) -> None:

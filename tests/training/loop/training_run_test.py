@@ -119,6 +119,19 @@ def test_a_checkpoint_is_written_when_another_thread_asks_for_it(
     assert saves == [(0, False), (0, False), *[(2, True)] * 4]
 
 
+def test_the_last_line_has_the_number_of_steps(tmp_path: Path) -> None:
+    logged: list[str] = []
+    run(task(save_interval_steps=4), data(), tmp_path, logged.append)
+    (line,) = (line for line in logged if line.startswith("Trained "))
+    assert re.match(rf"Trained {STEPS} steps in \d", line)
+
+
+def test_wrong_params_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with fails(path="task.train.keep_checkpoints", got=0):
+        run(task(keep_checkpoints=0), data(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:
     params = GROWING | {"keep_checkpoints": 1, "save_interval_steps": 3}
     run(task(BY_LOSS, **params), data(), tmp_path)

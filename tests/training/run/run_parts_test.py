@@ -11,7 +11,12 @@ import pytest
 
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.run.run_parts import RunPart, disturbances, read_parts
+from lingvo_pipe.training.run.run_parts import (
+    RunPart,
+    disturbances,
+    kinds_note,
+    read_parts,
+)
 from tests.support.errors import fails
 from tests.training.toy_run import STEPS, Input, batch, make_task, resumed_steps, run
 
@@ -50,6 +55,21 @@ def test_a_resume_on_another_kind_of_device_is_a_line(
     assert re.search(r"settings: \w+=0 before, \w+=1 now\b", notes[1][0])
     kinds = [part.device_kinds for part in read_parts(tmp_path / "parts.json")]
     assert [kind["threads"] for of_part in kinds for kind in of_part] == ["1"] * 3
+
+
+def test_a_part_that_is_cut_off_ends_in_the_middle_of_its_time() -> None:
+    part = RunPart(4, "here", last_step=8, begin=10.0, end=30.0, has_stopped=True)
+    part.cut_off(8)
+    assert (part.last_step, part.end, part.has_stopped) == (8, 30.0, True)
+    part.cut_off(5)
+    assert (part.last_step, part.end, part.has_stopped) == (5, 15.0, False)
+
+
+def test_other_kinds_are_named_as_they_were_and_are() -> None:
+    parts = [RunPart(0, "here", device_kinds=[{"type": "CPU"}])]
+    assert "CPU before, GPU now" in kinds_note(parts, 5, [{"type": "GPU"}])
+    assert kinds_note(parts, 5, [{"type": "CPU"}]) == ""
+    assert kinds_note([], 5, [{"type": "CPU"}]) == ""
 
 
 @pytest.mark.exhaustive
