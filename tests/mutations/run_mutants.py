@@ -2,12 +2,13 @@
 
     python -m tests.mutations.run_mutants --lines FILE --record tests/FOLDER ...
     python -m tests.mutations.run_mutants --lines FILE [--seed N] [--sample N]
-        [--jobs N] [--folder lingvo_pipe/FOLDER ...]
+        [--jobs N] [--folder lingvo_pipe/FOLDER ...] [--key KEY ...]
 
 The first runs tests, and adds to FILE which lines each of them runs. It is needed once
-for each folder, and again after a change. The second draws mutants of folders, and
-runs for each the tests of its line, nearest first, until one fails. Both work on copies
-of the tree.
+for each folder, and again after a change of the product or of tests. The second draws
+mutants of folders, and runs for each the tests of its line, nearest first, until one
+fails. With keys it tries only these mutants of the sample. Both work on copies of the
+tree.
 """
 
 from __future__ import annotations
@@ -205,12 +206,17 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=300, help="number of mutants")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--folder", nargs="+", default=FOLDERS, help="of the product")
+    parser.add_argument("--key", nargs="+", default=[], help="only these mutants")
     flags = parser.parse_args()
     lines_file = flags.lines.absolute()
     if flags.record:
         record(lines_file, flags.record)
         return
-    mutants = list(sample(ROOT, flags.folder, flags.seed, flags.sample))
+    mutants = [
+        mutant
+        for mutant in sample(ROOT, flags.folder, flags.seed, flags.sample)
+        if mutant.key in flags.key or not flags.key
+    ]
     outcomes = _try_in_jobs(mutants, flags.jobs, covered_lines.read(lines_file))
     counts = collections.Counter(outcome.verdict for outcome in outcomes)
     hung = sum(outcome.reason == "the time limit" for outcome in outcomes)

@@ -58,6 +58,10 @@ def random_calls(rng: random.Random) -> tuple[list[CallBytes], dict[int, int]]:
     return calls, {value: rng.choice(SIZES) for value in range(NUM_INPUTS, number)}
 
 
+def test_a_call_needs_no_workspace_unless_it_says_so() -> None:
+    assert CallBytes(0, 0, 0, 0, False, [], []).workspace == Workspace(*[(0,)] * 4)
+
+
 def random_shared_weights(
     rng: random.Random, calls: Sequence[CallBytes]
 ) -> list[SharedWeight]:

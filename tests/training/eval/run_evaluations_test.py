@@ -103,6 +103,18 @@ def test_each_checkpoint_is_evaluated_as_the_trainer_does(logdir: Path) -> None:
     assert evaluate(logdir, "dev")[-1]["split"] == "dev"
 
 
+def test_checkpoints_are_evaluated_as_they_are_restored(logdir: Path) -> None:
+    directory, model = open_run(logdir, "toy.Toy"), evaluated_task()
+
+    def restored() -> Iterator[int]:
+        for step in (3, STEPS):
+            name = f"ckpt-{step:08d}"
+            yield from weights_in_turn(model, directory, name, None, lambda _: None)
+
+    evaluate_run(model, Input(batch(9)), directory, "test", restored(), lambda _: None)
+    assert read_metrics(logdir / "evaler") == logged_tests(logdir)
+
+
 def test_the_best_is_found(tmp_path: Path) -> None:
     train_toy(tmp_path, interval_steps=1, best_metric="-loss")
     losses = {line["step"]: line["loss"] for line in logged_tests(tmp_path)}

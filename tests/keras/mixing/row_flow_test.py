@@ -1,0 +1,26 @@
+"""The flow of sizes: those of examples alone are counted."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from lingvo_pipe.keras.mixing.row_flow import Flow, flows
+
+
+def test_sizes_are_counts_only_where_they_may_be_of_examples() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3, 4])
+        shape = tf.shape(x)
+        known = [shape[1:], shape[2], shape[-1], shape[1:2], shape[-2:]]
+        counted = [
+            shape,
+            shape[0],
+            shape[:1],
+            shape[:],
+            shape[:2],
+            shape[-3],
+            shape[::2],
+        ]
+    found = flows(graph, {x.ref(): Flow.ROWS})
+    assert [found[size.ref()] for size in known] == [Flow.FREE] * len(known)
+    assert [found[size.ref()] for size in counted] == [Flow.COUNT] * len(counted)
