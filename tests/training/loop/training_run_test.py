@@ -121,7 +121,8 @@ def test_a_checkpoint_is_written_when_another_thread_asks_for_it(
 
 def test_the_last_line_has_the_number_of_steps(tmp_path: Path) -> None:
     logged: list[str] = []
-    run(task(save_interval_steps=4), data(), tmp_path, logged.append)
+    p: Any = {"save_interval_steps": 4, "report_interval_steps": 4}
+    run(task(**p), data(), tmp_path, logged.append)
     (line,) = (line for line in logged if line.startswith("Trained "))
     assert re.match(rf"Trained {STEPS} steps in \d", line)
 
