@@ -20,6 +20,7 @@ from lingvo_pipe.training.loop.save_times import SaveRequest
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.best_evaluation import read_best
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.progress import Progress
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.step.train_step import TrainStep
 from tests.support.cases import exhaustive
@@ -119,10 +120,21 @@ def test_a_checkpoint_is_written_when_another_thread_asks_for_it(
     assert saves == [(0, False), (0, False), *[(2, True)] * 4]
 
 
-def test_the_last_line_has_the_number_of_steps(tmp_path: Path) -> None:
+def test_the_progress_is_told_of_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    original = Progress.advance
+
+    def advance(self: Progress, step: int) -> None:
+        steps.append(step)
+        original(self, step)
+
+    monkeypatch.setattr(Progress, "advance", advance)
     logged: list[str] = []
     p: Any = {"save_interval_steps": 4, "report_interval_steps": 4}
     run(task(**p), data(), tmp_path, logged.append)
+    assert steps == [*range(1, STEPS + 1)]
     (line,) = (line for line in logged if line.startswith("Trained "))
     assert re.match(rf"Trained {STEPS} steps in \d", line)
 
