@@ -101,6 +101,9 @@ def test_it_is_an_error_if_that_is_asked_for(vocabulary):
     with fails(path="input.data") as info:
         measured.fitting(limit(4), limit(4), False)
     assert info.value.got.startswith("1 of 4 sentences of aa-bb are too long, 1 empty")
+    with fails(path="input.data") as info:
+        measured.fitting(limit(1), limit(1, name="target_length"), False)
+    assert re.search(r"source_length \d.* target_length \d", str(info.value))
 
 
 def test_a_pair_of_which_nothing_is_left_is_an_error(vocabulary, logged):

@@ -15,6 +15,7 @@ from keras import layers
 from lingvo_pipe.core.errors import UserTypeError
 from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.keras.plain_attributes import PlainAttributes
 from tests.keras.toy_models import OUTPUTS, WIDTH, Block, fit, sequential
 from tests.support.errors import fails
 
@@ -274,6 +275,8 @@ def test_what_is_cloned_or_summed_up_is_the_plain_model() -> None:
         keras.models.clone_model(pipelined)
     assert "`model`" in info.value.hint
     assert pipelined.to_json() == pipelined.model.to_json()
+    for name, value in vars(PlainAttributes).items():
+        assert name.startswith("__") or isinstance(value, property), name
     with fails(UserTypeError, got=["show_trainable"]):
         pipelined.summary(show_trainable=True)
 

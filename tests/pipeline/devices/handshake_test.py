@@ -238,6 +238,30 @@ def test_a_worker_may_describe_itself_after_it_is_reached(
     later.join()
 
 
+def test_sessions_are_closed_after_use(cluster: Cluster) -> None:
+    with tf.Graph().as_default():
+        with handshake.server_session(f"grpc://{cluster.workers[0]}") as session:
+            assert session.list_devices()
+        with pytest.raises(RuntimeError, match="closed"):
+            session.run(tf.constant(1))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"),
+    [
+        (["127.0.0.1", "10.0.0.5", "10.0.0.6"], "10.0.0.5"),
+        (["127.0.0.2", "[::1]"], "127.0.0.2"),
+        (["[::1]", "[fd00::1]"], "[fd00::1]"),
+    ],
+)
+def test_a_trainer_has_the_address_that_other_machines_see(
+    hosts: list[str], first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = dict(enumerate(hosts))
+    monkeypatch.setattr(trainer_side, "_own_host", lambda worker: seen[int(worker)])
+    assert trainer_side._reach({i: str(i) for i in seen}) == first
+
+
 def test_a_worker_describes_its_own_devices_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

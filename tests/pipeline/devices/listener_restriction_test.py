@@ -227,7 +227,7 @@ def test_a_port_is_restricted_while_its_server_still_starts() -> None:
         before: list[bool] = []
         with restricting_early(port, ["127.0.0.2"]):
             time.sleep(0.1)
-            listener.listen()
+            listener.listen(2000)  # A full queue of connections would look the same.
             deadline = time.monotonic() + 10.0
             while _is_open(port) and time.monotonic() < deadline:
                 time.sleep(0.01)

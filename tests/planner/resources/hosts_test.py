@@ -62,6 +62,7 @@ def test_messages_take_the_links_between_their_stages() -> None:
     by_pipeline, by_stage = placements(2, 4, Hosts(4, FAR))
     hosts = Hosts(4, FAR)
     assert links(by_pipeline, hosts) == [(NEAR,) * 3] * 2
+    assert links(((0, 1), (3, 4)), hosts) == [(NEAR,), (FAR,)]
     assert links(by_stage, hosts) == [(NEAR, FAR, NEAR)] * 2
     # Two stages on each device, which go up the devices and down again.
     found = stage_links(((0, 1),), [0, 1, 1, 0], NEAR, Hosts(1, FAR))

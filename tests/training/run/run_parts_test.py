@@ -70,6 +70,10 @@ def test_other_kinds_are_named_as_they_were_and_are() -> None:
     assert "CPU before, GPU now" in kinds_note(parts, 5, [{"type": "GPU"}])
     assert kinds_note(parts, 5, [{"type": "CPU"}]) == ""
     assert kinds_note([], 5, [{"type": "CPU"}]) == ""
+    parts.append(RunPart(3, "there", device_kinds=[{"type": "GPU"}]))
+    assert kinds_note(parts, 5, [{"type": "GPU"}]) == ""
+    assert "GPU before, CPU now" in kinds_note(parts, 5, [{"type": "CPU"}])
+    assert kinds_note(parts, 3, [{"type": "CPU"}]) == ""
 
 
 @pytest.mark.exhaustive
