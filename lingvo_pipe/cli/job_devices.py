@@ -85,14 +85,17 @@ class JobDevices:
             return "" if is_busy(workers[task]) else "it does not describe itself"
         if worker is None:
             return "it is not a worker of this version of lingvo_pipe"
-        if is_leaving(workers[task]):
-            return "it is leaving"
         if wrong := differences(worker, task, workers, versions()):
             return "; ".join(wrong)
         before, kinds = self._policy.left_out.kind, list(worker.device_kinds.values())
         same = [kind for kind in kinds if kind["type"] == before.get("type")]
         others = [self._other_kind(kind) for kind in same or kinds]
         return "" if "" in others else others[0]
+
+    def is_leaving(self, task: int) -> bool:
+        """Returns whether a worker that answers is leaving."""
+        assert self._cluster is not None
+        return is_leaving(self._cluster.workers[task])
 
     def lack(self, absent: Collection[int]) -> str:
         """Returns why the job cannot continue without the absent workers, or ""."""

@@ -19,7 +19,7 @@ class Departures:
 
     Args:
         use: the trainer's use of its workers.
-        save: asks the run for a checkpoint. Returns whether it has been written.
+        save: asks the run for a checkpoint. Returns whether all steps are saved.
         log: called with the number of a worker that is leaving.
 
     Attributes:
@@ -31,26 +31,27 @@ class Departures:
     ) -> None:
         self._use, self._save, self._log = use, save, log
         self._leaving: set[int] = set()
-        self._released: set[int] = set()
         self.are_pending = False
 
-    def begin(self, tasks: Collection[int]) -> None:
-        """Tells workers that they are used from now on."""
-        self._use.renew(tasks)
+    def renew(self, tasks: Collection[int]) -> set[int]:
+        """Tells workers that they are used. Returns those that are leaving."""
+        return self._use.renew(tasks)
 
     def look(self, tasks: Collection[int]) -> set[int]:
-        """Tells workers that they are used. Returns those that are now let go."""
-        leaving = self._use.renew({*tasks} - self._released)
+        """Tells workers that they are used. Returns those that are now let go.
+
+        The process must then restart, since the run waits for that.
+        """
+        leaving = self._use.renew(tasks)
         for task in sorted(leaving - self._leaving):
             self._log(task)
         self._leaving |= leaving
         self.are_pending = bool(leaving) and not self._save()
-        if not leaving or self.are_pending:
+        if self.are_pending:
             return set()
-        self._released |= leaving
         self._use.end(leaving)
         return leaving
 
     def end(self, tasks: Collection[int]) -> None:
         """Lets all workers go, since the job is over."""
-        self._use.end({*tasks} - self._released)
+        self._use.end(tasks)

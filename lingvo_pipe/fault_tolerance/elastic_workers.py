@@ -22,6 +22,9 @@ class Needs(Protocol):
     def misfit(self, task: int) -> str:
         """Returns why the job cannot use a worker that answers, or ""."""
 
+    def is_leaving(self, task: int) -> bool:
+        """Returns whether a worker that answers is leaving."""
+
     def lack(self, absent: Collection[int]) -> str:
         """Returns why the job cannot continue without the absent workers, or ""."""
 
@@ -67,12 +70,15 @@ class ElasticWorkers:
     def absent(self, workers: LostWorkers) -> dict[int, str]:
         """Returns texts about the workers without which a job would run, by number.
 
-        These workers do not answer, or do not fit the job, or they are the fewest
-        without which all workers reach each other.
+        These workers do not answer, are leaving or do not fit the job, or they are the
+        fewest without which all workers reach each other.
         """
         texts = workers.silent()
         for task in workers.answering:
-            if misfit := self.needs.misfit(task):
+            if self.needs.is_leaving(task):
+                self.leave_out([task])
+                texts[task] = f"{workers.name(task)}, which is leaving"
+            elif misfit := self.needs.misfit(task):
                 texts[task] = f"{workers.name(task)}, which does not fit: {misfit}"
         usable = [task for task in workers.answering if task not in texts]
         for task in fewest_to_leave_out(workers.cut_pairs(usable)):
@@ -134,7 +140,11 @@ class ElasticWorkers:
         A worker that has just started may not describe itself yet, so its misfit is
         logged when it is seen for the second time.
         """
-        misfits = {task: self.needs.misfit(task) for task in workers.back()}
+        misfits = {
+            task: self.needs.misfit(task)
+            for task in workers.back()
+            if not self.needs.is_leaving(task)
+        }
         for task, misfit in misfits.items():
             line = f"{workers.name(task)} is back, but does not fit: {misfit}."
             is_known = self._misfits.get(task) == misfit

@@ -31,6 +31,7 @@ from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 _MAX_PERIOD = 5.0  # Seconds between two questions, at most.
 _POLL_SECONDS = 0.5
 _LOG_SECONDS = 30.0
+_JOIN_SECONDS = 6.0  # More than an unanswered message takes.
 # Seconds after which workers may forget a trainer; long enough for a slow one.
 _MIN_KEEP_ALIVE = 60
 # Private to TensorFlow: seconds for which workers keep the objects of a silent client.
@@ -57,7 +58,7 @@ class WorkerWatch:
         log: callback for a line for the user.
         elastic: the policy of a job that goes on without lost workers, or None.
         use: the job's use of its workers, or None if it saves no checkpoints.
-        save: asks the run for a checkpoint. Returns whether it has been written.
+        save: asks the run for a checkpoint. Returns whether all steps are saved.
         on_end: called before this process ends itself. It must not hang, even if the
             main thread does.
     """
@@ -80,6 +81,7 @@ class WorkerWatch:
         self._timeout, self._patience = timeout, patience
         self._then = "resumes from the last checkpoint" if resumes else "starts again"
         self._departures = Departures(use, save, self._note_leaving) if use else None
+        self._renewals: threading.Thread | None = None
         self._signal: FirstSignal | None = None
         self._is_over = threading.Event()
         self._ending = threading.RLock()  # Only one thread may end job or process.
@@ -102,10 +104,12 @@ class WorkerWatch:
             # Otherwise workers would keep the objects of both processes.
             self._workers.forget(self._restarts.client_before)
         set_keep_alive(max(_MIN_KEEP_ALIVE, round(2 * self._timeout)))
-        if self._departures is not None:
-            self._departures.begin(self._workers.used)
         self._signal = FirstSignal()
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._start(lambda: self._period, lambda: self._workers.lost() or self._added())
+        if self._departures is not None:
+            self._departures.renew(self._workers.used)
+            # On a thread of its own, since a search for lost workers may take long.
+            self._renewals = self._start(self._period_of_departures, self._let_go)
 
     @contextlib.contextmanager
     def surviving(self) -> Iterator[None]:
@@ -126,8 +130,9 @@ class WorkerWatch:
                 self._is_over.set()
                 if self._signal is not None:
                     self._signal.close()
-                    if self._departures is not None:
-                        self._departures.end(self._workers.used)
+            if self._renewals is not None and self._departures is not None:
+                self._renewals.join(_JOIN_SECONDS)
+                self._departures.end(self._workers.used)
 
     def has_signal(self) -> bool:
         """Returns whether a termination signal has come."""
@@ -168,42 +173,50 @@ class WorkerWatch:
     def _stopped(self, name: str) -> str:
         return f"Stopped by {name}. The same command {self._then}."
 
-    def _watch(self) -> None:
+    def _start(
+        self, period: Callable[[], float], changes: Callable[[], list[str]]
+    ) -> threading.Thread:
+        thread = threading.Thread(
+            target=self._watch, args=(period, changes), daemon=True
+        )
+        thread.start()
+        return thread
+
+    def _watch(
+        self, period: Callable[[], float], changes: Callable[[], list[str]]
+    ) -> None:
+        """Asks every `period` for `changes`, and restarts the process for them."""
         try:
-            while not self._is_over.wait(self._period()):
-                changed = self._workers.lost() or self._let_go() or self._added()
-                if changed:
+            while not self._is_over.wait(period()):
+                if changed := changes():
                     self._restart(changed)
         except Exception as error:
             with self._ending:
                 if not self._is_over.is_set():
                     self._give_up("Cannot watch the workers any more", error)
 
+    @property
     def _period(self) -> float:
-        if self._departures is not None and self._departures.are_pending:
-            return _POLL_SECONDS
         return min(_MAX_PERIOD, self._timeout / 4)
 
-    def _let_go(self) -> list[str]:
-        """Returns a sentence for each worker that leaves, and the job must restart.
+    def _period_of_departures(self) -> float:
+        assert self._departures is not None
+        return _POLL_SECONDS if self._departures.are_pending else self._period
 
-        A job that is not elastic trains on until the worker has ended.
-        """
-        if self._departures is None:
+    def _let_go(self) -> list[str]:
+        """Returns a sentence for each worker that leaves and has been let go."""
+        assert self._departures is not None
+        if self.has_signal():  # The run saves anyway, and then all workers may leave.
+            self._departures.renew(self._workers.used)
             return []
-        with self._ending:
-            if self._is_over.is_set():
-                return []
-            tasks = self._departures.look(self._workers.used)
-        if not tasks or self._elastic is None or self.has_signal():
-            return []
-        self._elastic.leave_out(tasks)
+        tasks = self._departures.look(self._workers.used)
+        if self._elastic is not None:
+            self._elastic.leave_out(tasks)
         return [f"{self._workers.name(task)} is leaving." for task in sorted(tasks)]
 
     def _note_leaving(self, task: int) -> None:
-        if not self.has_signal():
-            name = self._workers.name(task)
-            self._write(f"{name} is leaving: the run saves a checkpoint.")
+        name = self._workers.name(task)
+        self._write(f"{name} is leaving: the run saves what is not saved yet.")
 
     def _added(self) -> list[str]:
         """Returns a sentence for each worker with which the job must restart now."""

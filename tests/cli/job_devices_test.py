@@ -194,6 +194,12 @@ def test_a_worker_fits_if_it_has_a_device_of_the_jobs_kind(
     assert bool(misfit) == bool(words)
 
 
+def test_a_worker_says_that_it_is_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_devices, "is_leaving", lambda address: address == "b:1")
+    devices = Job(monkeypatch, ALL_GPUS, 2, GPU_JOB).devices
+    assert [devices.is_leaving(task) for task in range(3)] == [False, True, False]
+
+
 def test_a_busy_worker_fits_and_a_foreign_server_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -34,7 +34,7 @@ class Job:
 
 def test_a_job_whose_workers_stay_saves_nothing() -> None:
     job = Job()
-    job.departures.begin(range(4))
+    job.departures.renew(range(4))
     assert job.used == {0, 1, 2, 3}
     assert job.look() == set()
     assert (job.asked, job.used) == (0, {0, 1, 2, 3})
@@ -51,9 +51,13 @@ def test_workers_are_let_go_once_a_checkpoint_is_written() -> None:
     assert job.logged == [1, 3]
     job.has_saved = True
     assert job.look() == {1, 3}
-    assert not job.look()
-    assert job.used == {0, 2}
     assert (job.logged, job.used, job.asked) == ([1, 3], {0, 2}, 3)
+
+
+def test_workers_are_let_go_at_once_if_nothing_is_unsaved() -> None:
+    job = Job()
+    job.has_saved, job.leaving = True, {2}
+    assert job.look() == {2}
 
 
 def test_a_job_that_is_over_uses_no_workers() -> None:

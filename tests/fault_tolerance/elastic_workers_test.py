@@ -50,6 +50,7 @@ class Job:
     def __init__(self, left_out: LeftOut = LeftOut()) -> None:  # noqa: B008  Frozen.
         self.now, self.progress, self.can_gain = 0.0, "a", True
         self.misfits: dict[int, str] = {}
+        self.leaving: set[int] = set()
         self.logged: list[str] = []
         self.policy = ElasticWorkers(
             *(5.0, 60.0, left_out, lambda: self.progress),
@@ -60,11 +61,28 @@ class Job:
     def misfit(self, task: int) -> str:
         return self.misfits.get(task, "")
 
+    def is_leaving(self, task: int) -> bool:
+        return task in self.leaving
+
     def lack(self, absent: Collection[int]) -> str:
         return f"{len(absent)} are too many" * (len(absent) > 2)
 
     def gains(self, absent: Collection[int]) -> bool:
         return self.can_gain
+
+
+def test_a_worker_that_is_leaving_is_not_waited_for() -> None:
+    job, workers = Job(LeftOut(workers=(1,))), Workers(1)
+    job.leaving = {2}
+    absent = job.policy.absent(workers)
+    assert absent == {1: "worker:1", 2: "worker:2, which is leaving"}
+    assert job.policy.goes_on(workers, absent, 0.0)
+    assert workers.left_out == {1, 2}
+    workers.numbers_back = [2]
+    job.now = 99.0
+    assert job.policy.added(workers) == []
+    job.progress = "b"
+    assert job.policy.added(workers) == []
 
 
 def test_a_lost_worker_has_time_to_come_back() -> None:

@@ -245,10 +245,8 @@ def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
 
 
 @pytest.mark.parametrize("is_elastic", [True, False])
-def test_an_elastic_job_restarts_without_a_worker_that_is_leaving(
-    is_elastic: bool,
-) -> None:
-    """Another job goes on until the worker has ended."""
+def test_a_job_restarts_when_it_has_let_a_worker_go(is_elastic: bool) -> None:
+    """An elastic job does not wait for the worker."""
     policy = ElasticWorkers(
         *(5.0, 60.0, LeftOut(workers=(2,)), lambda: "", lambda line: None)
     )
@@ -258,12 +256,27 @@ def test_an_elastic_job_restarts_without_a_worker_that_is_leaving(
     watch = _watch(Worker(UP), logged, restarts, timeout=1.0, use=use, elastic=elastic)
     with watch.surviving():
         watch.begin()
-        assert use.was_let_go.wait(20)
-        if is_elastic:
-            assert restarts.restarted.wait(20)
-    assert re.search(r"^worker:0 at a:1 is leaving: .*checkpoint", logged[0])
-    assert restarts.restarted.is_set() == is_elastic
+        assert restarts.restarted.wait(20)
+    assert use.was_let_go.is_set()
+    assert re.search(r"^worker:0 at a:1 is leaving: ", logged[0])
     assert policy.left_out.workers == ((0,) if is_elastic else (2,))
+
+
+def test_a_job_that_has_a_signal_lets_no_worker_go() -> None:
+    """It saves its last step, and needs all workers until then."""
+    use, restarts = Leaving(), FakeRestarts()
+    watch = _watch(Worker(UP), [], restarts, use=use)
+    before = signal.signal(signal.SIGTERM, lambda *unused: None)
+    try:
+        with watch.surviving():
+            watch.begin()
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert watch._let_go() == []
+            assert not use.was_let_go.is_set()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert use.was_let_go.is_set()  # The job is over.
+    assert not restarts.restarted.is_set()
 
 
 def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> None:

@@ -114,6 +114,7 @@ class ElasticRun:
             addresses = [f"{host.ip}:2222" for host in hosts[1:]]
         self._cluster = f"--cluster=worker={','.join(addresses)}"
         self._workers: dict[int, ForkedProcess] = {}
+        self._ending: set[int] = set()  # Workers that have got SIGTERM.
         for task in range(num_workers):
             self.start_worker(task)
         self._flags = (*flags, self._cluster)
@@ -146,6 +147,9 @@ class ElasticRun:
         if self._hosts:
             set_link(self._hosts, task + 1, is_up=True)
         worker = self._workers.get(task)
+        if worker is not None and task in self._ending:
+            worker.wait(_PATIENCE)
+            self._ending.remove(task)
         if worker is not None and worker.poll() is None:
             worker.send_signal(signal.SIGCONT)
         else:
@@ -160,6 +164,9 @@ class ElasticRun:
         """Kills or stops workers by a signal, or cuts them off without one."""
         self._read, self._saved = len(self.output), self.num_saved
         for task in tasks:
+            self._ending.discard(task)
+            if number == signal.SIGTERM:
+                self._ending.add(task)
             if number is None:
                 set_link(self._hosts, task + 1, is_up=False)
             else:

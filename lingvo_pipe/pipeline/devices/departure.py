@@ -79,8 +79,11 @@ class WorkerUse:
         return {task for task, is_leaving in leaving.items() if is_leaving}
 
     def end(self, tasks: Collection[int]) -> None:
-        """Tells workers that they are no longer used."""
+        """Tells workers that they are no longer used, and closes the sessions."""
         self._write(tasks, _ENDED)
+        for task in tasks:
+            if worker := self._workers.pop(task, None):
+                worker.session.close()
 
     def _write(self, tasks: Collection[int], use: int) -> dict[int, bool]:
         """Writes a value of `_USE` to workers, and returns whether each is leaving."""
@@ -95,7 +98,7 @@ class WorkerUse:
 
 
 class _UsedWorker:
-    """A worker's server, as its trainer uses it."""
+    """A worker's server, as its trainer uses it in a session."""
 
     def __init__(self, address: str) -> None:
         with tf.Graph().as_default():
@@ -103,13 +106,13 @@ class _UsedWorker:
             self._assign = _assign(server_variable(_USE, tf.int64), self._value)
             leaving = server_variable(_LEAVING, tf.int64)
             self._is_leaving = tf.raw_ops.VarIsInitializedOp(resource=leaving)
-            self._session = server_session(f"grpc://{address}")
+            self.session = server_session(f"grpc://{address}")
 
     def write(self, use: int) -> bool:
         """Writes a value of `_USE`, and returns whether the worker is leaving."""
         fetches = [self._is_leaving, self._assign]
         try:
-            return bool(self._session.run(fetches, {self._value: use})[0])
+            return bool(self.session.run(fetches, {self._value: use})[0])
         except tf.errors.OpError:  # It is lost, or long operations run.
             return False
 

@@ -215,5 +215,9 @@ class _Session(tf.compat.v1.Session):
 
 
 def server_variable(name: str, dtype: tf.DType) -> tf.Tensor:
-    """Returns the handle of a scalar variable of the server that runs the graph."""
-    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=[], shared_name=name)
+    """Returns the handle of a scalar variable of the server that runs the graph.
+
+    The variable is on the CPU, where it waits for no kernel of a GPU.
+    """
+    with tf.device("/device:CPU:0"):
+        return tf.raw_ops.VarHandleOp(dtype=dtype, shape=[], shared_name=name)

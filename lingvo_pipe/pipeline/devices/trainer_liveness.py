@@ -72,11 +72,11 @@ def poll_trainer(
     while not has_notice():
         if answers():
             seen, last = True, clock()
-        signalled = is_signalled()
+        now, signalled = clock(), is_signalled()
         if signalled and is_released():
             return False
         limit = _CLOSE_SECONDS if signalled else patience + _START_SECONDS
-        if clock() - last > limit or (signalled and not seen):
+        if now - last > limit or (signalled and not seen):
             return seen
         sleep(_POLL_SECONDS)
     return True

@@ -28,8 +28,8 @@ from lingvo_pipe.pipeline.devices.own_addresses import (
 from lingvo_pipe.pipeline.devices.trainer_liveness import wait_for_trainers_end
 
 _STAYS = (
-    "SIGTERM: waiting for the trainer to save a checkpoint. A second SIGTERM ends this "
-    "worker at once."
+    "SIGTERM: waiting until no trainer uses this worker. A second SIGTERM ends it at "
+    "once."
 )
 
 # Finds GPUs now, while TensorFlow's output about missing ones is hidden.

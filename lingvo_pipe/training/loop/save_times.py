@@ -1,10 +1,11 @@
 """The times of checkpoints: by steps, by the clock, and on request."""
 
-import threading
 import time
 from collections.abc import Callable
 
 from lingvo_pipe.hyperparams import Params
+
+_POLL_SECONDS = 0.1
 
 
 class SaveTimes:
@@ -29,20 +30,28 @@ class SaveTimes:
 
 
 class SaveRequest:
-    """A request for a checkpoint after the current step, from another thread."""
+    """A request for a checkpoint, from another thread, which then restarts the process.
 
-    def __init__(self) -> None:
-        self._is_asked, self._is_written = threading.Event(), threading.Event()
+    Args:
+        patience: seconds for which the run waits for the restart.
+
+    Attributes:
+        is_asked: whether there is a request.
+        is_saved: whether there is a checkpoint of all steps so far.
+    """
+
+    def __init__(self, patience: float = 10.0) -> None:
+        self._patience = patience
+        self.is_asked, self.is_saved = False, True
 
     def ask(self) -> bool:
-        """Asks for a checkpoint. Returns whether it has been written."""
-        self._is_asked.set()
-        return self._is_written.is_set()
+        """Asks for a checkpoint. Returns whether all steps so far are saved."""
+        self.is_asked = True
+        return self.is_saved
 
-    def is_open(self) -> bool:
-        """Returns whether a checkpoint is asked for, and not written."""
-        return self._is_asked.is_set() and not self._is_written.is_set()
-
-    def close(self) -> None:
-        """Notes that the checkpoint has been written."""
-        self._is_written.set()
+    def wait_for_restart(self, is_stopping: Callable[[], bool]) -> None:
+        """Waits for the restart, unless the run stops, or the restart takes long."""
+        end = time.monotonic() + self._patience
+        while time.monotonic() < end and not is_stopping():
+            time.sleep(_POLL_SECONDS)
+        self.is_asked = False

@@ -67,6 +67,10 @@ class _Segment:
     progress: Progress
     part: RunPart
 
+    def is_stopping(self) -> bool:
+        """Returns whether a signal has come that ends the run."""
+        return self.signals.last_signal_name is not None
+
 
 class TrainingRun:
     """A training run. Its constructor restores the run's state, and writes nothing."""
@@ -267,6 +271,7 @@ class TrainingRun:
         skipped = self._failures.skipped_batches
         batches = BatchGroups(skipped.batches(self._position.batches, step))
         saves = SaveTimes(self._task.params.train)
+        may_roll_back = self._task.params.train.loss_spike_factor is not None
         is_last = self._is_last(step, segment)
         batch_size = self._train_input.params.batch_size
         with segment.progress as progress:
@@ -278,6 +283,7 @@ class TrainingRun:
                     segment.saver.wait()
                     raise problem
                 self._activity = f"step {step + len(group)} to end"
+                self._save_request.is_saved = False
                 with segment.part.timing(len(group), batch_size):
                     for metrics in self._failures.train(group):
                         step += 1
@@ -291,15 +297,17 @@ class TrainingRun:
                 is_last = self._is_last(step, segment)
                 # Saved last: all reports of a checkpoint's step are written by then.
                 is_best = evaluations.best.step == step
-                is_asked = self._save_request.is_open()
+                # A roll-back to a checkpoint depends on when it was written.
+                is_asked = self._save_request.is_asked and not may_roll_back
                 if is_last or is_best or is_asked or saves.is_due(step):
                     segment.part.has_stopped = is_last
                     self._failures.check_variables(step)
                     self._save(step, segment)
                     saves.restart_clock()
-                    if is_asked:
+                    self._save_request.is_saved = True
+                    if self._save_request.is_asked:
                         segment.saver.wait()
-                        self._save_request.close()
+                        self._save_request.wait_for_restart(segment.is_stopping)
                     is_last = self._is_last(step, segment)  # A signal may have arrived.
         if not segment.signals.last_signal_name:
             segment.reports.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -57,11 +58,13 @@ def test_a_worker_waits_while_the_trainer_saves(
     worker.use.renew([1])
     leaving = threading.Thread(target=worker.departure.wait)
     leaving.start()
+    end = time.monotonic() + 60.0
     while not worker.use.renew([1]):
-        pass
+        assert time.monotonic() < end
     assert leaving.is_alive()
     worker.use.end([1])
-    leaving.join()
+    leaving.join(60.0)
+    assert not leaving.is_alive()
 
 
 def test_a_trainer_that_was_killed_uses_no_worker(worker: Worker) -> None:

@@ -107,7 +107,7 @@ def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
 def test_a_checkpoint_is_written_when_another_thread_asks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, saves = SaveRequest(), list[tuple[int, bool]]()
+    request, saves = SaveRequest(patience=0.0), list[tuple[int, bool]]()
     original = TrainStep.__call__
 
     def asking(self: TrainStep, *args: Any) -> Any:
@@ -117,7 +117,26 @@ def test_a_checkpoint_is_written_when_another_thread_asks_for_it(
 
     monkeypatch.setattr(TrainStep, "__call__", asking)
     run(task(save_interval_steps=9), data(), tmp_path, save_request=request)
-    assert saves == [(0, False), (0, False), *[(2, True)] * 4]
+    assert saves == [(0, False), (0, False), *((n, False) for n in (2, 3, 4, 5))]
+
+
+def test_a_run_that_may_roll_back_saves_when_it_is_due(tmp_path: Path) -> None:
+    """The step to which it rolls back would depend on when it was asked."""
+    request = SaveRequest(patience=0.0)
+    request.ask()
+    spikes: dict[str, Any] = {"loss_spike_factor": 99.0, "save_interval_steps": 4}
+    run(task(**spikes), data(), tmp_path, save_request=request)
+    assert saved_steps(tmp_path) == [0, 4, STEPS]
+
+
+def test_a_run_waits_for_the_restart_that_it_has_saved_for() -> None:
+    request, answers = SaveRequest(patience=99.0), iter([False, False, True])
+    assert request.ask()  # Before the first step nothing is lost.
+    request.is_saved = False
+    assert not request.ask()
+    request.wait_for_restart(lambda: next(answers))
+    assert [*answers] == []
+    assert not request.is_asked
 
 
 def test_the_progress_is_told_of_each_step(
