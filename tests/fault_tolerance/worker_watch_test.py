@@ -87,6 +87,13 @@ class FakeRestarts:
 
 
 @pytest.fixture(autouse=True)
+def _no_signal_ends_this_process() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, lambda *unused: None)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(autouse=True)
 def _no_exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def leave(code: int) -> NoReturn:
         raise Ended(code)
@@ -153,12 +160,6 @@ def _fails(
         raise error or ValueError("Some consequence.")
 
     return job
-
-
-def _fail_after_sigterm(worker: Worker) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-    worker.answer = GONE
-    raise ValueError("Some consequence.")
 
 
 def test_a_worker_that_never_comes_is_an_error() -> None:
@@ -266,15 +267,11 @@ def test_a_job_that_has_a_signal_lets_no_worker_go() -> None:
     """It saves its last step, and needs all workers until then."""
     use, restarts = Leaving(), FakeRestarts()
     watch = _watch(Worker(UP), [], restarts, use=use)
-    before = signal.signal(signal.SIGTERM, lambda *unused: None)
-    try:
-        with watch.surviving():
-            watch.begin()
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert watch._let_go() == []
-            assert not use.was_let_go.is_set()
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with watch.surviving():
+        watch.begin()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert watch._let_go() == []
+        assert not use.was_let_go.is_set()
     assert use.was_let_go.is_set()  # The job is over.
     assert not restarts.restarted.is_set()
 
@@ -283,12 +280,10 @@ def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> Non
     worker, restarts = Worker(UP), FakeRestarts()
     logged: list[str] = []
     watch = _watch(worker, logged, restarts)
-    before = signal.signal(signal.SIGTERM, lambda *unused: None)
-    try:
-        with pytest.raises(Ended) as ended:
-            _do(watch, lambda: _fail_after_sigterm(worker))
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(Ended) as ended, watch.surviving():
+        watch.begin()
+        signal.raise_signal(signal.SIGTERM)
+        _fails(worker, GONE)()
     assert ended.value.args == (143,)
     assert re.search(r"\bSIGTERM\b.*checkpoint", logged[-2])
     assert logged[-1] == "ended"
@@ -297,12 +292,8 @@ def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> Non
 def test_a_signal_that_comes_before_the_restart_ends_the_process() -> None:
     worker, restarts, logged = Worker(UP), FakeRestarts(), list[str]()
     restarts.on_restart = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    before = signal.signal(signal.SIGTERM, lambda *unused: None)
-    try:
-        with pytest.raises(Ended) as ended:
-            _do(_watch(worker, logged, restarts), _fails(worker, GONE))
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(Ended) as ended:
+        _do(_watch(worker, logged, restarts), _fails(worker, GONE))
     assert ended.value.args == (143,)
     assert not restarts.restarted.is_set()
     assert re.search(r"\bSIGTERM\b.*checkpoint", logged[-2])

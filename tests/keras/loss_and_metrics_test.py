@@ -77,6 +77,24 @@ def test_they_are_as_in_plain_keras() -> None:
     )
 
 
+def test_each_output_has_the_loss_of_plain_keras() -> None:
+    def make() -> keras.Model:
+        inputs = keras.Input((6,))
+        hidden = layers.Dense(4, activation="relu")(inputs)
+        outputs = {name: layers.Dense(2, name=name)(hidden) for name in "ab"}
+        return keras.Model(inputs, outputs)
+
+    assert_pipelined_equals_plain(
+        make,
+        (_X, {"a": _Y, "b": 3 * _Y}),
+        lambda: {"optimizer": "sgd", "loss": {"a": "mse", "b": "mae"}},
+        batch_size=10,  # Keras gives a smaller last batch the weight of a whole one.
+        epochs=1,
+        devices=(2,),
+        num_micro_batches=(3,),
+    )
+
+
 def test_masks_and_weights_reach_metrics_of_the_whole_outputs() -> None:
     tokens = np.array([[1, 2, 0, 0], [3, 0, 0, 0], [1, 2, 3, 4], [2, 2, 2, 0]])
 

@@ -9,18 +9,26 @@ _POLL_SECONDS = 0.1
 
 
 class SaveTimes:
-    """The times of checkpoints that params of `task.train` ask for."""
+    """The times of checkpoints that params of `task.train` or a request ask for.
+
+    A run that may roll back ignores the request: the step to which it rolls back would
+    depend on when the request comes.
+    """
 
     def __init__(
-        self, params: Params, clock: Callable[[], float] = time.monotonic
+        self,
+        params: Params,
+        request: "SaveRequest",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._request = None if params.loss_spike_factor is not None else request
         self._steps = params.save_interval_steps
         self._seconds = params.save_interval_seconds
         self._clock, self._last = clock, clock()
 
     def is_due(self, step: int) -> bool:
         """Returns whether a checkpoint is due after `step` steps."""
-        if step % self._steps == 0:
+        if step % self._steps == 0 or (self._request and self._request.is_asked):
             return True
         return self._seconds is not None and self._clock() - self._last >= self._seconds
 

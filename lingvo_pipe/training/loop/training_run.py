@@ -4,7 +4,8 @@ The run writes a checkpoint
 
 - before the first step, if it has initial values from other runs, or may roll back
 - every `save_interval_steps`, after a best evaluation, and after the last step
-- after the step in which `save_interval_seconds` have passed since the last one.
+- after the step in which `save_interval_seconds` have passed since the last one
+- after the step in which a worker says that it is leaving.
 
 It rolls back to the newest checkpoint after a loss spike (see `failure_policy`). It
 stops
@@ -270,8 +271,7 @@ class TrainingRun:
         step, evaluations = self._start, segment.evaluations
         skipped = self._failures.skipped_batches
         batches = BatchGroups(skipped.batches(self._position.batches, step))
-        saves = SaveTimes(self._task.params.train)
-        may_roll_back = self._task.params.train.loss_spike_factor is not None
+        saves = SaveTimes(self._task.params.train, self._save_request)
         is_last = self._is_last(step, segment)
         batch_size = self._train_input.params.batch_size
         with segment.progress as progress:
@@ -297,9 +297,7 @@ class TrainingRun:
                 is_last = self._is_last(step, segment)
                 # Saved last: all reports of a checkpoint's step are written by then.
                 is_best = evaluations.best.step == step
-                # A roll-back to a checkpoint depends on when it was written.
-                is_asked = self._save_request.is_asked and not may_roll_back
-                if is_last or is_best or is_asked or saves.is_due(step):
+                if is_last or is_best or saves.is_due(step):
                     segment.part.has_stopped = is_last
                     self._failures.check_variables(step)
                     self._save(step, segment)

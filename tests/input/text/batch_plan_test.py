@@ -48,6 +48,13 @@ def test_each_round_is_packed_whole_and_by_itself(planner):
         assert sorted(found) == sorted(wanted.tolist())
 
 
+def test_rows_have_the_order_of_the_packing(planner):
+    sentences = np.arange(NUM_SENTENCES)[::-1][:40]  # One window.
+    rows = rows_of(planner.one_pass(sentences))
+    packed = [sentences[row].tolist() for row in pack(LENGTHS[sentences], CAPACITY)]
+    assert [row.tolist() for row in rows if len(row)] == packed
+
+
 def test_rows_have_room_for_their_sentences(planner):
     for row in rows_of(itertools.islice(training(planner), 60)):
         assert np.all(LENGTHS[row].sum(0) <= CAPACITY)
