@@ -235,8 +235,7 @@ def test_a_loss_restarts_the_process_or_ends_it(
 
 
 def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
-    worker, restarts = Worker(UP), FakeRestarts()
-    logged: list[str] = []
+    worker, restarts, logged = Worker(UP), FakeRestarts(), list[str]()
     watch = _watch(worker, logged, restarts, timeout=1.0)
     with watch.surviving():
         watch.begin()
@@ -277,13 +276,15 @@ def test_a_job_that_has_a_signal_lets_no_worker_go() -> None:
 
 
 def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> None:
-    worker, restarts = Worker(UP), FakeRestarts()
-    logged: list[str] = []
+    worker, restarts, logged = Worker(UP), FakeRestarts(), list[str]()
     watch = _watch(worker, logged, restarts)
-    with pytest.raises(Ended) as ended, watch.surviving():
-        watch.begin()
+
+    def job() -> None:
         signal.raise_signal(signal.SIGTERM)
         _fails(worker, GONE)()
+
+    with pytest.raises(Ended) as ended:
+        _do(watch, job)
     assert ended.value.args == (143,)
     assert re.search(r"\bSIGTERM\b.*checkpoint", logged[-2])
     assert logged[-1] == "ended"
