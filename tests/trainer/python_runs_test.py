@@ -85,10 +85,13 @@ def test_mistakes(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_saves_the_run_and_returns(tmp_path: Path) -> None:
-    has_ended = threading.Event()
+    has_ended, file = threading.Event(), tmp_path / FILE_NAME
+
+    def has_trained() -> bool:
+        return file.exists() and '"train"' in file.read_text()
 
     def interrupt() -> None:
-        while not (tmp_path / FILE_NAME).exists() and not has_ended.wait(0.1):
+        while not has_trained() and not has_ended.wait(0.1):
             pass
         if not has_ended.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
