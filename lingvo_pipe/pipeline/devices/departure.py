@@ -8,6 +8,7 @@
 Both talk by variables of the worker's server.
 """
 
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,9 @@ _LEAVING, _USE = "lingvo_pipe_leaving", "lingvo_pipe_use"
 _ENDED = 0  # The value of `_USE` after a trainer's last use.
 # Seconds after which a trainer that has written nothing no longer uses the worker.
 _SILENT_SECONDS = 15.0
+# Seconds for which a worker waits whose server does not answer: long operations run, or
+# those of a trainer that was killed hang.
+_BUSY_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 _MAX_THREADS = 32
 
@@ -38,11 +42,14 @@ class Departure:
             self._session = server_session(target)
         self._clock = clock
         self._last: int | None = None
-        self._changed = clock()
+        self._changed: float | None = None  # When `_last` was read first.
         self._is_announced = False
+        self._returned = clock()  # When the server last answered `wait`, or was late.
 
     def is_used(self) -> bool:
         """Says that the worker is leaving. Returns whether a trainer uses it."""
+        if self._changed is None:
+            self._changed = self._clock()
         try:
             if not self._is_announced:
                 self._session.run(self._leave)
@@ -50,8 +57,8 @@ class Departure:
             use = int(self._session.run(self._use))
         except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError):
             return False  # No trainer has used it.
-        except tf.errors.OpError:  # Such as a timeout, while long operations run.
-            return True
+        except tf.errors.OpError:
+            return self._clock() - self._changed < _BUSY_SECONDS
         if use != self._last:
             self._last, self._changed = use, self._clock()
         return use != _ENDED and self._clock() - self._changed < _SILENT_SECONDS
@@ -61,8 +68,16 @@ class Departure:
         return not self.is_used() and self._last is not None
 
     def wait(self) -> None:
-        """Waits until no trainer uses the worker."""
+        """Waits until no trainer uses the worker, or its server hangs."""
+        self._returned = self._clock()
+        waiting = threading.Thread(target=self._wait, daemon=True)
+        waiting.start()
+        while waiting.is_alive() and self._clock() - self._returned < _BUSY_SECONDS:
+            waiting.join(_POLL_SECONDS)
+
+    def _wait(self) -> None:
         while self.is_used():
+            self._returned = self._clock()
             time.sleep(_POLL_SECONDS)
 
 

@@ -72,11 +72,13 @@ def serve(
         else:
             while True:
                 signal.pause()
-    except SystemExit:  # After SIGTERM. A second one ends the process at once.
-        if departure.is_used():
+    except SystemExit as end:  # After SIGTERM. A second one ends the process at once.
+        try:
             print(_STAYS, flush=True)
             departure.wait()
-        raise
+        finally:
+            # The interpreter's end would wait for operations that hang.
+            os._exit(int(end.code or 0))
     except KeyboardInterrupt:
         print("Interrupted.", flush=True)
     finally:

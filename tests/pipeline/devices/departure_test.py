@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
@@ -84,3 +85,19 @@ def test_workers_that_are_gone_are_not_leaving(monkeypatch: pytest.MonkeyPatch) 
     address = f"127.0.0.1:{unused_ports(1)[0]}"
     assert not is_leaving(address)
     assert WorkerUse([address]).renew([0]) == set()
+
+
+def test_a_worker_whose_server_does_not_answer_ends_after_a_while() -> None:
+    """Operations of a trainer that was killed may hang in it."""
+    now = [100.0]
+    departure = Departure(f"grpc://127.0.0.1:{unused_ports(1)[0]}", lambda: now[0])
+    departure._session = SimpleNamespace(run=_time_out)
+    assert departure.is_used()
+    now[0] = 159.0
+    assert departure.is_used()
+    now[0] = 161.0
+    assert not departure.is_used()
+
+
+def _time_out(fetches: object) -> None:
+    raise tf.errors.DeadlineExceededError(None, None, "late")
