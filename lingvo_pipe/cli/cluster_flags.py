@@ -82,7 +82,7 @@ def worker_watch(
     """Returns an object that restarts the job if a worker is lost.
 
     Returns None if there are no workers. `save` asks a trainer's run for a checkpoint,
-    and returns whether it has been written. `elastic` is the policy of an elastic job.
+    and returns whether all steps are saved. `elastic` is the policy of an elastic job.
 
     Raises:
         ValueError: if flags of the watch are given without workers.

@@ -21,8 +21,8 @@ _LEAVING, _USE = "lingvo_pipe_leaving", "lingvo_pipe_use"
 _ENDED = 0  # The value of `_USE` after a trainer's last use.
 # Seconds after which a trainer that has written nothing no longer uses the worker.
 _SILENT_SECONDS = 15.0
-# Seconds for which a worker waits whose server does not answer: long operations run, or
-# those of a trainer that was killed hang.
+# Seconds for which a worker waits if its server does not answer. It may run long
+# operations, or operations that hang since their trainer was killed.
 _BUSY_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 _MAX_THREADS = 32

@@ -290,7 +290,7 @@ class TrainingRun:
                         segment.reports.add(step, metrics)
                 segment.reports.after_call(step, progress)
                 progress.advance(step)
-                is_stopped = step == self._max_steps or segment.signals.last_signal_name
+                is_stopped = step == self._max_steps or segment.is_stopping()
                 if evaluations.is_due(step) and not is_stopped:
                     self._activity = f"a batch of the evaluation after step {step}"
                     evaluations.evaluate(step)
@@ -307,13 +307,13 @@ class TrainingRun:
                         segment.saver.wait()
                         self._save_request.wait_for_restart(segment.is_stopping)
                     is_last = self._is_last(step, segment)  # A signal may have arrived.
-        if not segment.signals.last_signal_name:
+        if not segment.is_stopping():
             segment.reports.finish()
         return step
 
     def _is_last(self, step: int, segment: _Segment) -> bool:
-        is_asked = segment.signals.last_signal_name is not None
-        return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
+        is_over = segment.is_stopping() or segment.evaluations.best.is_over
+        return step >= self._max_steps or is_over
 
     def _save(self, step: int, segment: _Segment) -> None:
         """Writes all metrics so far to the disk, then starts to write a checkpoint."""

@@ -111,8 +111,8 @@ def test_a_window_of_an_array_has_its_pixels():
     image = pixels(9, 8, 0)
     for row, column, rows, columns in random_windows(9, 8, 5):
         window = tf.constant([row, column, rows, columns])
-        made, label = read_pixels(_arrays(), image, lambda _: window)  # noqa: B023
+        in_window, label = read_pixels(_arrays(), image, lambda _: window)  # noqa: B023
         expected = image[row : row + rows, column : column + columns]
-        np.testing.assert_array_equal(made, expected)
+        np.testing.assert_array_equal(in_window, expected)
         assert label == 7
     np.testing.assert_array_equal(read_pixels(_arrays(), image)[0], image)

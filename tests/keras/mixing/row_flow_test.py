@@ -1,4 +1,4 @@
-"""The flow of sizes: those of examples alone are counted."""
+"""Sizes that depend on the number of examples are told from other sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def test_sizes_are_counts_only_where_they_may_be_of_examples() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 3, 4])
         shape = tf.shape(x)
-        known = [shape[1:], shape[2], shape[-1], shape[1:2], shape[-2:]]
+        fixed = [shape[1:], shape[2], shape[-1], shape[1:2], shape[-2:]]
         counted = [
             shape,
             shape[0],
@@ -21,6 +21,6 @@ def test_sizes_are_counts_only_where_they_may_be_of_examples() -> None:
             shape[-3],
             shape[::2],
         ]
-    found = flows(graph, {x.ref(): Flow.ROWS})
-    assert [found[size.ref()] for size in known] == [Flow.FREE] * len(known)
-    assert [found[size.ref()] for size in counted] == [Flow.COUNT] * len(counted)
+    flow_of = flows(graph, {x.ref(): Flow.ROWS})
+    assert [flow_of[size.ref()] for size in fixed] == [Flow.FREE] * len(fixed)
+    assert [flow_of[size.ref()] for size in counted] == [Flow.COUNT] * len(counted)

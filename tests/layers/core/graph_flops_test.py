@@ -90,7 +90,7 @@ def _repeated(x: tf.Tensor, num_iterations: int) -> tf.Tensor:
 
 
 def _while_below(x: tf.Tensor) -> tf.Tensor:
-    """A loop that counts in float numbers, as those of `tf.while_loop` do not."""
+    """Runs a loop with a float counter. Loops of `tf.while_loop` have integer ones."""
     inputs = [tf.constant(0.0), tf.constant(3.0), x]
     specs = list(map(tf.TensorSpec.from_tensor, inputs))
     cond = tf.function(lambda i, n, x: i < n).get_concrete_function(*specs)

@@ -201,7 +201,7 @@ def test_devices_of_one_kind_compute_the_same_bytes() -> None:
 def test_logical_devices_of_one_gpu_have_its_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They have numbers beyond those of the physical devices."""
+    """There are more logical devices than physical ones."""
     config = device_kind.tf.config
     monkeypatch.setattr(config, "list_physical_devices", lambda kind: ["T4", "L4"])
     monkeypatch.setattr(

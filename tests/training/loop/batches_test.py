@@ -1,4 +1,4 @@
-"""Batches come in groups; a resumed run passes its position to its input."""
+"""Batches come in groups, and a resumed run passes its position to its input."""
 
 from __future__ import annotations
 
