@@ -171,6 +171,8 @@ class ElasticRun:
                 set_link(self._hosts, task + 1, is_up=False)
             else:
                 self._workers[task].send_signal(number)
+            if number == signal.SIGKILL:
+                self._workers[task].wait(_PATIENCE)  # Its port is free then.
 
     def wait_for_worker(self, task: int) -> int | None:
         """Waits for the end of a worker, and returns its exit code."""

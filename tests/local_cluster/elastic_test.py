@@ -158,7 +158,11 @@ def test_a_random_series_of_losses_leaves_no_trace(
     model = ("Images", "Text")[(seed ^ seed // 2 ^ seed // 4) % 2]
     runs = ElasticRuns(tmp_path, MANY_STEPS, override, model=model)
     hosts: list[Host] = []
-    losses: list[signal.Signals | None] = [signal.SIGKILL, signal.SIGSTOP]
+    losses: list[signal.Signals | None] = [
+        signal.SIGKILL,
+        signal.SIGSTOP,
+        signal.SIGTERM,
+    ]
     if seed % 2:
         hosts = ends.enter_context(network_hosts(1 + NUM_WORKERS))
         losses.append(None)

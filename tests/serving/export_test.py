@@ -220,6 +220,10 @@ def test_texts_are_continued_as_in_python(tmp_path: Path, temperature: float) ->
     ):
         with fails(path=name, got=value):
             check_sampling(sampling._replace(**{name: value}))
+    with fails() as error:
+        check_sampling(sampling._replace(max_tokens=0, top_k=-1, seed=0.5))
+    paths = [problem.path for problem in error.value.problems]
+    assert paths == ["max_tokens", "top_k", "seed"]
 
 
 def test_keras_takes_an_exported_model_as_a_layer(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +48,15 @@ class Cluster:
             self.command_line.start_trainer("--job=worker", f"--task={i}", self.flag)
             for i in range(2)
         ]
+
+    def wait_for(self, task: int) -> None:
+        """Waits until a worker accepts connections."""
+        host, port = self.addresses[task].split(":")
+        while True:
+            with contextlib.suppress(ConnectionError):
+                socket.create_connection((host, int(port))).close()
+                return
+            time.sleep(0.1)
 
     def start_trainer(self, logdir: str, *flags: str) -> ForkedProcess:
         """Starts a run on the workers."""
@@ -165,7 +177,13 @@ def test_a_worker_that_stays_away_ends_the_run_in_one_line(
 
 
 def test_a_worker_ends_when_asked_to(cluster: Cluster) -> None:
-    """By a handler: a container's first process has no default that ends it."""
+    """By a handler: a container's first process has no default that ends it.
+
+    The kernel may give the signal to any thread of a process that was stopped and
+    continues. The main thread slept on then.
+    """
     (worker, *_) = cluster.workers  # Another test has ended the second.
-    worker.send_signal(signal.SIGTERM)
+    cluster.wait_for(0)
+    _, *others = sorted(int(x.name) for x in Path(f"/proc/{worker.pid}/task").iterdir())
+    os.kill(others[0], signal.SIGTERM)
     assert worker.wait(timeout=60) == 128 + signal.SIGTERM

@@ -8,7 +8,6 @@
 Both talk by variables of the worker's server.
 """
 
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,8 @@ _LEAVING, _USE = "lingvo_pipe_leaving", "lingvo_pipe_use"
 _ENDED = 0  # The value of `_USE` after a trainer's last use.
 # Seconds after which a trainer that has written nothing no longer uses the worker.
 _SILENT_SECONDS = 15.0
-# Seconds for which a worker waits if its server does not answer. It may run long
-# operations, or operations that hang since their trainer was killed.
+# Seconds for which a worker waits if its server does not answer, such as during long
+# operations.
 _BUSY_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 _MAX_THREADS = 32
@@ -44,7 +43,6 @@ class Departure:
         self._last: int | None = None
         self._changed: float | None = None  # When `_last` was read first.
         self._is_announced = False
-        self._returned = clock()  # When the server last answered `wait`, or was late.
 
     def is_used(self) -> bool:
         """Says that the worker is leaving. Returns whether a trainer uses it."""
@@ -68,16 +66,8 @@ class Departure:
         return not self.is_used() and self._last is not None
 
     def wait(self) -> None:
-        """Waits until no trainer uses the worker, or its server hangs."""
-        self._returned = self._clock()
-        waiting = threading.Thread(target=self._wait, daemon=True)
-        waiting.start()
-        while waiting.is_alive() and self._clock() - self._returned < _BUSY_SECONDS:
-            waiting.join(_POLL_SECONDS)
-
-    def _wait(self) -> None:
+        """Waits until no trainer uses the worker."""
         while self.is_used():
-            self._returned = self._clock()
             time.sleep(_POLL_SECONDS)
 
 

@@ -1,7 +1,7 @@
 """A worker task: a process that lends its devices to a trainer."""
 
 import os
-import signal
+import time
 
 import tensorflow as tf
 
@@ -31,6 +31,7 @@ _STAYS = (
     "SIGTERM: waiting until no trainer uses this worker. A second SIGTERM ends it at "
     "once."
 )
+_POLL_SECONDS = 0.5
 
 # Finds GPUs now, while TensorFlow's output about missing ones is hidden.
 tf.config.list_physical_devices("GPU")
@@ -71,14 +72,14 @@ def serve(
             print(end, flush=True)
         else:
             while True:
-                signal.pause()
-    except SystemExit as end:  # After SIGTERM. A second one ends the process at once.
-        try:
+                # Not `signal.pause`: a thread of TensorFlow may get the signal, and
+                # Python handles it when the main thread wakes.
+                time.sleep(_POLL_SECONDS)
+    except SystemExit:  # After SIGTERM. A second one ends the process at once.
+        if departure.is_used():
             print(_STAYS, flush=True)
             departure.wait()
-        finally:
-            # The interpreter's end would wait for operations that hang.
-            os._exit(int(end.code or 0))
+        raise
     except KeyboardInterrupt:
         print("Interrupted.", flush=True)
     finally:

@@ -38,7 +38,7 @@ def check(schedule: Schedule, path: str = "schedule") -> None:
 def join_problems(problems: Sequence[str]) -> str:
     """Returns a sentence with the first ten problems and the number of further ones."""
     unnamed = len(problems) - _MAX_NAMED
-    more = f"; and {unnamed} more problems" if unnamed > 0 else ""
+    more = f"; and {unnamed} more" if unnamed > 0 else ""
     return "; ".join(problems[:_MAX_NAMED]) + more + "."
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.decode.decoder import check_texts, method_of
@@ -84,10 +84,11 @@ class TextGenerator:
 
 
 def check_sampling(sampling: Sampling, prefix: str = "") -> None:
-    """Raises ValueError if a setting is out of its range.
+    """Raises ValueError if settings are out of their ranges.
 
-    `prefix` is what the error puts before the setting's name.
+    `prefix` is what the error puts before a setting's name.
     """
+    problems = []
     for name, dtype in DTYPES.items():
         value = getattr(sampling, name)
         is_valid, expected = _RULES.get(name, (lambda x: True, "an integer"))
@@ -95,7 +96,8 @@ def check_sampling(sampling: Sampling, prefix: str = "") -> None:
         is_number = isinstance(value, kinds) and not isinstance(value, bool)
         if not (is_number and dtype.min <= value <= dtype.max and is_valid(value)):
             path = f"{prefix}{name}"
-            raise UserValueError(path=path, expected=expected, got=value)
+            problems.append(UserValueError(path=path, expected=expected, got=value))
+    raise_problems(problems)
 
 
 def generate_function(generate: Generate, data: PromptInput) -> Any:

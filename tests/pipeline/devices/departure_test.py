@@ -88,7 +88,7 @@ def test_workers_that_are_gone_are_not_leaving(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_worker_whose_server_does_not_answer_ends_after_a_while() -> None:
-    """Operations of a trainer that was killed may hang in it."""
+    """It may run long operations."""
     now = [100.0]
     departure = Departure(f"grpc://127.0.0.1:{unused_ports(1)[0]}", lambda: now[0])
     departure._session = SimpleNamespace(run=_time_out)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections import deque
 
 import pytest
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, zero_bubble
-from lingvo_pipe.pipeline.schedules.check import check
+from lingvo_pipe.pipeline.schedules.check import check, join_problems
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from tests.pipeline.schedules.event_simulation import makespan
 from tests.pipeline.schedules.every_schedule import every_schedule
@@ -89,6 +90,13 @@ _SLIPPED = Op(F, 1, 1)
 def test_what_cannot_run_is_named(schedule: Schedule, named: str) -> None:
     with pytest.raises(UserValueError, match=named):
         check(schedule)
+
+
+@pytest.mark.parametrize("number", [1, 10, 11, 12])
+def test_ten_problems_are_named_and_the_others_counted(number: int) -> None:
+    numbers = re.findall(r"\d+", join_problems([f"{100 + i}" for i in range(number)]))
+    unnamed = [str(number - 10)] if number > 10 else []
+    assert numbers == [str(100 + i) for i in range(min(number, 10))] + unnamed
 
 
 def test_a_deadlock_is_explained() -> None:

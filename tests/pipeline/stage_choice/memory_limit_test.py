@@ -228,8 +228,20 @@ def test_what_is_already_set_is_not_advised(
     for splits in ("auto", 3):
         with pytest.raises(ValueError, match=r"\bpipe\.memory_limit\b") as error:
             limited(1, splits, schedule=schedule, recompute=recompute)
+        _check_cells(str(error.value))
         found = re.findall(r"\b(recompute|schedule)='", str(error.value))
         assert found == advised
+
+
+def _check_cells(text: str) -> None:
+    """Checks that an error names the cells of stages by its boundaries."""
+    boundaries, *_ = re.findall(r"\bsplits=\[(\d[\d, ]*)\]", text)
+    ends = [0, *map(int, boundaries.split(", "))]
+    stages = re.findall(r"\bstage (\d), cells (\d)(?: to (\d))?, ", text)
+    for stage, first, last in stages:
+        assert int(first) == ends[int(stage)]
+        assert int(last or first) == ends[int(stage) + 1] - 1
+    assert stages
 
 
 class WordsLayer(BaseLayer):

@@ -45,6 +45,11 @@ def test_among_many_devices_as_many_as_cells_are_tried() -> None:
     assert {c.num_stages for c in two if c.schedule == "interleaved"} == {6}
 
 
+def test_devices_may_have_up_to_eight_stages_each() -> None:
+    alone = {k for r, k, _ in shapes(64, 80, 1) if r == 1}
+    assert alone >= {80 // number for number in range(2, 9)}
+
+
 @pytest.mark.parametrize("num_devices", [1, 2, 4, 6, 17, 32])
 def test_each_has_a_schedule(num_devices: int) -> None:
     found = list(candidates(num_devices, NUM_CELLS, BATCH_SIZE))

@@ -11,6 +11,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from lingvo_pipe.pipeline.schedules.by_rule import local
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD
+from lingvo_pipe.pipeline.schedules.several_steps import several_steps
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -130,3 +135,21 @@ def test_setting_the_clock_back_does_not_end_the_run(tmp_path: Path) -> None:
     (line,) = lines
     assert re.match(r"Step 3\b.*\bclock\b", line)
     assert not directory.profile_path.exists()
+
+
+def test_stages_that_run_ahead_are_noted(tmp_path: Path) -> None:
+    """Stage 0 is a block of its own, and faster than stage 1."""
+    schedule = several_steps(local(2, 2, [0]), 6)
+    stages = [StageCosts(forward=s, backward=s, update=s) for s in (1.0, 9.0)]
+    columns: list[list[tuple[float, ...]]] = [[], []]
+    for device, (_, *times) in simulate(schedule, Costs(tuple(stages))).ops():
+        columns[device].append(tuple(times))
+    ran = mock.Mock(schedule=schedule, Times=lambda: list(map(np.array, columns)))
+    directory = RunDirectory(tmp_path, "toy.Toy")
+    with MetricsLog(tmp_path) as log:
+        pipeline = make_task(2).pipeline
+        profiler = StepProfiler(pipeline, 18, 0, directory, log, lambda line: None)
+        for step in (6, 12, 18):
+            profiler.after_step(step, ran)
+    text = (directory.profile_path / "step-18.txt").read_text()
+    assert re.search(rf"Stage 0\b.*\b{MAX_STEPS_AHEAD} steps.*\bstage 1\b", text)
