@@ -7,6 +7,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "lingvo_pipe/input/cldr/sentences.py": {
         "96908cc369": "All contents must be in a split, in any order.",
     },
+    "lingvo_pipe/input/text/token_stream.py": {
+        "ba69a12959": "Each row names its documents, in any order.",
+    },
     "lingvo_pipe/keras/generation.py": {
         "38f0e5467d": "Seeds by group draw the same, in a larger graph.",
     },
@@ -19,8 +22,14 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "lingvo_pipe/layers/core/graph_flops.py": {
         "6e73eddce3": "The loops are counted, in any order.",
     },
+    "lingvo_pipe/pipeline/devices/cluster.py": {
+        "2d79b74753": "How much of an answer is shown.",
+    },
     "lingvo_pipe/pipeline/devices/departure.py": {
         "236c358927": "More threads than tasks do nothing.",
+    },
+    "lingvo_pipe/pipeline/loops/host_copies.py": {
+        "58e53d4d27": "A matter of speed.",
     },
     "lingvo_pipe/pipeline/loops/mutex.py": {
         "6f14bc2b74": "Copies go back to the places that their tensors had.",
@@ -53,9 +62,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "lingvo_pipe/pipeline/splitting/allowed_stages.py": {
         "d14cb477f4": "The next loop takes the layers in again that keep the limit.",
     },
+    "lingvo_pipe/pipeline/stage_choice/memory_limit.py": {
+        "82eba785ea": "A comparison of strings is a bool.",
+    },
     "lingvo_pipe/pipeline/tracing/phases.py": {
         "0986478bfc": "The product always gives it.",
         "e43f3e6e7c": "Only the sum of their bytes is used.",
+    },
+    "lingvo_pipe/planner/costs/flops_time_model.py": {
+        "8588b65548": "Sums of whole numbers have no order.",
     },
     "lingvo_pipe/planner/search/correction.py": {
         "4d36b245ff": "No interval is exactly as long as the precision.",

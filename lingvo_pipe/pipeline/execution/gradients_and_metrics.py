@@ -60,7 +60,7 @@ def results_of(
     return RunResults(
         gradients=gradients,
         metrics=metrics,
-        accumulated={} if spec.update else dict(sorted(sums.accumulated.items())),
+        accumulated={} if spec.update else dict(sums.accumulated),
         outputs=outputs,
         input_gradients=input_gradients,
         notes=[stage.notes for stage in joined.stages],

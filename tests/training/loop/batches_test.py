@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.loop.batches import BatchGroups
+from lingvo_pipe.training.loop.batches import BatchGroups, max_group
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
 
 
@@ -29,6 +29,23 @@ def test_groups_are_batches_of_equal_shapes_in_their_order(seed: int) -> None:
         assert [int(b.x[0]) for b in groups.next(max_size)] == [*range(begin, end)]
         begin = end
     assert groups.next(1) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_are_as_long_as_nothing_is_due(seed: int) -> None:
+    draw = random.Random(seed)
+    p = make_task().params.Copy()
+    p.train.max_steps, p.train.steps_per_loop = draw.randint(1, 30), draw.randint(1, 9)
+    intervals = [draw.randint(1, 9), draw.choice([None, 4, 7]), draw.choice([0, 3])]
+    p.train.save_interval_steps, p.train.histogram_interval_steps, _ = intervals
+    p.eval.interval_steps = intervals[-1]
+    for step in range(p.train.max_steps):
+        end = step + 1
+        while end < min(step + p.train.steps_per_loop, p.train.max_steps) and all(
+            end % interval for interval in intervals if interval
+        ):
+            end += 1
+        assert max_group(p, step) == end - step
 
 
 class PositionedInput(Input):
