@@ -221,6 +221,7 @@ def _checked_layout(p: InstantiableParams, path: str) -> Layout:
 
 def _sliced(p: InstantiableParams, path: str) -> _Sliced:
     p = with_slices(p, path)
+    check_each_param(p, path)
     return p, _layout(p, path)
 
 
@@ -233,6 +234,14 @@ def _auto(p: InstantiableParams, path: str) -> _Sliced:
                 f"'auto' with memory_limit={p.memory_limit}, splits={p.splits!r}"
             ),
         )
+    for name in ("cell_costs", "recompute", "offload"):
+        if isinstance(value := p.Get(name), (list, tuple)):
+            raise UserValueError(
+                path=f"{path}.{name}",
+                expected="no list by cell, since slices='auto' changes the cells",
+                got=value,
+                hint="List the slices that 'auto' finds, which the log names.",
+            )
     if (fit := _fewest_slices(p, path)) is not None:
         slices, sliced = fit
         if slices:

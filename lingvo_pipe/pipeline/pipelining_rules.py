@@ -5,6 +5,7 @@ and `schedule` are checked where stages and a schedule are made from them.
 """
 
 import contextlib
+import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -29,7 +30,11 @@ PLANNED = ("num_micro_batches", "schedule", "recompute")
 
 
 def check_each_param(p: InstantiableParams, path: str) -> None:
-    """Raises ValueError if a param of the pipeline at `path` is wrong by itself."""
+    """Raises ValueError if a param of the pipeline at `path` is wrong by itself.
+
+    Lists count slices as cells, so if `slices` is set, check them again without it,
+    after the cells are cut.
+    """
     if left := [name for name in PLANNED if is_auto(p.Get(name))]:
         raise UserValueError(
             path=f"{path}.{left[0]}",
@@ -155,7 +160,8 @@ def _are_slices(value: Any, p: InstantiableParams) -> bool:
 def _are_costs(value: Any, p: InstantiableParams) -> bool:
     if isinstance(value, str):
         return value == MEASURED
-    return _is_list(value, is_finite_number) and len(value) == len(p.cell_tpl)
+    is_list = _is_list(value, is_finite_number)
+    return is_list and (p.slices is not None or len(value) == len(p.cell_tpl))
 
 
 def _is_floating(value: Any, p: InstantiableParams) -> bool:
@@ -182,7 +188,8 @@ def _dtype(value: Any) -> tf.DType | None:
 def _is_recompute(value: Any, p: InstantiableParams) -> bool:
     if isinstance(value, str):
         return value in POLICIES
-    is_list = _is_list(value, lambda i: _is_index(i) and i < len(p.cell_tpl))
+    num_cells = math.inf if p.slices is not None else len(p.cell_tpl)
+    is_list = _is_list(value, lambda i: _is_index(i) and i < num_cells)
     return is_list and len(value) == len(set(value))
 
 

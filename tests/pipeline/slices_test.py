@@ -63,6 +63,35 @@ def test_slices_are_cells_and_others_keep_their_names() -> None:
     assert layer.num_stages == 3
 
 
+_FIVE = {"cells[1].body": 3}  # Slices with which there are five cells.
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_lists_count_slices_as_cells(last: bool) -> None:
+    costs = [1, 1, 1, 1, 4] if last else [4, 1, 1, 1, 1]
+    lists = {"cell_costs": costs, "recompute": [4], "offload": [0, 3]}
+    p = _params(slices=_FIVE, splits="auto", devices=stage_devices(None, 2), **lists)
+    layer = p.Instantiate()
+    assert layer.boundaries == ([4, 5] if last else [1, 5])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("cell_costs", [1, 1, 1]), ("recompute", [5]), ("offload", [1, 5])],
+)
+def test_lists_do_not_count_the_cells_that_are_cut(name: str, value: list[int]) -> None:
+    with fails(path=f"pipe.{name}", got=value):
+        _params(slices=_FIVE, **{name: value}).Instantiate()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("cell_costs", [1, 1, 1]), ("recompute", [0]), ("offload", [0])]
+)
+def test_no_list_counts_slices_that_are_chosen(name: str, value: list[int]) -> None:
+    with fails(path=f"pipe.{name}", got=value):
+        _limited(1e9, slices="auto").Set(**{name: value}).Instantiate()
+
+
 @pytest.mark.parametrize(
     ("slices", "got"),
     [

@@ -9,6 +9,7 @@ from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.execution.micro_batches import cut_batch
 from lingvo_pipe.pipeline.stage_choice.stage_boundaries import needs_inputs
+from lingvo_pipe.pipeline.stage_choice.traced_cells import SINGLE_STAGE
 from lingvo_pipe.training.task.task_params import plain_task
 
 
@@ -51,21 +52,7 @@ def task_and_inputs(
 def single_stage(task_params: InstantiableParams) -> InstantiableParams:
     """Returns a copy of a task's params for the plain model on one device."""
     p = plain_task(task_params)
-    p.pipeline.Set(
-        splits=1,
-        stages_per_device=1,
-        num_replicas=1,
-        num_batch_shards=None,
-        num_micro_batches=1,
-        micro_batch_size=None,
-        slices=None,
-        schedule="gpipe",
-        devices=None,
-        cell_costs=None,
-        memory_limit=None,
-        input_shapes=None,
-        input_dtypes=None,
-    )
+    p.pipeline.Set(**SINGLE_STAGE, num_micro_batches=1, micro_batch_size=None)
     return p
 
 

@@ -50,6 +50,7 @@ def read_back(p: InstantiableParams) -> InstantiableParams:
         {"cell_costs": "measured"},
         {"cell_costs": [1, 2, 3], "memory_limit": 10**6},
         {"splits": [1, 3], "memory_limit": 1e6},
+        {"slices": {"cells[0]": 2}, "recompute": [3], "offload": [2]},
     ],
     ids=str,
 )
