@@ -227,7 +227,7 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
 
 
 def _siblings(name: str) -> list[str]:
-    """Returns the modules that exist beside the first missing part of `name`."""
+    """Returns the modules beside the first part of `name` that does not exist."""
     parent, path = "", sys.path
     for part in name.split("."):
         siblings = [f"{parent}{module}" for module in _modules_in(path)]

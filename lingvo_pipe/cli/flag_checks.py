@@ -27,7 +27,7 @@ _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
 
 def check_flags(argv: Sequence[str], member: Membership) -> None:
-    """Raises a ValueError if flags contradict each other, or there are arguments."""
+    """Raises a ValueError if flags contradict each other, or if one has no --."""
     if argv[1:]:
         raise UserValueError(
             path="arguments",

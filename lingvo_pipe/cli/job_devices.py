@@ -121,7 +121,10 @@ class JobDevices:
         return ""
 
     def gains(self, absent: Collection[int]) -> bool:
-        """Returns whether the job would use more devices than now."""
+        """Returns whether a restart would give the job more devices than it has.
+
+        The restart leaves out only the absent workers.
+        """
         try:
             return len(self.without(absent)[1]) > self.used
         except UserConnectionError:

@@ -29,7 +29,10 @@ class Needs(Protocol):
         """Returns why the job cannot continue without the absent workers, or ""."""
 
     def gains(self, absent: Collection[int]) -> bool:
-        """Returns whether the job would use more devices than now."""
+        """Returns whether a restart would give the job more devices than it has.
+
+        The restart leaves out only the absent workers.
+        """
 
 
 class ElasticWorkers:

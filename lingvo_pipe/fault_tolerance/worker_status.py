@@ -191,9 +191,9 @@ class LostWorkers:
         return self._names[task]
 
     def cut_pairs(self, tasks: Sequence[int]) -> list[tuple[int, int]]:
-        """Returns the pairs of workers in `tasks` whose first cannot reach the second.
+        """Returns the pairs (a, b) of workers where a cannot reach b.
 
-        All of them must answer.
+        All workers in `tasks` must answer.
         """
         cut_off = self._isolated(tasks, tasks, self._seconds)
         pairs = [(i, j) for i in cut_off for j in tasks if i != j]

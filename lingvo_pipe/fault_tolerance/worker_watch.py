@@ -204,7 +204,7 @@ class WorkerWatch:
         return _POLL_SECONDS if self._departures.are_pending else self._period
 
     def _let_go(self) -> list[str]:
-        """Returns a sentence for each worker that leaves and has been let go."""
+        """Lets go the workers that are leaving. Returns a sentence for each."""
         assert self._departures is not None
         if self.has_signal():  # The run saves anyway, and then all workers may leave.
             self._departures.renew(self._workers.used)

@@ -141,7 +141,10 @@ class Generation:
         return (*results, *new_caches) if names else results
 
     def _specs(self, name: str, caches: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns the specs of whole caches, also of those that are in parts."""
+        """Returns the specs of caches.
+
+        For a cache that is kept in parts, it is the spec of the whole cache.
+        """
         known, _ = self._caches.get(name, (caches, ()))
         flat = []
         for cache, spec in zip(flat_caches(caches), flat_caches(known), strict=True):

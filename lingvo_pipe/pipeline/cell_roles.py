@@ -57,7 +57,7 @@ def check_offloads(
     devices: Sequence[str],
     path: str,
 ) -> None:
-    """Raises ValueError if a stage offloads, but no cell of the pipeline can be."""
+    """Raises ValueError if a stage offloads, but no cell may be, or on a TPU."""
     if Kind.OFFLOAD not in schedule.kinds:
         return
     if tpus := [device for device in devices if must_compile(device)]:

@@ -101,9 +101,9 @@ class _Search(Generic[Result]):
     def is_hopeless(self, target: float) -> bool:
         """Returns whether no slices below `target` bytes can fit.
 
-        The failed attempt with `target` used the best boundaries between its slices.
-        Smaller slices allow boundaries inside these slices, which save a device at most
-        one slice and some workspace. Both together are estimated as two slices.
+        An attempt with `target` has failed, with the best boundaries between its
+        slices. Smaller slices only add boundaries within these slices. That saves a
+        device at most one slice and some workspace, estimated here as two slices.
         """
         slices = _slices_below(self._groups, target)
         if slices == _slices_below(self._groups, 1.0):

@@ -160,10 +160,10 @@ class PipeliningLayer(BaseLayer):
             targets: targets of the loss, `[B, ...]` each.
             loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`, a pure
                 function with scalar results, run on the last device for each
-                micro-batch. Where cells add losses, the weight of 'loss' must depend
-                only on the targets. A mean of weight 0, where no example of a
-                micro-batch counts, must be finite. Pass the same function each time:
-                the pipeline is built again for each new one.
+                micro-batch. If no example of a micro-batch counts, it returns a weight
+                of 0 and any finite mean. If cells add losses, the weight of 'loss' must
+                depend only on the targets. Pass the same function each time: the
+                pipeline is built again for each new one.
 
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.

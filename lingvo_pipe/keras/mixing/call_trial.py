@@ -94,7 +94,10 @@ class _Trial:
         return [self._run(self._values, part) for part in self._rows.parts]
 
     def differs(self) -> bool:
-        """Returns whether the parts' results, put together, are not the whole's."""
+        """Returns whether parts of the batch give other results than the whole batch.
+
+        The results of the parts are put together before they are compared.
+        """
         (first, first_sums), (second, second_sums) = self._results_of_parts
         dtype = getattr(self._call.operation, "compute_dtype", None)
         tolerance = ROUNDED if dtype in ("float16", "bfloat16") else EXACT

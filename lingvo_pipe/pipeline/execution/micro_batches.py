@@ -161,7 +161,7 @@ def cut_batch(
     batch_dim: int,
     path: str,
 ) -> MicroBatches:
-    """Returns the cut of a mini-batch, which is a structure of tensors and None.
+    """Returns how to cut a mini-batch. `tensors` is a structure of tensors and None.
 
     `num_rows` is b if the user sets it, or None. `path` is the layer's path.
 

@@ -1,11 +1,9 @@
 """The data of a stage's operations: ports, loop state, and the operation itself.
 
-    StagePorts          structure: values and channels of the stage
-    StageConstants      tensors that are the same for all operations of a run
-    StageState          tensors that each operation replaces
-    Operation           one iteration of the loop: StageState -> Outcome
-
-The fields of `StageState` are in alphabetical order, because the loop carries them so.
+StagePorts          structure: values and channels of the stage
+StageConstants      tensors that are the same for all operations of a run
+StageState          tensors that each operation replaces
+Operation           one iteration of the loop: StageState -> Outcome
 """
 
 from __future__ import annotations

@@ -28,10 +28,7 @@ def out_of_line(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **options: Any) -> Any:
-        def run(given: Any) -> Any:
-            return method(self, *given, **options)
-
-        return _call_node(self.functions, method.__name__, run, args, options)
+        return _call_node(self, method, method.__name__, args, options)
 
     return cast(_Method, call)
 
@@ -40,27 +37,25 @@ def shared_by_kind(operation: _Method) -> _Method:
     """Decorates a stage's method like `out_of_line`, once for all identical stages.
 
     Dicts among the arguments and results are keyed by the numbers of tensors that pass
-    between layers. `wanted` lists the numbers of the tensors to return. Numbers that
-    the stage does not use are left out. Identical stages have different numbers for
-    these tensors, so the shared function uses the numbers of the first stage. Tensors
-    at one of its `positions` correspond in all identical stages (see `Stage`).
+    between layers. The result is a tuple. `wanted` lists the numbers of the tensors to
+    return. Numbers that the stage does not use are left out. Identical stages have
+    different numbers for these tensors, so the shared function uses the numbers of the
+    first stage. Tensors at one of its `positions` correspond in all identical stages
+    (see `Stage`).
     """
 
     @functools.wraps(operation)
     def call(stage: Any, *args: Any, wanted: Iterable[int] = (), **options: Any) -> Any:
         first = stage.first
-        positions = [stage.positions[v] for v in wanted if v in stage.positions]
-        if positions:
-            options["wanted"] = [first.numbers[i] for i in positions]
-
-        def run(given: Any) -> Any:
-            results = operation(first, *_renumbered(given, first.numbers), **options)
-            return _renumbered(results, first.positions)
-
+        in_first = {v: first.numbers[i] for v, i in stage.positions.items()}
+        here = {number: v for v, number in in_first.items()}
+        if wanted_in_first := [in_first[v] for v in wanted if v in in_first]:
+            options["wanted"] = wanted_in_first
         name = f"stage_{operation.__name__}"
-        by_position = _renumbered(args, stage.positions)
-        results = _call_node(first.functions, name, run, by_position, options)
-        return _renumbered(results, stage.numbers)
+        results = _call_node(
+            first, operation, name, _renumbered(args, in_first), options
+        )
+        return _renumbered(results, here)
 
     return cast(_Method, call)
 
@@ -86,29 +81,29 @@ def call_unoptimized(function: Any, args: Sequence[Any]) -> list[tf.Tensor]:
 
 
 def _call_node(
-    functions: dict[Any, Callable[[Any], Any]],
+    owner: Any,
+    method: Callable[..., Any],
     name: str,
-    run: Callable[[Any], Any],
-    args: Any,
-    structure: Any,
+    args: tuple,
+    options: Mapping[str, Any],
 ) -> Any:
-    """Calls `run` as one node of the graph. Traces `run` if there is no function yet.
+    """Calls a method of `owner` as one node of the graph. Traces it if it is new.
 
-    `functions` has a function for each name, specs of arguments, and `structure`.
+    `owner.functions` has a function for each name, specs of arguments, and options.
     """
     specs = map_present(spec_of, args)
-    key = name, repr((specs, structure))
-    if key not in functions:
+    key = name, repr((specs, options))
+    if key not in owner.functions:
 
-        def flat_run(*flat: tf.Tensor) -> Any:
-            return run(pack_present(specs, flat))
+        def flat_method(*flat: tf.Tensor) -> Any:
+            return method(owner, *pack_present(specs, flat), **options)
 
-        flat_run.__name__ = name
+        flat_method.__name__ = name
         node = tf.function(
-            flat_run, autograph=False, experimental_attributes={"_noinline": True}
+            flat_method, autograph=False, experimental_attributes={"_noinline": True}
         )
-        functions[key] = _packed(node.get_concrete_function(*present(specs)))
-    return functions[key](args)
+        owner.functions[key] = _packed(node.get_concrete_function(*present(specs)))
+    return owner.functions[key](args)
 
 
 def _packed(concrete: Any) -> Callable[[Any], Any]:

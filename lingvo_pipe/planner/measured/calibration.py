@@ -69,9 +69,9 @@ def measured_figures(devices: Sequence[str]) -> Figures:
 def measured_hosts(devices: Sequence[str]) -> Hosts | None:
     """Returns the workers as hosts, with the measured link between two of them.
 
-    Returns None unless there are several workers, with equal numbers of devices above
-    one. The devices are listed worker by worker. All messages that leave a worker share
-    the measured bandwidth.
+    Returns None if there is one worker, if workers have different numbers of devices,
+    or if each has only one. The devices are listed worker by worker. All messages that
+    leave a worker share the measured bandwidth.
     """
     names = map(device_name, devices)
     workers = itertools.groupby(names, key=lambda name: name.worker)

@@ -208,7 +208,10 @@ def measured_correction(
 
 
 def synthetic_batch(spec: NestedMap, num_rows: int) -> Any:
-    """Returns a batch of random floats below 1 and integers 1, valid in most models."""
+    """Returns a batch that most models accept.
+
+    Floats are random and below 1, and integers are 1.
+    """
 
     def synthetic(tensor_spec: tf.TensorSpec) -> tf.Tensor:
         shape, dtype = [num_rows, *tensor_spec.shape[1:]], tensor_spec.dtype

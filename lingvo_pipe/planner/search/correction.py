@@ -69,7 +69,7 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the medians of steps, which are given by their seconds and timelines.
+    """Returns the medians over measured steps of what passes take and of the rest.
 
     `update` is the predicted seconds of an update, and `loss` the allocator loss.
     """

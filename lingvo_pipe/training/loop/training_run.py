@@ -17,7 +17,6 @@ stops
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lingvo_pipe.core.activity import activity
@@ -34,6 +33,7 @@ from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition, max_gr
 from lingvo_pipe.training.loop.failure_policy import FailurePolicy
 from lingvo_pipe.training.loop.reporting import StepReports
 from lingvo_pipe.training.loop.save_times import SaveRequest, SaveTimes
+from lingvo_pipe.training.loop.segment import Segment
 from lingvo_pipe.training.profiling.predicted_bubble import (
     predict_from_spec,
     uneven_stages,
@@ -56,23 +56,6 @@ from lingvo_pipe.training.task.placement import describe_run, describe_train_los
 from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_checkpoint
 
 
-@dataclass(frozen=True)
-class _Segment:
-    """Objects that a run uses until it rolls back or ends."""
-
-    metrics_log: MetricsLog
-    saver: AsyncSaver
-    evaluations: RunEvaluations
-    reports: StepReports
-    signals: TerminationSignals
-    progress: Progress
-    part: RunPart
-
-    def is_stopping(self) -> bool:
-        """Returns whether a signal has come that ends the run."""
-        return self.signals.last_signal_name is not None
-
-
 class TrainingRun:
     """A training run. Its constructor restores the run's state, and writes nothing."""
 
@@ -87,6 +70,7 @@ class TrainingRun:
         save_request: SaveRequest | None = None,
     ):
         p = task.params.train
+        self._max_steps = p.max_steps
         self._task, self._train_input, self._test_input = task, train_input, test_input
         self._directory, self._log, self._cause = directory, log, restart_cause
         self._save_request = save_request or SaveRequest()
@@ -106,44 +90,51 @@ class TrainingRun:
         self._checkpointer = Checkpointer(
             directory.checkpoints_path, state, p.keep_checkpoints, log
         )
-        with activity("reading the checkpoint"):
-            restored = self._checkpointer.restore()
-        self._start, self._is_resumed = restored or 0, restored is not None
-        self._activity = "the first batch"
-        self._max_steps = p.max_steps
-        if self._start > self._max_steps:
-            raise UserValueError(
-                path="task.train.max_steps",
-                expected=f"at least {self._start}, the newest checkpoint's step in "
-                f"{directory.path}",
-                got=self._max_steps,
-                hint="Raise --max_steps or use another --logdir.",
-            )
-        if self._is_resumed:
-            self._record.check(self._start)
-            check_vocabulary(directory.path, train_input)
-        self._initial_weights = ""  # Text about those from other runs or files.
-        if not self._is_resumed:
+        self._start, self._is_resumed = self._restore()
+        self._activity, self._initial_weights = "the first batch", ""
+        if not self._is_resumed:  # Sets the text about weights from elsewhere.
             self._initial_weights = init_from_checkpoint(p, whole_variables(task), log)
         if self._initial_weights:
             self._step.StartAveraging()
         batch_spec = self._position.batches(self._start).element_spec
         self._predicted = predict_from_spec(task, batch_spec)
         self._evaluation = Evaluation(task, self._step.EvalValues)
-        learners = self._step.learners.values()
-        self._schedules = [
-            s for learner in learners for s in learner.DevBasedSchedules()
-        ]
-        # Traced first, because a training step takes longer.
+        self._trace(batch_spec)
+        self._schedules = self._dev_based_schedules()
+
+    def _restore(self) -> tuple[int, bool]:
+        """Restores the newest checkpoint. Returns its step, and whether it exists."""
+        with activity("reading the checkpoint"):
+            start = self._checkpointer.restore()
+        if start is None:
+            return 0, False
+        if start > self._max_steps:
+            raise UserValueError(
+                path="task.train.max_steps",
+                expected=f"at least {start}, the newest checkpoint's step in "
+                f"{self._directory.path}",
+                got=self._max_steps,
+                hint="Raise --max_steps or use another --logdir.",
+            )
+        self._record.check(start)
+        check_vocabulary(self._directory.path, self._train_input)
+        return start, True
+
+    def _trace(self, batch_spec: Any) -> None:
+        # The evaluation is first, because a training step takes longer.
         with activity("tracing the evaluation"):
-            self._evaluation.Trace(test_input.EvalBatches().element_spec)
-        best = BestEvaluation(task.params.eval)
-        best.check_metrics(self._evaluation.metric_names)
+            self._evaluation.Trace(self._test_input.EvalBatches().element_spec)
+        names = self._evaluation.metric_names
+        BestEvaluation(self._task.params.eval).check_metrics(names)
         with activity("tracing a training step"):
             self._step.Trace(batch_spec)
-        for schedule in self._schedules:
-            interval_steps = task.params.eval.interval_steps
-            schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
+
+    def _dev_based_schedules(self) -> list[Any]:
+        learners, p = self._step.learners.values(), self._task.params.eval
+        schedules = [s for learner in learners for s in learner.DevBasedSchedules()]
+        for schedule in schedules:
+            schedule.CheckEvaluations(p.interval_steps, self._evaluation.metric_names)
+        return schedules
 
     def start(self, params_text: str, changes: Sequence[str]) -> None:
         """Writes the run's first files, and logs how the run starts.
@@ -159,8 +150,8 @@ class TrainingRun:
         if self._predicted and (line := uneven_stages(self._task, self._predicted)):
             self._log(line)
         may_roll_back = self._task.params.train.loss_spike_factor is not None
-        # A run killed after this no longer needs the source of its initial values.
         if not self._is_resumed:
+            # A run killed after this no longer needs the source of its initial values.
             self._directory.write_initial_weights(self._initial_weights)
             if self._initial_weights or may_roll_back:
                 self._checkpointer.save(0)
@@ -220,8 +211,6 @@ class TrainingRun:
                 is_stopping=lambda: signals.last_signal_name is not None,
                 schedules=self._schedules,
             )
-            factor = self._task.params.train.loss_spike_factor
-            spikes = LossSpikes(factor, read_metrics(directory.path))
             profiler = None
             if profile_step is not None:
                 profiler = StepProfiler(
@@ -233,6 +222,8 @@ class TrainingRun:
                     log,
                     planned,
                 )
+            factor = self._task.params.train.loss_spike_factor
+            spikes = LossSpikes(factor, read_metrics(directory.path))
             reports = StepReports(self._step, metrics_log, spikes, profiler)
             if self._start < self._max_steps and evaluations.is_missing(self._start):
                 evaluations.evaluate(self._start)
@@ -248,26 +239,35 @@ class TrainingRun:
                 train_loss=describe_train_loss(self._task),
                 cause=self._cause,
             )
-            segment = _Segment(
+            segment = Segment(
                 metrics_log, saver, evaluations, reports, signals, progress, part
             )
-            last = self._train_steps(segment)
-            if evaluations.best.is_over:
-                log(f"Stopped after step {last}: {evaluations.best.reason}")
-            metrics = {} if signals.last_signal_name else evaluations.evaluate(last)
-            saver.wait()
-            if not signals.last_signal_name:  # After a signal, time is short.
-                evaluations.check_best()
-            evaluations.write_best()
-            if last > self._start:
-                facts = [progress.summary(), part.speed_text(), self._result(segment)]
-                log(f"Trained {'; '.join(filter(None, facts))}")
-            if signals.last_signal_name:
-                log(self._stopped_text(signals.last_signal_name, last))
+            metrics = self._end(segment, self._train_steps(segment))
         report_end(directory, log)
         return metrics
 
-    def _train_steps(self, segment: _Segment) -> int:
+    def _end(self, segment: Segment, last: int) -> dict[str, float]:
+        """Ends a segment after the step `last`. Returns the last evaluation's metrics.
+
+        After a signal, time is short, and there is no evaluation.
+        """
+        evaluations = segment.evaluations
+        if evaluations.best.is_over:
+            self._log(f"Stopped after step {last}: {evaluations.best.reason}")
+        metrics = {} if segment.is_stopping() else evaluations.evaluate(last)
+        segment.saver.wait()
+        if not segment.is_stopping():
+            evaluations.check_best()
+        evaluations.write_best()
+        if last > self._start:
+            progress, part = segment.progress, segment.part
+            facts = [progress.summary(), part.speed_text(), self._result(segment)]
+            self._log(f"Trained {'; '.join(filter(None, facts))}")
+        if name := segment.signals.last_signal_name:
+            self._log(self._stopped_text(name, last))
+        return metrics
+
+    def _train_steps(self, segment: Segment) -> int:
         step, evaluations = self._start, segment.evaluations
         skipped = self._failures.skipped_batches
         batches = BatchGroups(skipped.batches(self._position.batches, step))
@@ -311,11 +311,11 @@ class TrainingRun:
             segment.reports.finish()
         return step
 
-    def _is_last(self, step: int, segment: _Segment) -> bool:
+    def _is_last(self, step: int, segment: Segment) -> bool:
         is_over = segment.is_stopping() or segment.evaluations.best.is_over
         return step >= self._max_steps or is_over
 
-    def _save(self, step: int, segment: _Segment) -> None:
+    def _save(self, step: int, segment: Segment) -> None:
         """Writes all metrics so far to the disk, then starts to write a checkpoint."""
         self._activity = f"the checkpoint of step {step}"
         self._directory.check_present()
@@ -328,7 +328,7 @@ class TrainingRun:
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
 
-    def _result(self, segment: _Segment) -> str:
+    def _result(self, segment: Segment) -> str:
         best, text = segment.evaluations.best, "newest checkpoint"
         step = max(self._checkpointer.saved_steps())
         if best.step is not None:

@@ -1,7 +1,7 @@
 """The parts of a run, in `parts.json`: when and where each was trained, and how fast.
 
-The time from the newest checkpoint's step, where a part ends, to the first step of the
-next part is lost: its steps are trained again, and nothing is trained meanwhile.
+A part ends at the step of its last checkpoint. The time from there to the first step of
+the next part is lost, since steps after the checkpoint are trained again.
 """
 
 import contextlib

@@ -165,10 +165,10 @@ class PromptInput(Protocol):
         """Vocabulary of the texts."""
 
     def PromptBatch(self, texts: tf.Tensor) -> NestedMap:
-        """Returns what `Generate` reads of texts, string `[B]`.
+        """Returns the batch that `Generate` takes for these texts, string `[B]`.
 
-        Fields are `ids`, int32 `[B, T]`, from the begin token on, and `lengths`, int32
-        `[B]`.
+        Fields are `ids`, int32 `[B, T]`, which start with the begin token, and
+        `lengths`, int32 `[B]`.
         """
 
 

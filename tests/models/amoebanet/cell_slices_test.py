@@ -13,6 +13,7 @@ from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from lingvo_pipe.pipeline.stage_choice.stage_boundaries import whole_memory
 from tests.layers.sliced_layers import (
     assert_costs_add_up,
@@ -93,8 +94,11 @@ def test_auto_cuts_a_cell_whose_activations_do_not_fit() -> None:
         num_micro_batches=2,
     )
     memory = whole_memory(p.Copy().Set(memory_limit=1e9), "pipe")
-    limit = 0.8 * memory.by_cell()[0]
-    assert memory.weights(0, 1) < 0.01 * limit
-    layer = p.Copy().Set(memory_limit=limit, slices="auto").Instantiate()
+    p.memory_limit = 0.8 * memory.by_cell()[0]
+    assert memory.weights(0, 1) < 0.01 * p.memory_limit
+    layer = p.Copy().Set(slices="auto").Instantiate()
     assert layer.num_stages == 2
-    assert len(layer.cells) <= 3
+    assert len(layer.cells) > 2
+    fewer = {"cells[0]": len(layer.cells) - 1}
+    with pytest.raises(DoesNotFitError):
+        p.Copy().Set(slices=fewer).Instantiate()
