@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.run.run_directory import LOCK_NAME
 from tests.support.command_line import (
     ROOT,
@@ -32,10 +33,17 @@ FLAGS = (
 )
 
 
-class Job:
-    """The page's script as a job, in a folder with a run."""
+# What the page adds for a job that goes on without lost tasks.
+ELASTIC = ("--elastic", "--lost_worker_seconds=1")
+GOES_ON = "--no-kill --kill-on-bad-exit=0"
 
-    def __init__(self, slurm: Slurm, folder: Path):
+
+class Job:
+    """The page's script as a job, in a folder with a run. `flags` are added to it."""
+
+    def __init__(
+        self, slurm: Slurm, folder: Path, script_text: str = SBATCH, *flags: str
+    ):
         write_small_model(folder)
         program = folder / "bin" / "lingvo_pipe"
         program.parent.mkdir()
@@ -44,7 +52,7 @@ class Job:
         )
         program.chmod(0o755)
         script = folder / "train.sbatch"
-        script.write_text(SBATCH)
+        script.write_text(script_text)
         slurm.environment |= {
             "CUDA_VISIBLE_DEVICES": "-1",
             "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
@@ -59,19 +67,22 @@ class Job:
         # The page's job is for two nodes with GPUs; this machine is one without.
         this = ["--nodes=1", f"--ntasks-per-node={NUM_TASKS}", "--gpus-per-node=0"]
         self.logdir = folder / "run"
-        self._id = slurm.submit(script, *here, *this, flags=FLAGS)
+        self._id = slurm.submit(script, *here, *this, flags=[*FLAGS, *flags])
 
     def output(self) -> str:
         """Returns all that the tasks have written so far."""
         return self._written.read_text() if self._written.exists() else ""
 
     def kill(self, find: Callable[[], int]) -> None:
-        """Waits until the job trains again, and kills a task with SIGKILL."""
-        since = len(self.output())
-        while not re.search(r"^step \d+/", self.output()[since:], re.MULTILINE):
+        """Waits until the job has saved a step, and kills a task with SIGKILL."""
+        before = self._num_saved()
+        while self._num_saved() == before:
             assert self._slurm.state(self._id) in ("PENDING", "RUNNING"), self.output()
             time.sleep(0.1)
         os.kill(find(), signal.SIGKILL)
+
+    def _num_saved(self) -> int:
+        return max(steps_in(self.logdir / "checkpoints"), default=0)
 
     def trainer(self) -> int:
         """Returns the process of the trainer, which holds the run's lock."""
@@ -100,17 +111,37 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 
 @pytest.mark.exhaustive
+def test_an_elastic_job_goes_on_without_a_killed_task(tmp_path: Path) -> None:
+    """Its script then starts all tasks again, which find that the run has ended."""
+    script = SBATCH.replace("--kill-on-bad-exit=1", GOES_ON)
+    assert script != SBATCH
+    with one_node_slurm(tmp_path / "slurm") as slurm:
+        job = Job(slurm, tmp_path, script, *ELASTIC, "--devices=3")
+        job.kill(job.worker)
+        assert job.wait() == "COMPLETED", job.output()
+    left_out = rf"^elastic: {NUM_TASKS - 1} of {NUM_TASKS} devices; left out: worker:0$"
+    assert re.search(left_out, job.output(), re.MULTILINE), job.output()
+    _check_is_whole(job, tmp_path)
+
+
+@pytest.mark.exhaustive
 def test_killed_tasks_are_started_again_and_the_run_is_whole(
     job: Job, tmp_path: Path
 ) -> None:
     assert job.output().count("Resumed ") == 2, job.output()
-    write_small_model(tmp_path)
-    CommandLine(tmp_path).train(SMALL, f"--logdir={tmp_path / 'whole'}", *FLAGS)
-    assert saved_variables(job.logdir, STEPS) == saved_variables(
-        tmp_path / "whole", STEPS
-    )
+    _check_is_whole(job, tmp_path)
 
 
 @pytest.mark.exhaustive
 def test_devices_that_the_job_does_not_use_are_named(job: Job) -> None:
     assert re.search(r"worker:1/cpu:0\b.*\bnot use|not use.*\bworker:1", job.output())
+
+
+def _check_is_whole(job: Job, folder: Path) -> None:
+    """Checks that a job's run has the bytes of an undisturbed run."""
+    folder = folder / "undisturbed"
+    folder.mkdir()
+    write_small_model(folder)
+    CommandLine(folder).train(SMALL, "--logdir=whole", *FLAGS)
+    whole = saved_variables(folder / "whole", STEPS)
+    assert saved_variables(job.logdir, STEPS) == whole

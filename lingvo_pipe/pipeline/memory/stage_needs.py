@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from lingvo_pipe.pipeline.memory.call_bytes import (
     OPERATIONS,
@@ -27,7 +28,7 @@ class StageNeeds:
         moments_of_stages = _moments(schedule)
         self._moments = list(map(_largest, moments_of_stages))
         self._idle = [
-            _largest({moment for moment in moments if moment[1] == _IDLE})
+            _largest({moment for moment in moments if moment.operation == _IDLE})
             for moments in moments_of_stages
         ]
 
@@ -69,8 +70,11 @@ class StageNeeds:
         return peak
 
 
-# The number of other micro-batches in each StashKind, and the operation's index.
-_Moment = tuple[tuple[int, ...], int]
+class _Moment(NamedTuple):
+    """What a device holds of a stage while it runs an operation."""
+
+    others: tuple[int, ...]  # Number of other micro-batches in each StashKind.
+    operation: int  # Index of the operation.
 
 
 def _peak(moments: Iterable[_Moment], stash: StashBytes) -> int:
@@ -91,7 +95,7 @@ def _moments(schedule: Schedule) -> list[set[_Moment]]:
     def add(moment: StashMoment, stage: int, operation: int) -> None:
         held = moment.others
         numbers = held[stage, first], held[stage, second], held[stage, third]
-        moments[stage].add(((*numbers, held[stage, away]), operation))
+        moments[stage].add(_Moment((*numbers, held[stage, away]), operation))
 
     for device in range(schedule.num_devices):
         last = None
@@ -108,8 +112,8 @@ def _largest(moments: set[_Moment]) -> list[_Moment]:
     """Returns the moments at which a stage may need the most bytes."""
 
     def size(moment: _Moment) -> tuple[int, bool]:
-        (*stashed, away), operation = moment
-        return sum(stashed) - away, operation != _IDLE
+        *stashed, away = moment.others
+        return sum(stashed) - away, moment.operation != _IDLE
 
     largest: list[_Moment] = []
     # In this order, no moment is dominated by a later one.
@@ -120,6 +124,7 @@ def _largest(moments: set[_Moment]) -> list[_Moment]:
 
 
 def _dominates(a: _Moment, b: _Moment) -> bool:
-    (*more, less_away), (*less, more_away) = a[0], b[0]
-    same = b[1] in (a[1], _IDLE)
+    *more, less_away = a.others
+    *less, more_away = b.others
+    same = b.operation in (a.operation, _IDLE)
     return same and less_away <= more_away and all(map(operator.ge, more, less))
