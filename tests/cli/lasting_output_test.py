@@ -47,7 +47,7 @@ def test_lines_continue_where_a_reader_is(keeps_errors: bool) -> None:
     for _ in range(2):
         program.stdin.write("2\n")
         assert os.read(done, 1)
-    _, errors = program.communicate(timeout=10)
+    _, errors = program.communicate(timeout=60)
     os.close(done)
     assert program.returncode == 0
     if keeps_errors:
