@@ -1,7 +1,10 @@
 """The role of each cell's residuals: stashed, recomputed or offloaded."""
 
 import itertools
+import math
+import numbers
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -18,6 +21,7 @@ class CellRoles(NamedTuple):
     """The roles of the cells that the params `recompute` and `offload` define."""
 
     recompute: str | Sequence[int] | None  # For `make_schedule`.
+    offload: str | Sequence[int] | None  # For `make_schedule`.
     recomputed: Sequence[bool]  # Whether each cell is, if the schedule recomputes.
     offloaded: Sequence[bool]  # Whether each cell is, if the schedule offloads.
 
@@ -25,20 +29,25 @@ class CellRoles(NamedTuple):
 def cell_roles(p: InstantiableParams, path: str) -> CellRoles:
     """Returns the roles. If `recompute` is None, listed cells are not recomputed.
 
-    If all cells are offloaded, they are recomputed in stages that offload nothing.
+    If all cells are offloaded, they are recomputed in stages that offload nothing. A
+    share of the cells is taken among those that are not listed in `recompute`.
 
     Raises:
         ValueError: if a cell would be recomputed and offloaded.
     """
-    cells, recompute = range(len(p.cell_tpl)), p.recompute
-    offloaded = p.offload if isinstance(p.offload, (list, tuple)) else cells
+    cells, recompute, offload = range(len(p.cell_tpl)), p.recompute, p.offload
     recomputed = recompute if isinstance(recompute, (list, tuple)) else cells
-    if isinstance(p.offload, (list, tuple)) and recompute is None:
+    if isinstance(offload, numbers.Real):
+        listed = () if recomputed is cells else recomputed
+        others = [i for i in cells if i not in listed]
+        offload = evenly_spread(others, float(offload))
+    offloaded = offload if isinstance(offload, (list, tuple)) else cells
+    if isinstance(offload, (list, tuple)) and recompute is None:
         recomputed = [i for i in cells if i not in offloaded]
         if recomputes_by_default(p.schedule):
             recompute = recomputed or "never"
     contradictory = [i for i in cells if i in offloaded and i in recomputed]
-    if p.offload is not None and recompute not in (None, "never") and contradictory:
+    if offload is not None and recompute not in (None, "never") and contradictory:
         raise UserValueError(
             path=f"{path}.offload",
             expected="cells that are not recomputed",
@@ -46,8 +55,26 @@ def cell_roles(p: InstantiableParams, path: str) -> CellRoles:
             hint="Leave recompute None: it then recomputes only the other cells.",
         )
     return CellRoles(
-        recompute, [i in recomputed for i in cells], [i in offloaded for i in cells]
+        recompute,
+        offload,
+        [i in recomputed for i in cells],
+        [i in offloaded for i in cells],
     )
+
+
+def evenly_spread(cells: Sequence[int], share: float) -> list[int]:
+    """Returns a share of the cells, as evenly spread as possible, with the first cell.
+
+    Of any n consecutive cells they are n · `share`, rounded up or down. So each stage
+    has its share, wherever it begins and ends.
+    """
+    exact = Fraction(str(share))
+    ends = [math.ceil(i * exact) for i in range(len(cells) + 1)]
+    return [
+        cell
+        for cell, pair in zip(cells, itertools.pairwise(ends), strict=True)
+        if pair[0] < pair[1]
+    ]
 
 
 def check_offloads(
@@ -81,7 +108,11 @@ def check_offloads(
 
 
 def warn_of_offload(
-    p: InstantiableParams, path: str, schedule: Schedule, boundaries: Sequence[int]
+    p: InstantiableParams,
+    path: str,
+    schedule: Schedule,
+    boundaries: Sequence[int],
+    offloaded: Sequence[bool],
 ) -> None:
     """Logs the stages in which `offload` copies nothing, or may take more memory."""
     if p.offload is None:
@@ -90,7 +121,7 @@ def warn_of_offload(
     listed = [
         stage
         for stage, (start, end) in enumerate(itertools.pairwise([0, *boundaries]))
-        if p.offload == "always" or not set(p.offload).isdisjoint(range(start, end))
+        if any(offloaded[start:end])
     ]
     if idle := [stage for stage in listed if Kind.OFFLOAD not in kinds[stage]]:
         text = (

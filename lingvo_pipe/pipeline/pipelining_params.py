@@ -172,11 +172,14 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "offload",
         None,
         "The cells whose residuals wait in the host's memory between forward and "
-        "backward pass, copied beside the computation: always for all, or a list of "
-        "their indices. If None, as in the .csv file, else none. With it, recompute as "
-        "None recomputes the other cells, and with always the stages that offload "
-        "nothing. A micro-batch stays on the device if its backward pass comes within "
-        "three operations.",
+        "backward pass, copied beside the computation: always for all, a list of "
+        "their indices, or a share of the cells above 0 and below 1, such as 0.5 for "
+        "every second one from the first on: of any n consecutive cells n · share, "
+        "rounded up or down. If None, as in the .csv file, else none. With it, "
+        "recompute as None recomputes the other cells, and with always the stages that "
+        "offload nothing. A share is taken of the cells that recompute does not list. "
+        "A micro-batch stays on the device if its backward pass comes within three "
+        "operations.",
     )
     p.Define(
         "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."
@@ -198,7 +201,7 @@ def make_layout(p: InstantiableParams, path: str) -> Layout:
     """
     check_each_param(p, path)
     layout = _checked_layout(p, path)
-    warn_of_offload(p, path, layout.schedule, layout.boundaries)
+    warn_of_offload(p, path, layout.schedule, layout.boundaries, layout.offloaded)
     return layout
 
 
@@ -305,7 +308,7 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
         p.num_micro_batches // num_batch_shards,
         per_device,
         roles.recompute,
-        offload=p.offload,
+        offload=roles.offload,
     )
     with problems_of("schedule", path):
         schedule = make()

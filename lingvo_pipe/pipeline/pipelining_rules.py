@@ -196,6 +196,8 @@ def _is_recompute(value: Any, p: InstantiableParams) -> bool:
 def _is_offload(value: Any, p: InstantiableParams) -> bool:
     if isinstance(value, str):
         return value == ALWAYS
+    if is_finite_number(value):
+        return 0 < value < 1
     return _is_recompute(value, p) and len(value) > 0
 
 
@@ -279,10 +281,12 @@ _RULES = {
         POLICIES,
     ),
     "offload": _Rule(
-        f"None, {ALWAYS!r}, or a list of at least one index of a cell",
+        f"None, {ALWAYS!r}, a share of the cells above 0 and below 1, or a list of at "
+        "least one index of a cell",
         _or_none(_is_offload),
         "List each cell once, counted from 0 (in an override: 'offload (list) : [0, "
-        "2]'); or leave it None to offload nothing.",
+        "2]', for a share 'offload (float) : 0.5'); or leave it None to offload "
+        "nothing.",
         (ALWAYS,),
     ),
     "jit_compile": _Rule(

@@ -80,10 +80,13 @@ def test_bytes_do_not_depend_on_the_stages(
     assert_same([sum(one, []), sum(other, [])])
 
 
-@pytest.mark.parametrize("name", ["mlp", exhaustive("transformer")])
-def test_offload_changes_no_byte(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "offload"),
+    [("mlp", "always"), exhaustive("mlp", 0.5), exhaustive("transformer", "always")],
+)
+def test_offload_changes_no_byte(name: str, offload: Any) -> None:
     one = _trained(name, devices=1, num_micro_batches=4)
-    other = _train(name, devices=2, num_micro_batches=4, offload="always")
+    other = _train(name, devices=2, num_micro_batches=4, offload=offload)
     assert_same([sum(one, []), sum(other, [])])
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.pipeline.cell_roles import evenly_spread
 from lingvo_pipe.pipeline.execution.pipeline_spec import Layout
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
@@ -98,6 +101,30 @@ def test_cells_that_stay_on_the_device_are_named(
     make_layout(p.Set(**values), "pipe")
     text = f"pipe.offload: stages {stages} offload nothing"
     assert any(text in x and "stash their activations" in x for x in warnings.messages)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.07, 0.25, 0.3, 1 / 3, 0.5, 0.7, 0.99])
+def test_any_cells_in_a_row_have_their_share(share: float) -> None:
+    cells = range(100, 201)
+    chosen = evenly_spread(cells, share)
+    assert chosen[0] == 100
+    assert set(chosen) <= set(cells)
+    for start, end in itertools.combinations(range(100, 202), 2):
+        exact = (end - start) * Fraction(str(share))
+        number = sum(start <= cell < end for cell in chosen)
+        assert math.floor(exact) <= number <= math.ceil(exact)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 4])
+def test_half_of_equal_cells_save_half_of_the_bytes(splits: int) -> None:
+    none, half, whole = (
+        _peaks(make_layout(p.Set(offload=share), "pipe"), residuals=100)
+        for share in (None, 0.5, "always")
+        for p in [_params(splits=splits, num_micro_batches=12, recompute="never")]
+    )
+    means = [(a + b) / 2 for a, b in zip(none, whole, strict=True)]
+    assert half == pytest.approx(means, rel=0.05)
+    assert all(b < a / 3 for a, b in zip(none, whole, strict=True))
 
 
 def test_blocks_of_one_stage_offload_nothing(

@@ -67,6 +67,9 @@ ROLES = [
     (None, [1, 2], [0, 3], [1, 2]),
     ("never", [1, 2], [], [1, 2]),
     ([0], [1, 2], [0], [1, 2]),
+    (None, 0.5, [1, 3], [0, 2]),
+    ("never", 0.25, [], [0]),
+    ([0], 0.5, [0], [1, 3]),  # A share of the cells that are not listed.
 ]
 
 
@@ -146,6 +149,7 @@ def test_tpus_are_refused() -> None:
         {"splits": 4, "offload": [1, 2], "schedule": "interleaved"},
         exhaustive({"splits": 2, "offload": [1]}),
         exhaustive({"splits": 4, "offload": "always", "schedule": "1f1b"}),
+        exhaustive({"splits": 2, "offload": 0.75, "schedule": "1f1b"}),
         exhaustive({"splits": 2, "offload": [3], "recompute": [0, 1]}),
     ],
     ids=str,

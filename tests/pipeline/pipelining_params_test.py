@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,7 +71,10 @@ WRONG: dict[str, list[Any]] = {
     "num_batch_shards": [0, 1.5],
     "stages_per_device": [0, None],
     "recompute": [True, 3, "allways", [0, 0], [-1], [NUM_CELLS], [1.0]],
-    "offload": [True, 3, "alway", [], [0, 0], [-1], [NUM_CELLS], [1.0]],
+    "offload": [
+        *(True, 3, "alway", [], [0, 0], [-1], [NUM_CELLS], [1.0]),
+        *(0, 0.0, 1.0, 1, -0.5, 1.5, math.nan),
+    ],
     "jit_compile": [None, 1],
     "devices": ["cpu:0", [], [0]],
 }

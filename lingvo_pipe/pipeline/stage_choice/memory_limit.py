@@ -213,7 +213,7 @@ class MemoryLimit:
                 schedule.num_micro_batches,
                 p.stages_per_device,
                 roles.recompute,
-                offload=p.offload,
+                offload=roles.offload,
             )
         except UserValueError:
             return False
