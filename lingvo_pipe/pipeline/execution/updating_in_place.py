@@ -11,11 +11,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.execution.host_slots import slot_device
 from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_device
 
 
 class _OnDevices(keras.optimizers.Optimizer):
-    """An optimizer that updates each variable on the variable's device."""
+    """An optimizer that updates each variable on the device of the variable's slots.
+
+    It is the variable's own device, or with `has_host_slots` that device's host.
+    """
+
+    has_host_slots = False
+
+    def slot_device(self, variable: Any) -> str:
+        """Returns the device of a variable's slots."""
+        return slot_device(_stored(variable).device, self.has_host_slots)
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
         return grads_and_vars  # Keras would gather them on one device.
@@ -24,7 +34,7 @@ class _OnDevices(keras.optimizers.Optimizer):
         self, distribution: Any, grads_and_vars: Any, learning_rate: Any
     ) -> None:
         for gradient, variable in grads_and_vars:
-            with tf.device(variable.device):
+            with tf.device(self.slot_device(variable)):
                 self.update_step(gradient, variable, learning_rate)
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
@@ -40,6 +50,7 @@ class _State:
         self.slots: defaultdict[Any, list[keras.Variable]] = defaultdict(list)
         self.updates = SharedUpdates()
         self.iterations: tf.Tensor | None = None
+        self.new_slot_device: str | None = None  # While a slot is created.
 
 
 class _SharesFunctions(_OnDevices):
@@ -48,9 +59,17 @@ class _SharesFunctions(_OnDevices):
     def add_variable_from_reference(
         self, reference_variable: Any, *args: Any, **kwargs: Any
     ) -> keras.Variable:
+        state = self._state
+        state.new_slot_device = self.slot_device(reference_variable)
         slot = super().add_variable_from_reference(reference_variable, *args, **kwargs)
+        state.new_slot_device = None
         self.slots_of(reference_variable).append(slot)
         return slot
+
+    def add_variable(self, *args: Any, **kwargs: Any) -> keras.Variable:
+        device = self._state.new_slot_device  # Keras places a slot by its variable.
+        with tf.device(device) if device else contextlib.nullcontext():
+            return super().add_variable(*args, **kwargs)
 
     def slots_of(self, variable: Any) -> list[keras.Variable]:
         return self._state.slots[_stored(variable).ref()]
@@ -71,10 +90,10 @@ class _SharesFunctions(_OnDevices):
         gradients, variables = zip(*grads_and_vars, strict=True)
         step = tf.convert_to_tensor(self.iterations)
         rate = tf.convert_to_tensor(learning_rate)
-        for device, positions in by_device(variables).items():
+        for positions in by_device(variables).values():
             groups = [self._with_slots(variables[i]) for i in positions]
             sizes = tuple(map(len, groups))
-            with tf.device(device):
+            with tf.device(self.slot_device(variables[positions[0]])):
                 self._state.updates.call(
                     ("all", sizes),
                     functools.partial(self._update_all, sizes),
@@ -122,6 +141,8 @@ def updating_in_place(cls: type) -> type:
 
     `cls` is a class of optimizers. Keras names no devices. So TensorFlow would copy
     gradients and slots to the first device, update there, and send the weights back.
+    An object whose `has_host_slots` is set before it is built has its slots on the
+    host of each variable's device, and updates there.
     """
     return _derived(_SharesFunctions, cls)
 
@@ -131,15 +152,24 @@ def in_place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimize
 
     The copy is shallow: attributes that the copy sets in an update do not reach the
     original. Optimizers within `LossScaleOptimizer` and `MultiOptimizer` also update
-    variables on the variables' devices.
+    variables on the variables' devices. If the original's `has_host_slots` is set, they
+    all update on the hosts of these devices.
     """
+    return _in_place(optimizer, getattr(optimizer, "has_host_slots", False))
+
+
+def _in_place(
+    optimizer: keras.optimizers.Optimizer, has_host_slots: bool
+) -> keras.optimizers.Optimizer:
     optimizer_copy: Any = object.__new__(_derived(_OnDevices, optimizer.__class__))
     attributes = vars(optimizer_copy)
-    attributes.update(vars(optimizer))
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        attributes["inner_optimizer"] = in_place(optimizer.inner_optimizer)
+    attributes.update(vars(optimizer), has_host_slots=has_host_slots)
     if "_inner_optimizers" in attributes:  # Not every Keras has MultiOptimizer.
-        attributes["_inner_optimizers"] = [in_place(x) for x in optimizer.optimizers]
+        inner = [_in_place(x, has_host_slots) for x in optimizer.optimizers]
+        attributes["_inner_optimizers"] = inner
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        inner_optimizer = _in_place(optimizer.inner_optimizer, has_host_slots)
+        attributes["inner_optimizer"] = inner_optimizer
     return optimizer_copy
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.hyperparams.param_rules import Rule, check_params
+from lingvo_pipe.hyperparams.param_rules import SWITCH, Rule, check_params
 from lingvo_pipe.schedule import BaseSchedule, DevBasedSchedule
 from lingvo_pipe.training.optim.gradient_clipping import (
     clip_by_each_norm,
@@ -41,6 +41,7 @@ def _is_positive(value: Any) -> bool:
 
 _RULES = {
     "learning_rate": Rule(_is_positive, "a positive number"),
+    "offload_slots": SWITCH,
     **dict.fromkeys(
         _CLIPPINGS,
         Rule(
@@ -62,6 +63,13 @@ def define_learner_params(p: Params) -> None:
         "constant.",
     )
     p.Define(
+        "offload_slots",
+        False,
+        "Whether the optimizer's slots, such as Adam's moments, are in the memory of "
+        "each device's host. The weights are then updated there: the gradient goes to "
+        "the host, and the change of the weight comes back.",
+    )
+    p.Define(
         "clip_gradient_norm_to_value",
         None,
         "Maximum global norm of the gradients; larger ones are scaled. If None or 0, "
@@ -79,8 +87,9 @@ def define_learner_params(p: Params) -> None:
 class Learner:
     """A learner: adds weight decay to gradients, clips, then applies the optimizer.
 
-    All this runs on each variable's device, where its slots are too. Only a global norm
-    is summed on the CPU.
+    All this runs on each variable's device, where its slots are too. With
+    `offload_slots` the slots are on the device's host, and the optimizer runs there. A
+    global norm is summed on the CPU.
 
     Args:
         p: params of `define_learner_params`.
@@ -114,6 +123,7 @@ class Learner:
         self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
         self._rate = make_rate(p.learning_rate, p.lr_schedule)
         self._optimizer = make_optimizer(p.optimizer, self._rate)
+        self._optimizer.has_host_slots = p.offload_slots
         try:
             self._optimizer.build(list(variables.values()))
         except (AttributeError, ValueError) as error:

@@ -36,7 +36,7 @@ class Adafactor(keras.optimizers.Adafactor):
     """
 
     def build(self, var_list: list[tf.Variable]) -> None:
-        """Creates the slots of all variables, each on the variable's device."""
+        """Creates the slots of all variables, each on its variable's `slot_device`."""
         # The parent's own method would create its slots.
         keras.optimizers.Optimizer.build(self, var_list)
         for variable in var_list:
@@ -88,7 +88,7 @@ class Adafactor(keras.optimizers.Adafactor):
         # Keras names the slots of other optimizers in this way.
         prefix = variable.name.replace("/", "_").replace(":", "_")
         dtype = wide_dtype(variable.dtype).name
-        with tf.device(variable.device):
+        with tf.device(self.slot_device(variable)):
             return [
                 self.add_variable(tuple(sizes), dtype=dtype, name=f"{prefix}_{name}")
                 for name, sizes in shapes.items()

@@ -6,7 +6,8 @@ from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
-# after a good step do not depend on them, except that slices change last digits.
+# after a good step do not depend on them, except that slices, and slots that GPUs have
+# on their host, change last digits.
 FREE = (
     "input.data_dir",
     "input.num_parallel_calls",
@@ -33,6 +34,7 @@ FREE = (
     "task.train.max_rollbacks",
     "task.train.max_skipped_steps",
     "task.train.max_steps",
+    "task.train.offload_slots",
     "task.train.report_interval_steps",
     "task.train.save_interval_seconds",
     "task.train.save_interval_steps",

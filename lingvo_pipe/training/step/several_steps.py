@@ -159,6 +159,7 @@ def _check_stages_are_independent(task: BaseTask) -> None:
         "clip_gradient_norm_to_value": "0, since it needs the gradients of all stages; "
         "set clip_gradient_single_norm_to_value instead",
         "max_skipped_steps": "0, since stages cannot undo each other's updates",
+        "offload_slots": "False, since a device's loop reaches only its own variables",
     }
     problems = [
         UserValueError(path=f"task.train.{name}", expected=expected, got=p.Get(name))

@@ -13,6 +13,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.layer_tree import unregularized_paths
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
+from lingvo_pipe.pipeline.execution.host_slots import check_host_slots
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
 from lingvo_pipe.training.checkpoint.whole_weights import (
     check_elementwise,
@@ -43,6 +44,9 @@ class TrainState:
         check_elementwise(task.params.train, task)
         self.task = task
         p, self.trained = task.params.train, task.TrainedVariables()
+        if p.offload_slots:
+            devices = [v.device for v in self.trained.values()]
+            check_host_slots(devices, "task.train.offload_slots")
         if learner_by_stage:
             self.learners = _learners_by_stage(task, self.trained)
         else:

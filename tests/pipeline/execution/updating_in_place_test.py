@@ -86,6 +86,39 @@ def test_the_bytes_are_those_of_keras(name: str) -> None:
     assert_same_bytes(found, expected)
 
 
+@pytest.mark.parametrize("name", fast_cases(OPTIMIZERS, UNLIKE))
+def test_slots_on_the_host_change_no_byte(name: str) -> None:
+    """Half of the variables are on another device than their slots then."""
+    cls, arguments = CLASSES[name], {"learning_rate": 0.1, **OPTIMIZERS[name]}
+    made: list[Any] = []
+
+    def make(has_host_slots: bool) -> Any:
+        made.append(updating_in_place(cls)(**arguments))
+        made[-1].has_host_slots = has_host_slots
+        return made[-1]
+
+    expected, num_calls = trained(lambda: make(False))
+    found, num_host_calls = trained(lambda: make(True))
+    assert_same_bytes(found, expected)
+    assert num_calls == num_host_calls
+    beside, on_host = (
+        {slot.value.device[-5:] for slot in optimizer.variables if slot.shape}
+        for optimizer in made
+    )
+    assert (beside, on_host) == ({"CPU:0", "CPU:1"}, {"CPU:0"})
+
+
+def test_the_host_updates_what_it_has_the_slots_of() -> None:
+    optimizer, variables = updating_in_place(keras.optimizers.Adam)(), make_variables()
+    optimizer.has_host_slots = True
+    optimizer.build(variables)
+    function = tf.function(optimizer.apply, autograph=False)
+    graph = function.get_concrete_function(gradients_of(0)).graph
+    calls = [x for x in graph.get_operations() if x.type == "StatefulPartitionedCall"]
+    assert len(calls) == NUM_DEVICES
+    assert {x.device[-5:] for x in calls} == {"CPU:0"}
+
+
 def of_keras(name: str) -> Any:
     """Returns an optimizer of Keras's variables."""
     if name == "LossScaleOptimizer":
@@ -145,6 +178,15 @@ def test_kerass_variables_are_updated_in_place(name: str) -> None:
     assert_same_bytes(found, expected)
     if name != "Adafactor":  # Keras creates its rows and columns on any device.
         assert elsewhere == []
+
+    def on_hosts(optimizer: Any) -> Any:
+        optimizer.has_host_slots = True
+        return in_place(optimizer)
+
+    updated_on_hosts, elsewhere = trained_by_keras(name, on_hosts)
+    assert_same_bytes(updated_on_hosts, expected)
+    if name != "LossScaleOptimizer":  # It updates in a branch, a graph of its own.
+        assert elsewhere
 
 
 def test_copies_in_place_have_one_class() -> None:

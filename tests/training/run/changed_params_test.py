@@ -233,6 +233,7 @@ CHANGES: list[dict[str, Any]] = [
         "pipeline.schedule": "interleaved",
         "pipeline.splits": 4,
         "pipeline.stages_per_device": 2,
+        "train.offload_slots": True,
     },
     {
         "pipeline.cell_costs": [1.0, 1.0, 1.0, 9.0],
