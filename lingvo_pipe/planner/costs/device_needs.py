@@ -109,6 +109,11 @@ class DeviceNeeds:
         return OwnerShares(self.model.slot_bytes, self.candidate.num_replicas)
 
     @functools.cached_property
+    def _host_slots(self) -> OwnerShares:
+        slots = self.model.host_slot_bytes or [0] * self.model.num_cells
+        return OwnerShares(slots, self.candidate.num_replicas)
+
+    @functools.cached_property
     def _needs(self) -> StageNeeds:
         return StageNeeds(self._memory, self.schedule)
 
@@ -123,14 +128,7 @@ class DeviceNeeds:
         If replicas differ, counts the replica whose device needs the most.
         """
         needed = self._memory.of_devices(self.schedule, self._ends(boundaries))
-        stages: list[list[tuple[int, int]]] = [[] for _ in needed]
-        device_of_stage = self.schedule.device_of_stage()
-        for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
-            stages[device_of_stage[stage]].append(pair)
-        for device, pairs in enumerate(stages):
-            slots = zip(*(self._slots.by_replica(*pair) for pair in pairs), strict=True)
-            needed[device] += max(map(sum, slots))
-        return needed
+        return list(map(operator.add, needed, self._owned(self._slots, boundaries)))
 
     def copied(self, boundaries: Sequence[int]) -> list[int]:
         """Returns the bytes of each stage's copy of a micro-batch to the host."""
@@ -138,8 +136,10 @@ class DeviceNeeds:
         return offloaded_bytes(self._memory, self.schedule, ends)
 
     def on_hosts(self, boundaries: Sequence[int]) -> list[int]:
-        """Returns the most bytes that each device has on its host."""
-        return host_bytes(self._memory, self.schedule, self._ends(boundaries))
+        """Returns the most bytes that each device has on its host, with slots there."""
+        copies = host_bytes(self._memory, self.schedule, self._ends(boundaries))
+        slots = self._owned(self._host_slots, boundaries)
+        return list(map(operator.add, copies, slots))
 
     def largest(self, boundaries: Sequence[int]) -> int:
         """Returns the most bytes that a device needs."""
@@ -209,6 +209,15 @@ class DeviceNeeds:
         num_bytes = self._needs.lower_bound(stage, start, self._stop(end), number)
         num_bytes += self._slots.lower_bound(start, end) * number
         return num_bytes + self._lacking_of_stage[stage]
+
+    def _owned(self, shares: OwnerShares, boundaries: Sequence[int]) -> list[int]:
+        """Returns each device's bytes, in the replica that owns the most there."""
+        device_of_stage = self.schedule.device_of_stage()
+        stages: list[list[tuple[int, int]]] = [[] for _ in self.schedule.columns]
+        for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
+            stages[device_of_stage[stage]].append(pair)
+        by_replica = ((shares.by_replica(*pair) for pair in pairs) for pairs in stages)
+        return [max(map(sum, zip(*owned, strict=True))) for owned in by_replica]
 
     def _ends(self, boundaries: Sequence[int]) -> list[int]:
         return list(map(self._stop, boundaries))

@@ -47,15 +47,24 @@ def update_seconds(
     placement is None, all devices are on one host.
     """
     cells = model.calls[: model.num_cells]
+    host_slots = model.host_slot_bytes or [0] * model.num_cells
     in_memory = [
         2 * (call.weights + slots) + call.accumulators
         for call, slots in zip(cells, model.slot_bytes, strict=True)
     ]
+    # Gradients go to the host, which updates slots, and weights come back. The devices
+    # of a host share its memory, so each is given no more of its speed than the link's.
+    on_host = [
+        (call.weights + call.accumulators + 2 * slots) * bool(slots)
+        for call, slots in zip(cells, host_slots, strict=True)
+    ]
     # Each of R - 1 other replicas sends its gradients and receives the weights.
     sent = [call.weights + call.accumulators for call in cells]
-    sums = [[[0, 0] for _ in range(num_replicas)] for _ in range(schedule.num_devices)]
+    sums = [
+        [[0, 0, 0] for _ in range(num_replicas)] for _ in range(schedule.num_devices)
+    ]
     device_of_stage = schedule.device_of_stage()
-    for i, cell_bytes in enumerate((in_memory, sent)):
+    for i, cell_bytes in enumerate((in_memory, sent, on_host)):
         shares = OwnerShares(cell_bytes, num_replicas)
         for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
             for replica_sums, num_bytes in zip(
@@ -65,12 +74,12 @@ def update_seconds(
     slowest, leaving = 0.0, Counter[int]()
     for k, (device, replicas) in enumerate(zip(devices, sums, strict=True)):
         hosts = _hosts_of(k, num_replicas, device, placement)
-        on_host = Counter(hosts)
-        for (touched, exchanged), host in zip(replicas, hosts, strict=True):
-            outside = num_replicas - on_host[host]
+        neighbors = Counter(hosts)
+        for (touched, exchanged, copied), host in zip(replicas, hosts, strict=True):
+            outside = num_replicas - neighbors[host]
             leaving[host] += exchanged * outside
-            seconds = touched / device.memory_bandwidth
-            seconds += exchanged * (on_host[host] - 1) / device.link_bandwidth
+            seconds = touched / device.memory_bandwidth + device.copy_seconds(copied)
+            seconds += exchanged * (neighbors[host] - 1) / device.link_bandwidth
             if outside and device.hosts is not None:
                 seconds += exchanged * outside / device.hosts.link.bandwidth
             slowest = max(slowest, seconds)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
@@ -21,7 +22,8 @@ class ModelCosts:
     num_rows: int
     flops: Sequence[int]  # Of each cell's forward pass.
     num_parameters: Sequence[int]  # Of each cell, only trained ones.
-    slot_bytes: Sequence[int]  # Of each cell: optimizer state and averages.
+    # Of each cell: optimizer state and averages, in the device's memory.
+    slot_bytes: Sequence[int]
     calls: Sequence[CallBytes]  # Of the cells and the loss.
     value_bytes: Mapping[int, int]  # Of values between calls, by number.
     in_place: bool = False  # See `StageMemory`.
@@ -29,6 +31,7 @@ class ModelCosts:
     weight_shares: Sequence[float] = ()  # See `Phases`, for each cell; if (), 0.5.
     output_shares: Sequence[float] = ()  # See `Phases`, for each cell; if (), 0.
     allocator_loss: float = ALLOCATOR_LOSS  # See `StageMemory`.
+    host_slot_bytes: Sequence[int] = ()  # Of each cell, on the host; if (), 0.
 
     @property
     def num_cells(self) -> int:
@@ -68,6 +71,14 @@ class ModelCosts:
         """The costs if all cells are offloaded, as far as the schedule offloads."""
         calls = [x._replace(recomputed=False, offloaded=True) for x in self.calls]
         return dataclasses.replace(self, calls=calls)
+
+    @property
+    def without_host(self) -> ModelCosts:
+        """The costs on a device that has no other memory than its host's."""
+        if not self.host_slot_bytes:
+            return self
+        slots = map(operator.add, self.slot_bytes, self.host_slot_bytes)
+        return dataclasses.replace(self, slot_bytes=list(slots), host_slot_bytes=())
 
     @functools.cached_property
     def boundary_bytes(self) -> list[int]:

@@ -39,7 +39,7 @@ from lingvo_pipe.pipeline.stage_choice.traced_cells import (
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models, at_rows
-from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.device_model import MEASURED, DeviceModel
 from lingvo_pipe.training.optim.exponential_moving_average import make_averages
 from lingvo_pipe.training.optim.learner import Learner
 from lingvo_pipe.training.task.task_params import BACKPROPAGATION
@@ -73,6 +73,7 @@ class ModelTracer:
     Attributes:
         task_params, batch_spec: the arguments.
         num_cells, num_parameters: counts for the whole model.
+        host_slot_bytes: bytes of each cell's slots on the host, with `offload_slots`.
         fprop_dtype: the name of the dtype that the model computes in.
 
     Raises:
@@ -107,6 +108,7 @@ class ModelTracer:
         trained = [self._trained[i] for i in self._order]
         self.num_cells = len(self._order)
         self.num_parameters = sum(weights.num_parameters for weights in trained)
+        self.host_slot_bytes = [weights.host_slot_bytes for weights in trained]
         self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
@@ -152,6 +154,7 @@ class ModelTracer:
             weight_shares=[x.weight_share for x in phases],
             # The loss always needs the last cell's outputs.
             output_shares=[*(x.output_share for x in phases[:-1]), 0.0],
+            host_slot_bytes=self.host_slot_bytes,
         )
         return TracedModel(costs, layers, traced.specs)
 
@@ -173,12 +176,23 @@ def flops_models(tracer: ModelTracer, device: DeviceModel) -> Models:
     """Returns a function from a micro-batch's rows to costs and to cells' seconds.
 
     The seconds are estimated from flops.
+
+    Raises:
+        UserValueError: if the task has slots on the host, and the link is not known.
     """
+    is_known = device.host_bandwidth is not None or device.name == MEASURED
+    if any(tracer.host_slot_bytes) and not is_known:
+        raise UserValueError(
+            path="task.train.offload_slots",
+            expected=f"False with {device.name}, whose link to the host is not known",
+            got=True,
+        )
     costs_of = costs_by_rows(tracer)
 
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
         costs = dataclasses.replace(costs_of(num_rows), in_place=device.in_place)
+        costs = costs.without_host if device.shares_memory else costs
         return costs, flops_time(costs, device, tracer.fprop_dtype)
 
     return models
@@ -246,7 +260,8 @@ class _TrainedWeights(NamedTuple):
     """The number of a cell's trained parameters, and the bytes of their slots."""
 
     num_parameters: int
-    slot_bytes: int
+    slot_bytes: int  # On the device, with averages.
+    host_slot_bytes: int
 
 
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
@@ -260,9 +275,10 @@ def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
         if owned:
             learner = Learner(p, owned, list(trained))
             slots += [v for _, v in learner.OwnVariables() if v.shape.rank]
+        on_host = num_bytes(slots) if p.offload_slots else 0
         averages = make_averages(p, owned, {**variables, **owned})
         if averages is not None:
             slots += averages.State().values()
         number = sum(v.shape.num_elements() for v in owned.values())
-        weights.append(_TrainedWeights(number, num_bytes(slots)))
+        weights.append(_TrainedWeights(number, num_bytes(slots) - on_host, on_host))
     return weights

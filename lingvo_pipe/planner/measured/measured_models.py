@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.memory.call_bytes import Workspace
 from lingvo_pipe.pipeline.memory.stage_memory import ALLOCATOR_LOSS
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
@@ -73,7 +74,11 @@ class MeasuredModels:
 
     def trace(self, num_rows: int) -> TracedModel:
         if num_rows not in self._traced:
-            self._traced[num_rows] = self._tracer.trace(num_rows, counts_flops=False)
+            traced = self._tracer.trace(num_rows, counts_flops=False)
+            if device_name(self._device).has_host_memory:
+                costs = traced.costs.without_host
+                traced = dataclasses.replace(traced, costs=costs)
+            self._traced[num_rows] = traced
         return self._traced[num_rows]
 
     def cells_fit(self, num_rows: int) -> bool:

@@ -38,7 +38,7 @@ class Evaluation:
     timeline: Timeline  # Of the slowest replica, without the update.
     devices: Sequence[DeviceModel]  # Of each replica, in order.
     placement: Placement = ()  # Of the candidate's devices on hosts.
-    bytes_on_hosts: Sequence[int] = ()  # The most that each device offloads, or ().
+    bytes_on_hosts: Sequence[int] = ()  # The most of each device there, or ().
 
     @property
     def fullest(self) -> int:
@@ -115,7 +115,9 @@ def evaluate_boundaries(
     copied: Sequence[int] = ()
     on_hosts: Sequence[int] = ()
     if candidate.offloads:
-        copied, on_hosts = needs.copied(boundaries), needs.on_hosts(boundaries)
+        copied = needs.copied(boundaries)
+    if candidate.offloads or any(model.host_slot_bytes):
+        on_hosts = needs.on_hosts(boundaries)
 
     def slowdown(num_busy: int) -> float:
         return contention.slowdown_at(num_busy * num_replicas)

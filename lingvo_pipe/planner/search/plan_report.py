@@ -162,12 +162,13 @@ def needed_text(oversized: OversizedCandidate) -> str:
 
 
 def _offload_lines(fastest: Sequence[Evaluation]) -> list[str]:
-    """Returns lines about candidates that offload, if there are any."""
+    """Returns lines about the memory of hosts, if any candidate needs it."""
     needed = [max(x.bytes_on_hosts) for x in fastest if x.bytes_on_hosts]
     if not needed:
         return []
     return [
-        f"With {_OFFLOADED}, all activations wait in the memory of the device's host,",
+        f"The memory of a device's host has all activations with {_OFFLOADED}, and the",
+        "optimizer's slots with task.train.offload_slots: "
         f"up to {bytes_text(max(needed))} for each device.",
     ]
 

@@ -108,6 +108,27 @@ def test_replicas_share_slots_by_whole_cells() -> None:
     assert uneven
 
 
+def test_slots_are_in_one_memory() -> None:
+    for candidate, model, needs in every_needs():
+        nothing = [0] * NUM_CELLS
+        costs = dataclasses.replace(
+            model, slot_bytes=nothing, host_slot_bytes=model.slot_bytes
+        )
+        assert costs.without_host == model
+        away = DeviceNeeds(candidate, costs, needs.schedule)
+        bare = dataclasses.replace(model, slot_bytes=nothing)
+        without = DeviceNeeds(candidate, bare, needs.schedule)
+        for boundaries in all_boundaries(NUM_CELLS, candidate.num_stages):
+            on_devices = without.by_device(boundaries)
+            assert away.by_device(boundaries) == on_devices
+            pairs = zip(
+                away.on_hosts(boundaries), without.on_hosts(boundaries), strict=True
+            )
+            moved = [with_slots - copies for with_slots, copies in pairs]
+            pairs = zip(needs.by_device(boundaries), on_devices, strict=True)
+            assert moved == [with_slots - others for with_slots, others in pairs]
+
+
 def test_longer_stages_need_no_less() -> None:
     for candidate, _, needs in every_needs():
         for stage, start in itertools.product(

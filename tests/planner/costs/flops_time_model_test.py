@@ -10,6 +10,7 @@ import pytest
 
 from lingvo_pipe.pipeline.execution.pipeline_spec import owners_round_robin
 from lingvo_pipe.planner.costs.flops_time_model import update_seconds
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from tests.planner.made_up_model import (
     NUM_CELLS,
     every_candidate,
@@ -22,8 +23,20 @@ DEVICE = made_up_device(10**6)
 MODEL = made_up_model(1)
 
 
-@pytest.mark.parametrize("slowest", [1.0, 0.1])
-def test_each_device_updates_the_cells_that_it_owns(slowest: float) -> None:
+# Some cells have no slots, so nothing of theirs crosses the link to the host.
+AWAY = dataclasses.replace(
+    MODEL,
+    slot_bytes=[0] * NUM_CELLS,
+    host_slot_bytes=[0, *MODEL.slot_bytes[1:-1], 0],
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "slowest"), [(MODEL, 1.0), (MODEL, 0.1), (AWAY, 0.1)]
+)
+def test_each_device_updates_the_cells_that_it_owns(
+    model: ModelCosts, slowest: float
+) -> None:
     """It updates all its stages, and exchanges them with the other replicas."""
     tried, rng = set(), random.Random(0)
     for candidate in every_candidate():
@@ -41,17 +54,21 @@ def test_each_device_updates_the_cells_that_it_owns(slowest: float) -> None:
                 DEVICE,
                 memory_bandwidth=1e6 * rng.uniform(slowest, 1),
                 link_bandwidth=1e5 * rng.uniform(slowest, 1),
+                host_bandwidth=1e5 * rng.uniform(slowest, 1),
             )
             for _ in range(candidate.num_devices)
         ]
         for cell, owner in enumerate(owners_round_robin(boundaries, replicas)):
-            call = MODEL.calls[cell]
-            touched = 2 * call.weights + call.accumulators + 2 * MODEL.slot_bytes[cell]
+            call = model.calls[cell]
+            touched = 2 * call.weights + call.accumulators + 2 * model.slot_bytes[cell]
             kind = kinds[int(owner.split()[0])]
             devices[owner] += touched / kind.memory_bandwidth
+            if model.host_slot_bytes and (slots := model.host_slot_bytes[cell]):
+                copied = call.weights + call.accumulators + 2 * slots
+                devices[owner] += kind.copy_seconds(copied)
             sent = (num_replicas - 1) * (call.weights + call.accumulators)
             devices[owner] += sent / kind.link_bandwidth
-        found = update_seconds(MODEL, schedule, boundaries, num_replicas, kinds)
+        found = update_seconds(model, schedule, boundaries, num_replicas, kinds)
         assert found == pytest.approx(max(devices.values()))
         tried.add((num_replicas > 1, candidate.stages_per_device))
     assert len(tried) == 6

@@ -18,8 +18,10 @@ from lingvo_pipe.pipeline.tracing.phases import Compilation, compilation
 from lingvo_pipe.planner.costs import traced_model
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, at_rows
-from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
+from lingvo_pipe.planner.measured.measured_models import MeasuredModels
 from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.known_devices import DEVICES
 from lingvo_pipe.training.optim.exponential_moving_average import make_averages
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.optim.learner import Learner
@@ -115,9 +117,28 @@ def test_slots_are_those_of_a_learner_and_averages(
     spec = reduced(name).input.Instantiate().element_spec
     costs = ModelTracer(p, spec).trace(2).costs
     assert sum(costs.slot_bytes) == expected
+    assert sum(costs.host_slot_bytes) == 0
     assert (expected == 0) == (optimizer == OptimizerParams("SGD") and not averages)
     numbers = [v.shape.num_elements() for v in trained.values()]
     assert sum(costs.num_parameters) == sum(numbers)
+
+
+def test_slots_on_the_host_leave_only_averages_on_the_device() -> None:
+    p, spec = reduced(TEXT).task.Copy(), reduced(TEXT).input.Instantiate().element_spec
+    p.train.Set(ema_decay=0.9, ema_decay_moving_vars=False)
+    p.train.optimizer = OptimizerParams("Adam")
+    whole = ModelTracer(p, spec).trace(2).costs
+    p.train.offload_slots = True
+    tracer = ModelTracer(p, spec)
+    costs = tracer.trace(2).costs
+    assert costs.without_host.slot_bytes == whole.slot_bytes
+    # Adam has two moments of each weight.
+    assert costs.host_slot_bytes == [2 * n for n in costs.slot_bytes]
+    assert sum(costs.slot_bytes) > 0
+    on_cpu = MeasuredModels(tracer, "/job:localhost/replica:0/task:0/device:CPU:0")
+    assert on_cpu.trace(2).costs.slot_bytes == whole.slot_bytes
+    with fails(path="task.train.offload_slots"):
+        flops_models(tracer, DEVICES["TPUv4"])
 
 
 # Models, some with tied weights, and rows. With one row some tensors of an AmoebaNet
