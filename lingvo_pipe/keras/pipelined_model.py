@@ -22,15 +22,8 @@ from keras import tree
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras import pipelines
-from lingvo_pipe.keras.cells import private_names
+from lingvo_pipe.keras.cells import placement, private_names
 from lingvo_pipe.keras.cells.model_cells import ModelCells, model_cells, trainable_flags
-from lingvo_pipe.keras.cells.placement import (
-    Storage,
-    forget_functions,
-    initialize_others,
-    place_slots,
-    warn_of_turns,
-)
 from lingvo_pipe.keras.cells.refusals import (
     check_compilation,
     check_model,
@@ -70,6 +63,7 @@ class PipelinedModel(PlainAttributes):
         batch_size: int | None = None,
         sequence_length: int | None = None,
         exact_losses: bool | str = "auto",
+        offload_slots: bool = False,
         **params: Any,
     ):
         """Moves the model's variables to the devices of their stages.
@@ -88,18 +82,21 @@ class PipelinedModel(PlainAttributes):
                 chosen. If None, what the preprocessor of a KerasHub task pads to.
             exact_losses: whether to compute losses from the outputs of the whole
                 mini-batch, by one more forward pass. "auto" does so if a loss needs it.
+            offload_slots: whether the optimizer's slots are in the memory of their
+                devices' hosts, which then update the weights.
             **params: other params of a `PipeliningLayer`, such as schedule or splits.
 
         Raises:
             ValueError: if the model cannot be cut into cells, or a param is invalid.
             TypeError: if a param does not exist.
         """
-        check_params(params, exact_losses)
+        check_params(params, exact_losses, offload_slots)
         check_model(model)
         super().__init__(name=model.name, dtype=model.dtype_policy)
         self.__class__ = preprocessing_kind(type(self), type(model))
         private_names.global_seed()  # Made at its first use, which may be in a graph.
         self.model, self._exact_losses = model, exact_losses
+        self._offload_slots = offload_slots
         cells = model_cells(model)
         placed = pipelines.with_stages(params, devices, len(cells.cells))
         self._pipes = pipelines.Pipelines(
@@ -110,6 +107,7 @@ class PipelinedModel(PlainAttributes):
             placed,
         )
         self._cut(cells)
+        placement.check_slots(model, offload_slots)
         if hasattr(model, "output_names"):  # Sequential models have none.
             self.output_names = model.output_names
         self.built = True
@@ -163,9 +161,8 @@ class PipelinedModel(PlainAttributes):
         self.model.compile(*args, jit_compile=False, **kwargs)
         arguments = private_names.compile_arguments(self.model)
         super().compile(**arguments, jit_compile=False)
-        if self.optimizer.built:
-            place_slots(self.optimizer, self.model.variables)
-        initialize_others([*arguments.values(), kwargs.get("sampler")])
+        self._place_slots()
+        placement.initialize_others([*arguments.values(), kwargs.get("sampler")])
         self.__dict__["_compilation"] = LossAndMetrics(
             private_names.graph_of(self.model),
             self._compile_loss,
@@ -258,19 +255,23 @@ class PipelinedModel(PlainAttributes):
     def _place(self) -> None:
         """Makes the pipelines. This moves variables to the devices of their stages."""
         variables = [v.variable for v in self._cells.variables]
-        before = Storage(variables)
+        before = placement.Storage(variables)
         self._pipes.make(self._cells)
-        self.__dict__["_traced"], self.__dict__["_storage"] = {}, Storage(variables)
+        storage = placement.Storage(variables)
+        self.__dict__.update(_traced={}, _storage=storage)
         if before.has_moved:
-            forget_functions(self.model)
+            placement.forget_functions(self.model)
 
     def _place_again(self) -> None:
         """Moves the variables back if another PipelinedModel has moved them."""
         if self._storage.has_moved:
-            warn_of_turns(self.name)
+            placement.warn_of_turns(self.name)
             self._place()
-            if self.compiled and self.optimizer.built:
-                place_slots(self.optimizer, self.model.variables)
+            if self.compiled:
+                self._place_slots()
+
+    def _place_slots(self) -> None:
+        placement.place_slots(self.optimizer, self.model.variables, self._offload_slots)
 
     def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
         """Returns a function that runs `step` on the next element of an iterator."""
@@ -285,6 +286,7 @@ class PipelinedModel(PlainAttributes):
                 self._build_compilation(data)
             if step == self.train_step and not self.optimizer.built:
                 self.optimizer.build(self._weights)
+                self._place_slots()
             if self.run_eagerly:
                 return step(data)
             specs = (x if x is None else spec_of(x) for x in tree.flatten(data))

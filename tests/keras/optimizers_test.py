@@ -17,6 +17,7 @@ from tests.keras.toy_models import (
     sequential,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 
 def _model() -> Any:
@@ -74,6 +75,42 @@ def test_an_optimizer_goes_on_after_the_variables_have_moved() -> None:
     last = trained.layers[-1].name
     slots = [v for v in optimizer.variables if last in v.path]
     assert {v.value.device[-5:] for v in slots} == {"CPU:1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_built"),
+    [
+        ("Adam", False),
+        exhaustive("Adam", True),
+        exhaustive("LossScaleOptimizer", False),
+        exhaustive("SGD", True),
+    ],
+)
+def test_slots_on_the_host_change_no_byte(name: str, is_built: bool) -> None:
+    results = []
+    for offload_slots in (False, True):
+        keras.utils.set_random_seed(1)
+        model = _model()
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+        if name == "LossScaleOptimizer":
+            optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1))
+        elif name == "Adam":
+            optimizer = keras.optimizers.Adam(0.1, gradient_accumulation_steps=2)
+        if is_built:
+            optimizer.build(model.trainable_variables)
+        trained = PipelinedModel(model, devices=2, offload_slots=offload_slots)
+        trained.compile(optimizer, loss="mse")
+        fit(trained, batch_size=3, epochs=2)
+        results.append([*model.variables, *optimizer.variables])
+        slots = {v.value.device[-5:] for v in optimizer.variables if v.shape}
+        assert slots == ({"CPU:0"} if offload_slots else {"CPU:0", "CPU:1"})
+    assert_same(results)
+
+
+def test_values_other_than_true_and_false_are_refused() -> None:
+    options: dict[str, Any] = {"offload_slots": "always"}
+    with fails(path="PipelinedModel(offload_slots=...)", got="always"):
+        PipelinedModel(_model(), devices=2, **options)
 
 
 def test_schedule_free_adamw_is_what_keras_runs_eagerly() -> None:

@@ -20,6 +20,7 @@ from keras import tree
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.keras.cells import private_names
 from lingvo_pipe.layers.core.model_size import declares_variables
+from lingvo_pipe.pipeline.execution.host_slots import check_host_slots, slot_device
 
 # The shape of storage that is no longer used. It fits no variable.
 _MOVED = [0, 7919]
@@ -106,10 +107,23 @@ def placed(variable: keras.Variable, unused_path: str = "") -> tf.Variable:
     return replacement
 
 
+def check_slots(model: keras.Model, on_host: bool) -> None:
+    """Raises ValueError if the slots of placed weights cannot be on their hosts."""
+    if on_host:
+        devices = [v.value.device for v in model.trainable_variables]
+        check_host_slots(devices, "PipelinedModel(offload_slots=...)")
+
+
 def place_slots(
-    optimizer: keras.Optimizer, variables: Sequence[keras.Variable]
+    optimizer: keras.Optimizer, variables: Sequence[keras.Variable], on_host: bool
 ) -> None:
-    """Moves an optimizer's variables to the devices of the variables they belong to."""
+    """Moves a built optimizer's variables to the devices of their variables.
+
+    If `on_host`, moves them to the hosts of these devices, where `in_place` updates.
+    """
+    optimizer.has_host_slots = on_host
+    if not optimizer.built:
+        return
     owners = collections.defaultdict(list)
     for v in variables:
         owners[f"{v.path.replace('/', '_')}_"].append(v)
@@ -121,7 +135,7 @@ def place_slots(
             same = owners[max(names, key=len)]
             owner = same[min(alike[slot.name], len(same) - 1)]
             alike[slot.name] += 1
-            with tf.device(owner.value.device):
+            with tf.device(slot_device(owner.value.device, on_host)):
                 placed(slot)
 
 

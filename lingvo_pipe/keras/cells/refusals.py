@@ -40,7 +40,7 @@ _PARAMS = (
 )
 _ARGUMENTS = (
     *("devices", "num_micro_batches", "batch_size", "sequence_length"),
-    "exact_losses",
+    *("exact_losses", "offload_slots"),
 )
 # Options of compile: allowed values, the same in words, and what to do instead.
 _COMPILE_OPTIONS: dict[str, tuple[tuple[Any, ...], str, str]] = {
@@ -176,12 +176,12 @@ def check_for_learner(model: keras.Model) -> None:
             )
 
 
-def check_params(names: Iterable[str], exact_losses: Any) -> None:
-    """Checks the names of params, and the value of `exact_losses`.
+def check_params(names: Iterable[str], exact_losses: Any, offload_slots: Any) -> None:
+    """Checks the names of params, and the values of arguments.
 
     Raises:
         TypeError: if there is no param of that name.
-        ValueError: if `exact_losses` is invalid.
+        ValueError: if `exact_losses` or `offload_slots` is invalid.
     """
     allowed = (*_ARGUMENTS, *_PARAMS)
     for name in names:
@@ -191,6 +191,9 @@ def check_params(names: Iterable[str], exact_losses: Any) -> None:
     if not isinstance(exact_losses, bool) and exact_losses != "auto":
         path, expected = "PipelinedModel(exact_losses=...)", "True, False or 'auto'"
         raise UserValueError(path=path, expected=expected, got=exact_losses)
+    if not isinstance(offload_slots, bool):
+        path, expected = "PipelinedModel(offload_slots=...)", "True or False"
+        raise UserValueError(path=path, expected=expected, got=offload_slots)
 
 
 def check_devices(devices: Any, num_cells: int | None = None) -> None:
