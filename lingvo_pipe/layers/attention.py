@@ -123,21 +123,26 @@ class MultiHeadAttentionLayer(CompositeLayer):
 
         Maps inputs `[B, 1, D]` and states to outputs `[B, 1, D]` and new states, which
         include this step's key and value. The states come from `InitStates` or the
-        previous step.
+        previous step. `time_step`, int32 [B] or [], counts each row's steps from 0. A
+        row may begin again at 0: nothing of its earlier states is left then.
 
         Raises:
-            tf.errors.InvalidArgumentError: if `time_step`, [] int32, counted from 0, is
-                not below the states' length.
+            tf.errors.InvalidArgumentError: if a time step is not below the states'
+                length.
         """
         max_length = dim_size(states.key, 2)
         message = f"{self._path}: expected fewer steps than max_length."
         tf.debugging.assert_less(time_step, max_length, message)
-        positions = tf.range(max_length)
-        now = tf.equal(positions, time_step)[:, tf.newaxis]
+        positions, time_step = (
+            tf.range(max_length),
+            tf.reshape(time_step, [-1, 1, 1, 1]),
+        )
+        is_past = positions[:, tf.newaxis] < time_step
         new = self.KeysValues(theta, inputs)
+        # Later places, which no query sees yet, have this step's key and value too.
         states = NestedMap(
-            key=tf.where(now, new.key, states.key),
-            value=tf.where(now, new.value, states.value),
+            key=tf.where(is_past, states.key, new.key),
+            value=tf.where(is_past, states.value, new.value),
         )
         return self.Attend(theta, inputs, states, positions <= time_step), states
 

@@ -20,7 +20,7 @@ from lingvo_pipe.core.regular_file import remove
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.decode.generator import DTYPES, generate_function
+from lingvo_pipe.training.decode.generator import generate_function
 from lingvo_pipe.training.decode.translator import translate_function
 from lingvo_pipe.training.task import protocols
 from lingvo_pipe.training.task.base_task import BaseTask
@@ -91,7 +91,7 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
         signatures["translate"] = _translate(task, data)
     if protocols.generates(task, data):
         module.vocabulary = data.vocabulary
-        signatures["generate"] = _generate(task, data)
+        signatures["generate"] = generate_function(task, data)
     scratch = path.with_name(f".{path.name}.incomplete")
     remove(scratch)
     tf.saved_model.save(module, str(scratch), signatures=signatures)
@@ -149,20 +149,6 @@ def _translate(task: Any, data: protocols.SentenceInput) -> Any:
         lambda sentences: translate(sentences, language),
         {"sentences": tf.TensorSpec([None], tf.string)},
     )
-
-
-def _generate(task: Any, data: protocols.PromptInput) -> Any:
-    generate = generate_function(
-        lambda *arguments: task.Generate(task.theta, *arguments, on_stages=False), data
-    )
-
-    def numbered(prompts: tf.Tensor, **settings: tf.Tensor) -> dict[str, tf.Tensor]:
-        numbers = tf.range(tf.size(prompts))
-        return generate(prompts=prompts, numbers=numbers, **settings)
-
-    settings = {k: tf.TensorSpec([], v) for k, v in DTYPES.items()}
-    specs = {"prompts": tf.TensorSpec([None], tf.string), **settings}
-    return _traced(numbered, specs)
 
 
 def _traced(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> Any:

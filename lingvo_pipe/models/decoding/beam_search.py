@@ -31,7 +31,7 @@ from lingvo_pipe.core.checks import check_counts, is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.attention import dim_size
 
-# (ids [B·W], states, step number) -> (log probabilities [B·W, V], states)
+# (ids [B·W], states, step number, [] or [B·W]) -> (log probabilities [B·W, V], states)
 Step = Callable[[tf.Tensor, Any, tf.Tensor], tuple[tf.Tensor, Any]]
 # (states, rows [B·W]) -> the states of these rows
 ChooseRows = Callable[[Any, tf.Tensor], Any]

@@ -4,13 +4,13 @@
     token read   <s>   the   cat   sat   down
     next token   the   cat   sat   down  </s>    drawn from the third on
 
-A row reads its prompt by the same steps as its own tokens, so rows may have prompts of
-different lengths. Likely tokens come first in what a draw sees: at most `top_k`, and of
-these the fewest whose probabilities sum to `top_p` (Holtzman et al., 1904.09751,
-section 3.1). Each row has draws of its own. So its tokens depend on no other row.
+A row reads its prompt by the same steps as its own tokens, and has steps of its own. So
+rows may have prompts of different lengths, and begin at different times. Likely tokens
+come first in what a draw sees: at most `top_k`, and of these the fewest whose
+probabilities sum to `top_p` (Holtzman et al., 1904.09751, section 3.1). Each row has
+draws of its own. So its tokens depend on no other row.
 
-Shapes: B rows, P tokens of the longest prompt, N new tokens at most, T = P + N, V
-tokens in the vocabulary.
+Shapes: B rows, T tokens in a row, N new tokens at most, V tokens in the vocabulary.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.models.decoding.beam_search import Step
-from lingvo_pipe.training.task.protocols import Samples, Sampling
+from lingvo_pipe.training.task.protocols import Sampling, TextRows
 
 
 def uniform_draws(sampling: Sampling, numbers: tf.Tensor) -> tf.Tensor:
@@ -28,67 +28,72 @@ def uniform_draws(sampling: Sampling, numbers: tf.Tensor) -> tf.Tensor:
     They depend on the seed and the row's number alone.
     """
     seed, numbers = (tf.cast(x, tf.int64) for x in (sampling.seed, numbers))
-    return tf.map_fn(
+    draws = tf.map_fn(
         lambda number: tf.random.stateless_uniform(
             [sampling.max_tokens], tf.stack([seed, number])
         ),
-        numbers,
+        tf.pad(numbers, [[0, 1]]),  # map_fn needs a row.
         fn_output_signature=tf.TensorSpec([None], tf.float32),
     )
+    return draws[:-1]
 
 
 def sample(
     step: Step,
     states: Any,
-    prompts: tf.Tensor,
-    prompt_lengths: tf.Tensor,
-    draws: tf.Tensor,
+    rows: TextRows,
     sampling: Sampling,
     eos_id: int,
-) -> Samples:
-    """Continues all prompts at once, in one loop of the graph, which ends with them.
+    num_steps: int | tf.Tensor,
+) -> tuple[TextRows, Any]:
+    """Continues all rows at once, in one loop of the graph. Returns rows and states.
 
-    States stay on the devices of the initial states and of the step's results.
+    The loop ends after `num_steps` steps, or once all texts are finished. Without
+    automatic control dependencies (see `beam_search`), states stay on the devices of
+    the first states and of the step's results.
 
     Args:
-        step: the model: maps tokens [B] and states to the logits `[B, V]` of the next
-            tokens, and to new states.
-        states: tensors for the first step, enough for T - 1 steps.
-        prompts: int32 `[B, P]`.
-        prompt_lengths: int32 [B], at least 1.
-        draws: numbers from `uniform_draws`.
+        step: the model: maps tokens [B], states and the tokens' places [B] to the
+            logits `[B, V]` of the next tokens, and to new states.
+        states: tensors for the first step, with room for T tokens.
+        rows: the texts.
         sampling: how tokens are drawn.
         eos_id: the end token.
+        num_steps: most steps.
     """
-    max_tokens = tf.convert_to_tensor(sampling.max_tokens)
-    ids = tf.pad(prompts, [[0, 0], [0, max_tokens]])
-    positions = tf.range(dim_size(ids, 1))
-    ids = tf.where(positions < prompt_lengths[:, tf.newaxis], ids, eos_id)
+    positions = tf.range(dim_size(rows.ids, 1))
+    draws = uniform_draws(sampling, rows.numbers)
 
-    def goes_on(t: tf.Tensor, _: tf.Tensor, lengths: tf.Tensor, *__: Any) -> tf.Tensor:
-        return tf.reduce_any(t + 1 < lengths)
+    def goes_on(
+        number: tf.Tensor, _: tf.Tensor, places: tf.Tensor, lengths: tf.Tensor, *__: Any
+    ) -> tf.Tensor:
+        is_open = tf.reduce_any(places + 1 < lengths)
+        return tf.logical_and(number < num_steps, is_open)
 
     def extend(
-        t: tf.Tensor, ids: tf.Tensor, lengths: tf.Tensor, states: Any
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Any]:
-        logits, states = step(ids[:, t], states, t)
-        place = t + 1 - prompt_lengths  # Of the next token, among the new ones.
+        number: tf.Tensor,
+        ids: tf.Tensor,
+        places: tf.Tensor,
+        lengths: tf.Tensor,
+        states: Any,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, Any]:
+        logits, states = step(tf.gather(ids, places, batch_dims=1), states, places)
+        is_open, nexts = places + 1 < lengths, places + 1
+        new = nexts - rows.prompt_lengths  # The next token's place among the new ones.
         draw = tf.gather(
-            draws, tf.clip_by_value(place, 0, max_tokens - 1), batch_dims=1
+            draws, tf.clip_by_value(new, 0, sampling.max_tokens - 1), batch_dims=1
         )
         drawn = draw_tokens(logits, draw, sampling)
-        is_new = tf.logical_and(place >= 0, t + 1 < lengths)
-        now = tf.logical_and(is_new[:, tf.newaxis], tf.equal(positions, t + 1))
+        is_new = tf.logical_and(new >= 0, is_open)
+        now = tf.equal(positions, tf.where(is_new, nexts, -1)[:, tf.newaxis])
         ids = tf.where(now, drawn[:, tf.newaxis], ids)
         ends = tf.logical_and(is_new, tf.equal(drawn, eos_id))
-        return t + 1, ids, tf.where(ends, t + 2, lengths), states
+        lengths = tf.where(ends, nexts + 1, lengths)
+        return number + 1, ids, tf.where(is_open, nexts, places), lengths, states
 
-    start = (tf.constant(0), ids, prompt_lengths + max_tokens, states)
-    # Without automatic control dependencies, for the reason given in `beam_search`.
-    loop = tf.compat.v1.wrap_function(
-        lambda: tf.while_loop(goes_on, extend, start)[1:3], []
-    )
-    return Samples(*loop())
+    start = (tf.constant(0), rows.ids, rows.places, rows.lengths, states)
+    _, ids, places, lengths, states = tf.while_loop(goes_on, extend, start)
+    return rows._replace(ids=ids, places=places, lengths=lengths), states
 
 
 def draw_tokens(logits: tf.Tensor, draws: tf.Tensor, sampling: Sampling) -> tf.Tensor:

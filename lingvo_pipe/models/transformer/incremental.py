@@ -116,6 +116,17 @@ def init_states(
     return states
 
 
+def placed_states(
+    cells: Sequence[PlacedCell], states: Sequence[NestedMap]
+) -> list[NestedMap]:
+    """Returns the states, each on its layer's device: a loop keeps its values there."""
+    placed = []
+    for cell, own in zip(cells, states, strict=True):
+        with tf.device(cell.device):
+            placed.append(own.Transform(tf.identity))
+    return placed
+
+
 def extend_step(
     cells: Sequence[PlacedCell],
     ids: tf.Tensor,
@@ -124,11 +135,13 @@ def extend_step(
 ) -> tuple[tf.Tensor, list[NestedMap]]:
     """Runs one token of each row through the decoder: returns logits and new states.
 
-    `ids` are `[B]`, and `time_step` is []. The logits of the next tokens are `[B, V]`.
+    `ids` are `[B]`, and `time_step` is [B] or []. The logits of the next tokens are
+    `[B, V]`.
     """
     ids = ids[:, tf.newaxis]
     ones = tf.ones_like(ids)
-    target = NestedMap(ids=ids, segment_ids=ones, segment_pos=ones * time_step)
+    segment_pos = ones * tf.reshape(time_step, [-1, 1])
+    target = NestedMap(ids=ids, segment_ids=ones, segment_pos=segment_pos)
     outputs, extended = NestedMap(target=target), list(states)
     for i, cell in enumerate(cells):
         with tf.device(cell.device):

@@ -11,11 +11,15 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.models.transformer.incremental import placed_cells
 from lingvo_pipe.models.transformer.local_heads import logits_head
 from lingvo_pipe.models.transformer.logits import token_metrics
-from lingvo_pipe.models.transformer.sample_decode import sample_decode
+from lingvo_pipe.models.transformer.sample_decode import (
+    States,
+    extend_groups,
+    init_groups,
+)
 from lingvo_pipe.models.transformer.streams import TARGET, as_stream, has_hidden
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.protocols import Samples, Sampling
+from lingvo_pipe.training.task.protocols import Sampling, TextRows
 
 
 class LanguageModelTask(BaseTask):
@@ -54,17 +58,28 @@ class LanguageModelTask(BaseTask):
         """Returns `loss`, `log_pplx` (the same) and `accuracy`, as means per token."""
         return token_metrics(predictions, targets.labels, targets.weights)
 
-    def Generate(
+    def TextStates(
         self,
         theta: NestedMap,
-        prompts: NestedMap,
+        num_rows: int | tf.Tensor,
+        num_tokens: int | tf.Tensor,
+        num_groups: int | None = None,
+        on_stages: bool = True,
+    ) -> list[States]:
+        """Returns the layers' states for each group of rows. See `init_groups`."""
+        cells = placed_cells(self.pipeline, theta.pipeline, on_stages)
+        return init_groups(cells, num_rows, num_tokens, num_groups)
+
+    def ContinueTexts(
+        self,
+        theta: NestedMap,
+        rows: TextRows,
+        states: list[States],
         sampling: Sampling,
         eos_id: int,
+        num_steps: int | tf.Tensor,
         on_stages: bool = True,
-    ) -> Samples:
-        """Continues `prompts` by drawn tokens.
-
-        See `sample_decode` and `placed_cells`.
-        """
+    ) -> tuple[TextRows, list[States]]:
+        """Continues texts by drawn tokens. See `GeneratingTask` and `sample_decode`."""
         cells = placed_cells(self.pipeline, theta.pipeline, on_stages)
-        return sample_decode(cells, prompts, sampling, eos_id)
+        return extend_groups(cells, rows, states, sampling, eos_id, num_steps)

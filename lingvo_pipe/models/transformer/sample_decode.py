@@ -3,10 +3,11 @@
     device 0 | a a   b b   a a   b b        a, b: groups of rows, a token at a time
     device 1 |     a a   b b   a a   b b
 
-There are as many groups of rows as devices. Each group has a loop of its own in one
-graph. While a group's token is on one device, other groups' tokens are on the others.
+Each group has a loop of its own in one graph. While a group's token is on one device,
+other groups' tokens are on the others. Groups are as even as possible, the larger ones
+first.
 
-Shapes: B rows, P tokens of the longest prompt.
+Shapes: B rows, T tokens.
 """
 
 from collections.abc import Sequence
@@ -14,48 +15,76 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.models.decoding.sampling import sample, uniform_draws
+from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.models.decoding.sampling import sample
 from lingvo_pipe.models.transformer import incremental
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.task.protocols import Samples, Sampling
+from lingvo_pipe.training.task.protocols import Sampling, TextRows
+
+Cells = Sequence[incremental.PlacedCell]
+# Of a group: the states of each layer.
+States = list[NestedMap]
 
 
-def sample_decode(
-    cells: Sequence[incremental.PlacedCell],
-    prompts: NestedMap,
-    sampling: Sampling,
-    eos_id: int,
-) -> Samples:
-    """Returns prompts with what follows them.
+def init_groups(
+    cells: Cells,
+    num_rows: int | tf.Tensor,
+    num_tokens: int | tf.Tensor,
+    num_groups: int | None,
+) -> list[States]:
+    """Returns each group's states before the first token.
 
-    `prompts` has `ids` `[B, P]`, `lengths` [B] and `numbers` [B], all int32. A row's
-    draws depend on its number.
+    Args:
+        cells: the layers.
+        num_rows: B.
+        num_tokens: T.
+        num_groups: the number of groups; if None, one for each device.
+
+    Raises:
+        ValueError: if the number of groups is below 1.
     """
-    num_groups = len({cell.device for cell in cells})
-    num_rows = tf.shape(prompts.ids)[0]
-    extra = tf.cast(tf.range(num_groups) < num_rows % num_groups, tf.int32)
-    sizes = num_rows // num_groups + extra
-    fields = [tf.split(x, sizes, num=num_groups) for x in prompts.Flatten()]
-    groups = [prompts.Pack(group) for group in zip(*fields, strict=True)]
-    samples = [_continued(cells, group, sampling, eos_id) for group in groups]
-    with tf.device(cells[-1].device):
-        return Samples(*(tf.concat(x, 0) for x in zip(*samples, strict=True)))
+    if num_groups is None:
+        num_groups = len({cell.device for cell in cells})
+    check_counts(num_groups=num_groups)
+    return [
+        incremental.init_states(cells, NestedMap(), size, num_tokens)
+        for size in _group_sizes(num_rows, num_groups)
+    ]
 
 
-def _continued(
-    cells: Sequence[incremental.PlacedCell],
-    prompts: NestedMap,
+def extend_groups(
+    cells: Cells,
+    rows: TextRows,
+    states: Sequence[States],
     sampling: Sampling,
     eos_id: int,
-) -> Samples:
-    num_rows, longest = tf.unstack(tf.shape(prompts.ids))
-    num_steps = longest + sampling.max_tokens - 1
-    states = incremental.init_states(cells, NestedMap(), num_rows, num_steps)
+    num_steps: int | tf.Tensor,
+) -> tuple[TextRows, list[States]]:
+    """Continues the texts of all groups. See `ContinueTexts` of a GeneratingTask."""
+    sizes = tf.stack(_group_sizes(tf.shape(rows.ids)[0], len(states)))
+    fields = [tf.split(x, sizes, num=len(states)) for x in rows]
+    groups = [TextRows(*group) for group in zip(*fields, strict=True)]
 
-    def step(ids: tf.Tensor, states: Any, t: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return incremental.extend_step(cells, ids, states, t)
+    def step(ids: tf.Tensor, states: Any, places: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        return incremental.extend_step(cells, ids, states, places)
 
-    with tf.device(cells[-1].device):
-        draws = uniform_draws(sampling, prompts.numbers)
-        ids, lengths = prompts.ids, prompts.lengths
-        return sample(step, states, ids, lengths, draws, sampling, eos_id)
+    def run() -> tuple[TextRows, list[States]]:
+        extended = []
+        for group, own in zip(groups, states, strict=True):
+            placed = incremental.placed_states(cells, own)
+            with tf.device(cells[-1].device):
+                extended.append(
+                    sample(step, placed, group, sampling, eos_id, num_steps)
+                )
+        of_groups, new_states = zip(*extended, strict=True)
+        with tf.device(cells[-1].device):
+            joined = (tf.concat(x, 0) for x in zip(*of_groups, strict=True))
+            return TextRows(*joined), list(new_states)
+
+    # With automatic control dependencies, a group's loop would wait for the one before.
+    joined, new_states = tf.compat.v1.wrap_function(run, [])()
+    return joined, [incremental.placed_states(cells, x) for x in new_states]
+
+
+def _group_sizes(num_rows: int | tf.Tensor, num_groups: int) -> list[Any]:
+    return [(num_rows + num_groups - 1 - i) // num_groups for i in range(num_groups)]

@@ -141,8 +141,8 @@ class TransformerLayer(CompositeLayer):
         `state` has only this stream, with hidden states `[B, 1, D]`. `states` come from
         `InitStates` or from the previous step. The memory in `states` may have fewer
         than B rows. Then each row of the memory serves equally many consecutive rows of
-        the stream. The time step is [] int32, from 0. Returns FProp's state, and the
-        states for the next step.
+        the stream. The time step is int32 [B] or [], from 0. Returns FProp's state, and
+        the states for the next step.
         """
         p = self.params
         stream, extended = state[p.stream], NestedMap(states)

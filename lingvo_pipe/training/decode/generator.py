@@ -1,26 +1,17 @@
-"""Generation: K texts that a language model continues, B in a batch."""
+"""Generation: texts that a language model continues, B at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.decode.decoder import check_texts, method_of
+from lingvo_pipe.training.decode.continuous_batch import ContinuousBatch, text_rows
+from lingvo_pipe.training.decode.decoder import check_texts
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.protocols import (
-    GeneratingTask,
-    PromptInput,
-    Samples,
-    Sampling,
-)
-
-# (prompts, sampling, end token) -> texts
-Generate = Callable[[NestedMap, Sampling, int], Samples]
+from lingvo_pipe.training.task.protocols import PromptInput, Sampling
 
 # What a setting must be: a condition on numbers and tensors, and its words.
 _RULES: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -29,7 +20,7 @@ _RULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "top_k": (lambda x: x >= 0, "a number of tokens, or 0 for all"),
     "top_p": (lambda x: (x > 0) & (x <= 1), "a probability above 0, and at most 1"),
 }
-# The dtypes of a function's arguments.
+# The dtypes of a function's arguments, in the order of `Sampling`.
 DTYPES = {
     "max_tokens": tf.int32,
     "temperature": tf.float32,
@@ -37,6 +28,7 @@ DTYPES = {
     "top_p": tf.float32,
     "seed": tf.int64,
 }
+_SAMPLING = Sampling(*(tf.TensorSpec([], dtype) for dtype in DTYPES.values()))
 DEFAULT_SAMPLING = Sampling(max_tokens=100)
 
 
@@ -48,9 +40,9 @@ class TextGenerator:
     """
 
     def __init__(self, task: BaseTask, data: PromptInput, batch_size: int) -> None:
-        self._data, self._batch_size = data, batch_size
-        generate = method_of(task, GeneratingTask, "Generate", "a LanguageModelTask")
-        self._function = generate_function(generate, data)
+        self._data = data
+        eos_id = data.vocabulary.eos_id
+        self._batch = ContinuousBatch(task, batch_size, eos_id, _SAMPLING)
 
     def __call__(self, prompts: Sequence[str], sampling: Sampling) -> list[str]:
         """Returns each prompt with what follows it. "" is the begin of a document.
@@ -63,24 +55,13 @@ class TextGenerator:
         """
         check_texts(prompts, "prompts")
         check_sampling(sampling)
-        settings = {
-            name: tf.constant(getattr(sampling, name), dtype)
-            for name, dtype in DTYPES.items()
-        }
-        texts = [""] * len(prompts)
-        # A batch reads its longest prompt, so similar lengths share one.
-        order = np.argsort([-len(x) for x in prompts], kind="stable")
-        starts = range(0, len(order), self._batch_size)
-        for start in tqdm.tqdm(starts, unit=" batches", disable=None, leave=False):
-            rows = order[start : start + self._batch_size]
-            outputs = self._function(
-                prompts=tf.constant([prompts[row] for row in rows]),
-                numbers=tf.constant(rows, tf.int32),
-                **settings,
-            )
-            for row, text in zip(rows, outputs["texts"].numpy(), strict=True):
-                texts[row] = text.decode(errors="replace")
-        return texts
+        if not prompts:
+            return []
+        settings = Sampling(*map(tf.constant, sampling, DTYPES.values()))
+        tokens = self._data.PromptBatch(tf.constant(prompts))
+        ids = self._batch(tokens, settings)
+        texts = self._data.vocabulary.Detokenize(tf.constant(ids[:, 1:]))
+        return [text.decode(errors="replace") for text in texts.numpy()]
 
 
 def check_sampling(sampling: Sampling, prefix: str = "") -> None:
@@ -100,29 +81,30 @@ def check_sampling(sampling: Sampling, prefix: str = "") -> None:
     raise_problems(problems)
 
 
-def generate_function(generate: Generate, data: PromptInput) -> Any:
-    """Returns a tf.function of `prompts`, string `[B]`, `numbers` and the settings.
+def generate_function(task: Any, data: PromptInput) -> Any:
+    """Returns a tf.function of `prompts`, string `[B]`, and the settings.
 
-    It returns `texts`, string `[B]`: the prompts, and what follows them.
+    The function returns `texts`, string `[B]`: the prompts, and what follows them. It
+    names no devices.
     """
 
-    def run(
-        prompts: tf.Tensor, numbers: tf.Tensor, **settings: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def run(prompts: tf.Tensor, **settings: tf.Tensor) -> dict[str, tf.Tensor]:
+        vocabulary, sampling = data.vocabulary, Sampling(**settings)
         with tf.device("/CPU:0"):
             for name, (is_valid, expected) in _RULES.items():
                 message = f"{name}: expected {expected}"
                 tf.debugging.Assert(is_valid(settings[name]), [message, settings[name]])
-            batch = NestedMap(data.PromptBatch(prompts), numbers=numbers)
-        vocabulary = data.vocabulary
+            tokens = data.PromptBatch(prompts)
+            rows = text_rows(tokens, sampling.max_tokens, vocabulary.eos_id)
         with ForwardContext(do_eval=True):
-            samples = generate(batch, Sampling(**settings), vocabulary.eos_id)
+            num_rows, num_tokens = tf.unstack(tf.shape(rows.ids))
+            states = task.TextStates(task.theta, num_rows, num_tokens, on_stages=False)
+            arguments = rows, states, sampling, vocabulary.eos_id, num_tokens
+            rows, _ = task.ContinueTexts(task.theta, *arguments, on_stages=False)
         with tf.device("/CPU:0"):
-            return {"texts": vocabulary.Detokenize(samples.ids[:, 1:])}
+            return {"texts": vocabulary.Detokenize(rows.ids[:, 1:])}
 
     settings = {k: tf.TensorSpec([], v, k) for k, v in DTYPES.items()}
     return tf.function(run, autograph=False).get_concrete_function(
-        prompts=tf.TensorSpec([None], tf.string, "prompts"),
-        numbers=tf.TensorSpec([None], tf.int32, "numbers"),
-        **settings,
+        prompts=tf.TensorSpec([None], tf.string, "prompts"), **settings
     )

@@ -62,35 +62,65 @@ class Sampling(NamedTuple):
     seed: int | tf.Tensor = 0
 
 
-class Samples(NamedTuple):
-    """Prompts and what follows them."""
+class TextRows(NamedTuple):
+    """Texts in work, one in each row: int32 tensors or arrays.
 
-    ids: tf.Tensor  # int32 [B, T], from the begin token on; end tokens follow a text.
-    lengths: tf.Tensor  # int32 [B], with the begin token and, if drawn, an end token.
+    A text is finished when `places` is `lengths - 1` or more.
+    """
+
+    ids: Any  # [B, T], from the begin token on; end tokens follow a text.
+    prompt_lengths: Any  # [B], with the begin token.
+    numbers: Any  # [B], on which a row's draws depend.
+    places: Any  # [B], of the token that is read next.
+    lengths: Any  # [B], most tokens, or how many there are once an end token is drawn.
 
 
 @runtime_checkable
 class GeneratingTask(Protocol):
     """A task that continues texts."""
 
-    def Generate(
+    def TextStates(
         self,
         theta: NestedMap,
-        prompts: NestedMap,
-        sampling: Sampling,
-        eos_id: int,
+        num_rows: int | tf.Tensor,
+        num_tokens: int | tf.Tensor,
+        num_groups: int | None = None,
         on_stages: bool = True,
-    ) -> Samples:
-        """Returns the prompts and what follows them, by the arguments alone.
+    ) -> list[Any]:
+        """Returns the states in which `ContinueTexts` begins, for each group of rows.
 
         Args:
             theta: values in the structure of the task's `vars`.
-            prompts: `ids` and `lengths` from the input's `PromptBatch`, and `numbers`,
-                int32 `[B]`, on which a row's draws depend.
-            sampling: how tokens are drawn.
-            eos_id: end token.
+            num_rows: B.
+            num_tokens: T.
+            num_groups: the number of groups; if None, one for each device.
             on_stages: whether the graph names the stages' devices. False is for an
                 exported model.
+        """
+
+    def ContinueTexts(
+        self,
+        theta: NestedMap,
+        rows: TextRows,
+        states: list[Any],
+        sampling: Sampling,
+        eos_id: int,
+        num_steps: int | tf.Tensor,
+        on_stages: bool = True,
+    ) -> tuple[TextRows, list[Any]]:
+        """Continues texts by `num_steps` tokens, or until all are finished.
+
+        A text depends on its prompt, its number and the settings, and on no other row.
+        A row may begin another text, at place 0, whatever its states are.
+
+        Args:
+            theta: values in the structure of the task's `vars`.
+            rows: the texts.
+            states: from `TextStates`, or from the call before.
+            sampling: how tokens are drawn.
+            eos_id: end token.
+            num_steps: most tokens that are read in each row.
+            on_stages: as for `TextStates`.
         """
 
 
@@ -165,7 +195,7 @@ class PromptInput(Protocol):
         """Vocabulary of the texts."""
 
     def PromptBatch(self, texts: tf.Tensor) -> NestedMap:
-        """Returns the batch that `Generate` takes for these texts, string `[B]`.
+        """Returns the tokens of texts that are to be continued, string `[B]`.
 
         Fields are `ids`, int32 `[B, T]`, which start with the begin token, and
         `lengths`, int32 `[B]`.

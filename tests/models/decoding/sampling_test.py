@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.models.decoding.sampling import draw_tokens, sample, uniform_draws
-from lingvo_pipe.training.task.protocols import Sampling
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.decode.continuous_batch import text_rows
+from lingvo_pipe.training.task.protocols import Sampling, TextRows
 
 NUM_TOKENS, EOS, MAX_TOKENS = 7, 2, 6
 TABLE = np.random.default_rng(0).normal(0.0, 2.0, [NUM_TOKENS, NUM_TOKENS])
@@ -60,22 +62,31 @@ def test_shares_are_probabilities(settings: dict[str, Any], dtype: tf.DType) -> 
 
 
 def continued(prompts: list[list[int]], numbers: list[int], **settings: Any) -> Any:
-    """Returns the texts of a model whose scores are a table by the last token."""
+    """Returns the texts of a model whose scores are a table by the last token.
+
+    Rows are continued two tokens at a time.
+    """
+    sampling = Sampling(**{"max_tokens": MAX_TOKENS, **settings})
 
     @tf.function(autograph=False)
-    def run(ids: tf.Tensor, lengths: tf.Tensor) -> Any:
-        def step(tokens: tf.Tensor, reads: tf.Tensor, t: tf.Tensor) -> Any:
+    def run(rows: TextRows, reads: tf.Tensor) -> Any:
+        def step(tokens: tf.Tensor, reads: tf.Tensor, places: tf.Tensor) -> Any:
             return tf.gather(tf.constant(TABLE), tokens), reads + 1
 
-        sampling = Sampling(**{"max_tokens": MAX_TOKENS, **settings})
-        draws = uniform_draws(sampling, tf.constant(numbers))
-        return sample(step, tf.constant(0), ids, lengths, draws, sampling, EOS)
+        return sample(step, reads, rows, sampling, EOS, 2)
 
     ragged = tf.ragged.constant(prompts, tf.int32)
-    samples = run(ragged.to_tensor(), tf.cast(ragged.row_lengths(), tf.int32))
-    rows = zip(samples.ids.numpy(), samples.lengths.numpy(), strict=True)
+    lengths = tf.cast(ragged.row_lengths(), tf.int32)
+    rows = text_rows(
+        NestedMap(ids=ragged.to_tensor(), lengths=lengths), sampling.max_tokens, EOS
+    )
+    rows, reads = rows._replace(numbers=tf.constant(numbers)), tf.constant(0)
+    while (rows.places + 1 < rows.lengths).numpy().any():
+        reads_before = reads
+        rows, reads = run(rows, reads)
+        assert reads_before < reads <= reads_before + 2
     texts = []
-    for row, length in rows:
+    for row, length in zip(rows.ids.numpy(), rows.lengths.numpy(), strict=True):
         assert (row[length:] == EOS).all()
         texts.append(row[:length].tolist())
     return texts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,6 +12,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.decoding.sampling import draw_tokens, uniform_draws
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.protocols import Sampling
+from tests.models.transformer.continued_texts import EOS, continued, continuous_batch
 from tests.models.transformer.small_models import (
     alone,
     assert_alike,
@@ -25,7 +25,6 @@ from tests.models.transformer.small_models import (
 )
 from tests.support.cases import exhaustive
 
-EOS = 2
 TEXTS = sentences([3, 6, 2, 5], seed=1)
 
 
@@ -64,15 +63,6 @@ def test_micro_batches_count_by_their_tokens() -> None:
         assert_alike(a, b, 1e-9)
 
 
-def prompts(texts: Sequence[Sequence[int]]) -> NestedMap:
-    ragged = tf.ragged.constant(texts, tf.int32)
-    return NestedMap(
-        ids=ragged.to_tensor(),
-        lengths=tf.cast(ragged.row_lengths(), tf.int32),
-        numbers=tf.range(len(texts)),
-    )
-
-
 def by_all_tokens(model: Any, text: list[int], number: int, sampling: Sampling) -> Any:
     """Returns a text with its next tokens, each from a run on all tokens before it."""
     (draws,) = uniform_draws(sampling, tf.constant([number])).numpy()
@@ -92,15 +82,9 @@ def test_generated_tokens_are_what_the_whole_text_predicts(splits: int) -> None:
     keras.utils.set_random_seed(1)
     model, sampling = task(splits=splits), Sampling(5, temperature=1.5, top_p=0.9)
     texts = [[1], [1, 4, 2, 5], [1, 7, 7], [1], [1, 3]]
-    generate = tf.function(
-        lambda batch: model.Generate(model.Values(), batch, sampling, EOS),
-        autograph=False,
-        reduce_retracing=True,
-    )
+    batch = continuous_batch(model, 3)
     for number in (len(texts), 1):
-        samples = generate(prompts(texts[:number]))
-        rows = zip(samples.ids.numpy(), samples.lengths.numpy(), strict=True)
-        assert [ids[:length].tolist() for ids, length in rows] == [
+        assert continued(batch, texts[:number], sampling) == [
             by_all_tokens(model, text, i, sampling)
             for i, text in enumerate(texts[:number])
         ]

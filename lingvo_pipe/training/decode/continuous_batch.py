@@ -1,0 +1,150 @@
+"""Continuous batches: a row whose text is finished takes the next prompt.
+
+    call     0        1        2        3         a to e: prompts, a token each
+    row 0 | a a a a  a a . .  d d d d  d d . .    .: the row has nothing to do
+    row 1 | b b b .  c c c c  c c c .  e e e .
+
+Each call continues all rows by some tokens. Between two calls the finished rows take
+waiting prompts, the longest first, so that no long text is left for the end. States of
+past tokens stay on their devices from call to call.
+
+Shapes: K prompts, B rows, T tokens of the longest text.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.decode.decoder import method_of
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import GeneratingTask, Sampling, TextRows
+
+# More tokens in a call cost less time between calls, but leave finished rows idle.
+_TOKENS_PER_CALL = 16
+_NONE = -1  # The number of a row that has no text.
+
+
+class ContinuousBatch:
+    """Rows in which a task continues texts, with the task's weights."""
+
+    def __init__(
+        self,
+        task: BaseTask,
+        batch_size: int,
+        eos_id: int,
+        settings: Sampling,
+        num_groups: int | None = None,
+    ) -> None:
+        """Traces the functions that continue rows.
+
+        Args:
+            task: a GeneratingTask.
+            batch_size: B, if there are as many prompts.
+            eos_id: end token.
+            settings: specs of the settings.
+            num_groups: the number of groups of rows; if None, one for each device.
+
+        Raises:
+            ValueError: if the task is not a GeneratingTask.
+        """
+        self._batch_size, self._eos_id = batch_size, eos_id
+        example = "a LanguageModelTask"
+        begin = method_of(task, GeneratingTask, "TextStates", example)
+        extend = method_of(task, GeneratingTask, "ContinueTexts", example)
+
+        def first_states(num_rows: tf.Tensor, num_tokens: tf.Tensor) -> Any:
+            return begin(num_rows, num_tokens, num_groups)
+
+        def continued(rows: TextRows, states: Any, sampling: Sampling) -> Any:
+            with ForwardContext(do_eval=True):
+                return extend(rows, states, sampling, eos_id, _TOKENS_PER_CALL)
+
+        number, numbers = tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.int32)
+        self._first_states = _traced(first_states, number, number)
+        outputs = self._first_states.structured_outputs
+        states = tf.nest.map_structure(spec_of, outputs)
+        rows = TextRows(tf.TensorSpec([None, None], tf.int32), *[numbers] * 4)
+        self._continued = _traced(continued, rows, states, settings)
+
+    def __call__(self, prompts: NestedMap, sampling: Sampling) -> np.ndarray:
+        """Returns the prompts' tokens and what follows them, int32 `[K, T]`.
+
+        A text depends on its prompt, its number in 0 to K - 1, and the settings.
+
+        Args:
+            prompts: from the input's `PromptBatch`.
+            sampling: the settings, as tensors.
+        """
+        texts = _arrays(text_rows(prompts, sampling.max_tokens, self._eos_id))
+        num_texts, num_tokens = texts.ids.shape
+        waiting = np.argsort(-texts.prompt_lengths, kind="stable").tolist()[::-1]
+        rows = _empty_rows(min(self._batch_size, num_texts), num_tokens)
+        states = self._first_states(
+            *(tf.constant(size) for size in rows.ids.shape)  # B and T
+        )
+        with tqdm.tqdm(
+            total=num_texts, unit=" texts", disable=None, leave=False
+        ) as bar:
+            while True:
+                bar.update(_exchange(rows, texts, waiting))
+                if (rows.numbers == _NONE).all():
+                    return texts.ids
+                rows, states = self._continued(_tensors(rows), states, sampling)
+                rows = _arrays(rows)
+
+
+def text_rows(prompts: NestedMap, max_tokens: int | tf.Tensor, eos_id: int) -> TextRows:
+    """Returns a row for each prompt, numbered from 0, with room for the new tokens."""
+    lengths = prompts.lengths
+    ids = tf.pad(prompts.ids, [[0, 0], [0, max_tokens]])
+    positions = tf.range(tf.shape(ids)[1])
+    ids = tf.where(positions < lengths[:, tf.newaxis], ids, eos_id)
+    numbers = tf.range(tf.size(lengths))
+    return TextRows(ids, lengths, numbers, tf.zeros_like(lengths), lengths + max_tokens)
+
+
+def _exchange(rows: TextRows, texts: TextRows, waiting: list[int]) -> int:
+    """Writes finished rows to `texts`, and fills them with the last of `waiting`.
+
+    Returns the number of texts that were finished.
+    """
+    num_finished = 0
+    for row in np.flatnonzero(rows.places + 1 >= rows.lengths).tolist():
+        number = int(rows.numbers[row])
+        if number != _NONE:
+            _copy(rows, row, texts, number)
+            num_finished += 1
+        if waiting:
+            _copy(texts, waiting.pop(), rows, row)
+        else:
+            rows.numbers[row] = _NONE
+    return num_finished
+
+
+def _copy(source: TextRows, row: int, target: TextRows, other_row: int) -> None:
+    for field, other_field in zip(source, target, strict=True):
+        other_field[other_row] = field[row]
+
+
+def _empty_rows(num_rows: int, num_tokens: int) -> TextRows:
+    zeros = (np.zeros(num_rows, np.int32) for _ in range(4))
+    rows = TextRows(np.zeros([num_rows, num_tokens], np.int32), *zeros)
+    rows.numbers[:] = _NONE
+    return rows
+
+
+def _arrays(rows: TextRows) -> TextRows:
+    return TextRows(*(np.array(x) for x in rows))
+
+
+def _tensors(rows: TextRows) -> TextRows:
+    return TextRows(*map(tf.constant, rows))
+
+
+def _traced(function: Any, *specs: Any) -> Any:
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
