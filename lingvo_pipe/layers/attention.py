@@ -119,32 +119,34 @@ class MultiHeadAttentionLayer(CompositeLayer):
         states: NestedMap,
         time_step: tf.Tensor,
     ) -> tuple[tf.Tensor, NestedMap]:
-        """Runs one step of causal self-attention, given the states of earlier steps.
+        """Runs T steps of causal self-attention, given the states of earlier steps.
 
-        Maps inputs `[B, 1, D]` and states to outputs `[B, 1, D]` and new states, which
-        include this step's key and value. The states come from `InitStates` or the
-        previous step. `time_step`, int32 [B] or [], counts each row's steps from 0. A
-        row may begin again at 0: nothing of its earlier states is left then.
+        Maps inputs `[B, T, D]` and states to outputs `[B, T, D]` and new states, which
+        include these steps' keys and values. The states come from `InitStates` or the
+        previous call. `time_step`, int32 [], counts steps from 0, and is the first of
+        these. If T is 1, it may be [B], for each row. A row may begin again at 0:
+        nothing of its earlier states is left then.
 
         Raises:
             tf.errors.InvalidArgumentError: if a time step is not below the states'
                 length.
         """
-        max_length = dim_size(states.key, 2)
+        max_length, num_steps = dim_size(states.key, 2), dim_size(inputs, 1)
         message = f"{self._path}: expected fewer steps than max_length."
         tf.debugging.assert_less(time_step, max_length, message)
-        positions, time_step = (
-            tf.range(max_length),
-            tf.reshape(time_step, [-1, 1, 1, 1]),
-        )
-        is_past = positions[:, tf.newaxis] < time_step
+        positions, first = tf.range(max_length), tf.reshape(time_step, [-1, 1, 1, 1])
+        is_past = positions[:, tf.newaxis] < first
         new = self.KeysValues(theta, inputs)
-        # Later places, which no query sees yet, have this step's key and value too.
+        # Later places, which no query sees yet, have the last key and value, too.
+        if inputs.shape[1] != 1:
+            places = tf.clip_by_value(positions - time_step, 0, num_steps - 1)
+            new = new.Transform(lambda x: tf.gather(x, places, axis=2))
         states = NestedMap(
             key=tf.where(is_past, states.key, new.key),
             value=tf.where(is_past, states.value, new.value),
         )
-        return self.Attend(theta, inputs, states, positions <= time_step), states
+        mask = positions <= first + tf.range(num_steps)[:, tf.newaxis]
+        return self.Attend(theta, inputs, states, mask), states
 
     def _heads(self, x: tf.Tensor) -> tf.Tensor:
         """Splits the channels into heads: `[B, T, N·H]` -> `[B, N, T, H]`."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.slice_layers import SliceLayer
@@ -97,4 +98,5 @@ def sinusoidal_positions(
     rates = _MAX_WAVELENGTH ** (-2.0 * np.arange(dim // 2) / dim)
     angles = tf.cast(positions, wide)[..., tf.newaxis] * tf.constant(rates, wide)
     waves = tf.stack([tf.sin(angles), tf.cos(angles)], -1)
-    return tf.cast(tf.reshape(waves, [-1, *positions.shape[1:], dim]), dtype)
+    sizes = (dim_size(positions, i) for i in range(1, len(positions.shape)))
+    return tf.cast(tf.reshape(waves, [-1, *sizes, dim]), dtype)

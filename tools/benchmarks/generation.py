@@ -5,7 +5,8 @@
 Prints a table by stages, rows and groups of rows. A group's token passes all K stages
 one after another, in the time T that one device takes for it. A device serves all G
 groups, in G·T/K. So a token of all rows is predicted to take max(T, G·T/K), with T as
-measured on one device.
+measured on one device. The time to the first token, in which prompts are read, is
+predicted in the same way.
 """
 
 import itertools
@@ -30,7 +31,7 @@ _MEASURE = "measure"  # First argument of measuring processes; then stages and w
 _STAGES = (1, 2)
 _ROWS = (2, 8, 32)
 _GROUPS = (1, 2, 4)
-_PROMPT_TOKENS, _NEW_TOKENS = 16, 48
+_PROMPT_TOKENS, _NEW_TOKENS = 64, 48
 _NO_END = -1  # No token ends a text.
 _HEADER = (
     *("stages", "rows", "groups", "first token, ms", "predicted"),
@@ -47,7 +48,7 @@ class Way(NamedTuple):
     num_groups: int
 
     def predicted(self, alone: Mapping[int, float]) -> float:
-        """Returns a token's seconds, from one device's by the number of rows."""
+        """Returns seconds of all groups, from one device's by the number of rows."""
         seconds = alone[self.rows_of_group]
         return max(seconds, self.num_groups * seconds / self.num_stages)
 
@@ -132,7 +133,7 @@ def _timed(task: Any, way: Way) -> Callable[[], Seconds]:
     def run() -> Seconds:
         states, times = begin(), [time.perf_counter()]
         extended = rows, states
-        for num_steps in (_PROMPT_TOKENS, _NEW_TOKENS - 1):
+        for num_steps in (1, _NEW_TOKENS - 1):
             extended = extend(*extended, tf.constant(num_steps))
             extended[0].ids.numpy()
             times.append(time.perf_counter())
@@ -172,15 +173,20 @@ def compare(chosen: Sequence[Way], num_turns: int) -> list[str]:
 def table_rows(measured: Mapping[Way, Seconds]) -> Iterable[tuple[str, ...]]:
     """Yields the cells of each way, beside its predictions."""
     alone = {
-        way.num_rows: seconds.further
+        way.num_rows: seconds
         for way, seconds in measured.items()
         if (way.num_stages, way.num_groups) == (1, 1)
     }
+    firsts, furthers = (
+        {rows: seconds[i] for rows, seconds in alone.items()} for i in range(2)
+    )
     for way, seconds in sorted(measured.items()):
-        token = way.predicted(alone)
         milliseconds = (
             f"{1e3 * x:.1f}"
-            for x in (seconds.first, _PROMPT_TOKENS * token, seconds.further, token)
+            for x in (
+                *(seconds.first, way.predicted(firsts)),
+                *(seconds.further, way.predicted(furthers)),
+            )
         )
         speed = way.num_rows / seconds.further
         yield (*map(str, way), *milliseconds, f"{speed:.0f}")

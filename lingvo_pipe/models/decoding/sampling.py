@@ -4,7 +4,7 @@
     token read   <s>   the   cat   sat   down
     next token   the   cat   sat   down  </s>    drawn from the third on
 
-A row reads its prompt by the same steps as its own tokens, and has steps of its own. So
+What was not yet read of a row's prompt it reads by the same steps as its own tokens. So
 rows may have prompts of different lengths, and begin at different times. Likely tokens
 come first in what a draw sees: at most `top_k`, and of these the fewest whose
 probabilities sum to `top_p` (Holtzman et al., 1904.09751, section 3.1). Each row has

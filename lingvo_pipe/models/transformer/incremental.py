@@ -3,6 +3,7 @@
     cells = placed_cells(pipeline, theta)
     source = run_source(cells, source)                  all of the encoder, once
     states = init_states(cells, source, ...)
+    states = read_tokens(cells, ids, states, time_step)         of a prompt
     logits, states = extend_step(cells, ids, states, time_step)          each step
     states = choose_rows(cells, states, rows)           of the surviving hypotheses
 
@@ -13,11 +14,12 @@ Shapes: B rows of the target, S source tokens, V tokens in the vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.models.transformer.logits import LogitsLayer
 from lingvo_pipe.models.transformer.streams import SOURCE, TARGET, StreamEmbeddingLayer
@@ -138,10 +140,40 @@ def extend_step(
     `ids` are `[B]`, and `time_step` is [B] or []. The logits of the next tokens are
     `[B, V]`.
     """
-    ids = ids[:, tf.newaxis]
-    ones = tf.ones_like(ids)
-    segment_pos = ones * tf.reshape(time_step, [-1, 1])
-    target = NestedMap(ids=ids, segment_ids=ones, segment_pos=segment_pos)
+    outputs, extended = _run(cells, ids[:, tf.newaxis], states, time_step)
+    with tf.device(cells[-1].device):
+        return outputs[:, 0], extended
+
+
+def read_tokens(
+    cells: Sequence[PlacedCell],
+    ids: tf.Tensor,
+    states: Sequence[NestedMap],
+    time_step: tf.Tensor,
+) -> list[NestedMap]:
+    """Runs T tokens of each row, `[B, T]`, and returns new states.
+
+    The first token's `time_step` is [].
+    """
+    with_states = [i for i, cell in enumerate(cells) if cell.has_states]
+    end = max(with_states, default=-1) + 1  # Cells after it would make logits.
+    _, extended = _run(cells[:end], ids, states[:end], time_step)
+    return [*extended, *states[end:]]
+
+
+def _run(
+    cells: Sequence[PlacedCell],
+    ids: tf.Tensor,
+    states: Sequence[NestedMap],
+    time_step: tf.Tensor,
+) -> tuple[Any, list[NestedMap]]:
+    """Runs tokens `[B, T]` through cells of the decoder: returns outputs and states."""
+    ones, steps = tf.ones_like(ids), tf.range(dim_size(ids, 1))
+    target = NestedMap(
+        ids=ids,
+        segment_ids=ones,
+        segment_pos=ones * (tf.reshape(time_step, [-1, 1]) + steps),
+    )
     outputs, extended = NestedMap(target=target), list(states)
     for i, cell in enumerate(cells):
         with tf.device(cell.device):
@@ -151,14 +183,36 @@ def extend_step(
                 )
             elif cell.layer.params.stream == TARGET:
                 outputs = cell.layer.FProp(cell.theta, outputs)
-    with tf.device(cells[-1].device):
-        return outputs[:, 0], extended
+    return outputs, extended
+
+
+def replace_rows(
+    cells: Sequence[PlacedCell],
+    states: Sequence[NestedMap],
+    rows: tf.Tensor,
+    new_states: Sequence[NestedMap],
+) -> list[NestedMap]:
+    """Returns the states with row i of `new_states` in place of row `rows[i]`."""
+    replaced = list(states)
+    for i, cell in enumerate(cells):
+        if cell.has_states:
+            with tf.device(cell.device):
+                own_states = tf.nest.map_structure(
+                    lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y),
+                    states[i].own,
+                    new_states[i].own,
+                )
+                replaced[i] = NestedMap(states[i], own=own_states)
+    return replaced
 
 
 def choose_rows(
     cells: Sequence[PlacedCell], states: Sequence[NestedMap], rows: tf.Tensor
 ) -> list[NestedMap]:
-    """Returns the states with row `rows[i]`, of the same example, in place of row i."""
+    """Returns the states with row `rows[i]` as row i.
+
+    With an encoder, both are rows of the same example.
+    """
     chosen = list(states)
     for i, cell in enumerate(cells):
         if cell.has_states:

@@ -5,7 +5,7 @@
 
 Each group has a loop of its own in one graph. While a group's token is on one device,
 other groups' tokens are on the others. Groups are as even as possible, the larger ones
-first.
+first. A row that begins reads its prompt first, many tokens at once.
 
 Shapes: B rows, T tokens.
 """
@@ -22,6 +22,8 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.protocols import Sampling, TextRows
 
 Cells = Sequence[incremental.PlacedCell]
+# Tokens of a prompt that are read at once, which bounds the memory it takes.
+_CHUNK_SIZE = 64
 # Of a group: the states of each layer.
 States = list[NestedMap]
 
@@ -73,6 +75,7 @@ def extend_groups(
         for group, own in zip(groups, states, strict=True):
             placed = incremental.placed_states(cells, own)
             with tf.device(cells[-1].device):
+                group, placed = _read_prompts(cells, group, placed)
                 extended.append(
                     sample(step, placed, group, sampling, eos_id, num_steps)
                 )
@@ -84,6 +87,31 @@ def extend_groups(
     # With automatic control dependencies, a group's loop would wait for the one before.
     joined, new_states = tf.compat.v1.wrap_function(run, [])()
     return joined, [incremental.placed_states(cells, x) for x in new_states]
+
+
+def _read_prompts(
+    cells: Cells, rows: TextRows, states: States
+) -> tuple[TextRows, States]:
+    """Reads the prompts of rows that begin, but for their last tokens."""
+    begins = tf.logical_and(rows.places == 0, rows.prompt_lengths > 1)
+    chosen = tf.where(begins)[:, 0]
+    lengths, ids = tf.gather(rows.prompt_lengths, chosen), tf.gather(rows.ids, chosen)
+    # After a prompt, any tokens will do: their states are replaced.
+    ids = tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), ids, 0)
+    end = tf.reduce_max(lengths - 1)
+
+    def read(place: tf.Tensor, states: States) -> tuple[tf.Tensor, States]:
+        chunk = ids[:, place : tf.minimum(place + _CHUNK_SIZE, end)]
+        old = incremental.choose_rows(cells, states, chosen)
+        new = incremental.read_tokens(cells, chunk, old, place)
+        states = incremental.replace_rows(cells, states, chosen, new)
+        return place + _CHUNK_SIZE, states
+
+    # If no row begins, the maximum of none is below 0.
+    start = (tf.constant(0), states)
+    _, states = tf.while_loop(lambda place, _: place < end, read, start)
+    places = tf.where(begins, rows.prompt_lengths - 1, rows.places)
+    return rows._replace(places=places), states
 
 
 def _group_sizes(num_rows: int | tf.Tensor, num_groups: int) -> list[Any]:

@@ -136,13 +136,13 @@ class TransformerLayer(CompositeLayer):
         states: NestedMap,
         time_step: tf.Tensor,
     ) -> tuple[NestedMap, NestedMap]:
-        """Runs FProp for one token of each row, without padding.
+        """Runs FProp for T tokens of each row, without padding.
 
-        `state` has only this stream, with hidden states `[B, 1, D]`. `states` come from
+        `state` has only this stream, with hidden states `[B, T, D]`. `states` come from
         `InitStates` or from the previous step. The memory in `states` may have fewer
         than B rows. Then each row of the memory serves equally many consecutive rows of
-        the stream. The time step is int32 [B] or [], from 0. Returns FProp's state, and
-        the states for the next step.
+        the stream. The first token's time step, from 0, is int32 [] or, if T is 1, [B].
+        Returns FProp's state, and the states for the next step.
         """
         p = self.params
         stream, extended = state[p.stream], NestedMap(states)
@@ -160,7 +160,7 @@ class TransformerLayer(CompositeLayer):
             mask = same_segment(segment_ids, states.memory.segment_ids)
             queries = tf.reshape(x, [num_rows, -1, p.model_dim])
             outputs = layer.Attend(weights, queries, states.memory, mask)
-            return tf.reshape(outputs, [-1, 1, p.model_dim])
+            return tf.reshape(outputs, [-1, dim_size(x, 1), p.model_dim])
 
         x = self.self_attention.Around(
             theta.self_attention, stream.hidden, attend_to_itself

@@ -110,8 +110,9 @@ class GeneratingTask(Protocol):
     ) -> tuple[TextRows, list[Any]]:
         """Continues texts by `num_steps` tokens, or until all are finished.
 
-        A text depends on its prompt, its number and the settings, and on no other row.
-        A row may begin another text, at place 0, whatever its states are.
+        A prompt is read before that, but for its last token. A text depends on its
+        prompt, its number and the settings, and on no other row. A row may begin
+        another text, at place 0, whatever its states are.
 
         Args:
             theta: values in the structure of the task's `vars`.
@@ -119,7 +120,7 @@ class GeneratingTask(Protocol):
             states: from `TextStates`, or from the call before.
             sampling: how tokens are drawn.
             eos_id: end token.
-            num_steps: most tokens that are read in each row.
+            num_steps: most tokens that are read after that in each row.
             on_stages: as for `TextStates`.
         """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from lingvo_pipe.models.transformer.incremental import (
     extend_step,
     init_states,
     placed_cells,
+    read_tokens,
+    replace_rows,
     run_source,
 )
 from lingvo_pipe.models.transformer.streams import as_stream
@@ -71,6 +74,26 @@ def test_a_text() -> None:
         want = task.ComputePredictions(task.theta, batch)
         cells = placed_cells(task.pipeline, task.vars.pipeline)
         got = stepped(cells, NestedMap(), batch.ids)
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_a_prompt_is_read_in_any_chunks() -> None:
+    """Also by some of the rows. Others keep what they have read."""
+    task = language_model_task().Set(dtype=tf.float64).Instantiate()
+    ids = predicted(alone(TARGETS), NUM_STEPS).Transform(tf.constant).ids
+    cells = placed_cells(task.pipeline, task.vars.pipeline)
+    with ForwardContext(do_eval=True):
+        states = init_states(cells, NestedMap(), 3, ROOM)
+        for t in range(NUM_STEPS):
+            want, states = extend_step(cells, ids[:, t], states, tf.constant(t))
+        states = init_states(cells, NestedMap(), 3, ROOM)
+        for rows, ends in (([1], [0, 4]), ([2, 0], [0, 1, 3, 4])):
+            for start, end in itertools.pairwise(ends):
+                chunk = tf.gather(ids, rows)[:, start:end]
+                old = choose_rows(cells, states, tf.constant(rows))
+                new = read_tokens(cells, chunk, old, tf.constant(start))
+                states = replace_rows(cells, states, tf.constant(rows), new)
+        got, _ = extend_step(cells, ids[:, 4], states, tf.constant([4, 4, 4]))
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 
 

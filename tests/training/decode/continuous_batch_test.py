@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.models.transformer import sample_decode
 from lingvo_pipe.models.transformer.incremental import placed_cells
 from lingvo_pipe.training.decode import continuous_batch as tested
 from lingvo_pipe.training.decode.continuous_batch import text_rows
@@ -100,6 +101,7 @@ def test_texts_are_those_of_one_by_one(
 ) -> None:
     """Also call after call, with prompts in another order."""
     monkeypatch.setattr(tested, "_TOKENS_PER_CALL", tokens_per_call)
+    monkeypatch.setattr(sample_decode, "_CHUNK_SIZE", 6)
     batch = continuous_batch(model(splits), batch_size, num_groups)
     assert continued(batch, PROMPTS, SAMPLING) == expected()
     assert continued(batch, PROMPTS[:2], SAMPLING) == expected()[:2]
@@ -135,10 +137,16 @@ def test_no_group_waits_for_another() -> None:
         loops = [x for x, listed in shapes if any(len(s.dim) == 4 for s in listed)]
         if loops:
             has_loops.append(loops)
-    ((first, second),) = has_loops
-    for loop, other in ((first, second), (second, first)):
-        inputs = {name.split(":")[0].removeprefix("^") for name in loop.input}
-        assert other.name not in inputs
+    # Of each group, a loop reads prompts, and another one continues texts.
+    (loops,) = has_loops
+    assert len(loops) == 4
+    names = {loop.name for loop in loops}
+    before = [
+        {name.split(":")[0].removeprefix("^") for name in loop.input} & names
+        for loop in loops
+    ]
+    assert sorted(map(len, before)) == [0, 0, 1, 1]
+    assert len(set().union(*before)) == 2
 
 
 def test_a_row_is_exchanged_once_it_is_finished() -> None:
