@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 from lingvo_pipe.core.activity import activity
+from lingvo_pipe.core.garbage import collected_seldom
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _ERROR = re.compile(rb"[EF]\d{4} |[\d-]{10} [\d:.]+: [EF] ")
@@ -55,6 +56,7 @@ def importing_tensorflow() -> Iterator[None]:
         io.TextIOWrapper(io.FileIO(os.dup(2), "w"), write_through=True) as stream,
         activity("importing TensorFlow", stream, file_delay=1.0),
         quiet_startup(),
+        collected_seldom(),  # Otherwise a fifth of the import's time.
     ):
         yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -93,6 +94,17 @@ def test_a_session_that_imports_lingvo_pipe_is_quiet() -> None:
     assert session.returncode == 0, session.stderr
     assert len(session.stdout.split()) == 2
     assert session.stderr == ""
+
+
+def test_garbage_is_collected_seldom_while_tensorflow_is_imported() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    try:
+        with tensorflow_startup.importing_tensorflow():
+            assert gc.get_threshold() > (700, 10, 10)
+        assert gc.get_threshold() == (700, 10, 10)
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_reader_that_is_gone_is_no_error() -> None:
