@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.memory.call_bytes import (
@@ -117,10 +117,25 @@ def _largest(moments: set[_Moment]) -> list[_Moment]:
 
     largest: list[_Moment] = []
     # In this order, no moment is dominated by a later one.
-    for moment in sorted(moments, key=size, reverse=True):
+    for moment in sorted(_ends_of_rows(moments), key=size, reverse=True):
         if not any(_dominates(larger, moment) for larger in largest):
             largest.append(moment)
     return largest
+
+
+def _ends_of_rows(moments: Iterable[_Moment]) -> set[_Moment]:
+    """Leaves out moments between two others that cannot both need fewer bytes.
+
+    In a row of moments, each has one more micro-batch in RESIDUALS than the one before,
+    and one more in OFFLOADED. Bytes are linear in these numbers, so an end of the row
+    needs the most.
+    """
+    rows: dict[Hashable, list[_Moment]] = {}
+    for moment in moments:
+        (first, second, third, away), operation = moment
+        row = first, second - away, third, operation
+        rows.setdefault(row, []).append(moment)
+    return {end(row) for row in rows.values() for end in (min, max)}
 
 
 def _dominates(a: _Moment, b: _Moment) -> bool:

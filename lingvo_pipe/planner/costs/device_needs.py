@@ -78,6 +78,7 @@ class DeviceNeeds:
         self.candidate = candidate
         self.model = model.offloaded if candidate.offloads else model
         self.lacking = lacking or [0] * candidate.num_devices
+        self._by_device: dict[tuple[int, ...], list[int]] = {}  # By boundaries.
         if schedule is not None:
             self.schedule = schedule
 
@@ -127,6 +128,12 @@ class DeviceNeeds:
 
         If replicas differ, counts the replica whose device needs the most.
         """
+        key = tuple(boundaries)
+        if key not in self._by_device:
+            self._by_device[key] = self._count_by_device(boundaries)
+        return self._by_device[key]
+
+    def _count_by_device(self, boundaries: Sequence[int]) -> list[int]:
         needed = self._memory.of_devices(self.schedule, self._ends(boundaries))
         return list(map(operator.add, needed, self._owned(self._slots, boundaries)))
 

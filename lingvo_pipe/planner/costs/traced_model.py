@@ -40,7 +40,10 @@ from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models, at_rows
 from lingvo_pipe.planner.resources.device_model import MEASURED, DeviceModel
-from lingvo_pipe.training.optim.exponential_moving_average import make_averages
+from lingvo_pipe.training.optim.exponential_moving_average import (
+    average_spec,
+    averaged_variables,
+)
 from lingvo_pipe.training.optim.learner import Learner
 from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 
@@ -99,7 +102,7 @@ class ModelTracer:
         self._graph = tf.Graph()
         p = task_params.Copy().Set(name="planned")
         p.pipeline.Set(cell_tpl=list(self._distinct), **SINGLE_STAGE)
-        with self._graph.as_default():
+        with self._graph.as_default(), tf.variable_creator_scope(_undrawn):
             self._task: Any = p.Instantiate()
             self._trained = _trained_by_cell(self._task)
         cells = self._task.pipeline.cells
@@ -265,20 +268,36 @@ class _TrainedWeights(NamedTuple):
 
 
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
-    """Returns each cell's trained weights. Tied weights count in the first cell."""
+    """Returns each cell's trained weights. Tied weights count in the first cell.
+
+    The bytes of a weight's slots follow from its shape and dtype.
+    """
     p, trained, weights = task.params.train, task.TrainedVariables(), []
     left = dict(trained)
+    bytes_of_slots: dict[tuple[tf.TensorShape, tf.DType], int] = {}
     for cell in task.pipeline.cells:
         variables = cell.VariablePaths()
         owned = {path: left.pop(path) for path in variables if path in left}
-        slots: list[tf.Variable] = []
-        if owned:
-            learner = Learner(p, owned, list(trained))
-            slots += [v for _, v in learner.OwnVariables() if v.shape.rank]
-        on_host = num_bytes(slots) if p.offload_slots else 0
-        averages = make_averages(p, owned, {**variables, **owned})
-        if averages is not None:
-            slots += averages.State().values()
+        averaged = averaged_variables(p, owned, {**variables, **owned})
+        average_bytes = num_bytes(map(average_spec, averaged.values()))
+        slot_bytes = 0
+        for path, v in owned.items():
+            kind = v.shape, v.dtype
+            if kind not in bytes_of_slots:
+                learner = Learner(p, {path: v}, list(trained))
+                slots = [slot for _, slot in learner.OwnVariables()]
+                bytes_of_slots[kind] = num_bytes(x for x in slots if x.shape.rank)
+            slot_bytes += bytes_of_slots[kind]
+        on_host = slot_bytes if p.offload_slots else 0
+        on_device = average_bytes + slot_bytes - on_host
         number = sum(v.shape.num_elements() for v in owned.values())
-        weights.append(_TrainedWeights(number, num_bytes(slots) - on_host, on_host))
+        weights.append(_TrainedWeights(number, on_device, on_host))
     return weights
+
+
+def _undrawn(create: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+    """Creates a variable in a graph that never runs, without drawing its values."""
+    shape, dtype = options.get("shape"), options.get("dtype")
+    if shape is not None and dtype is not None:
+        options["initial_value"] = lambda: tf.compat.v1.placeholder(dtype, shape)
+    return create(**options)

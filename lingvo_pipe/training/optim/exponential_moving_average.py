@@ -48,8 +48,21 @@ def make_averages(
 ) -> "ExponentialMovingAverage | None":
     """Creates the moving averages of a model's variables.
 
-    Returns None if `ema_decay` is 0. `trained` has the trained variables by path, and
-    `every` has all variables.
+    Returns None if `ema_decay` is 0. For the arguments and errors see
+    `averaged_variables`.
+    """
+    averaged = averaged_variables(p, trained, every)
+    if not p.ema_decay:
+        return None
+    return ExponentialMovingAverage(float(p.ema_decay), averaged)
+
+
+def averaged_variables(
+    p: Params, trained: Mapping[str, tf.Variable], every: Mapping[str, tf.Variable]
+) -> dict[str, tf.Variable]:
+    """Returns the variables that have moving averages, by path.
+
+    `trained` has the trained variables by path, and `every` has all variables.
 
     Raises:
         ValueError: if the decay is not in [0, 1), or some variables are not trained and
@@ -57,7 +70,7 @@ def make_averages(
     """
     check_params(p, _RULES, "task.train")
     if not p.ema_decay:
-        return None
+        return {}
     moving = {
         path: variable
         for path, variable in every.items()
@@ -72,9 +85,12 @@ def make_averages(
             hint="True averages them like weights, False evaluates with their values.",
         )
     averaged = {**trained, **(moving if p.ema_decay_moving_vars else {})}
-    return ExponentialMovingAverage(
-        float(p.ema_decay), {path: averaged[path] for path in every if path in averaged}
-    )
+    return {path: averaged[path] for path in every if path in averaged}
+
+
+def average_spec(variable: tf.Variable) -> tf.TensorSpec:
+    """Returns the spec of a variable's moving average."""
+    return tf.TensorSpec(variable.shape, wide_dtype(variable.dtype))
 
 
 class ExponentialMovingAverage:
@@ -132,7 +148,7 @@ class ExponentialMovingAverage:
         path = self._paths.get(variable.ref())
         source = variable if path is None else self._averages[path]
         with tf.device(variable.device):
-            return tf.cast(source.read_value(), variable.dtype)
+            return tf.cast(source.value(), variable.dtype)
 
     def State(self) -> dict[str, Any]:
         """Returns the averages by their names in checkpoints."""
@@ -148,5 +164,5 @@ def _update_one(tensors: list[tf.Tensor], pair: list[tf.Variable]) -> list[tf.Te
 
 def _average_of(variable: tf.Variable, path: str) -> tf.Variable:
     with tf.device(variable.device):
-        value = tf.cast(variable.read_value(), wide_dtype(variable.dtype))
+        value = tf.cast(variable.read_value(), average_spec(variable).dtype)
         return tf.Variable(value, trainable=False, name=average_name(path))

@@ -280,6 +280,16 @@ def test_a_stage_by_itself_needs_what_its_device_does() -> None:
                 assert all(a >= b for a, b in zip(running, together, strict=True))
 
 
+def test_a_stage_that_offloads_has_few_moments() -> None:
+    """Most moments lie between two others, however many micro-batches there are."""
+    memory = StageMemory(*random_calls(random.Random(3)))
+    few, many = (
+        StageNeeds(memory, offloaded(gpipe(2, number))).stage_keys()
+        for number in (6, 60)
+    )
+    assert [len(moments) for moments, _ in few] == [len(moments) for moments, _ in many]
+
+
 def test_a_longer_stage_needs_no_less() -> None:
     rng = random.Random(2)
     for schedule in schedules():
