@@ -11,6 +11,7 @@ position that no moment includes, and whose output is 0.
 """
 
 import contextlib
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -108,7 +109,7 @@ class BatchNormLayer(BaseLayer):
             outputs, mean, variance = normalize(theta, inputs, p.epsilon, None)
         else:
             outputs, mean, variance = _weighted(theta, inputs, p.epsilon, weights)
-        num_rows = _num_rows(inputs, weights)
+        num_rows = tf.convert_to_tensor(_num_rows(inputs, weights), tf.float64)
         mean, variance = (tf.cast(x, tf.float64) for x in (mean, variance))
         self.Accumulate("count", num_rows)
         self.Accumulate("sum", num_rows * mean)
@@ -155,9 +156,16 @@ def _is_kept(inputs: tf.Tensor, paddings: Any, path: str) -> tf.Tensor:
     )
 
 
-def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns the number of values per channel, without padding rows, as float64."""
-    size = tf.cast(tf.size(inputs, tf.int64), tf.float64) / inputs.shape[-1]
+def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> Any:
+    """Returns the number of values per channel, without padding rows, as float64.
+
+    The number is a float if it is known before the graph runs, or else a tensor.
+    """
+    size: Any
+    if inputs.shape.is_fully_defined():
+        size = float(math.prod(inputs.shape[:-1]))
+    else:
+        size = tf.cast(tf.size(inputs, tf.int64), tf.float64) / inputs.shape[-1]
     if weights is None:
         return size
     weights = tf.cast(weights, tf.float64)
@@ -202,7 +210,7 @@ def _fused(
     image = inputs
     if inputs.shape.rank != 4:
         image = tf.reshape(inputs, [-1, 1, 1, inputs.shape[-1]])
-    mean, variance = moments or (tf.zeros([0]), tf.zeros([0]))
+    mean, variance = moments or [tf.zeros([0])] * 2
     outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
         x=image,
         scale=tf.cast(theta.gamma, tf.float32),
@@ -214,7 +222,13 @@ def _fused(
     )
     if moments is None:
         # The operation returns a variance divided by n - 1, but normalizes by n.
-        n = _num_rows(inputs)
-        biased = tf.cast(variance, n.dtype) * ((n - 1.0) / n)
-        variance = tf.where(n > 1.0, biased, tf.zeros_like(biased))
-    return tf.reshape(outputs, tf.shape(inputs)), mean, variance
+        n, variance = _num_rows(inputs), tf.cast(variance, tf.float64)
+        if isinstance(n, float) and n > 1.0:
+            variance *= (n - 1.0) / n
+        else:
+            n = tf.convert_to_tensor(n, tf.float64)
+            biased = variance * ((n - 1.0) / n)
+            variance = tf.where(n > 1.0, biased, tf.zeros_like(biased))
+    if image is not inputs:
+        outputs = tf.reshape(outputs, tf.shape(inputs))
+    return outputs, mean, variance
