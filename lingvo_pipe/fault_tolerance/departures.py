@@ -23,35 +23,28 @@ class Departures:
         log: called with the number of a worker that is leaving.
 
     Attributes:
+        use: the argument.
         are_pending: whether the run has yet to save a checkpoint for a worker.
     """
 
     def __init__(
         self, use: Use, save: Callable[[], bool], log: Callable[[int], None]
     ) -> None:
-        self._use, self._save, self._log = use, save, log
+        self.use, self._save, self._log = use, save, log
         self._leaving: set[int] = set()
         self.are_pending = False
-
-    def renew(self, tasks: Collection[int]) -> set[int]:
-        """Tells workers that they are used. Returns those that are leaving."""
-        return self._use.renew(tasks)
 
     def look(self, tasks: Collection[int]) -> set[int]:
         """Tells workers that they are used. Returns those that are now let go.
 
         The process must then restart, since the run waits for that.
         """
-        leaving = self._use.renew(tasks)
+        leaving = self.use.renew(tasks)
         for task in sorted(leaving - self._leaving):
             self._log(task)
         self._leaving |= leaving
         self.are_pending = bool(leaving) and not self._save()
         if self.are_pending:
             return set()
-        self._use.end(leaving)
+        self.use.end(leaving)
         return leaving
-
-    def end(self, tasks: Collection[int]) -> None:
-        """Lets all workers go, since the job is over."""
-        self._use.end(tasks)

@@ -107,7 +107,7 @@ class WorkerWatch:
         self._signal = FirstSignal()
         self._start(lambda: self._period, lambda: self._workers.lost() or self._added())
         if self._departures is not None:
-            self._departures.renew(self._workers.used)
+            self._departures.use.renew(self._workers.used)
             # On a thread of its own, since a search for lost workers may take long.
             self._renewals = self._start(self._period_of_departures, self._let_go)
 
@@ -132,7 +132,7 @@ class WorkerWatch:
                     self._signal.close()
             if self._renewals is not None and self._departures is not None:
                 self._renewals.join(_JOIN_SECONDS)
-                self._departures.end(self._workers.used)
+                self._departures.use.end(self._workers.used)
 
     def has_signal(self) -> bool:
         """Returns whether a termination signal has come."""
@@ -207,7 +207,7 @@ class WorkerWatch:
         """Lets go the workers that are leaving. Returns a sentence for each."""
         assert self._departures is not None
         if self.has_signal():  # The run saves anyway, and then all workers may leave.
-            self._departures.renew(self._workers.used)
+            self._departures.use.renew(self._workers.used)
             return []
         tasks = self._departures.look(self._workers.used)
         if self._elastic is not None:

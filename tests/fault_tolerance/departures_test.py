@@ -34,8 +34,6 @@ class Job:
 
 def test_a_job_whose_workers_stay_saves_nothing() -> None:
     job = Job()
-    job.departures.renew(range(4))
-    assert job.used == {0, 1, 2, 3}
     assert job.look() == set()
     assert (job.asked, job.used) == (0, {0, 1, 2, 3})
     assert not job.departures.are_pending
@@ -58,10 +56,3 @@ def test_workers_are_let_go_at_once_if_nothing_is_unsaved() -> None:
     job = Job()
     job.has_saved, job.leaving = True, {2}
     assert job.look() == {2}
-
-
-def test_a_job_that_is_over_uses_no_workers() -> None:
-    job = Job()
-    job.look()
-    job.departures.end(range(4))
-    assert job.used == set()
