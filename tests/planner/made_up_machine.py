@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.traced_model import TracedModel
 from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.search.correction import Correction
 from tests.planner.made_up_model import NUM_CELLS, made_up_model
@@ -43,7 +43,8 @@ class Machine:
     def trace(self, num_rows: int, counts_flops: bool) -> Any:
         self.traced.append(num_rows)
         costs = made_up_model(num_rows)
-        return SimpleNamespace(costs=costs, layers=num_rows, specs={})
+        layers: Any = num_rows  # `time` takes them.
+        return TracedModel(costs, layers, {})
 
     def time(self, num_rows: int, specs: Mapping[int, Any], device: str) -> Any:
         self.timed.append(num_rows)
