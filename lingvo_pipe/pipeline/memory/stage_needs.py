@@ -71,7 +71,7 @@ class StageNeeds:
 
 
 class _Moment(NamedTuple):
-    """What a device holds of a stage while it runs an operation."""
+    """The micro-batches of a stage on a device, while an operation runs."""
 
     others: tuple[int, ...]  # Number of other micro-batches in each StashKind.
     operation: int  # Index of the operation.

@@ -25,8 +25,7 @@ from lingvo_pipe.pipeline.schedules.schedule import COPIES, Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, stash_use
 from tests.pipeline.boundaries import all_boundaries
 
-NUM_CALLS = 6
-NUM_INPUTS = 2
+NUM_CALLS, NUM_INPUTS = 6, 2
 SIZES = [*range(4), 10, 100]
 F, R, B, W, *_ = Kind
 
