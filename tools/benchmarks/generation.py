@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import app
 
 from lingvo_pipe.core.tables import markdown_table
 from lingvo_pipe.tools.programs import program
@@ -37,7 +37,7 @@ _HEADER = (
     *("stages", "rows", "groups", "first token, ms", "predicted"),
     *("each token, ms", "predicted", "tokens a second"),
 )
-_TURNS = flags.DEFINE_integer("turns", 7, "How often each is measured.", lower_bound=1)
+_NUM_TURNS = 7
 
 
 class Way(NamedTuple):
@@ -198,7 +198,7 @@ def main(argv: Sequence[str]) -> None:
         measure([Way(*sizes) for sizes in json.loads(argv[2])])
         return
     with program(argv):
-        print("\n".join(compare(ways(), _TURNS.value)))
+        print("\n".join(compare(ways(), _NUM_TURNS)))
 
 
 if __name__ == "__main__":
