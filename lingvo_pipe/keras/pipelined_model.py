@@ -284,9 +284,10 @@ class PipelinedModel(PlainAttributes):
             self._place_again()
             if step != self.predict_step:
                 self._build_compilation(data)
-            if step == self.train_step and not self.optimizer.built:
-                self.optimizer.build(self._weights)
-                self._place_slots()
+            if step == self.train_step:
+                if not self.optimizer.built:
+                    self.optimizer.build(self._weights)
+                self._place_slots()  # A callback may have built them.
             if self.run_eagerly:
                 return step(data)
             specs = (x if x is None else spec_of(x) for x in tree.flatten(data))

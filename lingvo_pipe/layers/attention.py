@@ -128,12 +128,12 @@ class MultiHeadAttentionLayer(CompositeLayer):
         nothing of its earlier states is left then.
 
         Raises:
-            tf.errors.InvalidArgumentError: if a time step is not below the states'
+            tf.errors.InvalidArgumentError: if the last step is not below the states'
                 length.
         """
         max_length, num_steps = dim_size(states.key, 2), dim_size(inputs, 1)
         message = f"{self._path}: expected fewer steps than max_length."
-        tf.debugging.assert_less(time_step, max_length, message)
+        tf.debugging.assert_less_equal(time_step + num_steps, max_length, message)
         positions, first = tf.range(max_length), tf.reshape(time_step, [-1, 1, 1, 1])
         is_past = positions[:, tf.newaxis] < first
         new = self.KeysValues(theta, inputs)

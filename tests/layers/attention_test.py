@@ -119,13 +119,14 @@ def test_step_by_step_is_all_at_once(room: int) -> None:
         assert states.Transform(lambda s: (s.shape, s.dtype)) == specs
 
 
-def test_a_step_without_room_is_an_error() -> None:
-    layer, x = attention(), draw([2, 1, DIM], 1)
+@pytest.mark.parametrize(("num_steps", "first"), [(1, 3), (2, 2), (1, [0, 3])])
+def test_a_step_without_room_is_an_error(num_steps: int, first: Any) -> None:
+    layer, x = attention(), draw([2, num_steps, DIM], 1)
     step = tf.function(layer.ExtendStep, autograph=False)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"\battention\b.*max_length"
     ):
-        step(layer.theta, x, layer.InitStates(2, 3), tf.constant(3))
+        step(layer.theta, x, layer.InitStates(2, 3), tf.constant(first))
 
 
 def test_dropout_is_on_the_shares_of_keys() -> None:

@@ -5,7 +5,7 @@
 A CPU device updates its weights on the host's first CPU, with the same bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ def slot_device(device: str, on_host: bool) -> str:
     return device_name(device).host.full if on_host else device
 
 
-def check_host_slots(devices: Iterable[str], path: str) -> None:
+def check_host_slots(devices: Collection[str], path: str) -> None:
     """Checks that weights on these devices can have their slots on the host.
 
     Logs a warning if the host may round updates differently from a device.
@@ -31,9 +31,8 @@ def check_host_slots(devices: Iterable[str], path: str) -> None:
     Raises:
         ValueError: if a device is a TPU, which no one has tried.
     """
-    names = sorted(
-        {device_name(x).short for x in devices if not _has_memory_of_host(x)}
-    )
+    kinds = map(device_name, devices)
+    names = sorted({x.short for x in kinds if not x.has_host_memory})
     if any(map(must_compile, devices)):
         raise UserValueError(
             path=path, expected="False on TPUs", got=Words(", ".join(names))
@@ -45,7 +44,3 @@ def check_host_slots(devices: Iterable[str], path: str) -> None:
             "without it. With it, they do not depend on the stages."
         )
         tf.get_logger().warning(text, path, ", ".join(names))
-
-
-def _has_memory_of_host(device: str) -> bool:
-    return device_name(device).has_host_memory

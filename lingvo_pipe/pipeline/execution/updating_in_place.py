@@ -61,8 +61,12 @@ class _SharesFunctions(_OnDevices):
     ) -> keras.Variable:
         state = self._state
         state.new_slot_device = self.slot_device(reference_variable)
-        slot = super().add_variable_from_reference(reference_variable, *args, **kwargs)
-        state.new_slot_device = None
+        try:
+            slot = super().add_variable_from_reference(
+                reference_variable, *args, **kwargs
+            )
+        finally:
+            state.new_slot_device = None
         self.slots_of(reference_variable).append(slot)
         return slot
 

@@ -55,7 +55,7 @@ def update_seconds(
     # Gradients go to the host, which updates slots, and weights come back. The devices
     # of a host share its memory, so each is given no more of its speed than the link's.
     on_host = [
-        (call.weights + call.accumulators + 2 * slots) * bool(slots)
+        (call.weights + call.accumulators + 2 * slots) * bool(model.host_slot_bytes)
         for call, slots in zip(cells, host_slots, strict=True)
     ]
     # Each of R - 1 other replicas sends its gradients and receives the weights.

@@ -76,7 +76,8 @@ class ModelTracer:
     Attributes:
         task_params, batch_spec: the arguments.
         num_cells, num_parameters: counts for the whole model.
-        host_slot_bytes: bytes of each cell's slots on the host, with `offload_slots`.
+        host_slot_bytes: bytes of each cell's slots on the host; [] without
+            `offload_slots`.
         fprop_dtype: the name of the dtype that the model computes in.
 
     Raises:
@@ -111,7 +112,9 @@ class ModelTracer:
         trained = [self._trained[i] for i in self._order]
         self.num_cells = len(self._order)
         self.num_parameters = sum(weights.num_parameters for weights in trained)
-        self.host_slot_bytes = [weights.host_slot_bytes for weights in trained]
+        self.host_slot_bytes: list[int] = []
+        if self._task.params.train.offload_slots:
+            self.host_slot_bytes = [weights.host_slot_bytes for weights in trained]
         self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
@@ -184,7 +187,7 @@ def flops_models(tracer: ModelTracer, device: DeviceModel) -> Models:
         UserValueError: if the task has slots on the host, and the link is not known.
     """
     is_known = device.host_bandwidth is not None or device.name == MEASURED
-    if any(tracer.host_slot_bytes) and not is_known:
+    if tracer.host_slot_bytes and not is_known:
         raise UserValueError(
             path="task.train.offload_slots",
             expected=f"False with {device.name}, whose link to the host is not known",

@@ -5,12 +5,14 @@
     row 1 | b b b .  c c c c  c c c .  e e e .
 
 Each call continues all rows by some tokens. Between two calls the finished rows take
-waiting prompts, the longest first, so that no long text is left for the end. States of
-past tokens stay on their devices from call to call.
+waiting prompts, the longest first, so that no long text is left for the end. Texts of
+similar lengths share the rows. States of past tokens stay on their devices from call to
+call.
 
 Shapes: K prompts, B rows, T tokens of the longest text.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -81,21 +83,48 @@ class ContinuousBatch:
             sampling: the settings, as tensors.
         """
         texts = _arrays(text_rows(prompts, sampling.max_tokens, self._eos_id))
-        num_texts, num_tokens = texts.ids.shape
-        waiting = np.argsort(-texts.prompt_lengths, kind="stable").tolist()[::-1]
-        rows = _empty_rows(min(self._batch_size, num_texts), num_tokens)
+        total = len(texts.ids)
+        with tqdm.tqdm(total=total, unit=" texts", disable=None, leave=False) as bar:
+            for numbers in length_classes(texts.lengths):
+                for num_finished in self._continue(texts, numbers, sampling):
+                    bar.update(num_finished)
+        return texts.ids
+
+    def _continue(
+        self, texts: TextRows, numbers: list[int], sampling: Sampling
+    ) -> Iterator[int]:
+        """Continues the texts of these numbers, the longest first, in place.
+
+        Yields how many were finished in each call.
+        """
+        waiting = numbers[::-1]
+        num_rows = min(self._batch_size, len(numbers))
+        rows = _empty_rows(num_rows, int(texts.lengths[numbers[0]]))
         states = self._first_states(
             *(tf.constant(size) for size in rows.ids.shape)  # B and T
         )
-        with tqdm.tqdm(
-            total=num_texts, unit=" texts", disable=None, leave=False
-        ) as bar:
-            while True:
-                bar.update(_exchange(rows, texts, waiting))
-                if (rows.numbers == _NONE).all():
-                    return texts.ids
-                rows, states = self._continued(_tensors(rows), states, sampling)
-                rows = _arrays(rows)
+        while True:
+            yield _exchange(rows, texts, waiting)
+            if (rows.numbers == _NONE).all():
+                return
+            rows, states = self._continued(_tensors(rows), states, sampling)
+            rows = _arrays(rows)
+
+
+def length_classes(lengths: np.ndarray) -> Iterator[list[int]]:
+    """Yields the numbers of texts by falling length, in classes of similar lengths.
+
+    Rows have room for the longest text of a class, which is at most twice as long as
+    the others. So short texts are not slowed down by a long one.
+    """
+    numbers: list[int] = []
+    for number in np.argsort(-lengths, kind="stable").tolist():
+        if numbers and 2 * lengths[number] < lengths[numbers[0]]:
+            yield numbers
+            numbers = []
+        numbers.append(number)
+    if numbers:
+        yield numbers
 
 
 def text_rows(prompts: NestedMap, max_tokens: int | tf.Tensor, eos_id: int) -> TextRows:
@@ -127,8 +156,11 @@ def _exchange(rows: TextRows, texts: TextRows, waiting: list[int]) -> int:
 
 
 def _copy(source: TextRows, row: int, target: TextRows, other_row: int) -> None:
+    """Copies a row. One of both may have room for more tokens than the text has."""
     for field, other_field in zip(source, target, strict=True):
-        other_field[other_row] = field[row]
+        value, place = field[row], other_field[other_row : other_row + 1]
+        size = min(np.size(value), place.size)
+        place.flat[:size] = np.ravel(value)[:size]
 
 
 def _empty_rows(num_rows: int, num_tokens: int) -> TextRows:

@@ -23,7 +23,7 @@ DEVICE = made_up_device(10**6)
 MODEL = made_up_model(1)
 
 
-# Some cells have no slots, so nothing of theirs crosses the link to the host.
+# Some cells have no slots, and their weights are updated on the host, too.
 AWAY = dataclasses.replace(
     MODEL,
     slot_bytes=[0] * NUM_CELLS,
@@ -63,8 +63,8 @@ def test_each_device_updates_the_cells_that_it_owns(
             touched = 2 * call.weights + call.accumulators + 2 * model.slot_bytes[cell]
             kind = kinds[int(owner.split()[0])]
             devices[owner] += touched / kind.memory_bandwidth
-            if model.host_slot_bytes and (slots := model.host_slot_bytes[cell]):
-                copied = call.weights + call.accumulators + 2 * slots
+            if slots := model.host_slot_bytes:
+                copied = call.weights + call.accumulators + 2 * slots[cell]
                 devices[owner] += kind.copy_seconds(copied)
             sent = (num_replicas - 1) * (call.weights + call.accumulators)
             devices[owner] += sent / kind.link_bandwidth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.transformer import sample_decode
 from lingvo_pipe.models.transformer.incremental import placed_cells
 from lingvo_pipe.training.decode import continuous_batch as tested
-from lingvo_pipe.training.decode.continuous_batch import text_rows
+from lingvo_pipe.training.decode.continuous_batch import length_classes, text_rows
 from lingvo_pipe.training.task.protocols import Sampling, TextRows
 from tests.models.transformer.continued_texts import (
     EOS,
@@ -71,6 +72,20 @@ def one_by_one(task: Any, damage: float = 0.0) -> list[list[int]]:
 @functools.cache
 def expected() -> list[list[int]]:
     return one_by_one(model(1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_texts_of_a_class_have_similar_lengths(seed: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 200, size=seed * 7)
+    classes = list(length_classes(lengths))
+    numbers = [number for numbers in classes for number in numbers]
+    assert sorted(numbers) == list(range(len(lengths)))
+    assert all(np.diff(lengths[numbers]) <= 0)
+    assert all(lengths[x[0]] <= 2 * lengths[x[-1]] for x in classes)
+    assert all(
+        lengths[longer[0]] > 2 * lengths[shorter[0]]
+        for longer, shorter in itertools.pairwise(classes)
+    )
 
 
 def test_texts_are_of_many_lengths() -> None:
