@@ -80,7 +80,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "ea042713eb": "A stage needs more than its largest cell.",
     },
     "lingvo_pipe/training/loop/training_run.py": {
-        "687e6f7ed3": "Each schedule is told of evaluations by itself.",
+        "eb396505ad": "Each schedule is told of evaluations by itself.",
     },
     "lingvo_pipe/training/report/series.py": {
         "510c849c45": "The order of a sum matters in its last digits alone.",
