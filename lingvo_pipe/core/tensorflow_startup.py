@@ -56,7 +56,7 @@ def importing_tensorflow() -> Iterator[None]:
         io.TextIOWrapper(io.FileIO(os.dup(2), "w"), write_through=True) as stream,
         activity("importing TensorFlow", stream, file_delay=1.0),
         quiet_startup(),
-        collected_seldom(),  # Otherwise a fifth of the import's time.
+        collected_seldom(),
     ):
         yield
 

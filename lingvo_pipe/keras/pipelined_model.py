@@ -284,14 +284,14 @@ class PipelinedModel(PlainAttributes):
             self._place_again()
             if step != self.predict_step:
                 self._build_compilation(data)
-            if step == self.train_step:
-                if not self.optimizer.built:
-                    self.optimizer.build(self._weights)
-                self._place_slots()  # A callback may have built them.
-            if self.run_eagerly:
-                return step(data)
             specs = (x if x is None else spec_of(x) for x in tree.flatten(data))
             key, traced = (step, *specs), self._traced
+            if step == self.train_step and (self.run_eagerly or key not in traced):
+                if not self.optimizer.built:  # A callback may have built it.
+                    self.optimizer.build(self._weights)
+                self._place_slots()
+            if self.run_eagerly:
+                return step(data)
             if key not in traced:
                 # Each shape has its own graph. If one tf.function held them all,
                 # TensorFlow would warn of retracing.

@@ -143,5 +143,5 @@ def _check_is_whole(job: Job, folder: Path) -> None:
     folder.mkdir()
     write_small_model(folder)
     CommandLine(folder).train(SMALL, "--logdir=whole", *FLAGS)
-    whole = saved_variables(folder / "whole", STEPS)
-    assert saved_variables(job.logdir, STEPS) == whole
+    undisturbed = saved_variables(folder / "whole", STEPS)
+    assert saved_variables(job.logdir, STEPS) == undisturbed

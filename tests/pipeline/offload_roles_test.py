@@ -117,14 +117,14 @@ def test_any_cells_in_a_row_have_their_share(share: float) -> None:
 
 @pytest.mark.parametrize("splits", [1, 2, 4])
 def test_half_of_equal_cells_save_half_of_the_bytes(splits: int) -> None:
-    none, half, whole = (
+    stashed, half, offloaded = (
         _peaks(make_layout(p.Set(offload=share), "pipe"), residuals=100)
         for share in (None, 0.5, "always")
         for p in [_params(splits=splits, num_micro_batches=12, recompute="never")]
     )
-    means = [(a + b) / 2 for a, b in zip(none, whole, strict=True)]
+    means = [(a + b) / 2 for a, b in zip(stashed, offloaded, strict=True)]
     assert half == pytest.approx(means, rel=0.05)
-    assert all(b < a / 3 for a, b in zip(none, whole, strict=True))
+    assert all(b < a / 3 for a, b in zip(stashed, offloaded, strict=True))
 
 
 def test_blocks_of_one_stage_offload_nothing(

@@ -54,8 +54,8 @@ FAST = {("Adam", 2), ("Adafactor", 4)}
 @pytest.mark.parametrize(("name", "num_stages"), fast_cases(CASES, FAST))
 def test_the_bytes_are_those_without(name: str, num_stages: int) -> None:
     expected, _ = _trained(_params(name, 1))
-    found, state = _trained(_params(name, num_stages, offload_slots=True))
-    assert found == expected
+    values, state = _trained(_params(name, num_stages, offload_slots=True))
+    assert values == expected
     devices = {x.device[-5:] for x in state.trained.values()}
     assert devices == {f"CPU:{i}" for i in range(num_stages)}
     slots = [

@@ -160,11 +160,11 @@ def compare(chosen: Sequence[Way], num_turns: int) -> list[str]:
         for _, (listed, group) in itertools.product(range(num_turns), groups):
             busy, seconds = json.loads(group.turn()[0])
             others.append(busy)
-            for way, each in zip(listed, seconds, strict=True):
-                measured[way].append(Seconds(*each))
+            for way, run_seconds in zip(listed, seconds, strict=True):
+                measured[way].append(Seconds(*run_seconds))
     medians = {
-        way: Seconds(*map(median, zip(*each, strict=True)))
-        for way, each in measured.items()
+        way: Seconds(*map(median, zip(*runs, strict=True)))
+        for way, runs in measured.items()
     }
     lines = markdown_table([_HEADER, *table_rows(medians)])
     return [*lines, f"Other programs kept {max(others):.2f} cores busy at most."]

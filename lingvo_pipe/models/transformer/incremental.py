@@ -123,9 +123,9 @@ def placed_states(
 ) -> list[NestedMap]:
     """Returns the states, each on its layer's device: a loop keeps its values there."""
     placed = []
-    for cell, own in zip(cells, states, strict=True):
+    for cell, cell_states in zip(cells, states, strict=True):
         with tf.device(cell.device):
-            placed.append(own.Transform(tf.identity))
+            placed.append(cell_states.Transform(tf.identity))
     return placed
 
 

@@ -72,8 +72,8 @@ def extend_groups(
 
     def run() -> tuple[TextRows, list[States]]:
         extended = []
-        for group, own in zip(groups, states, strict=True):
-            placed = incremental.placed_states(cells, own)
+        for group, group_states in zip(groups, states, strict=True):
+            placed = incremental.placed_states(cells, group_states)
             with tf.device(cells[-1].device):
                 group, placed = _read_prompts(cells, group, placed)
                 extended.append(

@@ -1,9 +1,11 @@
 """The data of a stage's operations: ports, loop state, and the operation itself.
 
-StagePorts          structure: values and channels of the stage
-StageConstants      tensors that are the same for all operations of a run
-StageState          tensors that each operation replaces
-Operation           one iteration of the loop: StageState -> Outcome
+    StagePorts          structure: values and channels of the stage
+    StageConstants      tensors that are the same for all operations of a run
+    StageState          tensors that each operation replaces
+    Operation           one iteration of the loop: StageState -> Outcome
+
+A loop carries the fields of `StageState` from one operation to the next.
 """
 
 from __future__ import annotations

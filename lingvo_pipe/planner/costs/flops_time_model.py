@@ -47,17 +47,18 @@ def update_seconds(
     placement is None, all devices are on one host.
     """
     cells = model.calls[: model.num_cells]
-    host_slots = model.host_slot_bytes or [0] * model.num_cells
     in_memory = [
         2 * (call.weights + slots) + call.accumulators
         for call, slots in zip(cells, model.slot_bytes, strict=True)
     ]
     # Gradients go to the host, which updates slots, and weights come back. The devices
     # of a host share its memory, so each is given no more of its speed than the link's.
-    on_host = [
-        (call.weights + call.accumulators + 2 * slots) * bool(model.host_slot_bytes)
-        for call, slots in zip(cells, host_slots, strict=True)
-    ]
+    on_host = [0] * len(cells)
+    if model.host_slot_bytes:
+        on_host = [
+            call.weights + call.accumulators + 2 * slots
+            for call, slots in zip(cells, model.host_slot_bytes, strict=True)
+        ]
     # Each of R - 1 other replicas sends its gradients and receives the weights.
     sent = [call.weights + call.accumulators for call in cells]
     sums = [

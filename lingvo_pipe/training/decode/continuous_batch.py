@@ -99,10 +99,10 @@ class ContinuousBatch:
         """
         waiting = numbers[::-1]
         num_rows = min(self._batch_size, len(numbers))
-        rows = _empty_rows(num_rows, int(texts.lengths[numbers[0]]))
-        states = self._first_states(
-            *(tf.constant(size) for size in rows.ids.shape)  # B and T
-        )
+        num_tokens = int(texts.lengths[numbers[0]])
+        texts = texts._replace(ids=texts.ids[:, :num_tokens])  # A view.
+        rows = _empty_rows(num_rows, num_tokens)
+        states = self._first_states(tf.constant(num_rows), tf.constant(num_tokens))
         while True:
             yield _exchange(rows, texts, waiting)
             if (rows.numbers == _NONE).all():
@@ -156,11 +156,8 @@ def _exchange(rows: TextRows, texts: TextRows, waiting: list[int]) -> int:
 
 
 def _copy(source: TextRows, row: int, target: TextRows, other_row: int) -> None:
-    """Copies a row. One of both may have room for more tokens than the text has."""
     for field, other_field in zip(source, target, strict=True):
-        value, place = field[row], other_field[other_row : other_row + 1]
-        size = min(np.size(value), place.size)
-        place.flat[:size] = np.ravel(value)[:size]
+        other_field[other_row] = field[row]
 
 
 def _empty_rows(num_rows: int, num_tokens: int) -> TextRows:

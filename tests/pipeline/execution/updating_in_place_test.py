@@ -98,8 +98,8 @@ def test_slots_on_the_host_change_no_byte(name: str) -> None:
         return made[-1]
 
     expected, num_calls = trained(lambda: make(False))
-    found, num_host_calls = trained(lambda: make(True))
-    assert_same_bytes(found, expected)
+    values, num_host_calls = trained(lambda: make(True))
+    assert_same_bytes(values, expected)
     assert num_calls == num_host_calls
     beside, on_host = (
         {slot.value.device[-5:] for slot in optimizer.variables if slot.shape}

@@ -68,7 +68,7 @@ def test_each_device_updates_the_cells_that_it_owns(
                 devices[owner] += kind.copy_seconds(copied)
             sent = (num_replicas - 1) * (call.weights + call.accumulators)
             devices[owner] += sent / kind.link_bandwidth
-        found = update_seconds(model, schedule, boundaries, num_replicas, kinds)
-        assert found == pytest.approx(max(devices.values()))
+        seconds = update_seconds(model, schedule, boundaries, num_replicas, kinds)
+        assert seconds == pytest.approx(max(devices.values()))
         tried.add((num_replicas > 1, candidate.stages_per_device))
     assert len(tried) == 6

@@ -127,16 +127,16 @@ def test_slots_on_the_host_leave_only_averages_on_the_device() -> None:
     p, spec = reduced(TEXT).task.Copy(), reduced(TEXT).input.Instantiate().element_spec
     p.train.Set(ema_decay=0.9, ema_decay_moving_vars=False)
     p.train.optimizer = OptimizerParams("Adam")
-    whole = ModelTracer(p, spec).trace(2).costs
+    on_devices = ModelTracer(p, spec).trace(2).costs
     p.train.offload_slots = True
     tracer = ModelTracer(p, spec)
     costs = tracer.trace(2).costs
-    assert costs.without_host.slot_bytes == whole.slot_bytes
+    assert costs.without_host.slot_bytes == on_devices.slot_bytes
     # Adam has two moments of each weight.
     assert costs.host_slot_bytes == [2 * n for n in costs.slot_bytes]
     assert sum(costs.slot_bytes) > 0
     on_cpu = MeasuredModels(tracer, "/job:localhost/replica:0/task:0/device:CPU:0")
-    assert on_cpu.trace(2).costs.slot_bytes == whole.slot_bytes
+    assert on_cpu.trace(2).costs.slot_bytes == on_devices.slot_bytes
     with fails(path="task.train.offload_slots"):
         flops_models(tracer, DEVICES["TPUv4"])
 
