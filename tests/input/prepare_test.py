@@ -43,6 +43,7 @@ class Birds(tfds.core.GeneratorBasedBuilder):
 """
 
 
+@pytest.mark.exhaustive
 def test_it_prepares_a_builder_of_the_users_own(tmp_path):
     (tmp_path / "my_birds.py").write_text(BIRDS)
     command = "-m lingvo_pipe.input.prepare --dataset=birds --imports=my_birds"

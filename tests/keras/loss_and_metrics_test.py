@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from keras import layers
 
@@ -77,6 +78,7 @@ def test_they_are_as_in_plain_keras() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_each_output_has_the_loss_of_plain_keras() -> None:
     def make() -> keras.Model:
         inputs = keras.Input((6,))

@@ -27,9 +27,9 @@ def _model() -> Any:
 @pytest.mark.parametrize(
     ("names", "before"),
     [
-        (["bias"], False),
-        (None, True),
-        exhaustive(["bias"], True),
+        exhaustive(["bias"], False),
+        exhaustive(None, True),
+        (["bias"], True),
         exhaustive(["first"], True),
         exhaustive(["first"], False),
         exhaustive(None, False),
@@ -80,7 +80,7 @@ def test_an_optimizer_goes_on_after_the_variables_have_moved() -> None:
 @pytest.mark.parametrize(
     ("name", "is_built"),
     [
-        ("Adam", None),
+        exhaustive("Adam", None),
         exhaustive("Adam", "before"),
         exhaustive("LossScaleOptimizer", None),
         ("SGD", "after"),

@@ -100,6 +100,7 @@ def test_a_function_of_old_storage_fails() -> None:
     np.testing.assert_array_equal(before, last.predict(values, verbose=0))
 
 
+@pytest.mark.exhaustive
 def test_two_pipelines_of_other_layouts_share_layers(caplog: Any) -> None:
     """Weights move at every turn, with a warning."""
     results = []

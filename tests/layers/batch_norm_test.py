@@ -14,6 +14,7 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 SHAPES = [[8, 5, 6, 3], [8, 3], [8, 4, 3]]
@@ -285,7 +286,7 @@ def _loss(outputs: Any, targets: tf.Tensor) -> NestedMap:
     )
 
 
-@pytest.mark.parametrize("num_micro_batches", [1, 3, 5])
+@pytest.mark.parametrize("num_micro_batches", [exhaustive(1), 3, exhaustive(5)])
 def test_paddings_in_a_pipeline(num_micro_batches: int) -> None:
     x = values([5, 4, 3]).astype(np.float32)
     results = []

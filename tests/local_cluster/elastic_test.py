@@ -34,6 +34,7 @@ def ends() -> Iterator[contextlib.ExitStack]:
         yield stack
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_loses_a_worker_goes_on_without_it(
     tmp_path: Path, ends: contextlib.ExitStack
 ) -> None:

@@ -149,7 +149,7 @@ CELLS: dict[str, list[InstantiableParams]] = {
 # Other tests, or other cells, have these too.
 SIMPLE = {
     *("integers alone", "what no one uses", "the same twice", "cells without weights"),
-    *("frozen", "an input used late", "control flow", "scalars"),
+    *("frozen", "an input used late", "control flow", "scalars", "several users"),
 }
 INPUTS: dict[str, Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]] = {
     "sparse gradients": lambda x, mask: [tf.constant([1, 1, 4, 0])],

@@ -58,8 +58,6 @@ FAST_PLACEMENT = (2, "transformer", 1)
 FURTHER = [
     ((4, "amoebanet", 1), "except_last", "interleaved"),
     ((3, "transformer", 1), None, "recomputing.csv"),
-    ((4, "transformer", 1), "always", "zero_bubble"),
-    ((2, "amoebanet", 2), SOME_CELLS, "zero_bubble"),
     ((2, "transformer", 2), "never", "interleaved_zero_bubble"),
 ]
 
@@ -135,7 +133,6 @@ AWAY: list[tuple[Any, Any]] = [
 ]
 FAST_AWAY = [
     (2, "transformer", ("never", "always"), "gpipe"),
-    (4, "transformer", (None, "always"), "1f1b"),
     (4, "transformer", (None, [1, 3]), "1f1b"),
     (2, "amoebanet", ([0, 2], [1]), "zero_bubble"),
 ]

@@ -51,7 +51,8 @@ def _gradients(
     return [g.numpy() for g in tf.nest.flatten(found) if g is not None]
 
 
-@pytest.mark.parametrize("model", ["maps", exhaustive("images")])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("model", ["maps", "images"])
 def test_gradients_are_those_without_xla(model: str) -> None:
     """Dropout included: the random numbers are the same."""
     plain, compiled = _gradients(model, 1, compiled=False), _gradients(model, 1)

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import pytest
 
 import model_registry
-from tests.support.cases import exhaustive
 from tests.support.command_line import (
     SMALL,
     CommandLine,
@@ -28,7 +27,7 @@ from tests.support.command_line import (
     write_small_model,
 )
 
-NUM_CASES, NUM_FAST, NUM_SHARDS = 500, 6, 4
+NUM_CASES, NUM_SHARDS = 500, 4
 MAX_SECONDS = 120.0  # About 2 on a machine that does nothing else.
 
 # Numbers of things, which are neither missing nor unlimited.
@@ -259,9 +258,8 @@ class Refusals(CommandLine):
 SHARDS = [range(start, NUM_CASES, NUM_SHARDS) for start in range(NUM_SHARDS)]
 
 
-@pytest.mark.parametrize(
-    "numbers", [range(NUM_FAST), *map(exhaustive, SHARDS)], ids=str
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("numbers", SHARDS, ids=str)
 def test_each_is_refused_in_a_line(numbers: Sequence[int], tmp_path: Path) -> None:
     refusals, cases = Refusals(tmp_path), _draw_cases()
     with ThreadPoolExecutor(max_workers=2) as pool:

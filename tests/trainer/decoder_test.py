@@ -29,17 +29,29 @@ MODEL = ("--model=mine.translating_models.Letters", "--data_dir=.")
 STEPS = 400
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds a finished run, and its translations."""
-    folder = tmp_path_factory.mktemp("decoder")
+def with_run(folder: Path, *flags: str) -> Path:
+    """Returns the folder, which then has a run."""
     (folder / "mine").mkdir()
     shutil.copy(HERE / "translating_models.py", folder / "mine")
     write_data(folder)
+    CommandLine(folder).train(*MODEL, "--logdir=run", *flags)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds a finished run, and its translations."""
+    folder = with_run(tmp_path_factory.mktemp("decoder"))
+    CommandLine(folder).train(*MODEL, "--logdir=run", "--job=decoder")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds a run that has learned nothing."""
+    folder = with_run(tmp_path_factory.mktemp("hasty"), "--max_steps=1", "--devices=1")
     write_other_vocabulary(folder / "other.model")
     (folder / "long").write_text("a b\n" + "a" * 99)
-    CommandLine(folder).train(*MODEL, "--logdir=run")
-    CommandLine(folder).train(*MODEL, "--logdir=run", "--job=decoder")
     return folder
 
 
@@ -67,6 +79,7 @@ def test_what_was_learned_is_translated(folder: Path) -> None:
         assert each["others"][0]["score"] <= each["score"] <= 0
 
 
+@pytest.mark.exhaustive
 def test_scores_are_by_language(folder: Path) -> None:
     text = (folder / f"run/decoder/test-{STEPS:08d}.json").read_text()
     scores = json.loads(text)
@@ -106,6 +119,7 @@ def exported(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (folder / path).rename(target)
 
 
+@pytest.mark.exhaustive
 def test_an_exported_model_predicts_the_next_letters(exported: Path) -> None:
     signatures = tf.saved_model.load(str(exported)).signatures
     names = {k: {*s.structured_input_signature[1]} for k, s in signatures.items()}
@@ -198,7 +212,8 @@ def test_the_number_of_devices_changes_no_byte(folder: Path) -> None:
     assert len(want) == 5
 
 
-@pytest.mark.parametrize("language", [exhaustive("same"), "next"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("language", ["same", "next"])
 def test_lines_of_text_are_translated_as_the_data_set_is(
     folder: Path, language: str
 ) -> None:
@@ -243,6 +258,7 @@ except TypeError as error:
 """
 
 
+@pytest.mark.exhaustive
 def test_a_python_program_translates_as_the_decoder_does(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -328,21 +344,21 @@ OVERRIDE, LANGUAGE = "--model_params_override=", "--target_language=next"
     ],
 )
 def test_what_does_not_fit_is_a_line(
-    folder: Path, flags: list[str], parts: list[str]
+    hasty: Path, flags: list[str], parts: list[str]
 ) -> None:
-    before = snapshot(folder / "run")
-    job = CommandLine(folder).start_trainer(*MODEL, "--job=decoder", *flags)
+    before = snapshot(hasty / "run")
+    job = CommandLine(hasty).start_trainer(*MODEL, "--job=decoder", *flags)
     _, errors = job.communicate()
     assert job.returncode == 1
     error = errors.partition("error: ")[2]
     assert error.startswith(parts[0])
     assert [part for part in parts if part not in error] == [], error
     assert "Traceback" not in errors
-    assert snapshot(folder / "run") == before
+    assert snapshot(hasty / "run") == before
 
 
-def test_flags_of_decoding_are_no_others(folder: Path) -> None:
-    job = CommandLine(folder).start_trainer(*MODEL, "--logdir=new", "--split=Test")
+def test_flags_of_decoding_are_no_others(hasty: Path) -> None:
+    job = CommandLine(hasty).start_trainer(*MODEL, "--logdir=new", "--split=Test")
     _, errors = job.communicate()
     assert errors.startswith("error: --job=trainer: expected no --split")
-    assert not (folder / "new").exists()
+    assert not (hasty / "new").exists()

@@ -11,17 +11,18 @@ from lingvo_pipe.input.cldr.shipped import (
     TEXTS,
     shipped_file,
 )
-from tests.support.cases import exhaustive
 from tools.make_cldr_files import english_sentences, vocabulary
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_texts_are_as_made(split):
     text = "".join(f"{sentence}\n" for sentence in english_sentences(split))
     assert Path(shipped_file(TEXTS[split])).read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize("name", [ENGLISH_VOCABULARY, exhaustive(EIGHT_VOCABULARY)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [ENGLISH_VOCABULARY, EIGHT_VOCABULARY])
 def test_vocabularies_are_as_made(name):
     made, shipped = (
         sentencepiece.SentencePieceProcessor(model_proto=model)

@@ -47,6 +47,7 @@ def means(task, given):
     return {name: total / weights[name] for name, total in totals.items()}, weights
 
 
+@pytest.mark.exhaustive
 def test_packed_sentences_have_the_losses_of_sentences_alone(folder):
     task = translation_task(num_tokens=VOCAB_SIZE, num_layers=1).Instantiate()
     (packed, weights), (alone, others) = (

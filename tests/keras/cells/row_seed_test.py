@@ -166,7 +166,8 @@ def test_a_dimension_is_told_apart_from_its_size(
     )
 
 
-@pytest.mark.parametrize("length", [exhaustive(None), 4])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("length", [None, 4])
 def test_timesteps_are_no_examples(length: int | None) -> None:
     """Micro-batches have 4 examples, and each sequence 4 timesteps."""
     noise = lambda x: (keras.ops.shape(x)[1], 2)  # noqa: E731

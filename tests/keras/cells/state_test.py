@@ -175,7 +175,7 @@ class _CenteredSix(_Centered):
         return super().call(x, training)
 
 
-@pytest.mark.parametrize("centered", [_Centered, _CenteredSix])
+@pytest.mark.parametrize("centered", [exhaustive(_Centered), _CenteredSix])
 def test_what_a_layer_has_written_has_no_gradient(centered: Any) -> None:
     results = []
     for model, trained in plain_and_pipelined(

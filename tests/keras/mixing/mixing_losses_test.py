@@ -11,6 +11,7 @@ from keras import layers
 
 from lingvo_pipe.keras.mixing.mixing import loss_mixes
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from tests.support.cases import exhaustive
 
 
 class _Contrastive(keras.losses.Loss):
@@ -54,7 +55,7 @@ def test_losses_of_keras_that_mix_examples_are_known(name: str) -> None:
     assert loss_mixes(loss, [y_true, y_pred]) == (name in _MIXING)
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [exhaustive(1), 2])
 def test_losses_that_mix_examples_are_reported(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:

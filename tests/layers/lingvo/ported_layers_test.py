@@ -46,7 +46,7 @@ def _transformer() -> list[InstantiableParams]:
     return [TransformerBlock.Params().Set(dim=D, hidden_dim=6) for _ in range(2)]
 
 
-STACKS = [exhaustive(_projections), _normalizations, _transformer]
+STACKS = [exhaustive(_projections), _normalizations, exhaustive(_transformer)]
 
 
 def _pipeline(cells: list[InstantiableParams], **params: Any) -> Any:

@@ -22,6 +22,7 @@ from tests.pipeline.example_layers import (
     state_batch,
     state_cells,
 )
+from tests.support.cases import exhaustive
 
 
 class WeighingLayer(BaseLayer):
@@ -76,10 +77,10 @@ def _found(hows: list[str], warnings: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     ("hows", "want"),
     [
-        (["both", "both", "both"], []),
+        exhaustive(["both", "both", "both"], []),
         (["both", "unused b", "both"], ["1/b"]),
         (["both", "both", "stopped"], ["0/b", "0/w", "1/b", "1/w"]),
-        (["stopped", "both", "both"], []),
+        exhaustive(["stopped", "both", "both"], []),
         # The second output is used by no one.
         (["both", "two outputs", "both"], ["1/b"]),
         (["both", "side loss", "both"], ["1/w"]),

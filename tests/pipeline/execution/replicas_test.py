@@ -96,7 +96,8 @@ def _gradients(name: str, **pipeline: Any) -> list[np.ndarray]:
     return [x.numpy() for x in (*flat, *accumulators) if x is not None]
 
 
-@pytest.mark.parametrize("name", ["transformer of 4", exhaustive("amoebanet of 4")])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["transformer of 4", "amoebanet of 4"])
 def test_gradients_and_statistics_are_those_of_one_pipeline_but_for_rounding(
     name: str,
 ) -> None:

@@ -13,7 +13,6 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.pipeline.loops.packed_phases import finish_accumulation
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, pipeline, state_batch
-from tests.support.cases import exhaustive
 
 
 def _layer() -> PipeliningLayer:
@@ -45,7 +44,8 @@ def test_a_total_of_16_bits_is_divided_by_a_weight_that_has_more() -> None:
     np.testing.assert_array_equal(mean, np.array([0.5, 1e-4], np.float16))
 
 
-@pytest.mark.parametrize("run", [exhaustive(_by_pipeline), _by_tape])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("run", [_by_pipeline, _by_tape])
 def test_what_a_run_returned_stays_as_it_is(run: Any) -> None:
     """Whatever runs after it, in a step of its own or in the same."""
     layer = _layer()

@@ -38,7 +38,7 @@ def test_every_schedule_can_be_repeated(num_steps: int) -> None:
 
 def test_structure_and_stashes_do_not_depend_on_the_number_of_steps() -> None:
     for name, step in TRAINING.items():
-        few, many = several_steps(step, 1), several_steps(step, 4)
+        few, many = several_steps(step, 1), several_steps(step, 2)
         structures = [
             [table.structure for table in make_tables(each)] for each in (few, many)
         ]

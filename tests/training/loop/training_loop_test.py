@@ -102,6 +102,7 @@ def source(tmp_path_factory):
     return logdir
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_run_ends_in_the_same_bytes(tmp_path, source):
     """The state is the published training's: slots, averages, rates."""
     whole = run(published_task(), DATA, tmp_path / "whole")

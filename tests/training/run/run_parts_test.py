@@ -30,14 +30,14 @@ def steps(path: Path) -> list[tuple[int, int]]:
 def test_each_start_is_a_part_and_one_without_steps_is_none(tmp_path: Path) -> None:
     path, logged = RunDirectory(tmp_path, "toy.Toy").parts_path, list[str]()
     for last in (1, STEPS, STEPS):
-        run(make_task(2, max_steps=last), DATA, tmp_path, logged.append)
+        run(make_task(max_steps=last), DATA, tmp_path, logged.append)
     assert not any("kind of device" in line for line in logged)
     assert steps(path) == [(0, 1), (1, STEPS)]
     first, second = read_parts(path)
     assert first.examples_per_second is None  # Its only step was built, too.
     assert 0 < second.train_seconds < second.seconds
     assert second.num_steps == STEPS - 2
-    assert second.place.startswith("parameters: 32; stages: 2 (cpu:0, cpu:1)")
+    assert second.place.startswith("parameters: 32; stages: 1 (cpu:0)")
 
 
 @pytest.mark.exhaustive

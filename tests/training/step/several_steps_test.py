@@ -104,6 +104,7 @@ def test_a_loop_has_the_bytes_of_single_steps(learner: str) -> None:
     assert _trained(loop, groups) == expected
 
 
+@pytest.mark.exhaustive
 def test_a_pipeline_without_blocks_can_loop_too() -> None:
     def params() -> InstantiableParams:
         p = published_params()
