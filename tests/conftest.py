@@ -15,18 +15,6 @@ import pytest
 gc.set_threshold(50_000, 20, 50)
 
 
-# They test what only we run.
-_EXHAUSTIVE_FOLDERS = ("tests/benchmarks/", "tests/local_study/")
-
-
-@pytest.hookimpl(tryfirst=True)  # Before -m deselects.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves the tests of some folders to the exhaustive suite."""
-    for item in items:
-        if item.nodeid.startswith(_EXHAUSTIVE_FOLDERS):
-            item.add_marker(pytest.mark.exhaustive)
-
-
 def pytest_collection_finish() -> None:
     """Makes devices for pipelines of eight stages, before TensorFlow runs anything.
 

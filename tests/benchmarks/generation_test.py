@@ -21,7 +21,7 @@ def test_each_way_has_a_row() -> None:
     measured = {way: Seconds(1.0, 0.5) for way in ways()}
     rows = list(table_rows(measured))
     assert len(rows) == len(measured)
-    assert rows[0] == ("1", "1", "1", "1000.0", "1000.0", "500.0", "500.0", "2")
+    assert rows[0] == ("1", "2", "1", "1000.0", "1000.0", "500.0", "500.0", "4")
 
 
 @pytest.mark.exhaustive

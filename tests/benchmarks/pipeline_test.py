@@ -11,6 +11,9 @@ import pytest
 
 import tools.benchmarks
 
+pytestmark = pytest.mark.exhaustive
+
+
 ROOT = Path(tools.benchmarks.__file__).parents[2]
 
 
@@ -26,7 +29,6 @@ def _run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.exhaustive
 def test_measures(tmp_path: Path) -> None:
     run = _run(tmp_path, "--quick", "--rounds=1", "--steps=2", "--output=table.json")
     assert run.returncode == 0, run.stderr

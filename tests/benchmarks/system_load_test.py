@@ -11,6 +11,9 @@ import pytest
 
 from tools.benchmarks.system_load import OtherPrograms
 
+pytestmark = pytest.mark.exhaustive
+
+
 _SECONDS = 1.0
 
 
@@ -57,7 +60,6 @@ def test_another_program_counts(core: int) -> None:
         other.wait()
 
 
-@pytest.mark.exhaustive
 def test_only_load_while_entered_counts(core: int) -> None:
     others = OtherPrograms([core])
     with others:

@@ -28,8 +28,8 @@ def _model() -> Any:
     ("names", "before"),
     [
         exhaustive(["bias"], False),
-        exhaustive(None, True),
-        (["bias"], True),
+        (None, True),
+        exhaustive(["bias"], True),
         exhaustive(["first"], True),
         exhaustive(["first"], False),
         exhaustive(None, False),

@@ -100,19 +100,18 @@ def test_a_function_of_old_storage_fails() -> None:
     np.testing.assert_array_equal(before, last.predict(values, verbose=0))
 
 
-@pytest.mark.exhaustive
 def test_two_pipelines_of_other_layouts_share_layers(caplog: Any) -> None:
     """Weights move at every turn, with a warning."""
     results = []
     for is_pipelined in (False, True):
         keras.utils.set_random_seed(3)
-        first: Any = _dense([6, 6, 6, 6], "m")
+        first: Any = _dense([6, 6, 6], "m")
         second: Any = keras.Model(first.inputs, first.layers[1].output)
         if is_pipelined:
             first, second = (PipelinedModel(x, devices=2) for x in (first, second))
         first.compile(_sgd(), loss="mse")
         second.compile(_sgd(), loss="mse")
-        losses = [x.train_on_batch(_X, _X) for x in [first, second] * 2]
+        losses = [x.train_on_batch(_X, _X) for x in (first, second, first)]
         results.append([losses, *first.get_weights()])
     assert_close(results, rtol=1e-4)
     assert "move back" in caplog.text

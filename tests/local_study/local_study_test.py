@@ -9,6 +9,9 @@ import pytest
 
 from tests.support.command_line import CommandLine, Outcome
 
+pytestmark = pytest.mark.exhaustive
+
+
 _TOY = "--model=tests.local_study.toy_study.Toy"
 
 
@@ -17,7 +20,6 @@ def _run(folder: Path, *flags: str) -> Outcome:
     return CommandLine(folder).run(*study, *flags)
 
 
-@pytest.mark.exhaustive
 def test_trains_each_in_its_own_process(tmp_path: Path) -> None:
     schemes = ("backpropagation", "greedy")
     flags = [_TOY, f"--schemes={','.join(schemes)}", "--batch_sizes=4", "--steps=2"]
@@ -34,7 +36,6 @@ def test_trains_each_in_its_own_process(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.exhaustive
 def test_an_error_in_a_training_is_a_line(tmp_path: Path) -> None:
     override = "task.pipeline.num_micro_batches : 9"
     run = _run(tmp_path, _TOY, "--batch_sizes=4", f"--model_params_override={override}")

@@ -99,12 +99,13 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "chosen"), [exhaustive(8, OPTIONS), (7, OPTIONS[1:2])]
+    ("batch_size", "num_steps", "chosen"),
+    [exhaustive(8, 6, OPTIONS), exhaustive(7, 6, OPTIONS[1:3]), (7, 3, OPTIONS[2:3])],
 )
 def test_bytes_are_those_of_steps_one_by_one(
-    batch_size: int, chosen: list[dict[str, Any]]
+    batch_size: int, num_steps: int, chosen: list[dict[str, Any]]
 ) -> None:
-    batches = _batches(6, batch_size)
+    batches = _batches(num_steps, batch_size)
     want = _one_by_one(pipeline(cells(), 1, 4), batches)
     for options in chosen:
         others = {k: v for k, v in options.items() if k != "splits"}

@@ -30,7 +30,7 @@ STEPS = 400
 
 
 def with_run(folder: Path, *flags: str) -> Path:
-    """Returns the folder, which then has a run."""
+    """Trains a run in the folder, and returns the folder."""
     (folder / "mine").mkdir()
     shutil.copy(HERE / "translating_models.py", folder / "mine")
     write_data(folder)
@@ -47,9 +47,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds a run that has learned nothing."""
-    folder = with_run(tmp_path_factory.mktemp("hasty"), "--max_steps=1", "--devices=1")
+    folder = with_run(
+        tmp_path_factory.mktemp("untrained"), "--max_steps=1", "--devices=1"
+    )
     write_other_vocabulary(folder / "other.model")
     (folder / "long").write_text("a b\n" + "a" * 99)
     return folder
@@ -289,6 +291,19 @@ def test_a_python_program_translates_as_the_decoder_does(
     assert error.endswith("Use translate.")
 
 
+def test_lines_are_translated_as_in_python(untrained: Path) -> None:
+    """What the model says does not matter."""
+    sources = ["b a", "", "a b c", "c"]
+    (untrained / "letters").write_text("".join(f"{x}\n" for x in sources))
+    job = (*MODEL, "--logdir=run", "--job=decoder", "--target_language=next")
+    output, _ = CommandLine(untrained).train(*job, "--input_file=letters")
+    model = 'lp.load("run", model="mine.translating_models.Letters")'
+    program = f"print(*{model}.translate({sources}, to='next'), sep='\\n')"
+    run = CommandLine(untrained).run("-c", f"import lingvo_pipe as lp\n{program}")
+    assert run.output == output
+    assert any(output.splitlines())
+
+
 OVERRIDE, LANGUAGE = "--model_params_override=", "--target_language=next"
 
 
@@ -344,21 +359,21 @@ OVERRIDE, LANGUAGE = "--model_params_override=", "--target_language=next"
     ],
 )
 def test_what_does_not_fit_is_a_line(
-    hasty: Path, flags: list[str], parts: list[str]
+    untrained: Path, flags: list[str], parts: list[str]
 ) -> None:
-    before = snapshot(hasty / "run")
-    job = CommandLine(hasty).start_trainer(*MODEL, "--job=decoder", *flags)
+    before = snapshot(untrained / "run")
+    job = CommandLine(untrained).start_trainer(*MODEL, "--job=decoder", *flags)
     _, errors = job.communicate()
     assert job.returncode == 1
     error = errors.partition("error: ")[2]
     assert error.startswith(parts[0])
     assert [part for part in parts if part not in error] == [], error
     assert "Traceback" not in errors
-    assert snapshot(hasty / "run") == before
+    assert snapshot(untrained / "run") == before
 
 
-def test_flags_of_decoding_are_no_others(hasty: Path) -> None:
-    job = CommandLine(hasty).start_trainer(*MODEL, "--logdir=new", "--split=Test")
+def test_flags_of_decoding_are_no_others(untrained: Path) -> None:
+    job = CommandLine(untrained).start_trainer(*MODEL, "--logdir=new", "--split=Test")
     _, errors = job.communicate()
     assert errors.startswith("error: --job=trainer: expected no --split")
-    assert not (hasty / "new").exists()
+    assert not (untrained / "new").exists()

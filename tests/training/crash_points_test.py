@@ -67,7 +67,6 @@ class Writes:
 
 def _train(logdir: Path) -> None:
     task = make_task(
-        2,
         max_steps=STEPS,
         save_interval_steps=3,
         report_interval_steps=1,
@@ -100,7 +99,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
     return Writes(monkeypatch)
 
 
-@pytest.mark.parametrize("every", [100, exhaustive(2)])
+@pytest.mark.parametrize("every", [43, exhaustive(2)])
 def test_a_killed_run_ends_like_an_uninterrupted_one(
     tmp_path: Path, writes: Writes, every: int
 ) -> None:
@@ -111,7 +110,7 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(
     assert json.loads(whole["best.json"])["step"] < STEPS
     assert {"_write_line", "_delete", "replace"} <= set(names)
     moments = range(every // 2, len(names), every)
-    assert moments
+    assert len(moments) > 1
     for moment in moments:
         logdir = tmp_path / str(moment)
         writes.names, writes.last = [], moment

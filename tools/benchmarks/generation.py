@@ -29,15 +29,15 @@ from tools.benchmarks.worker_process import process_group
 _MODULE = "tools.benchmarks.generation"
 _MEASURE = "measure"  # First argument of measuring processes; then stages and ways.
 _STAGES = (1, 2)
-_ROWS = (2, 8, 32)
+_ROWS = (8, 64)
 _GROUPS = (1, 2, 4)
-_PROMPT_TOKENS, _NEW_TOKENS = 64, 48
+_PROMPT_TOKENS, _NEW_TOKENS = 32, 32
 _NO_END = -1  # No token ends a text.
 _HEADER = (
     *("stages", "rows", "groups", "first token, ms", "predicted"),
     *("each token, ms", "predicted", "tokens a second"),
 )
-_NUM_TURNS = 7
+_NUM_TURNS = 5
 
 
 class Way(NamedTuple):
@@ -100,7 +100,7 @@ def _task(num_stages: int) -> Any:
     import lingvo_pipe as lp
 
     cells = lp.models.language_model(
-        num_layers=8, hidden_dim=2048, num_heads=8, num_tokens=1024, model_dim=512
+        num_layers=4, hidden_dim=2048, num_heads=8, num_tokens=1024, model_dim=512
     )
     p = lp.models.LanguageModelTask.Params().Set(name="task")
     p.pipeline.Set(cell_tpl=cells, splits=num_stages)

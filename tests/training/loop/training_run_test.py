@@ -18,6 +18,7 @@ from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.loop.save_times import SaveRequest
 from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from lingvo_pipe.training.run.best_evaluation import read_best
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.progress import Progress
@@ -84,19 +85,25 @@ def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
     number: int,
     stopped_at: int,
 ) -> None:
-    run(task(save_interval_steps=5), data(), tmp_path / "whole")
+    """The state holds slots, averages and a rate that changes."""
+
+    def whole_task() -> Any:
+        decay = ScheduleParams("ExponentialDecay", decay_steps=2, decay_rate=0.9)
+        momentum = OptimizerParams("SGD", momentum=0.9)
+        rates = {"lr_schedule": decay, "optimizer": momentum}
+        return task(save_interval_steps=5, ema_decay=0.9, **rates)
+
+    run(whole_task(), data(), tmp_path / "whole")
     undo = signal_after(monkeypatch, cls, number)
     logged: list[str] = []
-    assert (
-        run(task(save_interval_steps=5), data(), tmp_path / "run", logged.append) == {}
-    )
+    assert run(whole_task(), data(), tmp_path / "run", logged.append) == {}
     undo()
     pattern = rf"Stopped\b.*\bSIGTERM\b.*step {stopped_at}\b.*\bsaved\b"
     assert re.match(pattern, logged[-1])
     (announced,) = (line for line in logged if line.startswith("SIGTERM: "))
     assert re.search(rf"waiting for .*\bstep {stopped_at}\b", announced)
     assert saved_steps(tmp_path / "run")[-1] == stopped_at
-    run(task(save_interval_steps=5), data(), tmp_path / "run")
+    run(whole_task(), data(), tmp_path / "run")
     assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
         tmp_path / "whole", STEPS
     )
