@@ -94,7 +94,8 @@ def test_offload_changes_no_byte(name: str, offload: Any) -> None:
 
 def test_offloaded_steps_are_the_same_bytes() -> None:
     results = []
-    for options in ({}, {"offload": "always"}):
+    settings: list[dict[str, Any]] = [{}, {"offload": "always"}]
+    for options in settings:
         keras.utils.set_random_seed(3)
         trained: Any = PipelinedModel(sequential(layers.Dense(5)), 2, 4, **options)
         trained.compile("adam", loss="mse")

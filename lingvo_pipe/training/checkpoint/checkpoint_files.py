@@ -23,7 +23,10 @@ from lingvo_pipe.core.regular_file import naming, read_text
 # Raised by TensorFlow for files that are damaged, cut short or gone.
 _UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
 # Errors of the system after which the files may be intact.
-_REFUSED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+_REFUSED = (
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM),
+    *(errno.ESTALE, errno.ETIMEDOUT),  # Of a file system on another host.
+)
 
 
 def stem_of(step: int) -> str:

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import tensorflow  # noqa: F401  Takes seconds, and logs.
     try:
         is_good = flags.command(*[Path(path).expanduser() for path in flags.paths])
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     sys.exit(0 if is_good else 1)
 

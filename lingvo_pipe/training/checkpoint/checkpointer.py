@@ -17,9 +17,9 @@ import tensorflow as tf
 from absl import logging
 
 from lingvo_pipe.core.atomic_file import sync, write_atomically
-from lingvo_pipe.core.errors import UserDamageError, UserValueError
+from lingvo_pipe.core.errors import UserDamageError, UserValueError, Words
 from lingvo_pipe.core.nests import on_this_host
-from lingvo_pipe.core.regular_file import remove
+from lingvo_pipe.core.regular_file import damaged, remove
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import check_names
@@ -35,6 +35,10 @@ class Checkpointer:
         variables: variables by names such as `task/stem/conv/w`.
         keep: number of checkpoints to keep, at least 1. Older ones are deleted.
         log: callback for a line about each damaged checkpoint.
+
+    Attributes:
+        unreadable: steps of damaged checkpoints that the last `restore` found, until
+            they are deleted.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Checkpointer:
         self._read_elsewhere = tf.function(self._values_elsewhere, autograph=False)
         self._keep = keep
         self._log = log
-        self._unreadable: set[int] = set()
+        self.unreadable: set[int] = set()
 
     def snapshot(self) -> dict[str, tf.Tensor]:
         """Returns the variables' current values, in this process's memory."""
@@ -83,7 +87,7 @@ class Checkpointer:
         Raises:
             ValueError: if a later step is already saved.
         """
-        saved = [s for s in self.saved_steps() if s not in self._unreadable]
+        saved = [s for s in self.saved_steps() if s not in self.unreadable]
         if saved and step < saved[-1]:
             raise UserValueError(
                 path="step",
@@ -116,8 +120,25 @@ class Checkpointer:
         for name, variable in self._variables.items():
             with tf.device(variable.device):
                 variable.assign(newest.reader.get_tensor(name))
-        self._unreadable = set(newest.damaged)
+        self.unreadable = set(newest.damaged)
         return newest.step
+
+    def roll_back(self) -> int:
+        """Restores the newest intact checkpoint, and returns its step.
+
+        Raises:
+            ValueError: if there is none, or all are damaged.
+        """
+        step = self.restore()
+        if step is None:
+            raise damaged(
+                self._directory, "a checkpoint to roll back to", Words("none")
+            )
+        return step
+
+    def prefix(self, step: int) -> Path:
+        """Returns the path of a step's checkpoint, as TensorFlow takes it."""
+        return self._directory / checkpoint_files.stem_of(step)
 
     def saved_steps(self) -> list[int]:
         """Returns the steps of all checkpoints, ascending, damaged ones included."""
@@ -128,7 +149,7 @@ class Checkpointer:
 
         A checkpoint that the system refuses to read now counts as intact.
         """
-        prefix = str(self._directory / checkpoint_files.stem_of(step))
+        prefix = str(self.prefix(step))
         try:
             with contextlib.suppress(OSError):
                 checkpoint_files.read_through(prefix)
@@ -162,9 +183,9 @@ class Checkpointer:
     def _delete_remains(self) -> None:
         """Deletes damaged checkpoints, and incomplete files of killed processes."""
         remove(self._scratch)
-        for step in self._unreadable:
+        for step in self.unreadable:
             self._delete(step)
-        self._unreadable.clear()
+        self.unreadable.clear()
         indexed = {checkpoint_files.stem_of(step) for step in self.saved_steps()}
         for path in self._directory.glob("ckpt-*.data-*"):
             if path.stem not in indexed:
@@ -176,7 +197,7 @@ class Checkpointer:
 
     def _delete(self, step: int) -> None:
         # The index first: without it the data files are not a checkpoint.
-        remove(self._directory / f"{checkpoint_files.stem_of(step)}.index")
+        remove(Path(f"{self.prefix(step)}.index"))
         for path in self._directory.glob(f"{checkpoint_files.stem_of(step)}.data-*"):
             remove(path)
 

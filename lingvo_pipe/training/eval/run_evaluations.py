@@ -111,10 +111,12 @@ class RunEvaluations:
 
     def is_missing(self, step: int) -> bool:
         """Returns whether an evaluation is due after a step, but not in the log."""
-        return self.is_due(step) and not any(
-            record["step"] == step and record["split"] == SPLIT
-            for record in self._records
-        )
+        return self.is_due(step) and self._logged(step) is None
+
+    def _logged(self, step: int) -> Mapping[str, Any] | None:
+        """Returns the evaluation after a step in the log, or None."""
+        tests = (record for record in self._records if record["split"] == SPLIT)
+        return next((record for record in tests if record["step"] == step), None)
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Evaluates the state after `step` steps, unless this was done before.
@@ -132,9 +134,15 @@ class RunEvaluations:
         except _StoppingError:
             return {}
         self._evaluated[step] = metrics
-        # Rerunning a finished run gives the same metrics.
         record = {"step": step, "split": SPLIT, **metrics}
-        if not any(same_metrics(record, before) for before in self._records):
+        before = self._logged(step)
+        if before is not None:
+            if not same_metrics(record, before):
+                self.log(
+                    f"The evaluation after step {step} differs from the one in "
+                    f"{self.metrics_log.path}, which stays."
+                )
+        else:
             self.metrics_log.write(step, SPLIT, metrics)
             if images is not None:
                 self.metrics_log.write_images(step, SPLIT, images.Draw())

@@ -2,14 +2,17 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.regular_file import damaged
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of, steps_in
 from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
 from lingvo_pipe.training.checkpoint.whole_weights import whole_variables
-from lingvo_pipe.training.run.best_evaluation import read_best
+from lingvo_pipe.training.run.best_evaluation import BEST_HINT, SPLIT, read_best
+from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory, check_params_present
 from lingvo_pipe.training.task.base_task import BaseTask
 
@@ -71,6 +74,7 @@ def weights_in_turn(
                     got=BEST,
                     hint="Or set task.eval.best_metric for training.",
                 )
+            _check_best(best, directory)
             checkpoint = stem_of(best["step"])
         yield restore_weights(variables, path, checkpoint, log)
         return
@@ -90,10 +94,19 @@ def weights_in_turn(
         )
     last = directory.last_step()
     if last is None or used < last:
-        log(
-            f"Followed to step {used}: no newer checkpoint appeared for "
-            f"{follow_seconds:g} seconds. The run's last step will be {last}."
-        )
+        why = f"no newer checkpoint appeared for {follow_seconds:g} seconds"
+        if max(steps_in(path), default=used) > used:
+            why = "newer checkpoints are damaged"
+        log(f"Followed to step {used}: {why}. The run's last step will be {last}.")
+
+
+def _check_best(best: Mapping[str, Any], directory: RunDirectory) -> None:
+    """Raises ValueError if the best evaluation is not among the run's metrics."""
+    records = read_metrics(directory.path)
+    tests = [record for record in records if record["split"] == SPLIT]
+    if tests and not any(best.items() <= record.items() for record in tests):
+        expected = "one of the evaluations in metrics.jsonl"
+        raise damaged(directory.best_path, expected, best, BEST_HINT)
 
 
 def new_checkpoints(

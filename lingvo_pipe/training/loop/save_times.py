@@ -11,8 +11,10 @@ _POLL_SECONDS = 0.1
 class SaveTimes:
     """The times of checkpoints that params of `task.train` or a request ask for.
 
-    A run that may roll back ignores the request: the step to which it rolls back would
-    depend on when the request comes.
+    Attributes:
+        only_due: whether neither a request nor a signal causes a checkpoint. This holds
+            for a run that may roll back: the step to which it rolls back would depend
+            on when they come.
     """
 
     def __init__(
@@ -21,7 +23,8 @@ class SaveTimes:
         request: "SaveRequest",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._request = None if params.loss_spike_factor is not None else request
+        self.only_due = params.loss_spike_factor is not None
+        self._request = None if self.only_due else request
         self._steps = params.save_interval_steps
         self._seconds = params.save_interval_seconds
         self._clock, self._last = clock, clock()

@@ -5,7 +5,7 @@ The run writes a checkpoint
 - before the first step, if it has initial values from other runs, or may roll back
 - every `save_interval_steps`, after a best evaluation, and after the last step
 - after the step in which `save_interval_seconds` have passed since the last one
-- after the step in which a worker says that it is leaving.
+- when a signal or a leaving worker comes, unless it may roll back (see `SaveTimes`).
 
 It rolls back to the newest checkpoint after a loss spike (see `failure_policy`). It
 stops
@@ -24,16 +24,17 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.signals import TerminationSignals, announcing_signals
 from lingvo_pipe.pipeline.devices.cluster import device_kinds
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
-from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.checkpoint.whole_weights import whole_variables
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
+from lingvo_pipe.training.loop import run_lines
 from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition, max_group
 from lingvo_pipe.training.loop.failure_policy import FailurePolicy
 from lingvo_pipe.training.loop.reporting import StepReports
 from lingvo_pipe.training.loop.save_times import SaveRequest, SaveTimes
 from lingvo_pipe.training.loop.segment import Segment
+from lingvo_pipe.training.optim.learner import dev_based_schedules
 from lingvo_pipe.training.profiling.predicted_bubble import (
     predict_from_spec,
     uneven_stages,
@@ -46,7 +47,7 @@ from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.progress import Progress
 from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.run.run_parts import RunPart, kinds_note, read_parts
+from lingvo_pipe.training.run.run_parts import RunPart, read_parts
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.step.several_steps import SeveralSteps
@@ -100,7 +101,11 @@ class TrainingRun:
         self._predicted = predict_from_spec(task, batch_spec)
         self._evaluation = Evaluation(task, self._step.EvalValues)
         self._trace(batch_spec)
-        self._schedules = self._dev_based_schedules()
+        self._schedules = dev_based_schedules(
+            self._step.learners.values(),
+            task.params.eval.interval_steps,
+            self._evaluation.metric_names,
+        )
 
     def _restore(self) -> tuple[int, bool]:
         """Restores the newest checkpoint. Returns its step, and whether it exists."""
@@ -116,7 +121,7 @@ class TrainingRun:
                 got=self._max_steps,
                 hint="Raise --max_steps or use another --logdir.",
             )
-        self._record.check(start)
+        self._record.check({start, *self._checkpointer.unreadable})
         check_vocabulary(self._directory.path, self._train_input)
         return start, True
 
@@ -128,13 +133,6 @@ class TrainingRun:
         BestEvaluation(self._task.params.eval).check_metrics(names)
         with activity("tracing a training step"):
             self._step.Trace(batch_spec)
-
-    def _dev_based_schedules(self) -> list[Any]:
-        learners, p = self._step.learners.values(), self._task.params.eval
-        schedules = [s for learner in learners for s in learner.DevBasedSchedules()]
-        for schedule in schedules:
-            schedule.CheckEvaluations(p.interval_steps, self._evaluation.metric_names)
-        return schedules
 
     def start(self, params_text: str, changes: Sequence[str]) -> None:
         """Writes the run's first files, and logs how the run starts.
@@ -156,17 +154,12 @@ class TrainingRun:
             if self._initial_weights or may_roll_back:
                 self._checkpointer.save(0)
         if self._is_resumed:
-            is_last = self._start == self._max_steps
-            note = ", the last: raise --max_steps to train on" if is_last else ""
-            self._log(f"Resumed from step {self._start}{note}.")
-            line = kinds_note(self._parts, self._start, self._device_kinds)
-            if line and not is_last:
-                self._log(line)
-        elif records := read_metrics(self._directory.path):
+            kinds = self._device_kinds
             self._log(
-                "No checkpoint to resume from: starts at step 0, and replaces the "
-                f"metrics of step {records[-1]['step']} and before."
+                run_lines.resumed_text(self._start, self._max_steps, self._parts, kinds)
             )
+        elif records := read_metrics(self._directory.path):
+            self._log(run_lines.replaced_line(records))
 
     def train(
         self, profile_step: int | None, planned: PlannedStep | None
@@ -178,8 +171,7 @@ class TrainingRun:
                     return self._train_segment(signals, profile_step, planned)
                 except LossSpikeError as spike:
                     self._directory.check_present()
-                    start = self._checkpointer.restore()
-                    assert start is not None
+                    start = self._checkpointer.roll_back()
                     self._failures.skip_batches(start, spike)
                     self._start, self._cause = start, f"The loss had a spike: {spike}."
 
@@ -226,7 +218,7 @@ class TrainingRun:
             spikes = LossSpikes(factor, read_metrics(directory.path))
             reports = StepReports(self._step, metrics_log, spikes, profiler)
             if self._start < self._max_steps and evaluations.is_missing(self._start):
-                evaluations.evaluate(self._start)
+                self._evaluate(self._start, evaluations)
                 evaluations.write_best()
             batch_size = self._train_input.params.batch_size
             progress = Progress(self._max_steps, batch_size, self._start)
@@ -242,7 +234,12 @@ class TrainingRun:
             segment = Segment(
                 metrics_log, saver, evaluations, reports, signals, progress, part
             )
-            metrics = self._end(segment, self._train_steps(segment))
+            try:
+                last = self._train_steps(segment)
+            except LossSpikeError:
+                saver.wait()  # Without this checkpoint the run rolls back further.
+                raise
+            metrics = self._end(segment, last)
         report_end(directory, log)
         return metrics
 
@@ -254,17 +251,31 @@ class TrainingRun:
         evaluations = segment.evaluations
         if evaluations.best.is_over:
             self._log(f"Stopped after step {last}: {evaluations.best.reason}")
-        metrics = {} if segment.is_stopping() else evaluations.evaluate(last)
+        metrics = {} if segment.is_stopping() else self._evaluate(last, evaluations)
         segment.saver.wait()
         if not segment.is_stopping():
             evaluations.check_best()
         evaluations.write_best()
         if last > self._start:
             progress, part = segment.progress, segment.part
-            facts = [progress.summary(), part.speed_text(), self._result(segment)]
+            if not part.has_stopped:  # A signal came late, or without a checkpoint.
+                part.has_stopped = True
+                part.write(self._directory.parts_path)
+            result = run_lines.result_text(evaluations.best, self._checkpointer)
+            facts = [progress.summary(), part.speed_text(), result]
             self._log(f"Trained {'; '.join(filter(None, facts))}")
         if name := segment.signals.last_signal_name:
-            self._log(self._stopped_text(name, last))
+            self._log(
+                run_lines.stopped_line(name, last, self._checkpointer.saved_steps())
+            )
+        return metrics
+
+    def _evaluate(self, step: int, evaluations: RunEvaluations) -> dict[str, float]:
+        """Evaluates while no steps run, and records the metrics at once."""
+        self._activity = f"a batch of the evaluation after step {step}"
+        metrics = evaluations.evaluate(step)
+        evaluations.metrics_log.sync()
+        self._record.write()
         return metrics
 
     def _train_steps(self, segment: Segment) -> int:
@@ -279,8 +290,9 @@ class TrainingRun:
                 group = batches.next(max_group(self._task.params, step))
                 if problem := self._failures.input_problem(group, step):
                     self._failures.check_variables(step)
-                    self._save(step, segment)
-                    segment.saver.wait()
+                    if not saves.only_due:
+                        self._save(step, segment)
+                        segment.saver.wait()
                     raise problem
                 self._activity = f"step {step + len(group)} to end"
                 self._save_request.is_saved = False
@@ -297,14 +309,17 @@ class TrainingRun:
                 is_last = self._is_last(step, segment)
                 # Saved last: all reports of a checkpoint's step are written by then.
                 is_best = evaluations.best.step == step
-                if is_last or is_best or saves.is_due(step):
+                is_over = step >= self._max_steps or evaluations.best.is_over
+                is_end = is_over if saves.only_due else is_last
+                if is_end or is_best or saves.is_due(step):
                     segment.part.has_stopped = is_last
                     self._failures.check_variables(step)
                     self._save(step, segment)
                     saves.restart_clock()
-                    self._save_request.is_saved = True
                     if self._save_request.is_asked:
                         segment.saver.wait()
+                    self._save_request.is_saved = True
+                    if self._save_request.is_asked:
                         self._save_request.wait_for_restart(segment.is_stopping)
                     is_last = self._is_last(step, segment)  # A signal may have arrived.
         if not segment.is_stopping():
@@ -328,23 +343,8 @@ class TrainingRun:
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
 
-    def _result(self, segment: Segment) -> str:
-        best, text = segment.evaluations.best, "newest checkpoint"
-        step = max(self._checkpointer.saved_steps())
-        if best.step is not None:
-            step, text = best.step, best.description
-        return f"{text}: {self._directory.checkpoints_path / stem_of(step)}"
-
     def _announce(self, signal: str) -> None:
         self._log(
-            f"{signal}: waiting for {self._activity}; the run then writes a checkpoint "
-            "and stops."
-        )
-
-    def _stopped_text(self, signal: str, step: int) -> str:
-        if step not in self._checkpointer.saved_steps():
-            return f"Stopped by {signal} before the first step; nothing is saved."
-        return (
-            f"Stopped by {signal} after step {step}, which is saved. The same command "
-            "resumes from there."
+            f"{signal}: waiting for {self._activity}; the run then stops, and the same "
+            "command resumes it."
         )

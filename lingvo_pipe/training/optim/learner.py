@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -213,3 +213,17 @@ def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
             state[f"{path}+{number}" if number else path] = variable
             seen[path] += 1
     return state
+
+
+def dev_based_schedules(
+    learners: Iterable[Learner], interval_steps: int | None, names: Sequence[str]
+) -> list[DevBasedSchedule]:
+    """Returns the schedules that depend on evaluations, checked against these.
+
+    Raises:
+        ValueError: if evaluations have another interval, or not a schedule's metric.
+    """
+    schedules = [x for learner in learners for x in learner.DevBasedSchedules()]
+    for schedule in schedules:
+        schedule.CheckEvaluations(interval_steps, names)
+    return schedules

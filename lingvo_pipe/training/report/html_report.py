@@ -49,7 +49,7 @@ def report_end(directory: RunDirectory, log: Callable[[str], None]) -> None:
         write_report(directory)
     except Exception as error:
         log(
-            f"The run is complete except for its report: {error_text(error)}\n"
+            f"The report could not be written: {error_text(error)}\n"
             f"--mode=report --logdir={directory.path} writes it again."
         )
 

@@ -22,7 +22,7 @@ from lingvo_pipe.hyperparams.param_rules import Rule, count, optional
 
 SPLIT = "test"
 
-_HINT = "The trainer's command, run again, rebuilds it from metrics.jsonl."
+BEST_HINT = "The trainer's command, run again, rebuilds it from metrics.jsonl."
 
 
 def define_best_params(p: Params) -> None:
@@ -134,12 +134,12 @@ def read_best(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: if the file is damaged.
     """
-    record = read_json(path, _HINT)
+    record = read_json(path, BEST_HINT)
     if record is None:
         return {}
     is_record = isinstance(record, dict) and is_count(record.get("step"), 0)
     if not is_record or not all(map(_is_comparable, record.values())):
-        raise damaged(path, "step and value of the best evaluation", record, _HINT)
+        raise damaged(path, "step and value of the best evaluation", record, BEST_HINT)
     return dict(record)
 
 

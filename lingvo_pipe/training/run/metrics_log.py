@@ -67,14 +67,14 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     ) -> None:
         self._logdir = Path(logdir)
         self._logdir.mkdir(parents=True, exist_ok=True)
-        self._path = self._logdir / FILE_NAME
-        text = lines_until(self._path, math.inf if resume_step is None else resume_step)
-        before = regular_file.read_text(self._path) or ""
+        self.path = self._logdir / FILE_NAME
+        text = lines_until(self.path, math.inf if resume_step is None else resume_step)
+        before = regular_file.read_text(self.path) or ""
         if before and not before.endswith("\n"):
-            log(f"{self._path}: dropped its last line, which is incomplete.")
+            log(f"{self.path}: dropped its last line, which is incomplete.")
         if text != before:
-            write_atomically(self._path, text)
-        self._file = regular_file.open_file(self._path, "a")
+            write_atomically(self.path, text)
+        self._file = regular_file.open_file(self.path, "a")
         sync(self._logdir)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
@@ -107,8 +107,9 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         Raises:
             ValueError: if the file was replaced.
         """
-        regular_file.check_present(self._file, self._path)
-        os.fsync(self._file.fileno())
+        regular_file.check_present(self._file, self.path)
+        with regular_file.naming(self.path):
+            os.fsync(self._file.fileno())
 
     def write_page(
         self, step: int, split: str, name: str, image: bytes, text: str
@@ -135,7 +136,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
 
     def close(self) -> None:
         """Closes the files."""
-        with regular_file.naming(self._path):  # Closing tries again to write.
+        with regular_file.naming(self.path):  # Closing tries again to write.
             self._file.close()
         for writer in self._writers.values():
             writer.close()
@@ -145,7 +146,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
 
     def _write_line(self, step: int, split: str, values: Mapping[str, float]) -> None:
         record = _encoded({"step": step, "split": split, **values})
-        with regular_file.naming(self._path):
+        with regular_file.naming(self.path):
             self._file.write(json.dumps(record, allow_nan=False) + "\n")
             self._file.flush()
 
@@ -153,7 +154,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         self, step: int, split: str, values: Mapping[str, Any], metadata: Any
     ) -> None:
         # TensorFlow would create missing folders.
-        regular_file.check_present(self._file, self._path)
+        regular_file.check_present(self._file, self.path)
         if split not in self._writers:
             path = str(self._logdir / split)
             self._writers[split] = tf.summary.create_file_writer(path)

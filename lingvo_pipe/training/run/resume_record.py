@@ -9,6 +9,7 @@ recorded are lost or changed. Runs of old versions have no record.
 
 import hashlib
 import json
+from collections.abc import Collection
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
@@ -31,7 +32,10 @@ class ResumeRecord:
         self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
 
     def write(self) -> None:
-        """Updates the record. Call this just before a checkpoint is saved."""
+        """Updates the record of metrics that are on the disk.
+
+        Call this just before a checkpoint is saved, and after a later evaluation.
+        """
         with open_file(self._metrics_path, "rb") as file:
             file.seek(self._num_bytes)
             self._write(file.read())
@@ -46,8 +50,11 @@ class ResumeRecord:
         if text.count("\n") < record["num_lines"]:
             self._write(text.encode())
 
-    def check(self, step: int) -> None:
-        """Raises ValueError if what the checkpoint recorded was lost or changed."""
+    def check(self, steps: Collection[int]) -> None:
+        """Raises ValueError if what the checkpoint recorded was lost or changed.
+
+        Later roll-backs to checkpoints of `steps` may have skipped batches.
+        """
         record = self._read()
         if record is None:
             return
@@ -62,7 +69,7 @@ class ResumeRecord:
                 hint=f"The best evaluation follows from them. {self._hint}",
             )
         recorded = list(map(tuple, record["skipped_batches"]))
-        self._skipped.check_recorded(recorded, step, self._hint)
+        self._skipped.check_recorded(recorded, steps, self._hint)
 
     def _write(self, more: bytes) -> None:
         """Writes the record after `more` lines of metrics were added to the log."""

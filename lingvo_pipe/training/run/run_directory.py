@@ -111,9 +111,11 @@ class RunDirectory:
                 hint="Wait until it ends, stop it, or choose another --logdir.",
             ) from error
         if os.fstat(file.fileno()).st_nlink == 1:  # Else it may be another file too.
-            file.truncate(0)
-            file.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
-            file.flush()
+            with regular_file.naming(self.path / LOCK_NAME):
+                file.truncate(0)
+                process = f"process {os.getpid()} of {socket.gethostname()}\n"
+                file.write(process.encode())
+                file.flush()
         self._lock = file
 
     def check_present(self) -> None:

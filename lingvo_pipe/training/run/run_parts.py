@@ -105,7 +105,8 @@ def disturbances(parts: Sequence[RunPart]) -> list[str]:
         assert part is not None
         lost, cause = "", part.cause
         if before is not None and before.end and part.begin:
-            lost = f"{_duration(part.begin - before.end)} lost. "
+            # Clocks of two hosts may differ.
+            lost = f"{_duration(max(0.0, part.begin - before.end))} lost. "
             cause = cause or "The trainer was started again." * (not before.has_stopped)
         if cause:
             lines.append(f"after step {part.after_step:,}: {lost}{cause}")
@@ -131,7 +132,7 @@ def read_parts(path: Path) -> list[RunPart]:
             f"{part.cause:s} {_duration(part.end - part.begin)}"
             for kind in part.device_kinds:
                 " ".join({**kind}.values())
-    except MALFORMED as error:
+    except (*MALFORMED, OSError) as error:  # OSError: of a time that is too large.
         raise damaged(path, "a list of a run's parts", error, hint) from error
     return parts
 

@@ -59,7 +59,7 @@ class LossSpikes:
 
     def __init__(self, factor: float | None, records: Iterable[Mapping[str, Any]]):
         self._factor = factor
-        losses = (r["loss"] for r in records if r["split"] == "train")
+        losses = (r["loss"] for r in records if r["split"] == "train" and "loss" in r)
         self._recent: deque[float] = deque(losses, maxlen=_NUM_RECENT)
 
     def check(self, step: int, loss: float) -> None:

@@ -7,7 +7,7 @@ step      1  2  3  4           5  6        step 5 has batch 7
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,16 +33,16 @@ class SkippedBatches:
         self.entries = _read(path)
 
     def check_recorded(
-        self, recorded: Sequence[tuple[int, int]], step: int, hint: str
+        self, recorded: Sequence[tuple[int, int]], steps: Collection[int], hint: str
     ) -> None:
         """Raises ValueError if entries were lost or changed since a checkpoint.
 
-        `recorded` are the entries at the checkpoint of `step`. Later roll-backs to this
-        checkpoint may have added entries.
+        `recorded` are the entries at the checkpoint. Later roll-backs to checkpoints of
+        `steps` may have added entries.
         """
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]
-        if any(after != step for after, _ in added) or (dropped and not added):
+        if any(after not in steps for after, _ in added) or (dropped and not added):
             raise UserDamageError(
                 path=str(self._path),
                 expected=f"{list(recorded)}, as at the last checkpoint",

@@ -90,7 +90,7 @@ def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
     def whole_task() -> Any:
         decay = ScheduleParams("ExponentialDecay", decay_steps=2, decay_rate=0.9)
         momentum = OptimizerParams("SGD", momentum=0.9)
-        rates = {"lr_schedule": decay, "optimizer": momentum}
+        rates: dict[str, Any] = {"lr_schedule": decay, "optimizer": momentum}
         return task(save_interval_steps=5, ema_decay=0.9, **rates)
 
     run(whole_task(), data(), tmp_path / "whole")

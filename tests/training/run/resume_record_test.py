@@ -23,7 +23,7 @@ def _record(logdir: Path) -> ResumeRecord:
 def _train(logdir: Path, start: int, last: int) -> None:
     """Writes a line and a record for each step, as a run resumed at `start` does."""
     record = _record(logdir)
-    record.check(start)
+    record.check({start})
     record.rewind(start)
     with MetricsLog(logdir, start) as log:
         for step in range(start + 1, last + 1):
@@ -57,13 +57,13 @@ def test_a_run_resumes_from_any_step(logdir: Path, last: int) -> None:
     record.rewind(last)
     with MetricsLog(logdir, last):
         pass
-    record.check(last)
+    record.check({last})
 
 
 def test_later_lines_are_no_change(logdir: Path) -> None:
     with MetricsLog(logdir) as log:
         log.write(6, "train", {"loss": 0.1})
-    _record(logdir).check(5)
+    _record(logdir).check({5})
 
 
 @pytest.mark.parametrize("lost", ["line", "digit", "all"])
@@ -73,5 +73,5 @@ def test_lost_and_changed_lines_are_refused(logdir: Path, lost: str) -> None:
     changed = {"line": text.partition("\n")[2], "digit": text.replace("0.5", "0.6")}
     path.write_text(changed.get(lost, ""))
     with fails(UserDamageError, path=str(path)) as info:
-        _record(logdir).check(5)
+        _record(logdir).check({5})
     assert "record.json" in info.value.hint
