@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import re
@@ -169,3 +170,34 @@ def test_a_checkpoint_holds_no_code(logdir: Path) -> None:
     dtypes = reader.get_variable_to_dtype_map()
     assert dtypes.pop("input_place") == tf.string
     assert all(dtype.is_floating or dtype.is_integer for dtype in dtypes.values())
+
+
+def _change_last_evaluation(logdir: Path) -> None:
+    path = logdir / "metrics.jsonl"
+    *lines, last = path.read_text().splitlines()
+    changed = json.loads(last) | {"accuracy": 0.75}
+    path.write_text("\n".join([*lines, json.dumps(changed), ""]))
+
+
+def test_the_last_evaluation_is_guarded(logdir: Path) -> None:
+    """A run once added a second one, and followed the altered one's value."""
+    _change_last_evaluation(logdir)
+    with fails(UserDamageError, path=str(logdir / "metrics.jsonl")):
+        resume(logdir)
+
+
+def test_an_evaluation_that_differs_is_told_and_written_once(logdir: Path) -> None:
+    """As on another kind of device."""
+    _change_last_evaluation(logdir)
+    (logdir / "checkpoints" / "record.json").unlink()
+    before = read_metrics(logdir)
+    assert any("differs" in line for line in resume(logdir))
+    assert read_metrics(logdir) == before
+
+
+def test_a_report_without_a_loss_is_none(logdir: Path) -> None:
+    """Removing the record, as the error says, once led to a KeyError."""
+    path = logdir / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"loss"', '"lost"', 1))
+    (logdir / "checkpoints" / "record.json").unlink()
+    assert resume(logdir)

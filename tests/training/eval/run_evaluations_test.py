@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import re
 import shutil
@@ -119,6 +120,11 @@ def test_the_best_is_found(tmp_path: Path) -> None:
     train_toy(tmp_path, interval_steps=1, best_metric="-loss")
     losses = {line["step"]: line["loss"] for line in logged_tests(tmp_path)}
     (found,) = evaluate(tmp_path, checkpoint="best")
+    best_path = tmp_path / "best.json"
+    best = read_best(best_path)
+    best_path.write_text(json.dumps(best | {"step": best["step"] ^ 1}))
+    with fails(UserDamageError, path=str(best_path)):  # Another was used once.
+        evaluate(tmp_path, checkpoint="best")
     assert found["loss"] == min(losses.values())
     assert losses[found["step"]] == found["loss"]
 

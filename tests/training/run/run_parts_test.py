@@ -127,6 +127,8 @@ def test_a_disturbance_costs_the_time_between_parts() -> None:
         "after step 20: 0:10:00 lost. The trainer was started again.",
     ]
     assert not disturbances([RunPart(0, "here"), RunPart(3, "here")])
+    second.begin = 155.0  # By a clock that is behind.
+    assert disturbances([first, second])[1].startswith("after step 6: 0:00:00 lost.")
 
 
 def test_a_planned_stop_is_no_disturbance() -> None:
@@ -151,6 +153,7 @@ def test_a_planned_stop_is_no_disturbance() -> None:
         b'[{"after_step": "0", "place": ""}]',
         b'[{"after_step": 0, "place": "", "seconds": 1e300}]',
         b'[{"after_step": 0, "place": 1}]',
+        b'[{"after_step": 0, "place": "", "begin": 1234567890123456789}]',
         b'[{"after_step": 0, "place": "", "device_kinds": [{"threads": 1}]}]',
     ],
 )
