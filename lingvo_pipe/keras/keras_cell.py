@@ -121,8 +121,8 @@ class KerasCell(BaseLayer):
         if training:
             self._hand_over(scope, context, weights)
         losses = [*scope.losses, *self._penalties(variable_values)]
-        if losses:  # Each is a mean over the micro-batch.
-            total = tf.add_n([tf.cast(x, tf.float32) for x in losses])
+        if losses:  # Each is a mean over the micro-batch, or Keras's sum of a vector.
+            total = tf.add_n([tf.reduce_sum(tf.cast(x, tf.float32)) for x in losses])
             rows = context.num_rows or tf.shape(given[0])[0]
             self.AddLoss("keras_losses", tf.fill([rows], total))
         return tuple(
@@ -170,18 +170,12 @@ class KerasCell(BaseLayer):
             if kind.is_summed:
                 mean = i if kind.mean is None else kind.mean
                 weight = weights.get(id(self._calls.variables[mean].variable), count)
-                new = tf.cast(scope.get_current_value(v), tf.float64)
                 if kind.name == "state":
                     self._check_state(i, scope)
                 else:
-                    if scope.writes[id(v)] > 1:
-                        raise UserValueError(
-                            path=f"variable {v.path!r}",
-                            expected="one call of a batch normalization in each cell",
-                            got=Words(f"{scope.writes[id(v)]} calls"),
-                            hint="Use one layer for each call; in place of "
-                            "TimeDistributed, call the layer itself.",
-                        )
+                    _check_norm(v, scope)
+                new = tf.cast(scope.get_current_value(v), tf.float64)
+                if kind.momentum:
                     new /= 1.0 - kind.momentum
                 self.Accumulate(f"keras_sum{i}", new * weight)
                 self.Accumulate(f"keras_count{i}", weight)
@@ -226,6 +220,20 @@ class KerasCell(BaseLayer):
     def _mean(self, accumulated: NestedMap, name: str, i: int | None) -> tf.Tensor:
         return tf.math.divide_no_nan(
             accumulated[f"keras_{name}{i}"], accumulated[f"keras_count{i}"]
+        )
+
+
+def _check_norm(variable: keras.Variable, scope: CellScope) -> None:
+    """Raises ValueError unless one call in training has read and written an average."""
+    writes, reads = scope.writes[id(variable)], scope.reads[id(variable)]
+    if (writes, reads) != (1, 1):
+        raise UserValueError(
+            path=f"variable {variable.path!r}",
+            expected="one call of a batch normalization in each cell, with "
+            "training=True, and nothing else that reads its averages",
+            got=Words(f"{writes} such calls, and {reads} reads"),
+            hint="Use one layer for each call; in place of TimeDistributed, call the "
+            "layer itself. A frozen layer's averages may be read.",
         )
 
 

@@ -50,7 +50,7 @@ def mean_and_weight(
     """
     share = weight = tf.cast(rows, tf.float32) / float(num_examples)
     losses = flat_losses(compiled)
-    if len(losses) == 1 and _reduction(losses[0]) != "sum":
+    if len(losses) == 1 and _reduction(losses[0]) != "sum" and divisors is None:
 
         def value(*loss_args: Any) -> tf.Tensor:
             nonlocal weight  # It is known after the micro-batch.
@@ -66,7 +66,7 @@ def mean_and_weight(
         for loss, total in zip(losses, totals, strict=True)
     ]
     loss = with_losses(compiled, shares)(*data)
-    return tf.math.divide_no_nan(loss, share), share
+    return tf.math.divide_no_nan(loss, tf.cast(share, loss.dtype)), share
 
 
 def divisors_of(compiled: Any, *data: Any) -> list[tf.Tensor | None]:
@@ -136,8 +136,11 @@ def _divisor(
 
 def regularization(
     variables: list[keras.Variable],
-) -> list[tuple[keras.Variable, tf.Tensor, tf.Tensor]]:
-    """Returns (variable, penalty, gradient) of each variable with a regularizer."""
+) -> list[tuple[keras.Variable, tf.Tensor, tf.Tensor | None]]:
+    """Returns (variable, penalty, gradient) of each variable with a regularizer.
+
+    The gradient is None if the penalty is a constant, as with a factor of 0.
+    """
     penalties = []
     for v in variables:
         if v.regularizer is not None:
@@ -151,7 +154,16 @@ def regularization(
 def total_loss(metrics: NestedMap) -> tf.Tensor:
     """Returns the loss plus the losses that layers add."""
     loss = metrics.loss[0]
-    return loss + metrics.keras_losses[0] if "keras_losses" in metrics else loss
+    if "keras_losses" in metrics:
+        loss += tf.cast(metrics.keras_losses[0], loss.dtype)
+    return loss
+
+
+def loss_scale(optimizer: keras.Optimizer) -> tf.Tensor | None:
+    """Returns the factor of the loss that an optimizer expects, or None."""
+    one = tf.ones([])
+    scale = optimizer.scale_loss(one)
+    return None if scale is one else scale
 
 
 def apply_gradients(
@@ -165,20 +177,21 @@ def apply_gradients(
 
     Args:
         optimizer: the optimizer.
-        weights: the trained weights.
+        weights: the trained weights. Keras warns of those that no cell has.
         theta: the pipeline's variables.
         result: what the pipeline's ComputeGradients has returned for `theta`.
-        scale: the factor of the loss that a LossScaleOptimizer expects in gradients.
+        scale: the factor of the loss that the optimizer expects in gradients, or None.
     """
     loss = total_loss(result.metrics)
     flat = tf.nest.flatten(theta), tf.nest.flatten(result.gradients)
     gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}
     for v, penalty, gradient in regularization(weights):
         loss += penalty
-        gradients[v.value.ref()] += gradient
-    pairs = [(gradients[v.value.ref()], v) for v in weights]
+        if gradient is not None:
+            gradients[v.value.ref()] = gradients.get(v.value.ref(), 0.0) + gradient
+    pairs = [(gradients.get(v.value.ref()), v) for v in weights]
     if scale is not None:  # The engine has divided by it, as a part of the weight.
-        pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
+        pairs = [(g if g is None else g * tf.cast(scale, g.dtype), v) for g, v in pairs]
     if pairs:
         in_place(optimizer).apply_gradients(pairs)
     return loss

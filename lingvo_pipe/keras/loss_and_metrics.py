@@ -56,7 +56,22 @@ class LossAndMetrics:
         self._exact_losses = exact_losses
         # Whether losses are computed from the whole mini-batch's outputs.
         self.is_exact = exact_losses is True
+        self._layers_add_losses = False
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
+
+    def outputs(self, model: keras.Model, x: Any) -> Any:
+        """Returns the specs of a model's outputs, and notes whether layers add losses.
+
+        These need the loss's weight before the step.
+        """
+
+        def run(x: Any) -> Any:
+            with keras.StatelessScope(collect_losses=True) as scope:
+                outputs = model(x, training=False)
+            self._layers_add_losses = bool(scope.losses)
+            return outputs
+
+        return private_names.compute_output_spec(run, x)
 
     def loss_function(
         self, num_examples: int, num_micro_batches: int
@@ -86,12 +101,14 @@ class LossAndMetrics:
         """Returns each loss's divisor over the mini-batch, repeated as `[B]`.
 
         A divisor is None if all elements of its loss count the same. Returns None if no
-        loss needs a divisor, or if there is only one loss or micro-batch.
+        loss needs a divisor, or if there is only one loss, also of layers, or
+        micro-batch.
 
         Raises:
             ValueError: if masks depend on weights or on random numbers.
         """
-        if num_micro_batches == 1 or len(private_names.flat_losses(self._loss)) <= 1:
+        num_losses = len(private_names.flat_losses(self._loss))
+        if num_micro_batches == 1 or num_losses + self._layers_add_losses <= 1:
             return None
         divisors: list[tf.Tensor | None] = []
 

@@ -19,20 +19,26 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.core.errors import UserTypeError, UserValueError
-from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.core.errors import UserTypeError
 from lingvo_pipe.keras import pipelines
 from lingvo_pipe.keras.cells import placement, private_names
 from lingvo_pipe.keras.cells.model_cells import ModelCells, model_cells, trainable_flags
 from lingvo_pipe.keras.cells.refusals import (
     check_compilation,
+    check_gradients,
+    check_loss,
     check_model,
     check_params,
     check_summary,
 )
 from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
 from lingvo_pipe.keras.generation import Generation
-from lingvo_pipe.keras.loss import apply_gradients, regularization, total_loss
+from lingvo_pipe.keras.loss import (
+    apply_gradients,
+    loss_scale,
+    regularization,
+    total_loss,
+)
 from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
 from lingvo_pipe.keras.mixing.mixing import warn_of_layers, warn_of_normalization
 from lingvo_pipe.keras.plain_attributes import (
@@ -96,6 +102,7 @@ class PipelinedModel(PlainAttributes):
         self.__class__ = preprocessing_kind(type(self), type(model))
         private_names.global_seed()  # Made at its first use, which may be in a graph.
         self.model, self._exact_losses = model, exact_losses
+        private_names.convert_inputs_as(model, self)
         self._offload_slots = offload_slots
         cells = model_cells(model)
         placed = pipelines.with_stages(params, devices, len(cells.cells))
@@ -152,6 +159,7 @@ class PipelinedModel(PlainAttributes):
             kwargs.setdefault("sampler", self.model.sampler)
         bound = inspect.signature(self.model.compile).bind(*args, **kwargs)
         check_compilation({"jit_compile": jit_compile, **bound.arguments, **kwargs})
+        check_gradients(self.model, self.pipeline.params.num_micro_batches)
         self._pipes.warn_of_waiting(self.name)
         if self.pipeline.params.num_micro_batches > 1:
             warn_of_normalization(self.model)
@@ -173,9 +181,7 @@ class PipelinedModel(PlainAttributes):
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a mini-batch and returns the metrics."""
         self._pipes.warn_of_few(pipelines.num_rows_of(data))
-        scale = None
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            scale = self.optimizer.scale_loss(tf.ones([]))
+        scale = loss_scale(self.optimizer)
         with ForwardContext(step=tf.cast(self.optimizer.iterations, tf.int64)):
             pipe, *args = self._pipeline_arguments(data, scale)
             result = pipe.ComputeGradients(pipe.vars, *args)
@@ -190,14 +196,14 @@ class PipelinedModel(PlainAttributes):
             metrics = pipe.ComputeMetrics(pipe.vars, *args)
         self._cells.move_seeds()
         loss = total_loss(metrics)
-        for _, penalty, _ in regularization(self._weights):
+        for _, penalty, _ in regularization(self.model.trainable_variables):
             loss += penalty
         return self._results(data, loss, metrics)
 
     def predict_step(self, data: Any) -> Any:
         """Returns the model's outputs, `[B, ...]` each."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = first_inputs(private_names.graph_of(self.model), x)
+        inputs = first_inputs(self.model, x)
         pipe = self._pipes.for_examples(pipelines.num_examples_of(inputs))
         with ForwardContext(do_eval=True):
             outputs = pipe.FProp(pipe.vars, *inputs)
@@ -226,30 +232,30 @@ class PipelinedModel(PlainAttributes):
         if self.train_function is None or force:
             if trainable_flags(self.model) != self._trained:
                 self._cut(model_cells(self.model))
-            self.train_function = self._function(self.train_step)
+            self.train_function = self._new_function(self.train_step)
 
     def make_test_function(self, force: bool = False) -> None:
         """Sets `test_function`. `evaluate` calls this."""
         self._cut_if_new()
         if self.test_function is None or force:
-            self.test_function = self._function(self.test_step)
+            self.test_function = self._new_function(self.test_step)
 
     def make_predict_function(self, force: bool = False) -> None:
         """Sets `predict_function`. `predict` calls this."""
         self._cut_if_new()
         if self.predict_function is None or force:
-            self.predict_function = self._function(self.predict_step)
+            self.predict_function = self._new_function(self.predict_step)
 
     def _cut(self, cells: ModelCells) -> None:
         weights, flags = self.model.trainable_variables, trainable_flags(self.model)
+        ids = set(map(id, self.model.variables))
         # Set so that Keras does not track them.
-        self.__dict__.update(_cells=cells, _weights=weights, _trained=flags)
+        self.__dict__.update(_cells=cells, _weights=weights, _trained=flags, _ids=ids)
         self._place()
 
     def _cut_if_new(self) -> None:
         """Makes new cells if the model has other variables now, as LoRA makes them."""
-        in_cells = {id(v.variable) for v in self._cells.variables}
-        if in_cells != set(map(id, self.model.variables)):
+        if self._ids != set(map(id, self.model.variables)):
             self._cut(model_cells(self.model))
 
     def _place(self) -> None:
@@ -273,19 +279,20 @@ class PipelinedModel(PlainAttributes):
     def _place_slots(self) -> None:
         placement.place_slots(self.optimizer, self.model.variables, self._offload_slots)
 
-    def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
-        """Returns a function that runs `step` on the next element of an iterator."""
+    def _new_function(self, step: Callable[[Any], Any]) -> Callable[..., Any]:
+        """Returns a function that runs `step` on the next element of an iterator.
+
+        If `step` was traced before, it is traced anew: settings of layers may differ.
+        """
+        if any(step in key for key in self._traced):
+            self._cut(model_cells(self.model))
 
         def run(iterator: Iterator[Any]) -> Any:
-            data = tree.map_structure(
-                lambda x: None if x is None else tf.convert_to_tensor(x),
-                next(iter(iterator)),
-            )
+            data = tree.map_structure(pipelines.as_tensor, next(iter(iterator)))
             self._place_again()
             if step != self.predict_step:
                 self._build_compilation(data)
-            specs = (x if x is None else spec_of(x) for x in tree.flatten(data))
-            key, traced = (step, *specs), self._traced
+            key, traced = (step, pipelines.text_of_specs(data)), self._traced
             if step == self.train_step and (self.run_eagerly or key not in traced):
                 if not self.optimizer.built:  # A callback may have built it.
                     self.optimizer.build(self._weights)
@@ -308,17 +315,11 @@ class PipelinedModel(PlainAttributes):
         return run
 
     def _build_compilation(self, data: Any) -> None:
-        if self._compile_loss is None:
-            expected = "a loss besides what layers add: lambda y, z: 0 * z will do"
-            raise UserValueError(path="compile(loss=...)", expected=expected, got=None)
+        check_loss(self._compile_loss)
         compiled = [x for x in (self._compile_loss, self._compile_metrics) if x]
         if not all(x.built for x in compiled):
-            x, y, sample_weight = tree.map_structure(
-                lambda x: x if x is None else keras.KerasTensor(x.shape, x.dtype.name),
-                keras.utils.unpack_x_y_sample_weight(data),
-            )
-            outputs = private_names.compute_output_spec(self.model, x, training=False)
-            specs = y, outputs, sample_weight
+            x, y, sample_weight = pipelines.specs_of(data)
+            specs = y, self._compilation.outputs(self.model, x), sample_weight
             private_names.compute_output_spec(
                 self._compute_loss, x, *specs, training=False
             )
@@ -328,7 +329,7 @@ class PipelinedModel(PlainAttributes):
 
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = first_inputs(private_names.graph_of(self.model), x)
+        inputs = first_inputs(self.model, x)
         num_examples = pipelines.num_examples_of(inputs)
         pipe, divisors, losses = self._pipes.for_examples(num_examples), None, None
         number = pipe.params.num_micro_batches

@@ -15,6 +15,7 @@ from keras import tree
 
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -234,4 +235,26 @@ def num_examples_of(inputs: Sequence[Any]) -> int:
 def num_rows_of(data: Any) -> int:
     """Returns the number of examples in an element of a dataset for `fit`."""
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-    return tree.flatten(x)[0].shape[0]
+    return next(value for value in tree.flatten(x) if value is not None).shape[0]
+
+
+def specs_of(data: Any) -> tuple[Any, Any, Any]:
+    """Returns the KerasTensors of inputs, targets and sample weights for `fit`."""
+    return tree.map_structure(
+        lambda x: x if x is None else keras.KerasTensor(x.shape, x.dtype.name),
+        keras.utils.unpack_x_y_sample_weight(data),
+    )
+
+
+def text_of_specs(data: Any) -> str:
+    """Returns the structure, shapes and dtypes of tensors as text."""
+    return repr(tree.map_structure(lambda x: x if x is None else spec_of(x), data))
+
+
+def as_tensor(value: Any) -> tf.Tensor | None:
+    """Returns a value of a dataset for `fit` as a dense tensor, or None for none."""
+    if value is None or isinstance(value, tf.experimental.Optional):
+        return None
+    if isinstance(value, tf.SparseTensor):
+        return tf.sparse.to_dense(value)
+    return tf.convert_to_tensor(value)

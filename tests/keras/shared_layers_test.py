@@ -105,7 +105,7 @@ def test_two_pipelines_of_other_layouts_share_layers(caplog: Any) -> None:
     results = []
     for is_pipelined in (False, True):
         keras.utils.set_random_seed(3)
-        first: Any = _dense([6, 6, 6], "m")
+        first: Any = _dense([6, 6, 6, 6], "m")
         second: Any = keras.Model(first.inputs, first.layers[1].output)
         if is_pipelined:
             first, second = (PipelinedModel(x, devices=2) for x in (first, second))

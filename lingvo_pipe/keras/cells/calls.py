@@ -4,18 +4,28 @@
     Block = Model(add(norm(x), x))  norm    y = Dense(x)
                                     add     z = norm(y), y
 
-Sequential and functional models inside a model are replaced by their own calls.
+Sequential and functional models inside a model are replaced by their own calls. Where
+such a model casts its inputs, changes their rank or gets a mask, a call of a `Boundary`
+comes first.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.keras.cells.private_names import graph_of, is_graph, nodes_in_order
+from lingvo_pipe.keras.cells.private_names import (
+    Functional,
+    graph_of,
+    is_graph,
+    nodes_in_order,
+    set_mask,
+    standardized_inputs,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +120,62 @@ def _collect(
             (node.arguments.args, node.arguments.kwargs),
         )
         if is_graph(node.operation):
-            block_inputs = tensors_in((args, kwargs))
+            inner = graph_of(node.operation)
+            block_inputs = _inputs_of(inner, *args, **kwargs)
+            if _has_boundary(inner, block_inputs, kwargs.get("mask")):
+                specs = [
+                    keras.KerasTensor(
+                        (x.spec if len(x.spec.shape) == len(y.shape) else y).shape,
+                        y.dtype,
+                    )
+                    for x, y in zip(block_inputs, inner.inputs, strict=True)
+                ]
+                made = tuple(GraphTensor(next(numbers), x) for x in specs)
+                options = {"mask": kwargs.get("mask")}
+                calls.append(KerasCall(Boundary(inner), (block_inputs,), options, made))
+                block_inputs = list(made)
             outputs = _collect(node.operation, block_inputs, numbers, calls)
         else:
             outputs = [GraphTensor(next(numbers), x) for x in node.outputs]
             calls.append(KerasCall(node.operation, args, kwargs, tuple(outputs)))
         tensors.update(zip(map(id, node.outputs), outputs, strict=True))
     return [tensors[id(x)] for x in graph.outputs]
+
+
+class Boundary(keras.Operation):
+    """What a model does to its inputs before its first layer: casts, ranks, masks."""
+
+    def __init__(self, graph: Functional) -> None:
+        super().__init__(name=f"inputs_of_{graph.name}")
+        self._graph = graph
+
+    def call(self, inputs: Sequence[Any], mask: Any = None) -> list[Any]:
+        """Returns inputs, in order, as the model's layers take them."""
+        structure = tree.pack_sequence_as(self._graph.input, inputs)
+        outputs = standardized_inputs(self._graph, structure)
+        for i, part in enumerate(tree.flatten(mask)):
+            if part is not None:
+                outputs[i] = tf.identity(outputs[i])
+                set_mask(outputs[i], part)
+        return outputs
+
+
+def _inputs_of(
+    graph: Functional, inputs: Any, **unused_options: Any
+) -> list[GraphTensor]:
+    """Returns a model's inputs in order, from the argument of its call.
+
+    Keras takes those of a list from a dict by their names, and ignores others.
+    """
+    if isinstance(inputs, dict) and not isinstance(graph.input, dict):
+        return [inputs[x.name] for x in graph.inputs]
+    return tree.flatten(inputs)[: len(graph.inputs)]
+
+
+def _has_boundary(graph: Functional, inputs: Sequence[GraphTensor], mask: Any) -> bool:
+    """Returns whether a model does more to its inputs than to pass them on."""
+    has_mask = any(isinstance(x, GraphTensor) for x in tree.flatten(mask))
+    return has_mask or any(
+        x.spec.dtype != y.dtype or len(x.spec.shape) != len(y.shape)
+        for x, y in zip(inputs, graph.inputs, strict=True)
+    )

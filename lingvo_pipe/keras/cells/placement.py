@@ -115,12 +115,17 @@ def check_slots(model: keras.Model, on_host: bool) -> None:
 
 
 def place_slots(
-    optimizer: keras.Optimizer, variables: Sequence[keras.Variable], on_host: bool
+    optimizer: keras.Optimizer | None,
+    variables: Sequence[keras.Variable],
+    on_host: bool,
 ) -> None:
     """Moves a built optimizer's variables to the devices of their variables.
 
     If `on_host`, moves them to the hosts of these devices, where `in_place` updates.
+    Models without an optimizer are only evaluated.
     """
+    if optimizer is None:
+        return
     optimizer.has_host_slots = on_host
     if not optimizer.built:
         return

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import tree
 from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.models.functional import Functional, operation_fn
@@ -18,6 +19,7 @@ set_mask = backend.set_keras_mask
 compute_output_spec = backend.compute_output_spec
 output_structure = attrgetter("_outputs_struct")  # How a model's outputs are nested.
 flat_layers = methodcaller("_flatten_layers")  # A layer and all layers below it.
+remat_mode_of = attrgetter("_remat_mode")  # Of the RematScope of a layer, or None.
 forget_losses = methodcaller("_clear_losses")  # Losses that its calls added.
 stored_variable = attrgetter("_value")  # A variable's tf.Variable, or None.
 initialize_variable = methodcaller("_deferred_initialize")  # On the current device.
@@ -63,6 +65,20 @@ def nodes_in_order(graph: Functional) -> Iterator[Any]:
 def standardized_inputs(graph: Functional, inputs: Any) -> list[Any]:
     """Returns inputs flat, in the order, dtypes and ranks that the model expects."""
     return graph._standardize_inputs(inputs)
+
+
+def convert_inputs_as(model: keras.Model, other: keras.Model) -> None:
+    """Makes calls of `other` convert inputs as calls of a model do."""
+    for name in ("_convert_input_args", "_allow_non_tensor_positional_args"):
+        setattr(other, name, getattr(model, name))
+
+
+def rounded_inputs(model: keras.Model, inputs: Any) -> Any:
+    """Returns inputs in the dtype to which Keras converts them for a model."""
+    if not model._convert_input_args:
+        return inputs
+    convert, policy = model.dtype_policy.convert_input, model.input_dtype
+    return tree.map_structure(lambda x: convert(x, model.autocast, policy), inputs)
 
 
 def run_operation(operation: Any, training: bool, args: Any, kwargs: Any) -> Any:
@@ -151,9 +167,11 @@ def shallow_copy(original: Any, **attributes: Any) -> Any:
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
     """Returns a model's `compile` arguments, except options about how steps are run.
 
-    Unlike `compile_from_config`, this allows lambdas.
+    Unlike `compile_from_config`, this allows lambdas. The optimizer scales the loss
+    already, if it has to.
     """
     arguments = dict(model._compile_config.config, optimizer=model.optimizer)
+    arguments["auto_scale_loss"] = False
     for name in ("steps_per_execution", "jit_compile", "run_eagerly"):
         arguments.pop(name, None)
     return arguments

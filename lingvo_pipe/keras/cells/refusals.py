@@ -9,7 +9,12 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
-from lingvo_pipe.keras.cells.private_names import flat_layers, graph_of, is_graph
+from lingvo_pipe.keras.cells.private_names import (
+    flat_layers,
+    graph_of,
+    is_graph,
+    remat_mode_of,
+)
 
 # Layers that a pipeline cannot run, and what it expects instead.
 _REFUSED_LAYERS = {
@@ -133,6 +138,20 @@ def check_model(model: Any) -> None:
                 expected="batch normalization whose statistics no micro-batch changes",
                 got=Words("renorm=True"),
             )
+        if layer is not model and is_graph(layer) and layer.supports_masking:
+            raise UserValueError(
+                path=path,
+                expected="a model within that passes no mask on, as Keras's do",
+                got=Words("supports_masking, or a compute_mask of its own"),
+                hint="Call its layers in the outer model.",
+            )
+        if remat_mode_of(layer) is not None:
+            raise UserValueError(
+                path=path,
+                expected="a layer made outside of keras.RematScope",
+                got=Words(f"one with its mode {remat_mode_of(layer).mode!r}"),
+                hint="PipelinedModel(recompute=...) recomputes cells.",
+            )
         if kind in _REFUSED_LAYERS:
             raise UserValueError(
                 path=path,
@@ -212,6 +231,25 @@ def check_devices(devices: Any, num_cells: int | None = None) -> None:
             got=devices,
             hint="Each layer with a kernel starts a cell; summary() shows them.",
         )
+
+
+def check_gradients(model: keras.Model, num_micro_batches: int) -> None:
+    """Raises ValueError if gradients of micro-batches cannot be added up."""
+    scales = [v.path for v in model.trainable_variables if v.overwrite_with_gradient]
+    if scales and num_micro_batches > 1:
+        raise UserValueError(
+            path="PipelinedModel(num_micro_batches=...)",
+            expected="1 for float8, whose scales follow from a whole mini-batch",
+            got=num_micro_batches,
+            hint=f"Such as {scales[0]!r}.",
+        )
+
+
+def check_loss(loss: Any) -> None:
+    """Raises ValueError if a model was compiled without a loss."""
+    if loss is None:
+        expected = "a loss besides what layers add: lambda y, z: 0 * z will do"
+        raise UserValueError(path="compile(loss=...)", expected=expected, got=None)
 
 
 def check_compilation(options: Mapping[str, Any]) -> None:

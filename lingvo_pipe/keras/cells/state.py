@@ -61,7 +61,7 @@ class VariableKind:
 class CellScope(keras.StatelessScope):
     """Values of a cell's variables in a micro-batch.
 
-    `writes` counts the writes of each variable, by its id.
+    `writes` and `reads` count the writes and reads of each variable, by its id.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class CellScope(keras.StatelessScope):
         """Takes values by the ids of variables. For the rows see `RowSeed`."""
         super().__init__(collect_losses=True)
         self.writes: collections.Counter[int] = collections.Counter()
+        self.reads: collections.Counter[int] = collections.Counter()
         self._rows = first_row, num_rows
         self._seeds = {id(v) for v in variables if is_seed(v)}
         if first_row is None:
@@ -88,6 +89,11 @@ class CellScope(keras.StatelessScope):
         if tf.is_tensor(value):  # As in Keras, a variable has no gradient to its value.
             value = tf.stop_gradient(value)
         self.set_value(variable, value)
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        """Returns a variable's value, and counts the read."""
+        self.reads[id(variable)] += 1
+        return super().get_current_value(variable)
 
     def set_value(self, variable: keras.Variable, value: Any) -> None:
         """Sets the value that layers read."""
@@ -108,8 +114,9 @@ def kinds_of(
     place = {id(v): i for i, v in enumerate(variables)}
     kinds: dict[int, VariableKind] = {}
     for layer in below:
-        norm = isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-        if norm and layer.momentum < 1.0:  # Else its averages stay.
+        # In a layer, it may run as in an evaluation, and leave its averages.
+        norm = _is_norm(layer) and layer.trainable and id(layer.moving_mean) in written
+        if norm and layer.momentum < 1.0:  # Else they stay, too.
             mean = place[id(layer.moving_mean)]
             kinds[id(layer.moving_mean)] = VariableKind("mean", layer.momentum)
             kinds[id(layer.moving_variance)] = VariableKind(
@@ -127,6 +134,10 @@ def kinds_of(
     return [kinds[id(v)] for v in variables]
 
 
+def _is_norm(layer: Any) -> bool:
+    return isinstance(layer, keras.layers.BatchNormalization)
+
+
 def _weight_ids(layers: Sequence[Any]) -> set[int]:
     """Returns the ids of variables that were made as weights, frozen or not."""
     return {id(v) for x in layers for v in x._trainable_variables}
@@ -138,7 +149,7 @@ def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]
     The weight, [] float64, is the sum of the first mask. Without masks there is none.
     """
     inner = flat_layers(layer) if masks and isinstance(layer, keras.Layer) else []
-    norms = [x for x in inner if isinstance(x, keras.layers.BatchNormalization)]
+    norms = list(filter(_is_norm, inner))
     if norms and norms != [layer]:
         raise UserValueError(
             path=f"layer {layer.name!r}",
@@ -203,13 +214,16 @@ def draws_of(call: KerasCall, training: bool) -> RandomDraws:
 def written_by(call: KerasCall) -> Collection[int]:
     """Returns the ids of the variables that a call may write in training.
 
-    Traces the call if one of its states is a matrix, such as a quantized kernel.
-    Otherwise, or if it cannot be traced, returns the ids of all its states.
+    Traces the call if one of its states is a matrix, such as a quantized kernel, or if
+    it is a layer with batch normalization within. Otherwise, or if it cannot be traced,
+    returns the ids of all its states.
     """
-    weights = _weight_ids(flat_layers(call.operation)) if call.variables else ()
+    layers = flat_layers(call.operation) if call.variables else []
+    weights = _weight_ids(layers)
     states = [v for v in call.variables if not (id(v) in weights or is_seed(v))]
-    has_matrix = any(len(v.shape) > 1 for v in states)
-    for (num_examples, _), size in _TRIALS if has_matrix else ():
+    is_traced = any(len(v.shape) > 1 for v in states)
+    is_traced |= not _is_norm(call.operation) and any(map(_is_norm, layers))
+    for (num_examples, _), size in _TRIALS if is_traced else ():
         with contextlib.suppress(Exception):  # The layer may not take these sizes.
             return _traced_draws(call, True, num_examples, size)[0]
     return set(map(id, states))

@@ -11,6 +11,7 @@ tensors lose their attributes there. Only outputs of the model keep their logits
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import tree
 
@@ -18,7 +19,9 @@ from lingvo_pipe.keras.cells.private_names import (
     Functional,
     get_logits,
     get_mask,
+    graph_of,
     output_structure,
+    rounded_inputs,
     set_logits,
     set_mask,
     standardized_inputs,
@@ -61,9 +64,9 @@ def all_attached(triples: Sequence[Any]) -> list[tf.Tensor]:
     return [_attached(*triples[i : i + 3]) for i in range(0, len(triples), 3)]
 
 
-def first_inputs(graph: Functional, x: Any) -> list[Any]:
+def first_inputs(model: keras.Model, x: Any) -> list[Any]:
     """Returns a model's inputs as flat triples for the first cell."""
-    flat = standardized_inputs(graph, x)
+    flat = standardized_inputs(graph_of(model), rounded_inputs(model, x))
     return [z for value in flat for z in triple(value, with_logits=False)]
 
 
