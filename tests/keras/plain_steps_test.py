@@ -165,23 +165,18 @@ def test_a_masked_loss_and_losses_of_layers() -> None:
     _as_in_plain_keras(run, 1, 2)
 
 
+def _of_two_losses(wrap: _Wrap) -> list[Any]:
+    inputs = keras.Input((4,))
+    trained = wrap(keras.Model(inputs, [layers.Dense(3)(inputs) for _ in range(2)]))
+    trained.compile(keras.optimizers.SGD(0.01), loss=["mse", "mae"])
+    return [trained.train_on_batch(X, [Y, Y])]
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("num_losses", [1, 2])
-def test_floats_of_64_bits(num_losses: int) -> None:
-    """With a loss of a layer, or with several losses."""
-
-    def run(wrap: _Wrap) -> list[Any]:
-        inputs = keras.Input((4,))
-        regularizer = "l2" if num_losses == 1 else None
-        dense = layers.Dense(3, activity_regularizer=regularizer)(inputs)
-        outputs = [dense, layers.Dense(3)(inputs)][:num_losses]
-        trained = wrap(keras.Model(inputs, outputs))
-        trained.compile(keras.optimizers.SGD(0.01), loss=["mse", "mae"][:num_losses])
-        return [trained.train_on_batch(X, [Y, Y][:num_losses])]
-
+def test_floats_of_64_bits() -> None:
     keras.config.set_floatx("float64")
     try:
-        _as_in_plain_keras(run, 1, 2)
+        _as_in_plain_keras(_of_two_losses, 1, 2)
     finally:
         keras.config.set_floatx("float32")
 

@@ -22,8 +22,9 @@ def warn_of_unreached_weights(traced: TracedLayers) -> None:
     if paths:
         tf.get_logger().warning(
             "No loss depends on %s: training does not change them. Look for an "
-            "unused output, or a tf.stop_gradient; if it is intended, create them "
-            "with trainable=False.",
+            "unused output, a tf.stop_gradient, or a function with a gradient of its "
+            "own, such as keras.remat's, that reads them without taking them as "
+            "arguments. If it is intended, create them with trainable=False.",
             first_names(paths, _MAX_NAMED),
         )
 
