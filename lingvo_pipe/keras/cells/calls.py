@@ -143,7 +143,7 @@ def _collect(
 
 
 class Boundary(keras.Operation):
-    """What a model does to its inputs before its first layer: casts, ranks, masks."""
+    """The casts, changes of rank and masks that a model applies to its inputs."""
 
     def __init__(self, graph: Functional) -> None:
         super().__init__(name=f"inputs_of_{graph.name}")
@@ -165,7 +165,7 @@ def _inputs_of(
 ) -> list[GraphTensor]:
     """Returns a model's inputs in order, from the argument of its call.
 
-    Keras takes those of a list from a dict by their names, and ignores others.
+    If the model takes a list and gets a dict, names decide, as in Keras.
     """
     if isinstance(inputs, dict) and not isinstance(graph.input, dict):
         return [inputs[x.name] for x in graph.inputs]
