@@ -79,8 +79,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "9de1494286": "The check only saves time.",
         "ea042713eb": "A stage needs more than its largest cell.",
     },
-    "lingvo_pipe/training/loop/training_run.py": {
-        "eb396505ad": "Each schedule is told of evaluations by itself.",
+    "lingvo_pipe/training/optim/learner.py": {
+        "eb396505ad": "Each schedule is checked by itself.",
     },
     "lingvo_pipe/training/report/series.py": {
         "510c849c45": "The order of a sum matters in its last digits alone.",

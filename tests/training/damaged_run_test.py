@@ -187,7 +187,7 @@ def test_the_last_evaluation_is_guarded(logdir: Path) -> None:
 
 
 def test_an_evaluation_that_differs_is_told_and_written_once(logdir: Path) -> None:
-    """As on another kind of device."""
+    """The logged one stays, also on another kind of device."""
     _change_last_evaluation(logdir)
     (logdir / "checkpoints" / "record.json").unlink()
     before = read_metrics(logdir)
