@@ -67,11 +67,7 @@ class Seconds(NamedTuple):
 
 def ways() -> list[Way]:
     """Returns the ways that are compared, and those that predictions need."""
-    compared = [
-        Way(*sizes)
-        for sizes in itertools.product(_STAGES, _ROWS, _GROUPS)
-        if sizes[1] >= sizes[2]
-    ]
+    compared = list(itertools.starmap(Way, itertools.product(_STAGES, _ROWS, _GROUPS)))
     needed = sorted({way.rows_of_group for way in compared})
     return [*dict.fromkeys([*compared, *(Way(1, rows, 1) for rows in needed)])]
 
