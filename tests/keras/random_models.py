@@ -73,6 +73,18 @@ class _Centers(layers.Layer):
         return x - 0.5 * ops.mean(x, axis=0, keepdims=True)
 
 
+class _Tuned(layers.Layer):
+    """Normalizes by averages that stay in training, as for fine-tuning."""
+
+    def build(self, shape: Any) -> None:
+        self.norm = layers.BatchNormalization(name="norm")
+        self.norm.build(shape)
+        self.norm.moving_mean.assign(np.linspace(-1.0, 1.0, WIDTH))
+
+    def call(self, x: Any) -> Any:
+        return self.norm(x, training=False)
+
+
 @dataclass
 class _Drawn:
     """A model that is being drawn."""
@@ -121,6 +133,21 @@ def _inner_model(drawn: _Drawn, x: Any, y: Any) -> Any:
     return model(x)
 
 
+def _model_of_two(drawn: _Drawn, x: Any, y: Any) -> Any:
+    """Returns the outputs of a model that is given its inputs in some form."""
+    former, later = (keras.Input((WIDTH,), name=name) for name in ("former", "a_later"))
+    difference = layers.Dense(WIDTH)(former) - 0.5 * layers.Dense(WIDTH)(later)
+    model = keras.Model([former, later], difference)
+    forms = [x, y], {"former": x, "a_later": y}, {"a_later": y, "b": x, "former": x}
+    return model(forms[drawn.random.integers(len(forms))])
+
+
+def _model_of_integers(drawn: _Drawn, x: Any, y: Any) -> Any:
+    start = keras.Input((WIDTH,))
+    model = keras.Model(start, layers.Dense(WIDTH)(start / 8.0))
+    return model(ops.cast(8.0 * ops.tanh(x), "int32")) + x
+
+
 def _own_array(drawn: _Drawn, x: Any, y: Any) -> Any:
     array = drawn.random.normal(size=(WIDTH,)).astype("float32")
     return layers.Lambda(lambda z: z * array)(x)
@@ -144,6 +171,9 @@ _STEPS: dict[str, Callable[[_Drawn, Any, Any], Any]] = {
     "dense": _dense,
     "again": _again,
     "inner model": _inner_model,
+    "model of two": _model_of_two,
+    "model of integers": _model_of_integers,
+    "tuned": lambda drawn, x, y: _Tuned()(x),
     "own array": _own_array,
     "attention": _attention,
     "recurrent": _recurrent,
@@ -214,13 +244,17 @@ def random_model(seed: int) -> RandomModel:
     if len(kinds) == 1:
         data = x, y[0], random.uniform(0.0, 2.0, 2 * _ROWS)
     momentum, is_adam = float(random.uniform(0, 0.9)), random.random() < 0.3
+    scale = 64.0 if random.random() < 0.3 else None
 
     def compile_args() -> dict[str, Any]:
-        optimizer: Any = keras.optimizers.SGD(0.01)  # Others leave rows out.
-        if not has_tokens:
-            optimizer = keras.optimizers.SGD(0.01, momentum, nesterov=True)
+        options: dict[str, Any] = {"learning_rate": 0.01, "loss_scale_factor": scale}
+        optimizer: Any = keras.optimizers.SGD(**options)  # Others leave rows out.
         if is_adam and not has_tokens:
-            optimizer = keras.optimizers.AdamW(0.01, epsilon=1e-2, use_ema=True)
+            options |= {"epsilon": 1e-2, "use_ema": True}
+            optimizer = keras.optimizers.AdamW(**options)
+        elif not has_tokens:
+            options |= {"momentum": momentum, "nesterov": True}
+            optimizer = keras.optimizers.SGD(**options)
         return {"optimizer": optimizer, "loss": losses, "loss_weights": weights}
 
     return RandomModel(make, data, compile_args, drawn.names)
