@@ -147,10 +147,12 @@ class KerasCell(BaseLayer):
 
         Returns [] for shared variables. PipelinedModel adds their losses.
         """
+        if self._calls.shares_variables:
+            return []
         return [
             v.variable.regularizer(values[id(v.variable)])
             for v in self._calls.variables
-            if v.variable.regularizer and v.owned and not self._calls.shares_variables
+            if v.variable.regularizer and v.owned and v.kind.name == "weight"
         ]
 
     def _values(self, given: Sequence[Any], context: ForwardContext) -> list[Any]:

@@ -153,7 +153,7 @@ def regularization(
 
 def total_loss(metrics: NestedMap) -> tf.Tensor:
     """Returns the loss plus the losses that layers add."""
-    loss = metrics.loss[0]
+    loss = (metrics.unscaled if "unscaled" in metrics else metrics.loss)[0]
     if "keras_losses" in metrics:
         loss += tf.cast(metrics.keras_losses[0], loss.dtype)
     return loss

@@ -236,8 +236,9 @@ class LossAndMetrics:
                     ),
                 )
         # Through the weight the scale reaches layers' losses, too. The mean cancels it.
-        weight = weight if scale is None else weight * scale[0]
         metrics = NestedMap(loss=(mean, weight))
+        if scale is not None:  # What is reported may not overflow.
+            metrics.update(loss=(mean, weight * scale[0]), unscaled=(mean, weight))
         for i, (total, count) in enumerate(zip(sums[::2], sums[1::2], strict=True)):
             value = tf.math.divide_no_nan(total, count) * num_examples
             metrics[f"loss{i}"] = Total(tf.stack([value, tf.cast(rows, value.dtype)]))

@@ -147,7 +147,7 @@ class PipelinedModel(PlainAttributes):
     def get_config(self) -> dict[str, Any]:
         """Raises TypeError, because only the plain model can be saved and cloned."""
         hint = "Use its attribute `model`; `save` writes that, too."
-        raise UserTypeError("A PipelinedModel cannot be cloned.", hint=hint)
+        raise UserTypeError("A PipelinedModel cannot be cloned or saved.", hint=hint)
 
     def compile(self, *args: Any, jit_compile: Any = False, **kwargs: Any) -> None:
         """Compiles as the model does. A built optimizer's state moves to the devices.
@@ -159,7 +159,6 @@ class PipelinedModel(PlainAttributes):
             kwargs.setdefault("sampler", self.model.sampler)
         bound = inspect.signature(self.model.compile).bind(*args, **kwargs)
         check_compilation({"jit_compile": jit_compile, **bound.arguments, **kwargs})
-        check_gradients(self.model, self.pipeline.params.num_micro_batches)
         self._pipes.warn_of_waiting(self.name)
         if self.pipeline.params.num_micro_batches > 1:
             warn_of_normalization(self.model)
@@ -230,6 +229,7 @@ class PipelinedModel(PlainAttributes):
     def make_train_function(self, force: bool = False) -> None:
         """Sets `train_function`. It trains what is trainable now. `fit` calls this."""
         if self.train_function is None or force:
+            check_gradients(self.model, self.pipeline.params.num_micro_batches)
             if trainable_flags(self.model) != self._trained:
                 self._cut(model_cells(self.model))
             self.train_function = self._new_function(self.train_step)

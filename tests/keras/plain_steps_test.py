@@ -60,6 +60,16 @@ def test_an_optimizer_scales_the_loss(make: Callable[[], Any]) -> None:
     _as_in_plain_keras(lambda wrap: _step(_compiled(wrap(sequential()), make())))
 
 
+@pytest.mark.exhaustive
+def test_a_loss_is_reported_though_its_scaled_one_overflows() -> None:
+    def run(wrap: _Wrap) -> list[Any]:
+        inner = keras.optimizers.SGD(0.01)
+        scaling = keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**127)
+        return _step(_compiled(wrap(sequential()), scaling))
+
+    _as_in_plain_keras(run, 1, 2)
+
+
 def test_the_loss_is_not_scaled_if_the_user_says_so() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -255,8 +265,7 @@ def test_what_cannot_be_added_up_is_refused() -> None:
     model = sequential(layers.Dense(16))
     model.quantize("float8")
     with fails(path="PipelinedModel(num_micro_batches=...)", got=2):
-        _compiled(PipelinedModel(model, 1, 2))
-    _compiled(PipelinedModel(model))
+        _step(_compiled(PipelinedModel(model, 1, 2)))
 
 
 def test_layers_that_keras_recomputes_are_refused() -> None:

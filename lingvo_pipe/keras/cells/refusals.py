@@ -138,6 +138,13 @@ def check_model(model: Any) -> None:
                 expected="batch normalization whose statistics no micro-batch changes",
                 got=Words("renorm=True"),
             )
+        if is_graph(layer) and layer.activity_regularizer is not None:
+            raise UserValueError(
+                path=f"model {layer.name!r}",
+                expected="a regularizer of a layer's activity, not of a model's",
+                got=layer.activity_regularizer,
+                hint="Give the model's last layer this activity_regularizer.",
+            )
         if layer is not model and is_graph(layer) and layer.supports_masking:
             raise UserValueError(
                 path=path,
@@ -184,6 +191,13 @@ def check_for_learner(model: keras.Model) -> None:
                 expected="no constraint, which the trainer's learner does not apply",
                 got=Words(type(v.constraint).__name__),
                 hint="Leave it out, or train by PipelinedModel.fit.",
+            )
+        if v.overwrite_with_gradient:
+            raise UserValueError(
+                path=f"variable {v.path!r}",
+                expected="a weight that the trainer's learner can update",
+                got=Words("a scale of float8, which Keras's optimizers overwrite"),
+                hint="Train by PipelinedModel.fit.",
             )
     for layer in flat_layers(model):
         if layer.compute_dtype == "float16":

@@ -81,7 +81,8 @@ def known_draws(belong: Sequence[bool]) -> Iterator[None]:
             path=_PATH,
             expected=f"{len(belong)} draws, as for another number of examples",
             got=Words(f"{number} draws"),
-            hint="Draw as often whatever the number of examples is.",
+            hint="Draw as often whatever the number of examples is. If a setting of "
+            "the layer has changed, call compile again.",
         )
 
 

@@ -48,9 +48,14 @@ class VariableKind:
     """The rule that a variable follows."""
 
     name: str  # weight, frozen, seed, mean, variance or state.
-    momentum: float = 0.0  # Of a mean or variance.
+    norm: Any = None  # The batch normalization of a mean or variance.
     # For a variance, the position of the mean among the cell's variables.
     mean: int | None = None
+
+    @property
+    def momentum(self) -> float:
+        """The momentum of a mean or variance, which may change after a compile."""
+        return 0.0 if self.norm is None else self.norm.momentum
 
     @property
     def is_summed(self) -> bool:
@@ -118,10 +123,8 @@ def kinds_of(
         norm = _is_norm(layer) and layer.trainable and id(layer.moving_mean) in written
         if norm and layer.momentum < 1.0:  # Else they stay, too.
             mean = place[id(layer.moving_mean)]
-            kinds[id(layer.moving_mean)] = VariableKind("mean", layer.momentum)
-            kinds[id(layer.moving_variance)] = VariableKind(
-                "variance", layer.momentum, mean
-            )
+            kinds[id(layer.moving_mean)] = VariableKind("mean", layer)
+            kinds[id(layer.moving_variance)] = VariableKind("variance", layer, mean)
     weights = _weight_ids(below)
     for v in variables:
         if v.trainable:

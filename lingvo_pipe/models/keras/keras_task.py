@@ -28,6 +28,7 @@ from lingvo_pipe.keras.cells.model_function import built_model, fingerprint
 from lingvo_pipe.keras.cells.private_names import get_mask, graph_of
 from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
 from lingvo_pipe.keras.keras_cell import KerasCell
+from lingvo_pipe.keras.mixing.mixing import mixing_layers, warn_of
 from lingvo_pipe.layers.softmax_cross_entropy import weighted_means
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.base_task import BaseTask
@@ -121,6 +122,8 @@ class KerasTask(BaseTask):
         p = self.params
         seed = self.pipeline.cells[0].params.random_seed
         self._model = built_model(first.model, first.arguments, seed).model
+        if p.pipeline.num_micro_batches != 1:
+            _warn_of_mixing(self._model)
         self._values: dict[str, _Values] = {}
         if p.loss is not None:
             path = f"{self.path}.loss"
@@ -196,6 +199,17 @@ class KerasTask(BaseTask):
         for name, function in self._values.items():
             raw = function(y, outputs)  # Has a mask if it ignores a class.
             values = tf.cast(raw, outputs.dtype)
+            if not values.shape.rank and self.pipeline.params.num_micro_batches != 1:
+                raise UserValueError(
+                    path=f"{self.path}.{'loss' if name == 'loss' else 'metrics'}",
+                    expected="functions with a value for each example, since they are "
+                    "given micro-batches",
+                    got=Words(
+                        f"{self.params.loss if name == 'loss' else name}, whose "
+                        "value is one for all"
+                    ),
+                    hint="Set num_micro_batches to 1, or use PipelinedModel.",
+                )
             # Depend on targets alone: the engine may need their sum before the outputs.
             weights = targets.weights
             weights = tf.ones(tf.shape(y)[:1]) if weights is None else weights
@@ -204,6 +218,13 @@ class KerasTask(BaseTask):
                 weights *= _repeated(mask, values)
             metrics[name] = weighted_means(weights, value=values).value
         return metrics
+
+
+@functools.cache
+def _warn_of_mixing(model: keras.Model) -> None:
+    """Logs, once for a model, which of its layers mix examples."""
+    for name in mixing_layers(model):
+        warn_of(model.name, "layer", name)
 
 
 def _first_cell(p: InstantiableParams) -> InstantiableParams | None:

@@ -49,3 +49,15 @@ def test_averages_that_a_layer_reads_and_moves_are_refused() -> None:
     trained.compile("sgd", loss="mse")
     with pytest.raises(UserValueError, match="moving_mean"):
         fit(trained)
+
+
+def test_the_momentum_may_change_after_a_compile() -> None:
+    """Averages were once moved by the old one."""
+    results = []
+    for model, trained in plain_and_pipelined(
+        lambda: sequential(layers.BatchNormalization(momentum=0.9)), 1
+    ):
+        trained.compile(keras.optimizers.SGD(0.01), loss="mse")
+        model.layers[0].momentum = 0.5
+        results.append([fit(trained)["loss"], *model.get_weights()])
+    assert_close(results)

@@ -35,6 +35,34 @@ def scaled() -> keras.Model:
     return keras.Sequential([keras.Input((3,)), dense])
 
 
+def of_float8() -> keras.Model:
+    model = keras.Sequential([keras.Input((16,)), layers.Dense(16)])
+    model.quantize("float8")
+    return model
+
+
+def regularized() -> keras.Model:
+    inner = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    inner.activity_regularizer = keras.regularizers.L2(0.1)
+    return keras.Sequential([keras.Input((3,)), inner])
+
+
+class Centers(layers.Layer):
+    """Mixes examples."""
+
+    def call(self, x: Any) -> Any:
+        return x - keras.ops.mean(x, axis=0)
+
+
+def centered() -> keras.Model:
+    return keras.Sequential([keras.Input((3,)), layers.Dense(4), Centers(name="own")])
+
+
+def frozen() -> keras.Model:
+    dense = layers.Dense(4, kernel_regularizer="l2", trainable=False)
+    return keras.Sequential([keras.Input((3,)), dense, layers.Dense(4)])
+
+
 def unbuilt() -> keras.Model:
     return keras.Sequential([layers.Dense(2)])
 
@@ -99,7 +127,9 @@ def test_names_that_keras_abbreviates(
     assert found[0].loss[0] == found[1].loss[0]
 
 
-@pytest.mark.parametrize("model", [constrained, scaled, unbuilt])
+@pytest.mark.parametrize(
+    "model", [constrained, scaled, unbuilt, of_float8, regularized]
+)
 def test_models_that_the_trainer_cannot_train(model: Any) -> None:
     with pytest.raises(ValueError, match="kernel|dense|sequential"):
         KerasTask.ParamsOf(model)
@@ -131,3 +161,43 @@ def test_a_loss_is_needed() -> None:
     targets = NestedMap(targets=tf.ones([2]), weights=None)
     with fails(path="task.loss", got="None for 1 outputs"):
         task.ComputeLoss((tf.ones([2, 4]), None, None), targets)
+
+
+def _batch() -> NestedMap:
+    image = np.ones((4, 3), np.float32)
+    label = np.array([0, 1, 2, 3], np.int32)
+    return NestedMap(image=image, label=label, weight=np.ones(4, np.float32))
+
+
+def test_layers_that_mix_examples_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    p = KerasTask.ParamsOf(centered).Set(name="task", loss="mse")
+    with caplog.at_level("WARNING", "absl"):
+        p.Copy().Instantiate()
+        assert not caplog.records
+        p.pipeline.num_micro_batches = 2
+        p.Instantiate()
+    assert "'own'" in caplog.text
+
+
+def test_a_loss_with_one_value_for_all_examples_is_refused() -> None:
+    p = KerasTask.ParamsOf(plain).Set(name="task", loss="Dice")
+    for number in (1, 2):
+        p.pipeline.num_micro_batches = number
+        task = p.Copy().Instantiate()
+        batch = _batch()
+        batch.label = np.eye(4, dtype=np.float32)
+        if number == 1:
+            task.ComputeGradients(task.Values(), batch)
+            continue
+        with fails(path="task.loss"):
+            task.ComputeGradients(task.Values(), batch)
+
+
+def test_frozen_weights_have_no_penalty() -> None:
+    p = KerasTask.ParamsOf(frozen).Set(name="task")
+    p.Set(loss="SparseCategoricalCrossentropy", loss_arguments={"from_logits": True})
+    task = p.Instantiate()
+    metrics = task.ComputeGradients(task.Values(), _batch()).metrics
+    assert "keras_losses" not in metrics
