@@ -18,8 +18,10 @@ def test_it_is_plain_keras_own(
     kind: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = case(kind, name)
+    # Other tests compare numbers of devices, and one micro-batch.
+    options = {"devices": (2,), "num_micro_batches": (4,), **one.options}
     assert_pipelined_equals_plain(
-        one.make, one.data, one.compile_args, one.fit_args, **one.options
+        one.make, one.data, one.compile_args, one.fit_args, **options
     )
     assert "may mix the examples" not in caplog.text
 
