@@ -43,7 +43,7 @@ def test_it_prepares_a_builder_of_the_users_own(tmp_path, monkeypatch):
     data = tmp_path / "data"
     main(["--dataset=birds", "--imports=my_birds", f"--data_dir={data}"])
     # Once it is prepared, its code is not needed.
-    builder = prepared_builder("birds", str(tmp_path / "data"))
+    builder = prepared_builder("birds", str(data))
     (example,) = builder.as_data_source("train")
     assert example["label"] == 1
 

@@ -121,19 +121,11 @@ def _collect(
         )
         if is_graph(node.operation):
             inner = graph_of(node.operation)
-            block_inputs = _inputs_of(inner, *args, **kwargs)
-            if _has_boundary(inner, block_inputs, kwargs.get("mask")):
-                specs = [
-                    keras.KerasTensor(
-                        (x.spec if len(x.spec.shape) == len(y.shape) else y).shape,
-                        y.dtype,
-                    )
-                    for x, y in zip(block_inputs, inner.inputs, strict=True)
-                ]
-                made = tuple(GraphTensor(next(numbers), x) for x in specs)
-                options = {"mask": kwargs.get("mask")}
-                calls.append(KerasCall(Boundary(inner), (block_inputs,), options, made))
-                block_inputs = list(made)
+            block_inputs, mask = _inputs_of(inner, *args, **kwargs), kwargs.get("mask")
+            if _has_boundary(inner, block_inputs, mask):
+                boundary = _boundary_call(inner, block_inputs, mask, numbers)
+                calls.append(boundary)
+                block_inputs = list(boundary.made)
             outputs = _collect(node.operation, block_inputs, numbers, calls)
         else:
             outputs = [GraphTensor(next(numbers), x) for x in node.outputs]
@@ -170,6 +162,19 @@ def _inputs_of(
     if isinstance(inputs, dict) and not isinstance(graph.input, dict):
         return [inputs[x.name] for x in graph.inputs]
     return tree.flatten(inputs)[: len(graph.inputs)]
+
+
+def _boundary_call(
+    graph: Functional, inputs: Sequence[GraphTensor], mask: Any, numbers: Iterator[int]
+) -> KerasCall:
+    specs = [
+        keras.KerasTensor(
+            (x.spec if len(x.spec.shape) == len(y.shape) else y).shape, y.dtype
+        )
+        for x, y in zip(inputs, graph.inputs, strict=True)
+    ]
+    outputs = tuple(GraphTensor(next(numbers), spec) for spec in specs)
+    return KerasCall(Boundary(graph), (inputs,), {"mask": mask}, outputs)
 
 
 def _has_boundary(graph: Functional, inputs: Sequence[GraphTensor], mask: Any) -> bool:

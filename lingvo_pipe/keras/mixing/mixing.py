@@ -39,8 +39,7 @@ def warn_of_layers(model: keras.Model, num_micro_batches: int) -> None:
     They are layers that mix examples, and those that assign variables in evaluations.
     """
     if num_micro_batches > 1:
-        for name in mixing_layers(model):
-            warn_of(model.name, "layer", name)
+        warn_of_mixing(model)
     for call in calls_of(model).calls:
         layer = call.operation
         if not isinstance(layer, keras.Layer) or not layer.variables:
@@ -55,6 +54,12 @@ def warn_of_layers(model: keras.Model, num_micro_batches: int) -> None:
                 model.name,
                 layer.name,
             )
+
+
+def warn_of_mixing(model: keras.Model) -> None:
+    """Logs a warning for each layer that mixes examples."""
+    for name in mixing_layers(model):
+        warn_of(model.name, "layer", name)
 
 
 def warn_of_normalization(model: keras.Model) -> None:

@@ -28,13 +28,14 @@ from lingvo_pipe.keras.cells.model_function import built_model, fingerprint
 from lingvo_pipe.keras.cells.private_names import get_mask, graph_of
 from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
 from lingvo_pipe.keras.keras_cell import KerasCell
-from lingvo_pipe.keras.mixing.mixing import mixing_layers, warn_of
+from lingvo_pipe.keras.mixing.mixing import warn_of_mixing
 from lingvo_pipe.layers.softmax_cross_entropy import weighted_means
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.image_checks import Size, check_images
 
 _Values = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+_warn_once = functools.cache(warn_of_mixing)  # A model has several tasks.
 
 
 class KerasTask(BaseTask):
@@ -123,7 +124,7 @@ class KerasTask(BaseTask):
         seed = self.pipeline.cells[0].params.random_seed
         self._model = built_model(first.model, first.arguments, seed).model
         if p.pipeline.num_micro_batches != 1:
-            _warn_of_mixing(self._model)
+            _warn_once(self._model)
         self._values: dict[str, _Values] = {}
         if p.loss is not None:
             path = f"{self.path}.loss"
@@ -200,16 +201,7 @@ class KerasTask(BaseTask):
             raw = function(y, outputs)  # Has a mask if it ignores a class.
             values = tf.cast(raw, outputs.dtype)
             if not values.shape.rank and self.pipeline.params.num_micro_batches != 1:
-                raise UserValueError(
-                    path=f"{self.path}.{'loss' if name == 'loss' else 'metrics'}",
-                    expected="functions with a value for each example, since they are "
-                    "given micro-batches",
-                    got=Words(
-                        f"{self.params.loss if name == 'loss' else name}, whose "
-                        "value is one for all"
-                    ),
-                    hint="Set num_micro_batches to 1, or use PipelinedModel.",
-                )
+                raise self._one_value_error(name)
             # Depend on targets alone: the engine may need their sum before the outputs.
             weights = targets.weights
             weights = tf.ones(tf.shape(y)[:1]) if weights is None else weights
@@ -219,12 +211,18 @@ class KerasTask(BaseTask):
             metrics[name] = weighted_means(weights, value=values).value
         return metrics
 
-
-@functools.cache
-def _warn_of_mixing(model: keras.Model) -> None:
-    """Logs, once for a model, which of its layers mix examples."""
-    for name in mixing_layers(model):
-        warn_of(model.name, "layer", name)
+    def _one_value_error(self, name: str) -> UserValueError:
+        """Returns the error for a loss or metric with one value for all examples."""
+        param, function = "metrics", name
+        if name == "loss":
+            param, function = "loss", self.params.loss
+        return UserValueError(
+            path=f"{self.path}.{param}",
+            expected="functions with a value for each example, since they are given "
+            "micro-batches",
+            got=Words(f"{function}, whose value is one for all"),
+            hint="Set num_micro_batches to 1, or use PipelinedModel.",
+        )
 
 
 def _first_cell(p: InstantiableParams) -> InstantiableParams | None:

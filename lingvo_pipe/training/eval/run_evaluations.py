@@ -104,6 +104,10 @@ class RunEvaluations:
         self.write_best()
         self._inform_schedules()
 
+    @property
+    def _tests(self) -> list[Mapping[str, Any]]:
+        return [record for record in self._records if record["split"] == SPLIT]
+
     def is_due(self, step: int) -> bool:
         """Returns whether to evaluate after a step."""
         interval = self.task.params.eval.interval_steps
@@ -115,8 +119,7 @@ class RunEvaluations:
 
     def _logged(self, step: int) -> Mapping[str, Any] | None:
         """Returns the evaluation after a step in the log, or None."""
-        tests = (record for record in self._records if record["split"] == SPLIT)
-        return next((record for record in tests if record["step"] == step), None)
+        return next((test for test in self._tests if test["step"] == step), None)
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Evaluates the state after `step` steps, unless this was done before.
@@ -136,18 +139,17 @@ class RunEvaluations:
         self._evaluated[step] = metrics
         record = {"step": step, "split": SPLIT, **metrics}
         before = self._logged(step)
-        if before is not None:
-            if not same_metrics(record, before):
-                self.log(
-                    f"The evaluation after step {step} differs from the one in "
-                    f"{self.metrics_log.path}, which stays."
-                )
-        else:
+        if before is None:
             self.metrics_log.write(step, SPLIT, metrics)
             if images is not None:
                 self.metrics_log.write_images(step, SPLIT, images.Draw())
             self._records.append(record)
             self._inform_schedules()
+        elif not same_metrics(record, before):
+            self.log(
+                f"The evaluation after step {step} differs from the one in "
+                f"{self.metrics_log.path}, which stays."
+            )
         self.best.add(step, metrics)
         self.log("\n".join([_line(step, SPLIT, metrics), *self.evaluation.warnings]))
         warning = classes.warning(step, metrics)
@@ -182,8 +184,7 @@ class RunEvaluations:
 
     def _inform_schedules(self) -> None:
         # The evaluation after the last step of a run that is resumed must not count.
-        tests = [record for record in self._records if record["split"] == SPLIT]
-        due = [record for record in tests if self.is_due(record["step"])]
+        due = [test for test in self._tests if self.is_due(test["step"])]
         for schedule in self.schedules:
             schedule.FollowEvaluations(due)
 

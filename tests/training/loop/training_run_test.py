@@ -87,23 +87,23 @@ def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
 ) -> None:
     """The state holds slots, averages and a rate that changes."""
 
-    def whole_task() -> Any:
+    def learning_task() -> Any:
         decay = ScheduleParams("ExponentialDecay", decay_steps=2, decay_rate=0.9)
         momentum = OptimizerParams("SGD", momentum=0.9)
         rates: dict[str, Any] = {"lr_schedule": decay, "optimizer": momentum}
         return task(save_interval_steps=5, ema_decay=0.9, **rates)
 
-    run(whole_task(), data(), tmp_path / "whole")
+    run(learning_task(), data(), tmp_path / "whole")
     undo = signal_after(monkeypatch, cls, number)
     logged: list[str] = []
-    assert run(whole_task(), data(), tmp_path / "run", logged.append) == {}
+    assert run(learning_task(), data(), tmp_path / "run", logged.append) == {}
     undo()
     pattern = rf"Stopped\b.*\bSIGTERM\b.*step {stopped_at}\b.*\bsaved\b"
     assert re.match(pattern, logged[-1])
     (announced,) = (line for line in logged if line.startswith("SIGTERM: "))
     assert re.search(rf"waiting for .*\bstep {stopped_at}\b", announced)
     assert saved_steps(tmp_path / "run")[-1] == stopped_at
-    run(whole_task(), data(), tmp_path / "run")
+    run(learning_task(), data(), tmp_path / "run")
     assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
         tmp_path / "whole", STEPS
     )
