@@ -5,9 +5,10 @@
 
 A step's rate is learning_rate times the schedule's value, float32 `[]`. A schedule of
 your own derives from BaseSchedule and defines Value, a function of
-py_utils.GetGlobalStep(). In formulas x is the step, counted from 0. An interval
-includes the boundary at which it begins. Keras's PiecewiseConstantDecay changes one
-step later.
+py_utils.GetGlobalStep(). In formulas x is the step, counted from 0. The learner counts
+steps that it trained, without those that task.train.max_skipped_steps skips, which
+layers count. An interval includes the boundary at which it begins. Keras's
+PiecewiseConstantDecay, which ScheduleParams refuses, changes one step later.
 """
 
 import itertools

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe import py_utils
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams.frozen_values import copy_value
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_choice, check_param, check_positive
 from lingvo_pipe.layers.core.forward_context import ForwardContext
@@ -24,7 +25,7 @@ class BaseSchedule(BaseLayer):
         p = super().Params()
         formula = (inspect.getdoc(cls) or cls.__name__).partition("\n")[0]
         for name, default in cls._DEFAULTS.items():
-            p.Define(name, default, formula)
+            p.Define(name, copy_value(default), formula)
         return p
 
     def __init__(self, params: InstantiableParams):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import inspect
 import os
@@ -153,8 +154,9 @@ def GetParams(name: str, dataset: str) -> Any:
         raise DatasetError(
             path="data set", expected=expected, got=dataset, names=datasets
         )
-    input_params = getattr(model, dataset)()
-    params = model.Model()
+    # Copies, since a class may return the same Params from several calls.
+    input_params = copy.deepcopy(getattr(model, dataset)())
+    params = copy.deepcopy(model.Model())
     params.input = input_params
     return params
 

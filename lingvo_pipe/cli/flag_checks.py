@@ -145,7 +145,10 @@ def _check_needed() -> None:
 
 def _check_mode() -> None:
     is_diff = FLAGS.mode == "diff_params"
+    uses_devices = FLAGS.mode != "inspect_params" and FLAGS.other_model is None
     is_allowed = {
+        "logdir": FLAGS.mode == "train" or is_diff,
+        **dict.fromkeys(("devices", "cluster"), uses_devices),
         **dict.fromkeys((*_INIT_FLAGS, *_ELASTIC_FLAGS), FLAGS.mode == "train"),
         "profile_step": FLAGS.mode == "train",
         "allow_params_change": FLAGS.mode == "train",

@@ -55,6 +55,7 @@ flags.DEFINE_list(
     "them: task.train.learning_rate,task.train.optimizer. Params of devices, "
     "duration, reports and bad steps may always change; with --job=evaler and the "
     "like, all of input and task.train.",
+    allow_overwrite=False,
 )
 flags.DEFINE_bool(
     "allow_foreign_logdir",
@@ -69,8 +70,9 @@ flags.DEFINE_string(
     "worker:0/gpu:0,worker:1/gpu:0. Each device gets one stage, or "
     "task.pipeline.stages_per_device. With --cluster, a number counts the cluster's "
     "devices in the order of its tasks. The flag replaces a number in "
-    "task.pipeline.splits; a list there, and task.pipeline.devices, must have the same "
-    "length. Default: task.pipeline.devices, or one device per stage of the model.",
+    "task.pipeline.splits; a list there must have the same length, and "
+    "task.pipeline.devices the same names. Default: task.pipeline.devices, or one "
+    "device per stage of the model.",
 )
 flags.DEFINE_enum(
     "job",
@@ -207,6 +209,7 @@ flags.DEFINE_string(
     "model_params_override",
     "",
     "Params to change: 'task.train.learning_rate : 0.1; input.batch_size : 32'.",
+    allow_overwrite=False,
 )
 flags.DEFINE_string(
     "data_dir", None, "Folder of data sets; sets input.data_dir of all inputs."
@@ -219,7 +222,10 @@ flags.DEFINE_string(
     "TensorFlow Datasets. Sets input.dataset of all inputs.",
 )
 flags.DEFINE_list(
-    "model_imports", [], "Your own packages to import, which register models."
+    "model_imports",
+    [],
+    "Your own packages to import, which register models.",
+    allow_overwrite=False,
 )
 flags.DEFINE_bool("list_models", False, "Print the names of all models.")
 flags.DEFINE_bool("traceback", False, "Show the whole traceback of an error.")

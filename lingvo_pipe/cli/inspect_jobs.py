@@ -78,5 +78,5 @@ def report_run(
 ) -> str:
     """Writes the page about a run, and returns a line with its path."""
     path = os.path.expanduser(logdir)
-    directory = open_run(path, model_name, allow_foreign=allow_foreign)
+    directory = open_run(path, model_name, allow_foreign=allow_foreign, writes=True)
     return f"The report is {write_report(directory)}."

@@ -16,6 +16,8 @@ from lingvo_pipe.cli.param_values import check_values
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams.old_names import current_path
+from lingvo_pipe.hyperparams.text_entries import parse_entry, split_entries
 from lingvo_pipe.pipeline.devices.cluster import workers_note
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import (
@@ -29,6 +31,13 @@ from lingvo_pipe.training.task.placement import place_stages
 if TYPE_CHECKING:
     from lingvo_pipe.cli.elastic_job import ElasticJob
 
+_PARAM_OF_FLAG = {
+    "data_dir": "input.data_dir",
+    "dataset": "input.dataset",
+    "max_steps": "task.train.max_steps",
+    "init_from": "task.train.init_from_checkpoint_override",
+    "init_names": "task.train.init_from_checkpoint_names",
+}
 # TensorFlow looks for GPUs now, while its messages about missing ones are hidden.
 tf.config.list_physical_devices("GPU")
 
@@ -86,6 +95,7 @@ class ModelRequest:
         elif self.dataset is not None:
             model.input.dataset = self.dataset
         model.FromText(self.override, separator=";").Set(**self.changes)
+        self._check_set_once()
         check_values(model)
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
@@ -94,6 +104,18 @@ class ModelRequest:
         if self.init_names is not None:
             model.task.train.init_from_checkpoint_names = self.init_names
         return model
+
+    def _check_set_once(self) -> None:
+        """Raises ValueError if a flag and a change set the same param."""
+        entries = map(parse_entry, split_entries(self.override, ";"))
+        changed = {*map(current_path, self.changes), *(x.path for x in entries)}
+        for name, path in _PARAM_OF_FLAG.items():
+            if getattr(self, name) is not None and path in changed:
+                raise UserValueError(
+                    path=f"--{name}",
+                    expected=f"no other change of {path}, which it sets",
+                    got=getattr(self, name),
+                )
 
 
 def place_model(

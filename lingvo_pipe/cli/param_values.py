@@ -1,6 +1,7 @@
 """Detection of values of params with which no model can be built."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from lingvo_pipe.hyperparams.traversal import children
 
 _MAX_INTEGER = 2**64 - 1  # Seeds have up to 64 bits.
 _MAX_FLOAT = float(tf.float32.max)
+_MAY_BE_INFINITE = ("input.temperature",)
 # Errors of Python about values; user errors are among them.
 _VALUE_ERRORS = (
     ArithmeticError,
@@ -64,6 +66,8 @@ def _problems(path: str, value: Any, default: Any) -> Iterator[UserValueError]:
         yield from _problems(path + step, child, None)
     number = as_plain(value)
     if not is_number(number) or same_value(value, default):
+        return
+    if number == math.inf and path in _MAY_BE_INFINITE:
         return
     maximum = _MAX_INTEGER if is_integer(number) else _MAX_FLOAT
     if not abs(number) <= maximum:

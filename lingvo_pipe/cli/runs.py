@@ -40,19 +40,36 @@ from lingvo_pipe.training.run.metrics_log import read_metrics
 if TYPE_CHECKING:
     import keras
 
-_DASHES = re.compile(r"(?<![\w-])--(?=\w)")
+# What a flag in an error is as an argument.
+_ARGUMENTS = (
+    (r"--model_params_override='([^\s']+)[^:']* : ([^']*)'", r'**{"\1": \2}'),
+    (r"--model_params_override\b", "**overrides"),
+    (r"(?<![\w-])--(\w+)=([^\s'\"]*[^\s'\".,;])", r"\1='\2'"),
+    (r"(?<![\w-])--(?=\w)", ""),
+)
 
 
 @contextlib.contextmanager
 def _naming_arguments() -> Iterator[None]:
-    """Removes the dashes before flags in errors, because callers pass arguments."""
+    """Turns flags in errors into arguments."""
     try:
         yield
     except UserError as error:
         fields = error.path, error.expected, error.hint
-        error.path, error.expected, error.hint = (_DASHES.sub("", x) for x in fields)
-        error.args = (_DASHES.sub("", str(error)),)
+        error.path, error.expected, error.hint = map(_as_arguments, fields)
+        error.args = (_as_arguments(str(error)),)
         raise
+
+
+def _as_arguments(text: str) -> str:
+    for pattern, argument in _ARGUMENTS:
+        text = re.sub(pattern, argument, text)
+    return text
+
+
+def _paths(allowed: str | Sequence[str]) -> Sequence[str]:
+    """Returns paths of params, of which a text has commas between them."""
+    return re.findall(r"[^\s,]+", allowed) if isinstance(allowed, str) else allowed
 
 
 class Run:
@@ -133,14 +150,14 @@ def train(
     init_from: str | Path | None = None,
     init_names: str | None = None,
     profile_step: int | None = None,
-    allow_params_change: Sequence[str] = (),
+    allow_params_change: str | Sequence[str] = (),
     allow_foreign: bool = False,
     **overrides: Any,
 ) -> Run:
     """Trains a model to its last step, and evaluates it. Resumes an existing run.
 
-    On Ctrl-C, or a notebook's stop button, the function saves the run after the current
-    step, and returns it. The same call resumes the run.
+    On Ctrl-C, or a notebook's stop button, the function stops the run after the current
+    step, and returns it. A line says what is saved. The same call resumes the run.
 
     Args:
         model: the model's class, or its registered name.
@@ -153,7 +170,7 @@ def train(
         init_from: run, checkpoint or file that a new run's initial weights come from.
         init_names: other names there, as PATTERN=NAME;PATTERN=NAME.
         profile_step: number of a step to profile.
-        allow_params_change: params that may differ from the run's.
+        allow_params_change: paths of params that may differ from the run's.
         allow_foreign: whether the directory may have links, or files of others.
         **overrides: values of params by their paths, `**{"task.train.learning_rate":
             0.1}`.
@@ -171,7 +188,8 @@ def train(
         init_from=None if init_from is None else str(init_from),
         init_names=init_names,
     )
-    train_model(request, str(logdir), profile_step, allow_params_change, allow_foreign)
+    allowed = _paths(allow_params_change)
+    train_model(request, str(logdir), profile_step, allowed, allow_foreign)
     return Run(logdir, request.name, allow_foreign=allow_foreign)
 
 
@@ -185,7 +203,7 @@ def evaluate(
     devices: int | str | Sequence[str] | None = None,
     data_dir: str | None = None,
     dataset: str | None = None,
-    allow_params_change: Sequence[str] = (),
+    allow_params_change: str | Sequence[str] = (),
     allow_foreign: bool = False,
     **overrides: Any,
 ) -> dict[str, float]:
@@ -201,7 +219,7 @@ def evaluate(
         devices: a number of devices or their names.
         data_dir: folder of data sets.
         dataset: images to evaluate on in place of the model's own.
-        allow_params_change: params that may differ from the run's.
+        allow_params_change: paths of params that may differ from the run's.
         allow_foreign: whether the directory may have links, or files of others.
         **overrides: values of params by their paths.
 
@@ -215,7 +233,7 @@ def evaluate(
         str(logdir),
         split,
         checkpoint,
-        allowed_changes=allow_params_change,
+        allowed_changes=_paths(allow_params_change),
         allow_foreign=allow_foreign,
     )
     return evaluate_data_set(request, use)
@@ -266,6 +284,10 @@ def plan(
     """
     if batch_size is not None:
         check_counts(batch_size=batch_size)
+    text: Any = devices
+    if not isinstance(text, str):
+        expected = 'a number and a kind of devices, such as "2xT4"'
+        raise UserTypeError(path="devices", expected=expected, got=text)
     params = None
     if isinstance(model, str) or inspect.isclass(model):
         name = model_registry.GetName(model)

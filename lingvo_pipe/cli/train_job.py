@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+import model_registry
 from lingvo_pipe.cli.auto_params import AutoParams
 from lingvo_pipe.cli.elastic_devices import check_elastic
 from lingvo_pipe.cli.model_request import (
@@ -25,6 +26,7 @@ from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import check_profile_step
 from lingvo_pipe.training.run.changed_params import check_allowed
+from lingvo_pipe.training.run.run_classes import class_names_warning
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_parts import read_parts
 from lingvo_pipe.training.run.run_vocabulary import (
@@ -32,7 +34,10 @@ from lingvo_pipe.training.run.run_vocabulary import (
     check_one_vocabulary,
 )
 from lingvo_pipe.training.task.image_checks import labels_explained
-from lingvo_pipe.training.task.input_checks import checked_batches
+from lingvo_pipe.training.task.input_checks import (
+    checked_batches,
+    same_data_warning,
+)
 from lingvo_pipe.training.task.local_training import with_local_losses
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
@@ -88,7 +93,12 @@ def _build(
     directory = RunDirectory(path, request.name, allow_foreign)
     if allowed_changes:  # A model of a thousand layers has a text of megabytes.
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
-    note = joined(note, auto.resolve(model, train_input, pipeline.devices))
+    note = joined(
+        note,
+        _same_data_warning(request.name, model.input, test_model.input),
+        class_names_warning(train_input, test_input),
+        auto.resolve(model, train_input, pipeline.devices),
+    )
     configure_inputs(model.task, train_input)
     with activity("building the model"):
         task = with_local_losses(model.task, train_input).Instantiate()
@@ -112,6 +122,13 @@ def _build(
         save_request=request.save_request,
     )
     return (train_input, test_input), run
+
+
+def _same_data_warning(name: str, *inputs: Params) -> str:
+    model = model_registry.GetClass(name)()
+    # Texts, since both methods may return the same Params.
+    registered = [data_set().ToText() for data_set in (model.Train, model.Test)]
+    return same_data_warning(registered, [p.ToText() for p in inputs])
 
 
 def planned_for_profile(

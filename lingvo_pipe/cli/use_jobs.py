@@ -1,13 +1,14 @@
 """Jobs that use the weights of a run: evaluate, translate, generate, export."""
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from lingvo_pipe.cli.model_request import ModelRequest, log_after, place_model
+import model_registry
+from lingvo_pipe.cli.model_request import ModelRequest, joined, log_after, place_model
 from lingvo_pipe.cli.param_values import naming_override
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -22,8 +23,13 @@ from lingvo_pipe.training.decode.generator import (
 from lingvo_pipe.training.decode.translator import Translator, check_text_input
 from lingvo_pipe.training.eval.run_evaluations import evaluate_run
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
-from lingvo_pipe.training.run.changed_params import check_allowed, check_use
+from lingvo_pipe.training.run.changed_params import (
+    check_allowed,
+    check_use,
+    unused_input,
+)
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_input import check_meaning
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.image_checks import labels_explained
@@ -33,7 +39,7 @@ from lingvo_pipe.training.task.protocols import GeneratingTask
 from lingvo_pipe.training.task.task_params import plain_task, whole_task
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class RunUse:
     """A run, finished or not, and the data set on which its weights are used."""
 
@@ -43,11 +49,14 @@ class RunUse:
     follow_seconds: float | None = None  # See `weights_in_turn`.
     allowed_changes: Sequence[str] = ()  # See `check_use`.
     allow_foreign: bool = False  # See `RunDirectory`.
+    writes: bool = True  # Whether the job writes into the run's directory.
 
     def directory(self, model_name: str) -> RunDirectory:
         """Returns the run's directory. Waits up to `follow_seconds` until it exists."""
         logdir = os.path.expanduser(self.logdir)
-        return open_run(logdir, model_name, self.follow_seconds, self.allow_foreign)
+        return open_run(
+            logdir, model_name, self.follow_seconds, self.allow_foreign, self.writes
+        )
 
     def open(self, model_name: str, model: Params) -> RunDirectory:
         """Returns the run's directory, after a check that the run fits the model.
@@ -76,7 +85,7 @@ def evaluate_data_set(request: ModelRequest, use: RunUse) -> dict[str, float]:
 def export_trained(request: ModelRequest, use: RunUse) -> None:
     """Writes trained weights as a SavedModel."""
     task, data, directory, steps, log = _prepare(request, use, lambda x: None)
-    check_vocabulary(directory.path, data)
+    check_meaning(directory.path, data)
     for step in steps:
         path = directory.export_path / str(step)
         export_model(task, data, path)
@@ -114,6 +123,7 @@ def write_texts(
     sampling = DEFAULT_SAMPLING._replace(**settings)
     check_sampling(sampling, "--")
     log_to = sys.stdout if output else sys.stderr
+    use = dataclasses.replace(use, writes=False)
     prepared = _prepare(request, use, check_text_input, log_to)
     task, data, directory, steps, log = prepared
     check_vocabulary(directory.path, data)
@@ -181,6 +191,9 @@ def _prepare(
         # Checked first, because building the model may take minutes.
         check_input(data)
         directory = use.open(request.name, model)
+        registered = model_registry.GetClass(request.name)().Train()
+        trained = directory.read_params() or ""
+        note = joined(note, unused_input(trained, registered, model.input))
         configure_inputs(model.task, data)
         task, log = plain_task(model.task).Instantiate(), log_after(note, log_to)
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)

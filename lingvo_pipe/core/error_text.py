@@ -104,7 +104,9 @@ def _path_in(error: Exception, number: int) -> str | None:
     if not hasattr(error, "error_code"):  # Not an error of TensorFlow.
         return None
     before, reason, _ = str(error).partition(f"; {os.strerror(number)}")
-    return (before.split() or [""])[-1] if reason else None
+    if not reason:
+        return None
+    return plain_message(before).rpartition("\n")[2]  # A path may have spaces.
 
 
 def plain_message(message: str) -> str:

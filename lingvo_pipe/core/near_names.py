@@ -2,11 +2,12 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
-def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Returns up to three of `known` that `name` may be a misspelling of."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
+def near_names(name: str, known: Iterable[Any]) -> list[str]:
+    """Returns up to three strings of `known` that `name` may be a misspelling of."""
+    by_lower = {x.lower(): x for x in known if isinstance(x, str)}
     # Two swapped letters in a two-letter name still share one: a ratio of 0.5.
     cutoff = 0.5 if len(name) <= 3 else 0.6
     matches = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=cutoff)

@@ -3,7 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError, Words
+
+_ARRAYS = (np.ndarray, np.generic)
 
 
 def present(structure: Any) -> list[Any]:
@@ -24,9 +29,21 @@ def pack_present(structure: Any, flat: Iterable[Any]) -> Any:
     return map_present(lambda x: next(remaining), structure)
 
 
+def as_tensors(structure: Any) -> Any:
+    """Returns the structure with tensors in place of NumPy's arrays and numbers."""
+    return tf.nest.map_structure(
+        lambda x: tf.convert_to_tensor(x) if isinstance(x, _ARRAYS) else x, structure
+    )
+
+
 def spec_of(x: Any) -> tf.TensorSpec:
     """Returns the tf.TensorSpec of a tensor: shape and dtype."""
     return tf.TensorSpec(x.shape, x.dtype)
+
+
+def is_differentiable(x: Any) -> bool:
+    """Returns whether a tensor can have a gradient, by its dtype."""
+    return x.dtype.is_floating or x.dtype.is_complex
 
 
 def as_args(outputs: Any) -> tuple:
@@ -52,3 +69,24 @@ def on_this_host(tensors: Any) -> Any:
 def wide_dtype(dtype: tf.DType) -> tf.DType:
     """Returns the dtype to sum numbers in: float64 for float64, else float32."""
     return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def wide_sum(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Adds two tensors, in the wider of their dtypes."""
+    wide = max(a.dtype, b.dtype, key=lambda dtype: dtype.size)
+    return tf.cast(a, wide) + tf.cast(b, wide)
+
+
+def as_indices(x: Any, path: str) -> tf.Tensor:
+    """Returns integers as int32 or int64, the dtypes that operations take as indices.
+
+    Raises:
+        ValueError: if `x`, at `path`, has no integers.
+    """
+    x = tf.convert_to_tensor(x)
+    if not x.dtype.is_integer:
+        expected, got = "integers, such as int32", Words(f"{x.dtype.name} {x.shape}")
+        raise UserValueError(path=path, expected=expected, got=got)
+    if x.dtype in (tf.int32, tf.int64):
+        return x
+    return tf.cast(x, tf.int32 if x.dtype.size < 4 else tf.int64)

@@ -119,6 +119,22 @@ def check_local(name: str, path: str) -> None:
         )
 
 
+def check_no_pattern(name: str, path: str) -> None:
+    """Raises ValueError if TensorFlow would read `path` as a pattern of several files.
+
+    `name` is the param, or the path. TensorFlow writes checkpoints at such paths, but
+    cannot read them.
+    """
+    if re.search(r"[*?\[\\]", path):
+        raise UserValueError(
+            path=name,
+            expected="a path without *, ?, [ and \\, where TensorFlow would not find "
+            "checkpoints",
+            got=path,
+            hint="Rename the folder, or choose another.",
+        )
+
+
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Adds `path` to an OSError that names no file, such as one from a failed write.

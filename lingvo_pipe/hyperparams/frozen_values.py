@@ -19,7 +19,7 @@ def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
         return copied
     if isinstance(value, tuple):
         return _rebuild_tuple(value, [copy_value(item, memo) for item in value])
-    if type(value).__module__.startswith(("tensorflow", "keras")):
+    if type(value).__module__.partition(".")[0] in ("tensorflow", "keras"):
         return value
     return copy.deepcopy(value, memo)
 

@@ -214,17 +214,17 @@ class PipelinedModel(PlainAttributes):
     ) -> Any:
         """Generates as the model's own `generate` does, and on all devices at once.
 
-        The prompts are cut into `num_groups` groups, by default one for each stage. The
-        tokens do not depend on it.
+        The tokens do not depend on `num_groups`. See `Generation` for its default.
 
         Raises:
             TypeError: if the model is no CausalLM or Seq2SeqLM of KerasHub.
-            ValueError: if its sampler, such as beam search, cannot be run in groups.
+            ValueError: if several groups would change its tokens, as in beam search.
         """
+        self._cut_if_new()
         self._place_again()
         new = Generation(self.model, num_groups, self.pipeline.num_stages)
-        generation = self._traced.setdefault(("generate", new.num_groups), new)
-        return generation(*args, **options)
+        key = "generate", num_groups, new.num_groups
+        return self._traced.setdefault(key, new)(*args, **options)
 
     def make_train_function(self, force: bool = False) -> None:
         """Sets `train_function`. It trains what is trainable now. `fit` calls this."""

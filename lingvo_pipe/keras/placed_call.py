@@ -6,8 +6,8 @@
 
 KerasHub's models pass one cache for all layers: each layer reads its slice, and that
 slice's keys and values, and the new slices are stacked. Here keys and values stay
-apart, each on the device of its layer, and nothing is copied to be stacked. A list of
-such parts takes the place of the cache. A method may have several caches, in tuples.
+apart, each on the device of its layer, and nothing is copied to be stacked. `Parts`
+take the place of the cache. A method may have several caches, in tuples and lists.
 """
 
 from __future__ import annotations
@@ -19,16 +19,22 @@ import tensorflow as tf
 from keras import tree
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.core.nests import pack_present, present, spec_of
 from lingvo_pipe.pipeline.tracing.cut import CutGraph, captured_constants
+
+
+class Parts(NamedTuple):
+    """A cache in parts, in the order of its layout. Loops see a nested structure."""
+
+    tensors: list[tf.Tensor]
 
 
 class PlacedCall:
     """A call of a function, traced for given specs.
 
     Attributes:
-        new_caches: the specs of the new caches.
         layouts: the caches' layouts, in order.
+        part_shapes: the shapes of the parts of all new caches.
     """
 
     def __init__(
@@ -44,10 +50,11 @@ class PlacedCall:
         `arguments` are arguments of the call. All else is constant.
         """
         graph, arguments, old, self._results, new = _traced(function, caches, arguments)
-        self.new_caches = map_caches(spec_of, new)
-        pairs = zip(flat_caches(old), flat_caches(new), strict=True)
+        self._new_caches = _map_caches(spec_of, new)
+        pairs = zip(_flat_caches(old), _flat_caches(new), strict=True)
         self._caches = [_parts(*pair) for pair in pairs]
         self.layouts = [cache.layout for cache in self._caches]
+        self.part_shapes = [x.shape for cache in self._caches for x in cache.after]
         constants = {inner.ref() for inner, _ in captured_constants(graph)}
         weights = [x for x in graph.captures if x[1].ref() not in constants]
         self._weights = [outer for outer, _ in weights]
@@ -57,7 +64,7 @@ class PlacedCall:
         inputs = [x for x in tree.flatten(arguments) if tf.is_tensor(x)]
         inputs += [x for cache in self._caches for x in cache.before]
         inputs += [inner for _, inner in weights]
-        outputs = tree.flatten(self._results)
+        outputs = present(self._results)
         outputs += [x for cache in self._caches for x in cache.after]
         places = {x.ref(): i for i, x in enumerate(inputs)}
         # An output that is an input as it is has the input's place, others have none.
@@ -67,15 +74,15 @@ class PlacedCall:
         self._run = cut.function(0, inputs, computed)
 
     def __call__(self, arguments: Mapping[str, Any], caches: Sequence[Any]) -> Any:
-        """Returns the function's results, and the new caches as lists of parts.
+        """Returns the function's results, and the new caches as `Parts`.
 
-        A cache is None, a tensor, or the parts that another call has returned.
+        A cache is None, a tensor, or the `Parts` that another call has returned.
         """
         flat = [x for x in tree.flatten(dict(arguments)) if tf.is_tensor(x)]
         parts = [
             part
             for cache, parts in zip(
-                flat_caches(tuple(caches)), self._caches, strict=True
+                _flat_caches(tuple(caches)), self._caches, strict=True
             )
             for part in self._placed(parts, parts.cut(cache))
         ]
@@ -86,15 +93,12 @@ class PlacedCall:
             next(computed) if place is None else inputs[place]
             for place in self._input_places
         )
-        number = len(tree.flatten(self._results))
-        results = tree.pack_sequence_as(
-            self._results, [next(outputs) for _ in range(number)]
-        )
+        results = pack_present(self._results, outputs)
         new = [
-            self._placed(parts, [next(outputs) for _ in parts.after])
+            Parts(self._placed(parts, [next(outputs) for _ in parts.after]))
             for parts in self._caches
         ]
-        return results, pack_caches(self.new_caches, iter(new))
+        return results, _pack_caches(self._new_caches, iter(new))
 
     def _placed(
         self, cache: _CacheParts, parts: Sequence[tf.Tensor]
@@ -119,7 +123,7 @@ def _traced(
     with tf.init_scope():  # So that the graph captures variables directly.
         graph = FuncGraph("placed_call")
     with graph.as_default():
-        old = {k: map_caches(_placeholder, x) for k, x in caches.items()}
+        old = {k: _map_caches(_placeholder, x) for k, x in caches.items()}
         named = {k: tree.map_structure(_placeholder, x) for k, x in arguments.items()}
         results = function(**old, **named)
     if not caches:
@@ -128,24 +132,53 @@ def _traced(
     return graph, named, tuple(old.values()), results[:-number], results[-number:]
 
 
-def flat_caches(caches: Any) -> list[Any]:
-    """Returns the caches in nested tuples."""
-    if isinstance(caches, tuple):
-        return [x for inner in caches for x in flat_caches(inner)]
+def cache_specs(caches: Any, layouts: Sequence[Layout | None] | None) -> Any:
+    """Returns the specs of nested caches, each None, a tensor or `Parts`.
+
+    Args:
+        caches: the caches.
+        layouts: the caches' layouts, in order. If None, no cache is in parts.
+    """
+    flat = _flat_caches(caches)
+    pairs = zip(flat, layouts or [None] * len(flat), strict=True)
+    return _pack_caches(caches, (_spec(*pair) for pair in pairs))
+
+
+def _spec(cache: Any, layout: Layout | None) -> tf.TensorSpec | None:
+    if isinstance(cache, Parts):
+        return _whole_spec(iter(cache.tensors), layout)
+    return None if cache is None else spec_of(cache)
+
+
+def _whole_spec(parts: Iterator[tf.Tensor], layout: Layout | None) -> tf.TensorSpec:
+    """Returns the spec of the cache that consists of the next parts."""
+    if layout is None:
+        return spec_of(next(parts))
+    slices = [_whole_spec(parts, inner) for inner in layout.slices]
+    shape = slices[0].shape.as_list()
+    shape.insert(layout.axis, len(slices))
+    return tf.TensorSpec(shape, slices[0].dtype)
+
+
+def _flat_caches(caches: Any) -> list[Any]:
+    """Returns the caches in nested tuples and lists."""
+    if isinstance(caches, (tuple, list)) and not isinstance(caches, Parts):
+        return [x for inner in caches for x in _flat_caches(inner)]
     return [caches]
 
 
-def pack_caches(structure: Any, caches: Iterator[Any]) -> Any:
-    """Returns caches in the nested tuples of a structure."""
-    if isinstance(structure, tuple):
-        return tuple(pack_caches(inner, caches) for inner in structure)
-    return next(caches)
+def _pack_caches(structure: Any, caches: Iterator[Any]) -> Any:
+    """Returns caches in the nested tuples and lists of a structure."""
+    if isinstance(structure, Parts) or not isinstance(structure, (tuple, list)):
+        return next(caches)
+    packed = [_pack_caches(inner, caches) for inner in structure]
+    return packed if isinstance(structure, list) else tuple(packed)
 
 
-def map_caches(function: Callable[[Any], Any], caches: Any) -> Any:
+def _map_caches(function: Callable[[Any], Any], caches: Any) -> Any:
     """Returns the function's result for each cache that is not None."""
-    flat = [None if x is None else function(x) for x in flat_caches(caches)]
-    return pack_caches(caches, iter(flat))
+    flat = [None if x is None else function(x) for x in _flat_caches(caches)]
+    return _pack_caches(caches, iter(flat))
 
 
 class Layout(NamedTuple):
@@ -166,10 +199,10 @@ class _CacheParts(NamedTuple):
     after: Sequence[tf.Tensor]
 
     def cut(self, cache: Any) -> Sequence[tf.Tensor]:
-        """Returns the parts of a cache, which may be None, a tensor or its parts."""
-        if cache is None or isinstance(cache, list):
-            return cache or []
-        return _cut(cache, self.layout)
+        """Returns the parts of a cache, which may be None, a tensor or `Parts`."""
+        if cache is None:
+            return []
+        return cache.tensors if isinstance(cache, Parts) else _cut(cache, self.layout)
 
 
 def _cut(cache: tf.Tensor, layout: Layout | None) -> list[tf.Tensor]:

@@ -6,8 +6,8 @@ section 2). FProp reports the moments as sums and changes no state, so recomputa
 harmless.
 
 Shapes: C channels. Inputs are `[..., C]`, averaged over all other dimensions. Paddings
-have the leading dimensions of the inputs, such as `[B, T]` of `[B, T, C]`: 1 marks a
-position that no moment includes, and whose output is 0.
+have the leading dimensions of the inputs, such as `[B, T]` of `[B, T, C]`: 1 or True
+marks a position that no moment includes, and whose output is 0, even if it is infinite.
 """
 
 import contextlib
@@ -89,7 +89,9 @@ class BatchNormLayer(BaseLayer):
         if paddings is None:
             return self._normalized(theta, inputs, None)
         is_kept = _is_kept(inputs, paddings, self._path)
-        outputs = self._normalized(theta, inputs, is_kept)
+        # Selected, not only multiplied by 0: padded values may be infinite.
+        kept = tf.where(is_kept, inputs, tf.zeros([], inputs.dtype))
+        outputs = self._normalized(theta, kept, is_kept)
         return tf.where(is_kept, outputs, tf.zeros([], outputs.dtype))
 
     def _normalized(
@@ -142,13 +144,14 @@ def _move(average: tf.Variable, value: tf.Tensor, rate: tf.Tensor) -> None:
 
 
 def _is_kept(inputs: tf.Tensor, paddings: Any, path: str) -> tf.Tensor:
-    """Returns False where the paddings are 1, in a shape that broadcasts to inputs."""
+    """Returns False at paddings of 1 or True, in a shape that broadcasts to inputs."""
     expanded, shape = tf.convert_to_tensor(paddings), inputs.shape[:-1].concatenate(1)
     while expanded.shape.rank < shape.rank:
         expanded = expanded[..., tf.newaxis]
     with contextlib.suppress(ValueError):  # If they do not broadcast.
         if tf.broadcast_static_shape(expanded.shape, shape).is_compatible_with(shape):
-            return expanded != 1
+            is_boolean = expanded.dtype == tf.bool
+            return tf.logical_not(expanded) if is_boolean else expanded != 1
     raise UserValueError(
         path=f"{path}.paddings",
         expected=f"the leading dimensions of {shape}, as of the inputs",

@@ -58,6 +58,10 @@ class FnLayer(BaseLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         if p.fn_meta is not None:
+            for name in ("fn_out", "fn_flops"):
+                if p.Get(name) is not None:
+                    path, expected = f"{cls.__name__}.{name}", "None beside fn_meta"
+                    raise UserValueError(path=path, expected=expected, got=p.Get(name))
             return p.fn_meta(*shapes)
         meta = super().FPropMeta(p, *shapes)
         if p.fn_out is not None:
@@ -80,7 +84,7 @@ class ParallelLayer(BaseLayer):
             "merge",
             None,
             "Function of the list of the layers' outputs, each a tuple; returns a "
-            "tuple. If None, the outputs of all layers in order.",
+            "tensor or a tuple. If None, the outputs of all layers in order.",
         )
         p.Define(
             "merge_meta",
@@ -102,7 +106,7 @@ class ParallelLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         pairs = zip(self.sub, theta.sub, strict=True)
         outputs = [as_args(layer.FProp(part, *args)) for layer, part in pairs]
-        return one_or_all((self.params.merge or _concatenated)(outputs))
+        return one_or_all(as_args((self.params.merge or _concatenated)(outputs)))
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:

@@ -15,7 +15,13 @@ from lingvo_pipe.core.graph_gradient import Gradient, custom_gradient
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.checks import check_channels, check_choice, check_param
+from lingvo_pipe.layers.core.checks import (
+    check_channels,
+    check_choice,
+    check_counts,
+    check_param,
+    check_sizes,
+)
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.slice_layers import JoinedSlice, SliceLayer
@@ -83,6 +89,11 @@ def _define_window(p: InstantiableParams, filter_shape: str) -> None:
     p.Define("bias", False, "True to add a bias for each output channel.")
 
 
+def _check_window(layer: BaseLayer) -> None:
+    check_choice(layer.params.padding, _PADDINGS, f"{layer.path}.padding")
+    check_sizes(layer, 2, "filter_stride", "dilation_rate")
+
+
 class _ConvolutionLayer(BaseLayer):
     """Base of convolutions with a weight and a bias. Subclasses define `_convolve`."""
 
@@ -99,7 +110,7 @@ class _ConvolutionLayer(BaseLayer):
     def _check_params(self) -> None:
         """Raises ValueError for an unknown padding, or for strides beside dilation."""
         p = self.params
-        check_choice(p.padding, _PADDINGS, f"{self.path}.padding")
+        _check_window(self)
         if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
             raise UserValueError(
                 path=f"{self.path}.dilation_rate",
@@ -111,6 +122,7 @@ class _ConvolutionLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         self._check_params()
+        check_sizes(self, 4, "filter_shape")
         p = self.params
         self.CreateVariable("w", self._weight())
         if p.bias:
@@ -200,6 +212,11 @@ class SeparableConv2DLayer(CompositeLayer):
         """Returns the class of the slices. Each slice takes some input channels."""
         return _SeparableConv2DSlice
 
+    def CheckParams(self) -> None:
+        _check_window(self)
+        check_sizes(self, 4, "filter_shape")
+        check_counts(self, "depth_multiplier")
+
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
         height, width, num_in, num_out = p.filter_shape
@@ -264,6 +281,7 @@ class PoolingLayer(BaseLayer):
         super().__init__(params)
         p = self.params
         check_choice(p.padding, _PADDINGS, f"{self.path}.padding")
+        check_sizes(self, 2, "window_shape", "window_stride")
         check_choice(p.pooling_type, sorted(_POOLS), f"{self.path}.pooling_type")
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:

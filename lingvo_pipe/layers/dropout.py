@@ -94,7 +94,9 @@ class DropPathLayer(BaseLayer):
             return inputs
         dim = row_dim(inputs.shape.rank, context.batch_dim)
         row_shape = [n if i == dim else 1 for i, n in enumerate(inputs.shape)]
-        numbers = context.uniform(self._path, p.random_seed, row_shape)
+        numbers = context.uniform(
+            self._path, p.random_seed, row_shape, per_example=True
+        )
         dropped = tf.constant(1.0 - p.keep_prob, tf.float64)
         if depth is not None:
             dropped *= tf.cast(depth, tf.float64)

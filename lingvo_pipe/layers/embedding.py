@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.core.nests import wide_dtype
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import as_indices, wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -45,11 +45,7 @@ class TokenEmbeddingLayer(BaseLayer):
         Raises:
             ValueError: if the ids are not integers.
         """
-        ids = tf.convert_to_tensor(ids)
-        if not ids.dtype.is_integer:
-            got = Words(f"{ids.dtype.name} {ids.shape}")
-            expected = "integers as tokens, such as int32"
-            raise UserValueError(path=self._path, expected=expected, got=got)
+        ids = as_indices(ids, self._path)
         return tf.gather(theta.w, ids) * self.params.dim**0.5
 
     @classmethod
@@ -65,7 +61,7 @@ class _TokenEmbeddingSlice(SliceLayer, TokenEmbeddingLayer):
     def Own(self, theta: NestedMap, ids: tf.Tensor) -> tf.Tensor:
         """Returns the rows of the slice's tokens, and zeros for other tokens."""
         p = self.params
-        ids = tf.convert_to_tensor(ids) - p.begin
+        ids = as_indices(ids, self._path) - p.begin
         # Ids outside of the vocabulary fail as in the whole layer.
         is_own = (ids >= 0) | (p.begin == 0)
         is_own &= (ids < p.num_tokens) | self.IsLast(p)

@@ -13,6 +13,7 @@ from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import as_args, one_or_all
+from lingvo_pipe.core.trees import transform
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -71,7 +72,8 @@ class _NamedValues:
             if self._values.Has(name):
                 expected = "a name for each value"
                 raise UserValueError(path=path, expected=expected, got=name)
-            self._values.Set(name, value)
+            # Copies, since values such as `m.a` are added to maps.
+            self._values.Set(name, transform(value, lambda _, leaf: leaf))
 
     def filled(self, item: Any, path: str) -> Any:
         """Returns a nested structure of names with each name replaced by its value."""

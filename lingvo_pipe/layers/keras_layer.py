@@ -9,6 +9,7 @@ not `trainable` runs as in evaluation, like Keras's batch norm.
 Shapes: B examples in a batch.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -17,16 +18,19 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext, known_rows
 from lingvo_pipe.layers.core.layer_tree import accumulator_paths
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 
 
 class KerasLayer(keras.layers.Layer):
     """A Keras layer that runs a layer's FProp with weights that belong to Keras.
 
-    The initial weights are copies of the layer's variables. Keras can train only layers
-    without accumulators over the mini-batch, so it cannot train batch norm. It can run
-    any layer in evaluation.
+    The initial weights are copies of the layer's variables. Inputs and weights keep
+    their dtypes: Keras's policies do not cast them. Keras can train only layers without
+    accumulators over the mini-batch, updates after a step or losses of blocks, so it
+    cannot train batch norm. It can run any layer in evaluation. Metrics do not reach
+    Keras: a warning names them, except where a pipeline's cells report them.
 
     Args:
         layer: the layer, such as `task.pipeline` of a task.
@@ -38,9 +42,10 @@ class KerasLayer(keras.layers.Layer):
     def __init__(
         self, layer: BaseLayer, batch_size: int | None = None, name: str | None = None
     ):
-        super().__init__(name=name or layer.params.name)
+        super().__init__(name=name or layer.params.name, autocast=False)
         self._layer = layer
         self._batch_size = batch_size
+        self._lost_metrics: set[str] = set()
         by_variable = {
             variable.ref(): self._copy(path, variable)
             for path, variable in layer.VariablePaths().items()
@@ -57,21 +62,13 @@ class KerasLayer(keras.layers.Layer):
         """Returns the outputs of FProp for structures of tensors `[B, ...]`.
 
         Raises:
-            ValueError: if a layer with accumulators is trained, or there are not
+            ValueError: if a layer that Keras cannot train is trained, or there are not
                 `batch_size` examples, such as in the last batch of `predict`. FProp may
                 raise other errors.
         """
         training = bool(training) and self.trainable
         if training:
-            paths = list(accumulator_paths(self._layer))
-            if paths:
-                raise UserValueError(
-                    path=self._layer.path,
-                    expected="no accumulators in a layer that Keras trains",
-                    got=Words(first_names(paths, 1)),
-                    hint="Use the trainer, or set trainable = False, or call the layer "
-                    "with training=False.",
-                )
+            self._check_trainable()
             self._step.assign_add(1)
         return self._fprop(inputs, training)
 
@@ -81,15 +78,49 @@ class KerasLayer(keras.layers.Layer):
         values = [weight.value for weight in tf.nest.flatten(self._weights_of_layer)]
         theta = layer.CastTheta(layer.vars.Pack(values))
         step, first = tf.cast(self._step.value, tf.int64), tf.constant(0, tf.int64)
-        with ForwardContext(
-            do_eval=not training, step=step, first_example=first
-        ) as context:
-            outputs = layer.FProp(theta, *tf.nest.map_structure(self._sized, inputs))
+        inputs = tf.nest.map_structure(self._sized, inputs)
+        with (
+            ForwardContext(
+                do_eval=not training, step=step, first_example=first
+            ) as context,
+            known_rows(inputs),
+        ):
+            outputs = layer.FProp(theta, *inputs)
+        self._warn_of_metrics(context.metric_pairs)
         if context.losses:
             num_examples = tf.shape(tf.nest.flatten(inputs)[0])[0]
             for loss in context.losses.values():  # Sums; Keras's are means.
                 self.add_loss(loss / tf.cast(num_examples, loss.dtype))
         return outputs
+
+    def _check_trainable(self) -> None:
+        """Raises ValueError if training the layer takes more than its gradients."""
+        layers = list(self._layer.Descendants())
+        update = BaseLayer.PostTrainingStepUpdate
+        lost = {
+            "accumulators": list(accumulator_paths(self._layer)),
+            "PostTrainingStepUpdate": [
+                x.path for x in layers if type(x).PostTrainingStepUpdate is not update
+            ],
+            "LocalLossLayer": [x.path for x in layers if isinstance(x, LocalLossLayer)],
+        }
+        for kind, paths in lost.items():
+            if paths:
+                raise UserValueError(
+                    path=self._layer.path,
+                    expected=f"no {kind} in a layer that Keras trains",
+                    got=Words(first_names(paths, 1)),
+                    hint="Use the trainer, or set trainable = False, or call the layer "
+                    "with training=False.",
+                )
+
+    def _warn_of_metrics(self, names: Iterable[str]) -> None:
+        """Warns once of each metric that the layer reports."""
+        new = sorted(set(names) - self._lost_metrics)
+        if new:
+            self._lost_metrics.update(new)
+            text = "%s: Keras does not get what AddMetric reports as %s."
+            tf.get_logger().warning(text, self._layer.path, ", ".join(new))
 
     def _sized(self, x: tf.Tensor) -> tf.Tensor:
         if self._batch_size is None:
@@ -112,4 +143,5 @@ class KerasLayer(keras.layers.Layer):
             dtype=variable.dtype.name,
             initializer=lambda shape, dtype: tf.constant(value, dtype),
             trainable=variable.trainable,
+            autocast=False,
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.core.nests import is_differentiable, map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -49,6 +49,6 @@ class LocalLossLayer(BaseLayer):
             outputs = self.head.FProp(theta.head, *args)
             context.add_local_loss(self.params.loss_name, context.compute_loss(outputs))
             args = map_present(
-                lambda x: tf.stop_gradient(x) if x.dtype.is_floating else x, args
+                lambda x: tf.stop_gradient(x) if is_differentiable(x) else x, args
             )
         return args[0] if len(args) == 1 else args

@@ -20,6 +20,7 @@ from lingvo_pipe.core.nests import as_args, one_or_all
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_param
+from lingvo_pipe.layers.core.forward_context import known_rows
 from lingvo_pipe.layers.core.slicing import NumSlices, num_units, part_slices, slices_of
 from lingvo_pipe.nested_map import NestedMap
 
@@ -46,9 +47,14 @@ class _InSequence(BaseLayer):
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Runs all layers in order. Without layers, returns the inputs."""
-        layers = [x for name in self._lists for x in self.children[name]]
-        thetas = [x for name in self._lists for x in theta[name]]
-        *_, last = outputs_in_sequence(layers, thetas, args)
+        outputs = one_or_all(args)
+        for name in self._lists:
+            if self.children[name]:
+                outputs = self._run(name, theta, as_args(outputs))
+        return outputs
+
+    def _run(self, name: str, theta: NestedMap, args: tuple[Any, ...]) -> Any:
+        *_, last = outputs_in_sequence(self.children[name], theta[name], args)
         return last
 
 
@@ -126,6 +132,10 @@ class SeqLayer(_InSequence):
         super().__init__(params)
         self.CreateChildren("before", self.params.before_tpl)
         self.CreateChildren("cells", self.params.cell_tpl)
+
+    def _run(self, name: str, theta: NestedMap, args: tuple[Any, ...]) -> Any:
+        with known_rows(args):
+            return super()._run(name, theta, args)
 
 
 class FetchLayer(BaseLayer):

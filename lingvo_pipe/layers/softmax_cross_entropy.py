@@ -5,14 +5,15 @@ Shapes: B examples, C classes. Further dimensions may follow B.
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.nests import wide_dtype
+from lingvo_pipe.core.nests import as_indices, wide_dtype
 from lingvo_pipe.nested_map import NestedMap
 
 
 def check_label_smoothing(label_smoothing: float) -> None:
     """Raises ValueError unless the smoothing is in [0, 1)."""
-    if not 0.0 <= label_smoothing < 1.0:
+    if not (is_number(label_smoothing) and 0.0 <= label_smoothing < 1.0):
         raise UserValueError(
             path="label_smoothing", expected="a number in [0, 1)", got=label_smoothing
         )
@@ -23,6 +24,7 @@ def cross_entropies(
 ) -> tf.Tensor:
     """Returns the cross entropy of each example, `[B]`, in float32 or wider."""
     logits = tf.cast(logits, wide_dtype(logits.dtype))
+    labels = as_indices(labels, "labels")
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     if label_smoothing:
         spread = tf.reduce_logsumexp(logits, -1) - tf.reduce_mean(logits, -1)

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.model_size import parameter_counts, trained_paths
-from lingvo_pipe.layers.core.slicing import num_units, slices_of
+from lingvo_pipe.layers.core.slicing import num_units, sliceable_parts, slices_of
 from lingvo_pipe.pipeline.slices import parts_below, slices_by_cell
 
 # The target shrinks by this factor; then it is refined this many times.
@@ -149,7 +149,7 @@ def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_P
         (i, name, part)
         for i, cell in enumerate(p.cell_tpl)
         for name, part in parts_below(f"cells[{i}]", cell)
-        if not part.cls.SliceableParts(part) and num_units(part) > 1
+        if not sliceable_parts(part) and num_units(part) > 1
     ]
     counts = parameter_counts([*p.cell_tpl, *(part for _, _, part in sliceable)])
     own_counts = counts[len(p.cell_tpl) :]

@@ -140,7 +140,8 @@ class PipeliningLayer(BaseLayer):
             The last cell's outputs, `[B, ...]`.
         """
         prologue, cut, arguments = self._prepare(theta, args)
-        outputs = self._runs.outputs(self._layout.schedule, arguments)
+        schedule = self._layout.across_blocks
+        outputs = self._runs.outputs(schedule, arguments, prologue.draws)
         for path, total in prologue.accumulated.items():
             forward_context.current_context().accumulate(path, total)
         return cut.merge(outputs, self.path)
@@ -202,7 +203,8 @@ class PipeliningLayer(BaseLayer):
                 times: for each device, replica by replica, when its operations ran (see
                     `LoopResults`). A device's batch shards follow one another.
         """
-        schedule = checked_schedule(schedule, self._layout, self.path)
+        do_eval = forward_context.current_context().do_eval
+        schedule = checked_schedule(schedule, self._layout, self.path, do_eval)
         prologue, cut, arguments = self._prepare(theta, inputs, targets, trains=True)
         result = self._runs.with_loss(
             schedule, arguments, loss_fn, input_gradients=bool(self.before)
@@ -212,7 +214,6 @@ class PipeliningLayer(BaseLayer):
             cells=result.gradients,
         )
         accumulators = {**prologue.accumulated, **result.accumulated}
-        do_eval = forward_context.current_context().do_eval
         return NestedMap(
             metrics=result.metrics,
             gradients=sum_tied(self.vars, gradients),
@@ -235,8 +236,8 @@ class PipeliningLayer(BaseLayer):
         size only a run decides, such as those from tf.boolean_mask. See
         `ComputeGradients` for the arguments.
         """
-        schedule = checked_schedule(schedule, self._layout, self.path)
         do_eval = forward_context.current_context().do_eval
+        schedule = checked_schedule(schedule, self._layout, self.path, do_eval)
         prologue, function = self._traced(do_eval, schedule, inputs, targets, loss_fn)
         peaks = function.peak_bytes(schedule) * len(self._layout.replicas)
         peaks[schedule.device_of_stage()[0]] += prologue.num_bytes

@@ -325,6 +325,7 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
         for stage, end in enumerate(boundaries[:-1])
         if p.cell_tpl[end - 1].cls is LocalLossLayer
     ]
+    across_blocks = schedule
     if block_boundaries:
         schedule = make(block_boundaries=block_boundaries)
         check_offloads(schedule, recomputed, offloaded, devices, path)
@@ -333,6 +334,7 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
         replicas,
         num_batch_shards,
         schedule,
+        across_blocks,
         recomputed,
         offloaded,
     )

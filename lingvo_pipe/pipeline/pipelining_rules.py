@@ -17,6 +17,7 @@ from lingvo_pipe.core.errors import UserError, UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.pipeline.schedules.by_name import V_SHAPED_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.balance import is_finite_number
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
@@ -272,7 +273,10 @@ _RULES = {
         _or_none(_is_floating),
         "Give a tf.DType or the name of one, such as 'bfloat16'.",
     ),
-    "stages_per_device": _count("Set it to 1 except for the schedule 'interleaved'."),
+    "stages_per_device": _count(
+        f"Set it to 2 for the schedules {', '.join(V_SHAPED_NAMES)}, to any number for "
+        "interleaved, interleaved_zero_bubble and .csv files, and to 1 for others."
+    ),
     "recompute": _Rule(
         f"None, one of {', '.join(map(repr, POLICIES))}, or a list of indices of cells",
         _or_none(_is_recompute),

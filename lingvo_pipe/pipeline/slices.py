@@ -12,7 +12,13 @@ from typing import Any
 from lingvo_pipe.core.errors import UserValueError, Words, raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.model_size import trained_paths
-from lingvo_pipe.layers.core.slicing import num_units, slice_name, slices_of
+from lingvo_pipe.layers.core.slicing import (
+    lost_text,
+    num_units,
+    slice_name,
+    sliceable_parts,
+    slices_of,
+)
 
 
 def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
@@ -43,12 +49,17 @@ def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
 
 def sliceable_paths(cells: Sequence[InstantiableParams]) -> dict[str, int]:
     """Returns the largest possible number of slices, by path of a cell or part."""
-    units_by_path: dict[str, int] = {}
-    for i, cell in enumerate(cells):
-        units_by_path |= {
-            path: num_units(p) for path, p in parts_below(f"cells[{i}]", cell)
-        }
-    return units_by_path
+    return {path: num_units(p) for path, p in _parts_by_path(cells).items()}
+
+
+def _parts_by_path(
+    cells: Sequence[InstantiableParams],
+) -> dict[str, InstantiableParams]:
+    return dict(
+        pair
+        for i, cell in enumerate(cells)
+        for pair in parts_below(f"cells[{i}]", cell)
+    )
 
 
 def parts_below(
@@ -56,12 +67,13 @@ def parts_below(
 ) -> Iterator[tuple[str, InstantiableParams]]:
     """Yields (path, params) of the layer `p` and of all its parts that can be cut."""
     yield path, p
-    for name, part in p.cls.SliceableParts(p).items():
+    for name, part in sliceable_parts(p).items():
         yield from parts_below(f"{path}.{name}", part)
 
 
 def _check(p: InstantiableParams, path: str) -> None:
-    max_slices, problems = sliceable_paths(p.cell_tpl), []
+    parts, problems = _parts_by_path(p.cell_tpl), []
+    max_slices = {name: num_units(part) for name, part in parts.items()}
     can_be_cut = [k for k, number in max_slices.items() if number > 1]
 
     def add(expected: str, got: Any, **hints: Any) -> None:
@@ -86,7 +98,14 @@ def _check(p: InstantiableParams, path: str) -> None:
         if inner := [k for k in p.slices if k.startswith(f"{name}.")]:
             add(f"either {name!r} or its parts", [name, *inner])
     shown = ", ".join(can_be_cut[:8]) + (", ..." if len(can_be_cut) > 8 else "")
-    raise_problems(problems, f"These can be cut: {shown or 'none'}.")
+    lost = {
+        lost_text(part): None
+        for part_path, part in parts.items()
+        for name in p.slices
+        if f"{name}.".startswith(f"{part_path}.") or part_path.startswith(f"{name}.")
+    }
+    sentences = [f"These can be cut: {shown or 'none'}.", *lost]
+    raise_problems(problems, " ".join(filter(None, sentences)))
 
 
 def _by_cell_name(name: str, cells: Sequence[InstantiableParams]) -> str:

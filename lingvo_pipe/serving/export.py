@@ -22,6 +22,7 @@ from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.decode.generator import generate_function
 from lingvo_pipe.training.decode.translator import translate_function
+from lingvo_pipe.training.run.run_classes import known_class_names
 from lingvo_pipe.training.task import protocols
 from lingvo_pipe.training.task.base_task import BaseTask
 
@@ -47,9 +48,9 @@ _TRANSLATE = """
 the vocabulary within the model needs its operations. The target languages: {}.
 """
 _GENERATE = """
-`generate` takes `prompts`, string [B], and returns `texts`: each prompt, and at most
-`max_tokens`, int32 [], that follow it. Import `tensorflow_text` first. A prompt "" is
-the begin of a document. How a token is drawn:
+`generate` takes `prompts`, string [B], and returns `texts`: each prompt, as the
+vocabulary spells it, and at most `max_tokens`, int32 [], that follow it. Import
+`tensorflow_text` first. A prompt "" is the begin of a document. How a token is drawn:
 
     temperature, float32 []   by what scores are divided; 0 takes the likeliest token
     top_k, int32 []           from how many likeliest tokens; 0 is all
@@ -127,14 +128,6 @@ def _classify_images(predict: Predict, data: protocols.ImageInput) -> Any:
         return outputs
 
     return _traced(classify_images, {"images": tf.TensorSpec([None], tf.string)})
-
-
-def known_class_names(data: protocols.ImageInput) -> list[str]:
-    """Returns an input's class names, or [] if the data set with them is missing."""
-    try:
-        return data.class_names
-    except ValueError:
-        return []
 
 
 def _translate(task: Any, data: protocols.SentenceInput) -> Any:

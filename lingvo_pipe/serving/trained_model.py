@@ -26,10 +26,11 @@ from lingvo_pipe.core.errors import (
 )
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.serving.export import known_class_names, predictions
+from lingvo_pipe.serving.export import predictions
 from lingvo_pipe.training.decode.generator import DEFAULT_SAMPLING, TextGenerator
 from lingvo_pipe.training.decode.translator import Translator
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
+from lingvo_pipe.training.run.run_classes import known_class_names, read_class_names
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_params import params_of_run
 from lingvo_pipe.training.run.run_vocabulary import COPY, check_vocabulary
@@ -45,7 +46,7 @@ class Classification(NamedTuple):
     """An image's most likely class, and the probabilities of all classes."""
 
     label: int
-    name: str  # the label's digits if the data set with the names is missing
+    name: str  # the label's digits if the class has no name that is known
     probabilities: np.ndarray  # float32 [N]
 
 
@@ -130,7 +131,8 @@ class TrainedModel:
         """Returns each prompt with the text by which a language model continues it.
 
         A text depends on its prompt, its number among the prompts and the settings. The
-        prompt "" is the begin of a document.
+        prompt "" is the begin of a document. A prompt comes back as the vocabulary's
+        tokens spell it: most join spaces, and have ⁇ for unknown characters.
 
         Args:
             prompts: the begins of K texts.
@@ -143,8 +145,9 @@ class TrainedModel:
             seed: of what is drawn.
 
         Raises:
-            TypeError: if the model is no language model.
+            TypeError: if the model is no language model, or the prompts are no texts.
             ValueError: if a setting is out of its range.
+            FloatingPointError: if a score is not finite.
         """
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed)
         return self._generator(prompts, sampling)
@@ -217,7 +220,7 @@ class TrainedModel:
 
     @functools.cached_property
     def _class_names(self) -> list[str]:
-        return known_class_names(self._data)
+        return read_class_names(self._path) or known_class_names(self._data)
 
     def _wrong_kind(self, method: str) -> UserTypeError:
         hint = "Export it by --job=exporter."
@@ -237,15 +240,16 @@ class TrainedModel:
 
 
 def _classification(probabilities: np.ndarray, names: Sequence[str]) -> Classification:
-    if names and len(names) != probabilities.size:
+    if len(names) > probabilities.size:
         raise UserValueError(
             path="input.dataset",
-            expected=f"names of {probabilities.size} classes, as many as outputs",
+            expected=f"names of at most {probabilities.size} classes, the outputs",
             got=len(names),
             hint="Use the data set that the model was trained on.",
         )
     label = int(probabilities.argmax())
-    return Classification(label, names[label] if names else str(label), probabilities)
+    name = names[label] if label < len(names) else str(label)
+    return Classification(label, name, probabilities)
 
 
 def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:

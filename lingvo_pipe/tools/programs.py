@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from lingvo_pipe.core.error_text import user_message
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -18,6 +19,18 @@ def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         name, description=description, formatter_class=form, allow_abbrev=False
     )
+
+
+class OnceAction(argparse.Action):
+    """An action that stores a flag's text, and refuses the flag a second time."""
+
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option: str | None = None
+    ) -> None:
+        """Stores the text, or ends the program with an error."""
+        if getattr(namespace, self.dest) != self.default:
+            parser.error(f"{option}: expected once, with ; between changes")
+        setattr(namespace, self.dest, values)
 
 
 @contextlib.contextmanager

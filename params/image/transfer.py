@@ -20,6 +20,8 @@ from params.image.imagenet import AmoebaNetB557M
 class Transfer(AmoebaNetB557M):
     """The network of table 4, fine-tuned on another data set than ImageNet."""
 
+    TEST_SPLIT = "test"
+
     def _Transforms(self) -> Recipe:
         return transfer(self.IMAGE_SIZE)
 

@@ -268,6 +268,31 @@ def test_weights_are_used_in_the_model_they_were_trained_in(
         use(_change(ACTIVATION, "'TANH'"))
 
 
+def test_params_of_the_runs_input_that_a_job_does_not_use_are_told(
+    logdir: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(use_jobs, "evaluate_run", lambda *arguments: arguments[-1](""))
+    name = _name_of(Used)
+    for changes, count in (({}, 0), ({"input.fingerprint": "other"}, 1)):
+        model = ModelRequest(name, changes=changes).params("Train")
+        RunDirectory(logdir, name).write_params(model.ToText())
+        use_jobs.evaluate_data_set(ModelRequest(name), RunUse(logdir, "Test"))
+        output = capsys.readouterr().out
+        assert output.count("input.fingerprint : 'other'") == count
+        assert output.count("warning") == count
+
+
+def test_a_change_by_which_the_test_reads_the_training_data_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(train_job, "place_model", lambda *_: "")
+    monkeypatch.setattr(train_job, "train", lambda *arguments, **_: arguments[5](""))
+    for part, count in (("", 0), ("input.part : 'some'", 1)):
+        request = ModelRequest(_name_of(Used), override=part)
+        train_job.train_model(request, str(tmp_path / "run"))
+        assert capsys.readouterr().out.count("input.part : 'some'") == count
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_misspelt_param_is_never_allowed_to_change(
     logdir: str, tmp_path: Path, begun: bool

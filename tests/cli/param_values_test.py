@@ -71,6 +71,15 @@ def test_registered_models_have_possible_values(name: str) -> None:
     check_values(model_registry.GetParams(name, "Train"))
 
 
+def test_a_temperature_may_be_infinite() -> None:
+    model = model_registry.GetParams("mt.cldr.TransformerTiny", "Train")
+    model.input.temperature = math.inf
+    check_values(model)
+    model.input.temperature = -math.inf
+    with fails(path="input.temperature", got=-math.inf):
+        check_values(model)
+
+
 def test_an_override_is_named_in_an_error_that_names_no_param() -> None:
     with (
         fails(path="--model_params_override", got="a : None") as info,

@@ -12,5 +12,6 @@ def test_near_names_at_any_length() -> None:
     assert near_names("max_stpes", names) == ["max_steps"]
     assert near_names("steps", names) == ["max_steps"]
     assert near_names("q", names) == []
+    assert near_names("din", [1, "dim", None]) == ["dim"]
     assert did_you_mean("din", names) == " Did you mean 'dim'?"
     assert did_you_mean("q", names) == ""

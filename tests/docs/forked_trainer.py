@@ -23,6 +23,7 @@ def main() -> None:
         "folder": os.getcwd(),
         "environment": dict(os.environ),
         "max_bytes": None,
+        "network": None,
     }
     socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
     trainer = int(connection.recv(NUMBER_BYTES, socket.MSG_WAITALL))

@@ -70,6 +70,9 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "expected AddFunction before the first run": lambda: _pipelined(
         _Weight
     ).AddFunction("f", abs),
+    "expected no parameter global_step": lambda: type(
+        "Old", (_Weight,), {"PostTrainingStepUpdate": lambda self, global_step: None}
+    ),
     "where it creates its parts": lambda: _weight().CreateChild("x", _Weight.Params()),
     "expected a child's name that no sibling has": lambda: (
         _builder()._Seq("s", _builder()._Id("a"), _builder()._Id("a")).Instantiate()

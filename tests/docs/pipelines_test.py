@@ -1,9 +1,11 @@
-"""The table of schedules on the page of pipelines is what a simulation returns."""
+"""Tables of params, of schedules as simulated, and of the planner's candidates."""
 
 from __future__ import annotations
 
 import re
 
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.pipeline.pipelining_params import define_pipelining_params
 from lingvo_pipe.pipeline.schedules.by_name import (
     SCHEDULE_NAMES,
     V_SHAPED_NAMES,
@@ -12,7 +14,8 @@ from lingvo_pipe.pipeline.schedules.by_name import (
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
-from tests.docs.pages import page
+from lingvo_pipe.planner.resources.candidate import candidates
+from tests.docs.pages import PAGES, page
 from tests.pipeline.schedules.stash_sizes import peak_stash_sizes
 
 NUM_DEVICES, NUM_MICRO_BATCHES = 16, 64
@@ -46,3 +49,26 @@ def test_the_table_of_schedules_is_simulated() -> None:
     assert f"{NUM_DEVICES} devices and {NUM_MICRO_BATCHES} micro-batches" in text
     rows = re.findall(r"^\| `\w+` \| [12] \| .*", text, re.MULTILINE)
     assert rows == [_row(name) for name in SCHEDULE_NAMES if name != "local"]
+
+
+def test_the_table_of_params_is_complete() -> None:
+    p = Params()
+    define_pipelining_params(p)
+    table = page("pipelines").partition("## Schedules")[0]
+    heads = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+    assert {*re.findall(r"\w+", " ".join(heads))} == set(dict(p.IterParams()))
+
+
+def test_the_planners_table_has_its_candidates() -> None:
+    expected: dict[str, tuple[set[int], set[str]]] = {}
+    for candidate in candidates(num_devices=8, num_cells=64, batch_size=64):
+        stages, policies = expected.setdefault(candidate.schedule, (set(), set()))
+        stages.add(candidate.stages_per_device)
+        policies.add(candidate.recompute)
+    text = PAGES["lingvo_pipe/tools/plan/README.md"]
+    row = r"^\| (\w+(?:, \w+)*) \| (\d)(?: to (\d))? \| (.*) \|$"
+    assert {
+        name: ({*range(int(first), int(last or first) + 1)}, {*policies.split(", ")})
+        for names, first, last, policies in re.findall(row, text.replace("`", ""), re.M)
+        for name in names.split(", ")
+    } == expected

@@ -29,6 +29,21 @@ def test_a_copy_is_deep() -> None:
     assert p == model_params()
 
 
+class Settings:
+    """An object of a module whose name begins like a library's."""
+
+    __module__ = "keras_settings"
+
+    def __init__(self) -> None:
+        self.sizes = [1]
+
+
+def test_a_copy_has_its_own_objects() -> None:
+    p = params(settings=Settings())
+    p.Copy().settings.sizes.append(2)
+    assert p.settings.sizes == [1]
+
+
 @pytest.mark.parametrize(
     "clone",
     [

@@ -13,33 +13,28 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserTypeError, UserValueError
-from lingvo_pipe.keras.generation import Generation, _first_place as first_place
+from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.keras.generation import Generation
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.keras.placed_call import _slice_read as slice_read, operation_devices
+from tests.keras.language_models import (
+    FAMILIES,
+    SIZES,
+    VOCABULARY,
+    B,
+    L,
+    TinyLanguageModel,
+    eager_language_model,
+    hub,
+    language_model,
+    pipelined_of,
+    prompts,
+    tokens_of,
+)
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
-hub = pytest.importorskip("keras_hub")  # It needs Python 3.11.
-
-B, L, VOCABULARY = 5, 14, 40
-LENGTHS = np.array([3, 4, 5, 8, 7])
-MASK = np.arange(L) < LENGTHS[:, None]
-TOKENS = np.random.default_rng(1).integers(1, VOCABULARY, (B, L)) * MASK
 STOPS = [7, 9]
-
-SIZES = {"vocabulary_size": VOCABULARY, "hidden_dim": 16, "intermediate_dim": 24}
-GROUPED = {"num_query_heads": 2, "num_key_value_heads": 1, "num_layers": 3}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "GPT2": {"num_layers": 3, "num_heads": 2, "max_sequence_length": L},
-    "Gemma": {**GROUPED, "head_dim": 8},
-    "Llama": GROUPED,
-    "Llama3": GROUPED,
-    "Mistral": GROUPED,
-    "Mixtral": {**GROUPED, "num_experts": 2},
-    "OPT": {"num_layers": 3, "num_heads": 2, "max_sequence_length": L},
-    "Qwen": GROUPED,
-    "Qwen3": {**GROUPED, "head_dim": 8},
-}
 _STACK: dict[str, Any] = {
     "hidden_dim": 16,
     "intermediate_dim": 24,
@@ -65,17 +60,6 @@ SAMPLERS: dict[str, Any] = {
     "top_p": lambda: hub.samplers.TopPSampler(p=0.8, temperature=0.7, seed=5),
     "beam": lambda: hub.samplers.BeamSampler(num_beams=3),
 }
-
-
-def language_model(family: str = "GPT2") -> Any:
-    """Returns a language model of three layers with random weights."""
-    keras.utils.set_random_seed(1)
-    backbone = getattr(hub.models, f"{family}Backbone")(**SIZES, **FAMILIES[family])
-    return getattr(hub.models, f"{family}CausalLM")(backbone, preprocessor=None)
-
-
-def prompts() -> dict[str, np.ndarray]:
-    return {"token_ids": TOKENS.astype("int32"), "padding_mask": MASK.astype("int32")}
 
 
 def translator(family: str) -> Any:
@@ -167,11 +151,11 @@ def test_translations_are_those_of_one_device(
 ) -> None:
     plain, task = translator(family), translator(family)
     pipelined = assert_generates_alike(plain, task, sources(), sampler, 2, num_groups)
-    generation = pipelined._traced["generate", num_groups]
-    _, layouts = generation._caches["call_decoder_with_cache"]
-    assert [len(layout.slices) for layout in layouts] == [3, 3], (
-        "a slice for each layer"
-    )
+    calls = pipelined._traced["generate", num_groups, num_groups]._calls.items()
+    of_decoder = [x for (name, *_), x in calls if name == "call_decoder_with_cache"]
+    assert of_decoder
+    for call in of_decoder:  # A slice for each layer.
+        assert [len(layout.slices) for layout in call.layouts] == [3, 3]
 
 
 @pytest.mark.exhaustive
@@ -214,7 +198,7 @@ def test_caches_are_on_the_devices_of_their_layers() -> None:
 
 
 def _graphs(pipelined: Any) -> list[Any]:
-    generation = pipelined._traced["generate", 3]
+    generation = pipelined._traced["generate", None, 3]
     return [function.graph for function in generation._functions.values()]
 
 
@@ -238,13 +222,6 @@ def test_operations_are_where_their_weights_are() -> None:
     assert [devices[x] for x in names] == ["0", "0", "0", "1", "0", "0", "1"]
 
 
-def test_draws_begin_after_the_shortest_prompt() -> None:
-    masks = {"encoder_padding_mask": MASK[:, :1], "padding_mask": MASK}
-    assert first_place(masks) == min(LENGTHS)
-    with fails(path="generate"):
-        first_place({"token_ids": TOKENS})
-
-
 def test_a_slice_of_a_cache_is_told_from_other_reads() -> None:
     with tf.Graph().as_default():
         x = tf.compat.v1.placeholder(tf.float32, [4, 3, 5])
@@ -258,23 +235,80 @@ def test_a_slice_of_a_cache_is_told_from_other_reads() -> None:
 def test_there_is_a_group_for_each_stage_if_the_sampler_allows(
     sampler: str, num_groups: int
 ) -> None:
-    task = language_model()
-    task.compile(loss="mse", sampler=sampler)
+    task = TinyLanguageModel(sampler)
     assert Generation(task, None, num_stages=2).num_groups == num_groups
 
 
-def two_draws() -> Any:
-    """Returns a sampler that draws twice for each token."""
+@pytest.mark.parametrize("num_groups", [1, None])
+@pytest.mark.parametrize("make", [TinyLanguageModel, exhaustive(eager_language_model)])
+def test_prompts_of_any_number_and_length_follow_one_another(
+    make: Any, num_groups: int | None
+) -> None:
+    plain, pipelined = make("greedy"), pipelined_of(make("greedy"))
+    for sizes in ((2, 10), (2, 6), (4, 8), (2, 10)):
+        expected = tokens_of(plain, *sizes)
+        assert tokens_of(pipelined, *sizes, num_groups=num_groups) == expected
 
-    def get_next_token(sampler: Any, probabilities: Any) -> Any:
-        random = hub.samplers.RandomSampler
-        random.get_next_token(sampler, probabilities)
-        return random.get_next_token(sampler, probabilities)
 
-    kind = type(
-        "Two", (hub.samplers.RandomSampler,), {"get_next_token": get_next_token}
+def test_it_follows_a_change_of_variables() -> None:
+    plain, model = TinyLanguageModel("greedy"), TinyLanguageModel("greedy")
+    pipelined = pipelined_of(model)
+    before = tokens_of(pipelined, 2, 6)
+    for changed in (plain, model):
+        changed.head.quantize("int8")
+        changed.head.kernel_scale.assign(-changed.head.kernel_scale)
+    after = tokens_of(pipelined, 2, 6)
+    assert after == tokens_of(plain, 2, 6) != before
+
+
+class Counting:
+    """A task with a recurrent state: how often a text has each token.
+
+    Its cache is in a list, and some of its results are None.
+    """
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.sampler = hub.samplers.GreedySampler()
+        weights = np.random.default_rng(0).normal(size=[VOCABULARY, VOCABULARY])
+        self.weights = tf.Variable(weights, dtype=tf.float32)
+
+    def generate(self, inputs: Any) -> Any:
+        return self.generate_function(inputs)
+
+    def call_with_cache(self, token_ids: Any, cache: Any) -> Any:
+        counts = cache[0] + tf.reduce_sum(tf.one_hot(token_ids, VOCABULARY), 1)
+        return tf.matmul(counts, self.weights), None, [counts]
+
+    def generate_step(self, inputs: Any, stop_token_ids: Any = None) -> Any:
+        tokens, mask = inputs["token_ids"], inputs["padding_mask"]
+        cache = [tf.zeros([tokens.shape[0], VOCABULARY])]
+        *_, cache = self.call_with_cache(tokens, cache)
+
+        def next_token(prompt: Any, cache: Any, index: Any) -> Any:
+            return self.call_with_cache(prompt[:, index - 1 : index], cache)
+
+        first = tf.reduce_min(tf.reduce_sum(mask, -1))
+        tokens = self.sampler(next_token, tokens, cache, first, mask, stop_token_ids)
+        return {"token_ids": tokens, "images": inputs["images"]}
+
+    generate_function = generate_step
+
+
+def test_a_state_without_a_place_for_each_token_takes_one_group() -> None:
+    """Also inputs and results that are None, as the images of a text."""
+    task, inputs = Counting(), {**prompts(), "images": None}
+    expected = task.generate(
+        {k: x if x is None else tf.constant(x) for k, x in inputs.items()}
     )
-    return kind(seed=1)
+    generated = Generation(task, None, num_stages=2)(inputs)
+    np.testing.assert_array_equal(generated["token_ids"], expected["token_ids"])
+    assert generated["images"] is None
+    with fails(path="num_groups", got=2):
+        Generation(task, 2, num_stages=2)(inputs)
+    with fails(path="generate", got=[1, B]):
+        Generation(task, 2, num_stages=2)({**inputs, "images": np.zeros([1, 2])})
 
 
 def test_a_model_without_caches_cannot_generate() -> None:
@@ -286,17 +320,8 @@ def test_a_model_without_caches_cannot_generate() -> None:
     assert "call_with_cache" in str(error.value.hint)
 
 
-@pytest.mark.exhaustive
-def test_what_groups_would_change_is_refused() -> None:
-    pipelined = PipelinedModel(language_model(), devices=2)
-    pipelined.compile(loss="mse", sampler=two_draws())
-    with pytest.raises(UserValueError) as number:
-        pipelined.generate(prompts(), stop_token_ids=None, num_groups=0)
-    assert number.value.path == "num_groups"
-    with pytest.raises(UserValueError) as draws:
-        pipelined.generate(prompts(), stop_token_ids=None, num_groups=2)
-    assert draws.value.path == "sampler"
-    pipelined.compile(loss="mse", sampler="beam")
-    with pytest.raises(UserValueError) as beams:
-        pipelined.generate(prompts(), stop_token_ids=None, num_groups=2)
-    assert beams.value.path == "num_groups"
+def test_a_number_of_groups_that_is_not_allowed_is_refused() -> None:
+    task = TinyLanguageModel("beam")
+    for number in (0, 2):
+        with fails(path="num_groups", got=number):
+            Generation(task, number, num_stages=2)

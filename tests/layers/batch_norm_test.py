@@ -251,6 +251,25 @@ def test_padded_positions_are_in_no_moment_and_have_outputs_of_zero(
         assert context.accumulated["bn/count"] == x[kept].size / 3
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
+def test_padded_values_may_be_anything(value: float) -> None:
+    def results(x: np.ndarray, paddings: np.ndarray) -> list[tf.Tensor]:
+        layer, inputs = batch_norm(), tf.constant(x, tf.float32)
+        with ForwardContext() as context, tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs, paddings)
+            loss = tf.reduce_sum(outputs**2)
+        weights = [layer.vars.gamma, layer.vars.beta, inputs]
+        return [outputs, *context.accumulated.values(), *tape.gradient(loss, weights)]
+
+    x = values([5, 4, 3])
+    far = np.where(PADDINGS[..., np.newaxis] == 1.0, value, x)
+    for got, want in zip(
+        results(far, PADDINGS == 1.0), results(x, PADDINGS), strict=True
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_a_micro_batch_of_only_padding_counts_for_nothing() -> None:
     layer, x = batch_norm(dtype=tf.float64), tf.constant(values([5, 4, 3]))
     train(layer, [x])

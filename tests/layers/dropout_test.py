@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.layers.builder_layers import FnLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dropout import DropoutLayer, DropPathLayer
-from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.layers.keras_layer import KerasLayer
+from lingvo_pipe.layers.sequential import SeqLayer, SequentialLayer
 
 NUM_EXAMPLES = 20_000
 
@@ -149,6 +151,27 @@ def test_keeping_all_changes_nothing_and_needs_no_context(make: Any) -> None:
 def test_an_example_is_kept_or_dropped_as_a_whole(row_shape: list[int]) -> None:
     y = run(drop_path(), tf.ones([64, *row_shape])).numpy().reshape(64, -1)
     np.testing.assert_array_equal(y != 0.0, np.tile(mask(drop_path(), 64), y.shape[1]))
+
+
+@pytest.mark.parametrize("cls", [DropoutLayer, DropPathLayer])
+def test_merged_rows_are_dropped_as_in_a_pipeline(cls: Any) -> None:
+    """A pipeline knows the number of examples."""
+    dims = 5, 3
+    merge = FnLayer.Params().Set(fn=lambda x: tf.reshape(x, [-1, dims[1]]))
+    split = FnLayer.Params().Set(fn=lambda x: tf.reshape(x, [-1, *dims]))
+    cells = [merge, cls.Params().Set(name="drop", keep_prob=0.5), split]
+    x = tf.ones([16, *dims])
+    layer = SequentialLayer.Params().Set(name="net", sub=cells).Instantiate()
+    want = run(layer, x, num_rows=16).numpy()
+    plain = SeqLayer.Params().Set(name="net", cell_tpl=cells).Instantiate()
+    np.testing.assert_array_equal(run(plain, x), want)
+    in_keras = KerasLayer(layer)
+    in_keras._step.assign(2)
+    np.testing.assert_array_equal(in_keras(x, training=True), want)
+    kept = want.reshape(16, -1) != 0.0
+    if cls is DropPathLayer:
+        np.testing.assert_array_equal(kept, kept[:, :1] & np.ones([16, 15], bool))
+    assert 0 < np.count_nonzero(kept[:, 0]) < 16
 
 
 def test_examples_may_be_another_dimension() -> None:

@@ -22,6 +22,12 @@ def test_tokens_are_rows_of_the_table_scaled() -> None:
     np.testing.assert_allclose(layer(ids), 8.0 * layer.vars.w.numpy()[ids], rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [tf.int8, tf.uint8, tf.uint16, tf.uint32, tf.int64])
+def test_tokens_are_integers_of_any_width(dtype: tf.DType) -> None:
+    layer, ids = embedding(), tf.constant([3, 0, 100])
+    np.testing.assert_array_equal(layer(tf.cast(ids, dtype)), layer(ids))
+
+
 def test_vectors_start_with_variance_1() -> None:
     vectors = embedding()(tf.range(200))
     assert np.std(vectors) == pytest.approx(1.0, abs=0.02)

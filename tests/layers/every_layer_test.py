@@ -15,6 +15,7 @@ from lingvo_pipe.core.errors import UserTypeError
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.builder_layers import ArgIndexLayer, FnLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.sequential import FetchLayer
@@ -78,6 +79,17 @@ def test_outputs_have_the_shapes_of_fprop_meta(example: str) -> None:
     assert {output.dtype for output in outputs} == {tf.float32}
     meta = type(layer).FPropMeta(EXAMPLES[example].params, *EXAMPLES[example].inputs)
     assert meta.out_shapes == tuple(EXAMPLES[example].outputs)
+
+
+@every_example
+def test_inputs_may_be_arrays(example: str) -> None:
+    layer, inputs = example_layer(example), example_inputs(example)
+    arrays = [None if x is None else x.numpy() for x in inputs]
+    with ForwardContext(step=3, first_example=0):
+        outputs = tf.nest.flatten(layer(*arrays))
+    want = run(layer, layer.theta, inputs)
+    present = [x for x in outputs if x is not None]
+    tf.nest.map_structure(np.testing.assert_array_equal, present, want)
 
 
 def is_floating(x: tf.Tensor | None) -> bool:

@@ -10,11 +10,13 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.keras_layer import KerasLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -118,6 +120,60 @@ def test_batch_norm_can_be_used_and_not_trained() -> None:
     model.compile("sgd", "mse")
     model.fit(X, Y, verbose=0)
     np.testing.assert_array_equal(model.predict(X, verbose=0), before)
+
+
+def test_dtypes_are_the_layers() -> None:
+    """Keras casts inputs, and weights in mixed precision, unless it is told not to."""
+    p = FCLayer.Params().Set(name="dense", input_dim=5, output_dim=3)
+    wide = p.Copy().Set(dtype=tf.float64).Instantiate()
+    x = tf.constant(X, tf.float64) / 3.0
+    np.testing.assert_array_equal(KerasLayer(wide)(x), wide(x))
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        narrow = p.Instantiate()
+        np.testing.assert_array_equal(KerasLayer(narrow)(X), narrow(X))
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+class _Reporting(BaseLayer):
+    """Reports a metric."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        self.AddMetric("size", tf.reduce_mean(x), tf.constant(1.0))
+        return x
+
+
+class _Counting(_Reporting):
+    def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
+        raise NotImplementedError
+
+
+def test_metrics_that_keras_does_not_get_are_named_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tf.get_logger(), "propagate", True)
+    layer = KerasLayer(_Reporting.Params().Set(name="reporting").Instantiate())
+    for _ in range(2):
+        layer(X, training=True)
+    assert len([x for x in caplog.messages if "size" in x]) == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        (_Counting.Params(), "PostTrainingStepUpdate"),
+        (LocalLossLayer.Params().Set(head=_Reporting.Params()), "LocalLossLayer"),
+    ],
+)
+def test_what_keras_cannot_train_is_refused(
+    params: InstantiableParams, named: str
+) -> None:
+    layer = KerasLayer(params.Set(name="layer").Instantiate())
+    layer(X, training=False)
+    with pytest.raises(UserValueError, match=rf"layer: .*{named}.*training=False"):
+        layer(X, training=True)
 
 
 class _Square(BaseLayer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -29,18 +30,24 @@ from tests.support.errors import fails
 # One param of a layer whose other params are its defaults.
 REFUSED: list[tuple[Any, str, Any]] = [
     (MultiHeadAttentionLayer, "dim", 0),
-    *((BatchNormLayer, "decay", x) for x in (1.0, -0.1)),
+    *((BatchNormLayer, "decay", x) for x in (1.0, -0.1, None)),
     (BatchNormLayer, "epsilon", 0.0),
-    (LayerNormLayer, "epsilon", 0.0),
-    *((DropoutLayer, "keep_prob", x) for x in (0.0, 1.1)),
+    *((LayerNormLayer, "epsilon", x) for x in (0.0, None)),
+    *((DropoutLayer, "keep_prob", x) for x in (0.0, 1.1, "0.5")),
     (DropPathLayer, "keep_prob", 0.0),
-    (DropPathLayer, "num_steps", 0),
+    *((DropPathLayer, "num_steps", x) for x in (0, "9")),
     (SequentialLayer, "repeat", 0),
     (FeatureExtractionLayer, "num_act_inputs", -1),
     (FeatureExtractionLayer, "num_act_outputs", 1),
     (Conv2DLayer, "padding", "same"),
     (PoolingLayer, "padding", "FULL"),
     (PoolingLayer, "pooling_type", "MIN"),
+    *((PoolingLayer, "window_shape", x) for x in (2, [2], [2, 0])),
+    (PoolingLayer, "window_stride", None),
+    *((Conv2DLayer, "filter_shape", x) for x in (3, [3, None], [0, 0, 0, 0])),
+    *((SeparableConv2DLayer, "filter_stride", x) for x in (2, [1, 2, 2, 1])),
+    (SeparableConv2DLayer, "filter_shape", [3, 3]),
+    (Conv2DLayer, "dilation_rate", None),
     (DepthwiseConv2DLayer, "filter_stride", [1, 2]),
 ]
 
@@ -70,8 +77,7 @@ _PREFIXED = {**_FETCH, "variable_name_prefix": "s1_", "act_fetch_layers": ["firs
         (SeparableConv2DLayer, _TWO, "layer/depthwise.dilation_rate", [1, 2]),
         (ActivationLayer, {"activation": "relu"}, "activation", "relu"),
         (FCLayer, {"activation": "TAHN"}, "activation", "TAHN"),
-        (Conv2DLayer, {}, "layer/w", [0, 0, 0, 0]),
-        (Conv2DLayer, {"filter_shape": [3, None]}, "layer/w", [3, None]),
+        (Conv2DLayer, {}, "layer.filter_shape", [0, 0, 0, 0]),
         (FeatureExtractionLayer, _PREFIXED, "layer.act_fetch_layers", "first"),
     ],
 )
@@ -98,3 +104,5 @@ def test_other_channels_are_refused(example: str) -> None:
     more = (*shape[:-1], 2 * shape[-1])
     with fails(path="root", got=f"shape {more}"):
         example_layer(example)(tf.ones(more))
+    with fails(path="root", got="shape <unknown>"):
+        example_layer(example)(np.ones(shape).tolist())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.convolution import (
@@ -15,13 +16,14 @@ from lingvo_pipe.layers.convolution import (
     PoolingLayer,
     SeparableConv2DLayer,
 )
-from lingvo_pipe.layers.core.slicing import num_units
+from lingvo_pipe.layers.core.slicing import num_units, slices_of
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer, FeedForwardLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.embedding import TokenEmbeddingLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.nested_map import NestedMap
 from tests.layers.sliced_layers import (
     assert_costs_add_up,
     assert_same,
@@ -54,6 +56,7 @@ LAYERS = {
     "attention": _ATTENTION,
     "attention to a memory": _ATTENTION,
     "embedding": TokenEmbeddingLayer.Params().Set(num_tokens=11, dim=6),
+    "embedding of bytes": TokenEmbeddingLayer.Params().Set(num_tokens=11, dim=6),
     "residual": _RESIDUAL,
     "residual, norm last": _RESIDUAL.Copy().Set(norm_first=False),
     "residual attention": _RESIDUAL.Copy().Set(body=_ATTENTION),
@@ -91,8 +94,9 @@ def _inputs(name: str, dtype: tf.DType) -> list[Any]:
     def draw(*shape: int) -> tf.Tensor:
         return tf.random.stateless_normal(shape, [1, len(shape)], dtype=dtype)
 
-    if name == "embedding":
-        return [tf.constant([[0, 3, 10], [5, 3, 9]])]
+    if "embedding" in name:
+        ids = tf.uint8 if "bytes" in name else tf.int32
+        return [tf.constant([[0, 3, 10], [5, 3, 9]], ids)]
     if name == "attention to a memory":
         mask = tf.random.stateless_uniform([2, 1, 4, 5], [1, 2]) < 0.7
         return [draw(2, 4, 6), draw(2, 5, 6), mask]
@@ -117,7 +121,7 @@ def test_slices_are_the_layer(name: str, num_slices: int, dtype: tf.DType) -> No
 @pytest.mark.parametrize("num_slices", [2, 3])
 @pytest.mark.parametrize("name", LAYERS)
 def test_slices_cost_what_the_layer_does_and_a_sum(name: str, num_slices: int) -> None:
-    max_ratio = 3.0 * num_slices if name == "embedding" else 1.4
+    max_ratio = 3.0 * num_slices if "embedding" in name else 1.4
     assert_costs_add_up(LAYERS[name], num_slices, _inputs(name, tf.float32), max_ratio)
 
 
@@ -128,6 +132,36 @@ def test_units_bound_the_number_of_slices() -> None:
     assert units["dense, inputs"] == 12
     assert units["sequence"] == 9
     assert num_units(LayerNormLayer.Params().Set(dim=6)) == 1
+
+
+class _ReluLayer(FCLayer):
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        return super().Params().Set(activation="RELU")
+
+
+class _DoubleLayer(_ReluLayer):
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        return 2.0 * super().FProp(theta, inputs)
+
+
+class _CutDoubleLayer(_DoubleLayer):
+    @classmethod
+    def NumUnits(cls, p: InstantiableParams) -> int:
+        return 5
+
+
+@pytest.mark.parametrize(
+    ("cls", "units"), [(_ReluLayer, 9), (_DoubleLayer, 1), (_CutDoubleLayer, 5)]
+)
+def test_a_subclass_with_methods_defines_its_own_slices(cls: Any, units: int) -> None:
+    p = cls.Params().Set(input_dim=6, output_dim=9)
+    assert num_units(p) == units
+    assert num_units(SequentialLayer.Params().Set(sub=[p])) == units
+    if units == 1:
+        with fails(path="_DoubleLayer") as info:
+            slices_of(p, 2)
+        assert "FProp" in info.value.hint
 
 
 def test_a_layer_without_slices_says_so() -> None:

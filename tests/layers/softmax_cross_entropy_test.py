@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -47,6 +49,18 @@ def test_loss_and_gradient(smoothing: float, dtype: tf.DType, tolerance: float) 
     actual = tf.cast(tape.gradient(loss, x), tf.float64)
     rounding = 0.01 if dtype == tf.bfloat16 else tolerance
     np.testing.assert_allclose(actual, gradient, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32])
+def test_labels_are_integers_of_any_width(dtype: type) -> None:
+    got = softmax_cross_entropy(logits(), LABELS.astype(dtype), WEIGHTS, 0.1)
+    want = softmax_cross_entropy(logits(), LABELS, WEIGHTS, 0.1)
+    tf.nest.map_structure(np.testing.assert_array_equal, got, want)
+
+
+def test_labels_that_are_floats_are_refused() -> None:
+    with fails(path="labels", got="float64 (5,)"):
+        softmax_cross_entropy(logits(), LABELS.astype(float), WEIGHTS)
 
 
 def test_accuracy_is_weighted() -> None:
@@ -114,6 +128,7 @@ def test_a_label_that_is_no_class_is_an_error(label: int) -> None:
 
 def test_label_smoothing_is_a_share() -> None:
     check_label_smoothing(0.0)
-    for value in (-0.1, 1.0):
+    refused: list[Any] = [-0.1, 1.0, None, "0.1"]
+    for value in refused:
         with fails(path="label_smoothing", got=value):
             check_label_smoothing(value)

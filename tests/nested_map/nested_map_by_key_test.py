@@ -36,6 +36,8 @@ def test_get_and_has() -> None:
     assert m.Get("a.b", 5) == 5
     assert m.Has("none")
     assert not m.Has("b.nope")
+    m.numbers = {1: "a", 2: "b"}
+    assert not m.Has("numbers.nope")
 
 
 @pytest.mark.parametrize(

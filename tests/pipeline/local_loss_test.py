@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.layers.builder_layers import FnLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -99,6 +100,35 @@ def test_bytes_do_not_depend_on_the_stages(
         got = bytes_of((result.gradients, result.metrics, result.accumulated))
         want = want or got
         assert got == want, options
+
+
+def _crossing(layer: PipeliningLayer) -> list[bytes]:
+    """Returns gradients that cross blocks: in evaluation, and of a tape."""
+    (x,), targets = batch(8)
+    with ForwardContext(do_eval=True):
+        result = layer.ComputeGradients(layer.vars, [x], targets, loss_fn)
+    with ForwardContext(step=tf.constant(3, tf.int64)), tf.GradientTape() as tape:
+        goal = tf.reduce_sum(layer.FProp(layer.vars, x) ** 2)
+    return bytes_of((result.gradients, tape.gradient(goal, layer.vars.cells[0].w)))
+
+
+def test_gradients_cross_blocks_that_have_no_loss() -> None:
+    """Once stages waited for each other forever."""
+    blocks = [dense(), local_loss(), dense(), dense(NUM_CLASSES)]
+    want = _crossing(pipeline(blocks, 1, 4))
+    assert _crossing(pipeline(blocks, [2, 3, 4], 4, schedule="local")) == want
+
+
+def test_no_gradient_of_complex_numbers_passes() -> None:
+    head = FnLayer.Params().Set(fn=tf.math.real)
+    layer = LocalLossLayer.Params().Set(name="local", head=head).Instantiate()
+    spectrum = tf.complex(tf.ones([2, 3]), tf.ones([2, 3]))
+    loss = NestedMap(loss=(tf.constant(0.0), tf.constant(1.0)))
+    with ForwardContext() as context, tf.GradientTape() as tape:
+        context.compute_loss = lambda _: loss
+        tape.watch(spectrum)
+        outputs = tf.math.real(layer(spectrum))
+    assert tape.gradient(outputs, spectrum) is None
 
 
 def _sends(layer: PipeliningLayer) -> list[str]:

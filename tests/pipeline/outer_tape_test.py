@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
     image_batch,
@@ -98,3 +99,17 @@ def test_a_gradient_of_a_gradient_is_refused(of_inputs: bool) -> None:
         total = goal + penalty
     with pytest.raises(UserValueError, match=r"\bPipeliningLayer\b"):
         outer.gradient(total, weight)
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_forward_mode_is_refused(in_function: bool) -> None:
+    """Once the error was IndexError."""
+    dense = FCLayer.Params().Set(input_dim=3, output_dim=2)
+    layer, x = pipeline([dense], 1, 2), tf.ones([4, 3])
+    run = tf.function(layer.FProp, autograph=False) if in_function else layer.FProp
+    theta = layer.theta
+    with (
+        tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)),
+        pytest.raises(UserValueError, match=r"\bPipeliningLayer\b"),
+    ):
+        run(theta, x)

@@ -17,8 +17,9 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.schedules.by_rule import gpipe
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, local
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.several_steps import several_steps
 from tests.pipeline.example_layers import (
     gradients,
     image_batch,
@@ -205,7 +206,17 @@ IDLE = dataclasses.replace(gpipe(3, 4), columns=(*gpipe(3, 4).columns, ()))
 
 
 @pytest.mark.parametrize(
-    "schedule", [gpipe(2, 4), gpipe(3, 2), CUT_OFF, "1f1b", gpipe(3, 4).forward_part()]
+    "schedule",
+    [
+        gpipe(2, 4),
+        gpipe(3, 2),
+        CUT_OFF,
+        "1f1b",
+        gpipe(3, 4).forward_part(),
+        # Once the loops waited forever, because the model has no blocks.
+        local(3, 4, block_boundaries=[0]),
+        several_steps(gpipe(3, 2), 2),
+    ],
 )
 def test_a_schedule_for_other_stages_is_refused(schedule: Any) -> None:
     layer, batch = pipeline(image_cells(), 3, 4), image_batch(8)

@@ -17,6 +17,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.pipelining_params import define_pipelining_params, make_layout
+from lingvo_pipe.pipeline.schedules.by_name import V_SHAPED_NAMES
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from tests.support.errors import fails
 
@@ -148,6 +149,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     *(({"devices": x}, "devices") for x in (["cpus:0"], ["cpu:99"], DEVICES)),
 ]
+
+
+def test_the_stages_per_device_of_schedules_are_named() -> None:
+    with fails(path="pipe.stages_per_device") as info:
+        _params(stages_per_device=0).Instantiate()
+    assert [x for x in V_SHAPED_NAMES if x not in info.value.hint] == []
 
 
 def test_no_param_is_left_out() -> None:

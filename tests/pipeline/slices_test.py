@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer, FeedForwardLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
@@ -109,6 +109,23 @@ def test_wrong_slices_are_refused(slices: Any, got: list[Any]) -> None:
     problems = info.value.problems
     assert [(x.path, x.got) for x in problems] == [("pipe.slices", x) for x in got]
     assert "cells[1].body" in info.value.hint
+
+
+class TwiceLayer(ResidualLayer):
+    """Computes twice what its base class does, whose slices would not."""
+
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor, *args: Any) -> tf.Tensor:
+        return 2.0 * super().FProp(theta, inputs, *args)
+
+
+@pytest.mark.parametrize("name", ["cells[1]", "cells[1].body"])
+def test_slices_of_a_base_class_are_refused(name: str) -> None:
+    p = _params(slices={name: 2})
+    p.cell_tpl[1] = CopyFieldsTo(p.cell_tpl[1], TwiceLayer.Params())
+    with fails(path="pipe.slices") as info:
+        p.Instantiate()
+    assert "FProp of TwiceLayer" in str(info.value)
+    assert sliceable_paths(p.cell_tpl)["cells[1]"] == 1
 
 
 def test_tied_weights_have_the_same_slices() -> None:

@@ -10,12 +10,17 @@ import pytest
 
 import model_registry
 from lingvo_pipe.cli import runs
+from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.planner.resources.known_devices import parse_devices
+from lingvo_pipe.planner.resources.resources import Constraints
 from lingvo_pipe.tools.plan.plan import main
-from lingvo_pipe.tools.plan.planned_model import PlannedModel
+from lingvo_pipe.tools.plan.planned_model import PlannedModel, find_devices
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 TINY = "--model=lm.text.TransformerTiny"
+DEVICES = find_devices(parse_devices("2xT4"))
 
 
 def test_it_prints_a_table_and_flags_that_are_accepted(
@@ -49,7 +54,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
         ),
         ([TINY, "--devices=2xTPUv9"], "--devices.*'2xTPUv9'.*'TPUv"),
         ([TINY, "--devices=2x8xT4"], r"--network_gbits: .*\bT4\b.*--network_gbits=25"),
-        ([TINY, "--devices=2xT4", "--network_gbits=9"], "--devices.*--network_gbits"),
+        ([TINY, "--devices=2xT4", "--network_gbits=2.5"], "--devices.*--network_gbits"),
         ([TINY, "--devices=2xgpu.json"], "gpu.json: .*teraflops.* no file"),
         ([TINY, "--devices=2xT4", "--price=0"], r"--price: .*positive.*\b0\b"),
         (
@@ -92,14 +97,17 @@ def test_problems_are_reported_in_a_line(arguments: list[str], words: str) -> No
         ("--batch=0", r"--batch\b.*\b1\b.*'0'"),
         ("--batch=1.5", r"--batch\b.*\b1\b.*'1\.5'"),
         ("--price=1,x", r"--price\b.*'1,x'"),
+        ("--model_params_override=a : 1", "--model_params_override"),
         ("--num_stage=2", "--num_stage=2"),
     ],
 )
 def test_an_invalid_flag_is_refused_before_anything_is_traced(
     flag: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    override = "--model_params_override=input.batch_size : 8"
+    model = "--model=image.digits.AmoebaNetDigits"
     with pytest.raises(SystemExit):
-        main(["--model=image.digits.AmoebaNetDigits", "--devices=2xTPUv3", flag])
+        main([model, "--devices=2xTPUv3", override, flag])
     *_, line = capsys.readouterr().err.splitlines()
     assert re.search(f"error: .*{words}", line)
 
@@ -111,12 +119,38 @@ def test_a_plan_changes_params_that_contradict_it(
     params = model_registry.GetParams("lm.text.TransformerTiny", "Train")
     monkeypatch.setattr(model_registry, "GetParams", lambda name, dataset: params)
     assert PlannedModel("ours").changes() == []
-    params.task.pipeline.Set(micro_batch_size=3, num_batch_shards=2)
-    own = [
-        f"task.pipeline.{name} : None"
-        for name in ("micro_batch_size", "num_batch_shards")
-    ]
-    assert PlannedModel("ours").changes() == own
+    values: dict[str, Any] = {"micro_batch_size": 3, "num_batch_shards": 2}
+    values |= {"cell_costs": [1] * 6, "devices": ["cpu:0"], "input_shapes": [(2, 8)]}
+    params.task.pipeline.Set(**values, input_dtypes=[None])
+    changes = PlannedModel("ours").changes()
+    assert changes == [f"task.pipeline.{x} : None" for x in (*values, "input_dtypes")]
+    params.task.pipeline.Set(num_micro_batches="auto", schedule="auto")
+    planned = PlannedModel("ours")
+    assert planned.plan(DEVICES, Constraints(num_devices=1)).fastest
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "task.train.ema_decay : 0.5\ntask.pipeline.num_replicas : 2",
+        "task.pipeline.num_parts : 2",
+        "# two\ntask.pipeline.schedule : gpipe",
+    ],
+)
+def test_planned_params_are_refused_in_any_form(override: str) -> None:
+    with fails(path="--model_params_override"):
+        PlannedModel("lm.text.TransformerTiny", override)
+
+
+def test_all_changes_are_printed_as_they_are() -> None:
+    name, text = "lm.text.TransformerTiny", "task.train.init_from_checkpoint_names"
+    assert PlannedModel(name, f"{text} : 'a=b;c=d'").all_changes() == (
+        f"{text} : 'a=b;c=d'"
+    )
+    change: Any = {"task.train.optimizer": OptimizerParams("SGD", momentum=0.5)}
+    params = model_registry.GetParams(name, "Train")
+    params.FromText(PlannedModel(name, changes=change).all_changes(), separator=";")
+    assert params.task.train.optimizer == change["task.train.optimizer"]
 
 
 CHEAP: dict[str, Any] = {"num_stages": 1, "num_micro_batches": 1}
@@ -194,7 +228,23 @@ def test_an_epochs_price_is_counted_where_its_examples_are_known() -> None:
         ),
         ({"price": -1}, {"path": "price", "got": -1}),
         ({"batch_size": 0}, {"path": "batch_size", "got": 0}),
+        ({"devices": 2}, {"kind": UserTypeError, "path": "devices", "got": 2}),
+        ({"price": "2"}, {"path": "price", "got": "2"}),
         ({"task.pipeline.schedule": "1f1b"}, {"path": "overrides"}),
+        (
+            {"task.pipeline.memory_limit": "12GB"},
+            {"path": "task.pipeline.memory_limit"},
+        ),
+        (
+            {"task.pipeline.memory_limit": float("inf")},
+            {"path": "task.pipeline.memory_limit"},
+        ),
+        ({"batch_size": 8, "input.batch_size": 8}, {"path": "batch_size"}),
+        (
+            {"task.train.steps_per_loop": 2, "num_replicas": 2},
+            {"path": "num_replicas", "got": 2},
+        ),
+        ({"model": 3, "batch_size": 8}, {"path": "model", "got": 3}),
         ({"schedule": "1f1c"}, {}),
     ],
 )

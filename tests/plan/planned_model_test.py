@@ -54,6 +54,14 @@ def test_it_plans_the_largest_and_reports_larger_ones(index: int) -> None:
     assert set(lines[1::2]) == ({"  too large"} if index < 2 else set())
 
 
+def test_a_model_that_cannot_be_planned_is_left_out() -> None:
+    """One trains with local losses, which the planner does not know."""
+    lines: list[str] = []
+    model = largest_that_fits(TINY, PlannedModel, up_to(10**9), lines.append)
+    assert model.name == TINY
+    assert lines[0].startswith(f"{TINY}Local ")
+
+
 def test_models_have_the_users_changes() -> None:
     lines: list[str] = []
 
@@ -75,7 +83,8 @@ def test_models_have_the_users_changes() -> None:
 
 @pytest.mark.exhaustive
 def test_by_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"--largest={FAMILY}", "--devices=8xTPUv3"]) == 0
+    flags = ["--num_replicas=1", "--schedule=1f1b"]  # A whole search takes minutes.
+    assert main([f"--largest={FAMILY}", "--devices=8xTPUv3", *flags]) == 0
     first, lacks, second, nothing, title, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("lm.giant.L1663, 83,876,910,336 ")
     assert re.search(r"^  .*\b8 TPUv3\b.*recompute=", lacks)

@@ -30,6 +30,7 @@ def test_they_translate_to_english(name: str) -> None:
     _, _, config = data.dataset.partition("/")
     config = CldrSentences.builder_configs[config]
     assert config.to_english
+    assert _params(name).input.Instantiate().TargetLanguages() == [ENGLISH]
     assert config.languages == TRANSLATING[name]
 
 

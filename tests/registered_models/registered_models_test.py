@@ -82,6 +82,19 @@ def test_params_of_each_data_set_survive_their_text(name: str) -> None:
         assert again == params
 
 
+# Data sets with the splits train and validation; others have train and test.
+_WITHOUT_TEST = ("imagenet2012", "food101")
+
+
+def test_the_splits_that_are_read_exist() -> None:
+    for name, split in itertools.product(MODELS, ("train", "test")):
+        params = getattr(model_registry.GetClass(name)(), split.capitalize())()
+        for data in params.data if "data" in params else [params]:
+            if "dataset" in data:
+                is_other = split == "test" and data.dataset in _WITHOUT_TEST
+                assert data.split == ("validation" if is_other else split), name
+
+
 @pytest.mark.parametrize(
     "name", _first_of_each_module({"image.cifar", "image.imagenet"}, _WITH_LOCAL_LOSSES)
 )

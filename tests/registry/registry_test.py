@@ -12,7 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -163,6 +163,32 @@ def test_an_unknown_data_set_is_answered_by_the_known_ones(folder: Path) -> None
         expected = f"a method of {name} ({known})"
         with fails(model_registry.DatasetError, expected=expected, got=dataset):
             model_registry.GetParams(name, dataset)
+
+
+class Shared(Toy):
+    """A model that returns the same values from several calls."""
+
+    INPUT: ClassVar[dict[str, str]] = {}
+    TASK = SimpleNamespace(input=None, rate=1)
+
+    def Train(self) -> Any:
+        self.INPUT["split"] = "train"
+        return self.INPUT
+
+    def Test(self) -> Any:
+        self.INPUT["split"] = "test"
+        return self.INPUT
+
+    def Model(self) -> Any:
+        return self.TASK
+
+
+def test_params_of_one_call_are_not_changed_by_others() -> None:
+    name = model_registry.GetName(Shared)
+    train, test = (model_registry.GetParams(name, x) for x in ("Train", "Test"))
+    train.rate = 2
+    assert [x.input["split"] for x in (train, test)] == ["train", "test"]
+    assert test.rate == model_registry.GetParams(name, "Train").rate == 1
 
 
 class WithManyMembers(Toy):

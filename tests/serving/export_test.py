@@ -196,7 +196,8 @@ def test_texts_are_continued_as_in_python(tmp_path: Path, temperature: float) ->
     texts = TextGenerator(task, data.Instantiate(), 3)(prompts, sampling)
     assert all(map(str.startswith, texts, prompts))
     assert [*map(len, texts)] != [*map(len, prompts)]
-    generate = tf.saved_model.load(str(tmp_path / "7")).signatures["generate"]
+    exported = tf.saved_model.load(str(tmp_path / "7"))
+    generate = exported.signatures["generate"]
     dtypes = generate.structured_input_signature[1]
     settings = {
         name: tf.constant(value, dtypes[name].dtype)
@@ -208,6 +209,12 @@ def test_texts_are_continued_as_in_python(tmp_path: Path, temperature: float) ->
         wrong = {**settings, name: tf.constant(value)}
         with pytest.raises(tf.errors.InvalidArgumentError, match=name):
             generate(prompts=tf.constant(prompts), **wrong)
+    assert generate(prompts=tf.constant([], tf.string), **settings)["texts"].shape == [
+        0
+    ]
+    exported.model_variables[-1].assign(tf.fill([small_models.NUM_TOKENS], np.nan))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="score"):
+        generate(prompts=tf.constant(prompts), **settings)
     for name, value in (
         ("max_tokens", 0),
         ("max_tokens", 1.5),

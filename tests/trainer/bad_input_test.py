@@ -47,12 +47,28 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: --profile_step: ", "got 9", "8"],
     ),
     (
-        [*TRAIN, "--profile_step=9", "--mode=inspect_model"],
+        [DIGITS, "--profile_step=9", "--mode=inspect_model"],
         ["error: --mode=inspect_model: expected no --profile_step"],
     ),
     (
-        [*TRAIN, "--init_from=x", "--mode=inspect_model"],
+        [DIGITS, "--init_from=x", "--mode=inspect_model"],
         ["error: --mode=inspect_model: expected no --init_from"],
+    ),
+    (
+        [*TRAIN, SPEC, "--mode=inspect_params", "--devices=2"],
+        ["expected no --logdir and no --devices and no --cluster."],
+    ),
+    (
+        [DIGITS, "--mode=diff_params", f"--other_{DIGITS[2:]}", "--devices=2"],
+        ["error: --mode=diff_params: expected no --devices"],
+    ),
+    (
+        [*_override("input.batch_size : 8"), "--model_params_override=a : 1"],
+        ["--model_params_override"],
+    ),
+    (
+        [*_override("task.train.max_steps : 8"), "--max_steps=9"],
+        ["error: --max_steps: ", "task.train.max_steps", "9"],
     ),
     ([DIGITS, "--mode=diff_params"], ["error: --mode=diff_params: ", "None and None"]),
     (
@@ -133,7 +149,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: task.pipeline.num_replicas: expected 1", "schedule is auto", "2"],
     ),
     (
-        [*TRAIN, "--mode=inspect_model", "--elastic"],
+        [DIGITS, "--mode=inspect_model", "--elastic"],
         ["error: --mode=inspect_model: expected no --elastic."],
     ),
     (

@@ -1,6 +1,6 @@
 """A run that is killed over and over, or asked to stop, ends as one that was not.
 
-Three models are killed three hundred times, and each start trains in another way: on
+Three models are killed two hundred times, and each start trains in another way: on
 other devices, under another schedule, with other recomputation and replicas.
 """
 
@@ -94,8 +94,8 @@ MODELS = {
     "letters": Model(_LETTERS, steps=150, save_interval=5, eval_interval=13),
     "small": Model((SMALL,), steps=100, save_interval=5, eval_interval=13),
 }
-# Of each model; each run is killed as often as _KILLS says, so there are 300 kills.
-NUM_RUNS = {"digits": 4, "letters": 10, "small": 16}
+# Of each model; each run is killed as often as _KILLS says, so there are 200 kills.
+NUM_RUNS = {"digits": 3, "letters": 7, "small": 10}
 STOPPED = "small"  # The model that is asked to stop.
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import signal
 import threading
 from pathlib import Path
@@ -13,11 +15,18 @@ import tensorflow as tf
 import lingvo_pipe as lp
 from lingvo_pipe.core.errors import UserAttributeError, UserTypeError
 from lingvo_pipe.training.run.metrics_log import FILE_NAME
-from tests.support.command_line import saved_variables
+from tests.support.command_line import CommandLine, saved_variables
 from tests.support.errors import fails
 from tests.support.small_model import Small
 
 RATE: dict[str, Any] = {"task.train.learning_rate": 0.02}
+
+
+class Listed(Small):
+    def Task(self) -> Any:
+        p = super().Task()
+        p.pipeline.splits = [2, 5]
+        return p
 
 
 def _class_of_a_cell() -> Any:
@@ -82,6 +91,33 @@ def test_mistakes(tmp_path: Path) -> None:
     assert "--" not in str(error.value)
     with fails(path="profile_step", got=0):
         lp.train(Small, tmp_path, profile_step=0)
+
+
+def test_a_later_call_of_fewer_devices_keeps_the_first_ones(tmp_path: Path) -> None:
+    call = "lp.initialize_devices"
+    code = f"{call}(4); {call}(1); tf.constant(1.0); print({call}(3)[-1])"
+    imports = "import tensorflow as tf; import lingvo_pipe as lp"
+    result = CommandLine(tmp_path).run("-c", f"{imports}; {code}")
+    assert result.output.endswith("/device:CPU:2\n"), result.errors
+
+
+def test_hints_are_written_as_arguments(run: lp.Run, tmp_path: Path) -> None:
+    with fails(path="devices") as info:
+        lp.train(Listed, tmp_path, devices=3)
+    (text,) = re.findall(r"\*\*(\{.*\})", info.value.hint)
+    change = ast.literal_eval(text)
+    with fails(path="profile_step"):  # The devices are accepted.
+        lp.train(Listed, tmp_path, devices=3, profile_step=0, **change)
+    other: dict[str, Any] = {"task.pipeline.num_micro_batches": 2}
+    with fails() as info:
+        lp.evaluate(_class_of_a_cell(), run.logdir, devices=1, **other)
+    assert f"allow_params_change={[*other][0]!r}" in info.value.hint
+
+
+def test_changes_are_accepted_by_a_text_of_paths(tmp_path: Path) -> None:
+    allowed = "task.train.learning_rate, task.train.rate"
+    with fails(path="allow_params_change", got="task.train.rate"):
+        lp.train(Small, tmp_path, allow_params_change=allowed)
 
 
 def test_an_interrupt_saves_the_run_and_returns(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.decode.decoder import Hypothesis, Translation
@@ -23,6 +24,7 @@ class Letters:
     """A vocabulary of letters."""
 
     bos_id, eos_id = BOS, EOS
+    size = _FIRST_LETTER + NUM_LETTERS
 
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
         letters = tf.constant([""] * _FIRST_LETTER + [chr(97 + i) for i in range(26)])
@@ -41,6 +43,7 @@ class SpellingTask(BaseTask):
     def Decode(
         self, theta: Any, input_batch: NestedMap, first_ids: tf.Tensor, eos_id: int
     ) -> Spelled:
+        assert current_context().vocabulary_size == Letters.size
         codes = tf.io.decode_raw(input_batch.source_text, tf.uint8, fixed_length=4)
         codes = tf.cast(codes, tf.int32)
         ids = tf.where(codes > 0, codes - 97 + _FIRST_LETTER, eos_id)

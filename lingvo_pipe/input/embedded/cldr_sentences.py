@@ -74,6 +74,12 @@ class CldrSentences(EmbeddedBuilder):
     RELEASE_NOTES = {"1.0.0": "The first."}
     BUILDER_CONFIGS = _configs()
 
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """The languages to translate to, which the features do not tell."""
+        config = self.builder_config
+        return (ENGLISH,) if config.to_english else config.languages
+
     def download_and_prepare(self, **kwargs: Any) -> None:
         config = self.builder_config
         num_sentences = len(config.languages) * (config.num_train + config.num_test)

@@ -81,8 +81,9 @@ class ImageClassificationInput:
         )
         p.Define(
             "pixel_max",
-            255,
-            "Pixel value that becomes 1.0. If None, 255, or 16 for optdigits.",
+            checks.BYTE_MAX,
+            "Pixel value that becomes 1.0. If None, 255 for bytes, or 16 for "
+            "optdigits.",
         )
         p.Define(
             "image_size",
@@ -132,6 +133,7 @@ class ImageClassificationInput:
         check_params(params, checks.INPUT_RULES)
         self.params = params
         self._dataset = find_dataset(params.dataset, params.data_dir)
+        checks.check_pixel_max(params, self._dataset.format)
         shape, size = self._dataset.format.shape, checks.image_size(params)
         self._train_chain, self._eval_chain = (
             transform_chain.fitting_chain(templates, shape, size, params.channels)
@@ -269,22 +271,13 @@ class ImageClassificationInput:
         p = self.params
         source = self._dataset.Open(p.split)
         checks.check_num_logits(p, self.class_names)
-        image_format = self._dataset.format
-        if self._pixel_max < (image_format.pixel_max or image_format.dtype.max):
-            maxima = image_errors.read_all(
-                source, lambda x: tf.reduce_max(image_source.read_pixels(source, x)[0])
-            )
-            brightest = max(maxima.as_numpy_iterator())
-            if brightest > self._pixel_max:
-                expected = f"at least {brightest}, the brightest pixel of {p.dataset}"
-                raise UserValueError(
-                    path="input.pixel_max", expected=expected, got=self._pixel_max
-                )
+        checks.check_pixels(p, source, self._pixel_max)
         return source if p.labels is None else LabelSubset(source, p.labels)
 
     @property
     def _pixel_max(self) -> float:
-        return self.params.pixel_max or self._dataset.format.pixel_max or 255
+        in_format = self._dataset.format.pixel_max
+        return self.params.pixel_max or in_format or checks.BYTE_MAX
 
     def _batches(
         self, draws: tf.data.Dataset, chain: transform_chain.TransformChain

@@ -3,11 +3,29 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from lingvo_pipe.core.checks import is_count, is_number, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.hyperparams.param_rules import NAME, SEED, Rule, count, optional
+from lingvo_pipe.hyperparams.param_rules import (
+    NAME,
+    SEED,
+    SWITCH,
+    Rule,
+    count,
+    optional,
+)
+from lingvo_pipe.input.images.image_errors import read_all
+from lingvo_pipe.input.images.image_source import (
+    ImageFormat,
+    ImageSource,
+    read_pixels,
+)
 from lingvo_pipe.input.transforms.image_transform import ImageShape
+
+BYTE_MAX = 255
 
 
 def check_labels(p: InstantiableParams, num_classes: int) -> None:
@@ -27,6 +45,43 @@ def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
             got=p.num_logits,
             hint="Use a model with more classes, or choose classes by input.labels.",
         )
+
+
+def check_pixel_max(p: InstantiableParams, image_format: ImageFormat) -> None:
+    """Raises a ValueError if the largest pixel is unset, and not known by the dtype."""
+    is_known = p.pixel_max or image_format.pixel_max
+    if image_format.dtype != tf.uint8 and not is_known:
+        raise UserValueError(
+            path="input.pixel_max",
+            expected=f"the pixel value that becomes 1.0, since pixels of {p.dataset} "
+            f"are {image_format.dtype.name}",
+            got=None,
+        )
+
+
+def check_pixels(p: InstantiableParams, source: ImageSource, pixel_max: float) -> None:
+    """Raises a ValueError if pixels of a source are not from 0 to `pixel_max`.
+
+    Reads all images, unless their dtype has no other values.
+    """
+    dtype = source.format.dtype
+    if dtype.min == 0 and pixel_max >= (source.format.pixel_max or dtype.max):
+        return
+
+    def bounds(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        pixels, _ = read_pixels(source, record)
+        return tf.reduce_min(pixels), tf.reduce_max(pixels)
+
+    pixels = np.array([*read_all(source, bounds).as_numpy_iterator()])
+    darkest, brightest = pixels.min().item(), pixels.max().item()
+    if not darkest >= 0:
+        expected = f"pixels of at least 0 in {p.dataset}"
+        raise UserValueError(path="input.dataset", expected=expected, got=darkest)
+    is_scaled = dtype.is_floating and brightest <= 1 and pixel_max == BYTE_MAX
+    if is_scaled or not brightest <= pixel_max:
+        bound = "about" if is_scaled else "at least"
+        expected = f"{bound} {brightest}, the brightest pixel of {p.dataset}"
+        raise UserValueError(path="input.pixel_max", expected=expected, got=pixel_max)
 
 
 def image_size(p: InstantiableParams) -> tuple[int, int] | None:
@@ -79,14 +134,15 @@ def _sides(value: Any) -> tuple[int, int]:
 
 
 def _are_labels(value: Any) -> bool:
-    is_list = is_sequence(value) and 0 < len(value) == len(set(value))
-    return is_list and all(is_count(label, 0) for label in value)
+    is_list = is_sequence(value) and all(is_count(label, 0) for label in value)
+    return is_list and 0 < len(value) == len(set(value))
 
 
 INPUT_RULES = {
     "dataset": NAME,
     "split": NAME,
     "batch_size": count(),
+    "shuffle": SWITCH,
     "random_seed": SEED,
     "pixel_max": optional(Rule(lambda x: is_number(x) and x > 0, "a positive number")),
     "image_size": optional(

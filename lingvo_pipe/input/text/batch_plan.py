@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
 
@@ -147,11 +148,18 @@ class PlanPositions:
         """Returns the position that `text_before` wrote, to continue at `step`.
 
         Returns `FIRST` if the text is "", or from a later step or other data or params.
+        Logs a warning in the last case.
         """
         if text:
             fingerprint, *numbers = json.loads(text)
             position = Position(*numbers)
-            if fingerprint == self._fingerprint and position.step <= step:
+            if fingerprint != self._fingerprint:
+                logging.warning(
+                    "The training sentences, or params of their batches, have changed "
+                    "since the checkpoint: from here on batches differ from an "
+                    "uninterrupted run's."
+                )
+            elif position.step <= step:
                 return position
         return FIRST
 

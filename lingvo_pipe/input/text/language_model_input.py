@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.core.checks import check_counts, is_sequence
+from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.hyperparams.param_rules import Rule, check_params
+from lingvo_pipe.hyperparams.param_rules import SWITCH, Rule, check_params
 from lingvo_pipe.input.text import text_files
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
@@ -19,6 +20,7 @@ from lingvo_pipe.input.tf_data import call_numpy, make_batches, map_plainly
 from lingvo_pipe.nested_map import NestedMap
 
 _CHUNK_SIZE = 256
+_MAX_NAMED = 3
 _INTEGERS = ("ids", "labels", "segment_ids", "segment_pos")
 
 
@@ -51,7 +53,8 @@ class LanguageModelInput(TextInput):
             "documents",
             text_files.LINES,
             "lines: each line that is not blank is a document; blank_lines: blank "
-            "lines separate documents.",
+            "lines separate documents. A blank line has only ASCII spaces and control "
+            "codes.",
         )
         p.Define(
             "data_dir",
@@ -71,6 +74,7 @@ class LanguageModelInput(TextInput):
                 lambda x: is_sequence(x) and len(x) > 0,
                 "a list of names of text files",
             ),
+            "shuffle": SWITCH,
         }
         check_params(params, rules)
 
@@ -85,11 +89,9 @@ class LanguageModelInput(TextInput):
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns the endless batches of training, from step `start_step` on."""
         check_counts(start_step=start_step, minimum=0)
-        p = self.params
-        seed = p.random_seed if p.shuffle else None
-        stream = TokenStream(self._lengths, p.length, seed)
-        firsts = tf.data.Dataset.counter(start_step * p.batch_size, p.batch_size)
-        return self._batches(firsts, stream, None)
+        size = self.params.batch_size
+        firsts = tf.data.Dataset.counter(start_step * size, size)
+        return self._batches(firsts, self._training_stream, None)
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns batches with all tokens once, in order. Last rows may be padding."""
@@ -121,14 +123,32 @@ class LanguageModelInput(TextInput):
 
     @functools.cached_property
     def _lengths(self) -> np.ndarray:
-        """The number of labels of each document: its tokens and the end token."""
+        """The number of labels of each document: its tokens and the end token.
+
+        Logs if many tokens are not in the vocabulary.
+        """
         vocabulary, documents = self.vocabulary, self._documents
+
+        def count(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            tokens = vocabulary.Tokenize(self._fetch(numbers))
+            return tokens.row_lengths(), vocabulary.NumUnknown(tokens)
+
         chunks = tf.data.Dataset.range(len(documents)).batch(_CHUNK_SIZE)
-        lengths = map_plainly(
-            chunks,
-            lambda numbers: vocabulary.Tokenize(self._fetch(numbers)).row_lengths() + 1,
-        )
-        return np.concatenate(list(lengths.as_numpy_iterator()))
+        counts = zip(*map_plainly(chunks, count).as_numpy_iterator(), strict=True)
+        num_tokens, num_unknown = map(np.concatenate, counts)
+        share = num_unknown.sum() / max(num_tokens.sum(), 1)
+        files = first_names([str(name) for name in self.params.files], _MAX_NAMED)
+        vocabulary.WarnOfUnknown({files: share})
+        return num_tokens + 1
+
+    @functools.cached_property
+    def _training_stream(self) -> TokenStream:
+        """The rows of training. Logs if they do not fill a batch."""
+        p = self.params
+        seed = p.random_seed if p.shuffle else None
+        stream = TokenStream(self._lengths, p.length, seed)
+        self._warn_of_repeats(stream.rows_per_epoch)
+        return stream
 
     def _fetch(self, numbers: tf.Tensor) -> tf.Tensor:
         return call_numpy(
@@ -157,6 +177,16 @@ class LanguageModelInput(TextInput):
         tokens = vocabulary.Tokenize(self._fetch(batch.documents))
         ids = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
         labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
+        # Without this check, rows of a file that was edited would be others silently.
+        tf.debugging.assert_equal(
+            labels.row_lengths(),
+            call_numpy(
+                lambda numbers: self._lengths[numbers],
+                batch.documents,
+                tf.TensorSpec([None], tf.int64),
+            ),
+            "The data have changed.",
+        )
 
         def rows(values: tf.Tensor, padding: int) -> tf.Tensor:
             return cut_rows(values, batch.starts, batch.sizes, length, padding)

@@ -129,6 +129,8 @@ class MeasuredPairs:
 def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
     """Tokenizes all sentences of a source to count their tokens.
 
+    Logs the pairs of languages in which many tokens are not in the vocabulary.
+
     Raises:
         ValueError: if there are no sentences.
     """
@@ -140,16 +142,19 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
     def count(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
         numbers = tf.range(first, tf.minimum(first + _CHUNK_SIZE, source.num_sentences))
         *texts, source_language, target_language = fetch(source, numbers)
-        counts = [vocabulary.Tokenize(x).row_lengths() for x in texts]
-        return tf.stack(counts, 1), source_language, target_language
+        tokens = [vocabulary.Tokenize(x) for x in texts]
+        counts = tf.stack([x.row_lengths() for x in tokens], 1)
+        unknown = tf.add_n([vocabulary.NumUnknown(x) for x in tokens])
+        return counts, unknown, source_language, target_language
 
     indices: dict[tuple[bytes, bytes], int] = {}
-    pair_of, num_tokens = [], []
-    for counts, *languages in map_plainly(chunks, count).as_numpy_iterator():
+    pair_of, num_tokens, num_unknown = [], [], []
+    for counts, unknown, *languages in map_plainly(chunks, count).as_numpy_iterator():
         pairs = zip(*(x.tolist() for x in languages), strict=True)
         pair_of.append([indices.setdefault(pair, len(indices)) for pair in pairs])
         num_tokens.append(counts.astype(np.int32))
-    return MeasuredPairs(
+        num_unknown.append(unknown)
+    measured = MeasuredPairs(
         source,
         [
             (source_code.decode(), target_code.decode())
@@ -158,6 +163,13 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
         np.concatenate(pair_of).astype(np.int32),
         np.concatenate(num_tokens),
     )
+    totals, unknown_totals = (
+        np.bincount(measured.pair_of, weights)
+        for weights in (measured.num_tokens.sum(1), np.concatenate(num_unknown))
+    )
+    shares = unknown_totals / np.maximum(totals, 1)
+    vocabulary.WarnOfUnknown(dict(zip(measured.names(), shares, strict=True)))
+    return measured
 
 
 def fetch(source: PairSource, numbers: tf.Tensor) -> list[tf.Tensor]:

@@ -5,6 +5,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import Params
+
 
 class SentencePairs(NamedTuple):
     """Sentences and their translations, in arrays [K] of bytes in UTF-8."""
@@ -30,7 +33,11 @@ class PairSource(Protocol):
 
 
 class PairDataset(Protocol):
-    """A data set of translated sentences, which may be made before its files exist."""
+    """A data set of translated sentences, which may be made before its files exist.
+
+    The method `TargetLanguages(data_dir)` is optional. It returns the languages to
+    translate to, or None if they are not known without the sentences.
+    """
 
     def Open(self, data_dir: str | None) -> PairSource:
         """Returns the data set's sentences, from `data_dir` or from the default folder.
@@ -38,6 +45,22 @@ class PairDataset(Protocol):
         Raises:
             ValueError: if the sentences cannot be read.
         """
+
+
+def known_targets(
+    data: PairDataset, params: Params, data_dir: str | None
+) -> Sequence[str] | None:
+    """Returns the target languages of a data set with these params, or None.
+
+    The param `target_language` names them, or the method `TargetLanguages`.
+    """
+    if "target_language" in params:
+        return [params.target_language]
+    try:
+        named = getattr(data, "TargetLanguages", lambda _: None)(data_dir)
+    except UserValueError:  # Its code may not be imported, as in another program.
+        return None
+    return None if named is None else list(named)
 
 
 class JoinedPairs:

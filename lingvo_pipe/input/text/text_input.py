@@ -3,6 +3,8 @@
 import functools
 from typing import ClassVar
 
+from absl import logging
+
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.hyperparams.param_rules import NAME, SEED, check_params, count
 from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
@@ -35,3 +37,14 @@ class TextInput:
         """The vocabulary, opened at first use."""
         p = self.params
         return open_vocabulary(p.vocab_file, p.data_dir, p.vocab_size)
+
+    def _warn_of_repeats(self, num_rows: int) -> None:
+        """Logs a warning if the rows of an epoch of training do not fill a batch."""
+        size = self.params.batch_size
+        if num_rows < size:
+            logging.warning(
+                "The training data fill %s rows, so each batch of %s repeats rows. "
+                "Lower input.batch_size, or add data.",
+                f"{num_rows:,}",
+                f"{size:,}",
+            )

@@ -68,6 +68,15 @@ class TfdsPairs:
         got = Words(f"{self._params.dataset} with {names}")
         raise UserValueError(path="dataset", expected=expected, got=got)
 
+    def TargetLanguages(self, data_dir: str | None) -> Sequence[str] | None:
+        """Returns the languages to translate to, or None if only examples name them."""
+        p = self._params
+        if p.pairs is not None:
+            return [target for _, target in p.pairs]
+        builder = find_builder(p.dataset, data_dir)
+        languages: Sequence[str] | None = getattr(builder, "target_languages", None)
+        return languages or self.Languages(data_dir)
+
     def Open(self, data_dir: str | None) -> PairSource:
         """Returns the sentences of the split, in the language pairs of the params."""
         p = self._params
@@ -159,11 +168,13 @@ def _is_pair(value: Any) -> bool:
     return is_two and value[0] != value[1]
 
 
+def _are_pairs(value: Any) -> bool:
+    is_list = is_sequence(value) and all(map(_is_pair, value))
+    return is_list and 0 < len(value) == len(set(map(tuple, value)))
+
+
 _PAIRS = optional(
-    Rule(
-        lambda x: is_sequence(x) and len(x) > 0 and all(map(_is_pair, x)),
-        "pairs of different languages, such as [('de', 'en')]",
-    )
+    Rule(_are_pairs, "pairs of different languages, each once, such as [('de', 'en')]")
 )
 
 

@@ -13,17 +13,23 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.hyperparams.param_rules import Rule, check_params, number_between
+from lingvo_pipe.hyperparams.param_rules import (
+    SWITCH,
+    Rule,
+    check_params,
+    number_between,
+)
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
-from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
+from lingvo_pipe.input.text.sentence_pairs import JoinedPairs, known_targets
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import source_rows, target_rows
 from lingvo_pipe.input.tf_data import call_numpy, make_batches
 from lingvo_pipe.nested_map import NestedMap
 
 _STREAM = ("ids", "segment_ids", "segment_pos")
+_SWITCHES = ("language_tokens", "packing", "allow_left_out", "shuffle")
 
 
 def _are_datasets(value: Any) -> bool:
@@ -100,7 +106,8 @@ class TranslationInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        rules = {"data": _DATASETS, "temperature": number_between(1)}
+        switches = dict.fromkeys(_SWITCHES, SWITCH)
+        rules = {"data": _DATASETS, "temperature": number_between(1), **switches}
         check_params(params, rules)
         for limit in self._limits():
             limit.check()
@@ -124,17 +131,12 @@ class TranslationInput(TextInput):
         If `place`, from `Place`, is given, most earlier sentences are not packed again.
         """
         check_counts(start_step=start_step, minimum=0)
-        p, measured, fitting = self.params, self._measured, self._fitting
-        members = {
-            name: fitting[measured.pair_of[fitting] == pair]
-            for pair, name in enumerate(measured.names())
-        }
-        order = MixtureOrder(members, p.temperature, p.random_seed, p.shuffle)
-        planner = self._planner(p.packing)
+        planner, order = self._planner(self.params.packing), self._order
         positions = self._positions = PlanPositions(planner, order)
-        start = positions.read(place, start_step)
 
         def plans() -> Iterator[BatchPlan]:
+            # Not before, since a position in other data is logged, and only once.
+            start = positions.read(place, start_step)
             for begin, plan in planner.training(order, start_step, start):
                 positions.add(begin)
                 yield plan
@@ -174,13 +176,15 @@ class TranslationInput(TextInput):
     def TargetLanguages(self) -> list[str]:
         """Returns the languages to translate to, sorted.
 
-        The params of the data sets name the languages, or else the vocabulary does.
+        The data sets name the languages, or else the vocabulary does.
         """
-        p = self.params
-        named = [x.target_language for x in p.data if "target_language" in x]
-        if len(named) < len(p.data):
-            named = self.vocabulary.languages if p.language_tokens else []
-        return sorted(set(named))
+        p, languages = self.params, set[str]()
+        for data, data_params in zip(self._datasets, p.data, strict=True):
+            targets = known_targets(data, data_params, p.data_dir)
+            if targets is None:
+                targets = self.vocabulary.languages if p.language_tokens else []
+            languages.update(targets)
+        return sorted(languages)
 
     def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
         """Returns the number of tokens of each sentence, int64 [K].
@@ -227,13 +231,32 @@ class TranslationInput(TextInput):
         data_dir, vocabulary = self.params.data_dir, self.vocabulary
         source = JoinedPairs([data.Open(data_dir) for data in self._datasets])
         measured = measured_pairs.measure(source, vocabulary)
+        targets = sorted({target for _, target in measured.pairs})
         if self.params.language_tokens:
             self._language_ids(measured)  # A missing token is an error here.
+        elif len(targets) > 1:
+            raise UserValueError(
+                path="input.language_tokens",
+                expected=f"True for the target languages {', '.join(targets)}",
+                got=False,
+            )
         return measured
 
     @functools.cached_property
     def _fitting(self) -> np.ndarray:
         return self._measured.fitting(*self._limits(), self.params.allow_left_out)
+
+    @functools.cached_property
+    def _order(self) -> MixtureOrder:
+        """The order of training. Logs if the sentences' rows do not fill a batch."""
+        p, measured, fitting = self.params, self._measured, self._fitting
+        first_batch = next(self._planner(p.packing).one_pass(fitting))
+        self._warn_of_repeats(int(np.count_nonzero(first_batch.row_sizes)))
+        members = {
+            name: fitting[measured.pair_of[fitting] == pair]
+            for pair, name in enumerate(measured.names())
+        }
+        return MixtureOrder(members, p.temperature, p.random_seed, p.shuffle)
 
     @functools.cached_property
     def _fitting_sources(self) -> np.ndarray:

@@ -10,12 +10,13 @@ Shapes: K texts, V tokens in the vocabulary, B rows of T tokens.
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
+from absl import logging
 
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -31,6 +32,9 @@ _HINT = "`lingvo_pipe vocab` makes one."
 _NUM_THREADS = 16
 _LONGEST_TEXT_BYTES = 1 << 20
 _ERRORS_ONLY = 2
+_IDENTITY = "identity"
+_MAX_UNKNOWN = 0.01  # Share of tokens that are <unk>, above which a warning is logged.
+_MAX_NAMED = 20
 
 # SentencePiece's messages about impossible sizes, and its internal prefixes.
 _TOO_HIGH = re.compile(r"size too high \(\d+\)\. .* value <= (\d+)")
@@ -140,6 +144,26 @@ class Vocabulary(tf.Module):
         """Maps K texts in UTF-8 to int32 [K, (tokens)], without begin or end token."""
         return self._tokenizer.tokenize(texts)
 
+    def NumUnknown(self, tokens: tf.RaggedTensor) -> tf.Tensor:
+        """Returns the number of unknown tokens in each of K texts, int32 [K]."""
+        is_unknown = tf.cast(tokens.flat_values == self.unk_id, tf.int32)
+        return tf.reduce_sum(tokens.with_flat_values(is_unknown), 1)
+
+    def WarnOfUnknown(self, shares: Mapping[str, float]) -> None:
+        """Logs the texts in which too many tokens are unknown.
+
+        `shares` are the shares of unknown tokens, by the names of the texts.
+        """
+        high = [f"{x:.1%} of {name}" for name, x in shares.items() if x > _MAX_UNKNOWN]
+        if high:
+            logging.warning(
+                "Tokens that are not in the vocabulary %s are all read as <unk>: %s. "
+                "Make a vocabulary from these texts, too, or raise its size or its "
+                "--character_coverage.",
+                self.path,
+                ", ".join(high[:_MAX_NAMED]),
+            )
+
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
         """Maps rows, int32 [B, T], to texts, string [B], up to each row's end token."""
         is_end = tf.cast(tf.equal(ids, self.eos_id), tf.int32)
@@ -165,7 +189,8 @@ def train_vocabulary(
         languages: languages that get a token.
         model_type: `unigram` or `bpe`.
         character_coverage: share of all characters that have a token.
-        normalization: a rule of SentencePiece, or `identity`.
+        normalization: a rule of SentencePiece, or `identity`, which keeps all spaces
+            and gives the newline a token.
         split_digits: whether each digit is a token.
 
     Raises:
@@ -177,6 +202,10 @@ def train_vocabulary(
         raise UserValueError(
             path="character_coverage", expected=expected, got=character_coverage
         )
+    symbols = [language_token(language) for language in languages]
+    is_identity = normalization == _IDENTITY
+    if is_identity:
+        symbols.append("\n")  # Texts to train on are often lines, without newlines.
     file = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -186,8 +215,11 @@ def train_vocabulary(
             model_type=model_type,
             character_coverage=character_coverage,
             normalization_rule_name=normalization,
+            # Both would lose spaces, the second when tokens become texts again.
+            remove_extra_whitespaces=not is_identity,
+            add_dummy_prefix=not is_identity,
             split_digits=split_digits,
-            user_defined_symbols=[language_token(language) for language in languages],
+            user_defined_symbols=symbols,
             pad_id=PAD_ID,
             unk_id=UNK_ID,
             bos_id=BOS_ID,

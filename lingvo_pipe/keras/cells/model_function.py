@@ -18,7 +18,7 @@ from keras import tree
 from lingvo_pipe.keras.cells.calls import GraphTensor, calls_of
 from lingvo_pipe.keras.cells.model_cells import ModelCells, model_cells
 from lingvo_pipe.keras.cells.private_names import place_variable, stored_if_given
-from lingvo_pipe.keras.cells.refusals import check_for_learner, check_model
+from lingvo_pipe.keras.cells.refusals import check_model
 from lingvo_pipe.pipeline.stage_choice.traced_cells import outside_graphs
 
 
@@ -85,7 +85,6 @@ def _build(
     ):
         model = function(**arguments)
         check_model(model)
-        check_for_learner(model)
         # Within the scope, because the end of another one would draw all values.
         cells = model_cells(model, shares_variables=False)
     for v in model.variables:

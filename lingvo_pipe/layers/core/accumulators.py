@@ -1,8 +1,8 @@
 """Sums over a training step's micro-batches, and Lingvo's class Accumulator.
 
 After the step, each layer's `PostTrainingStepUpdate` gets the sums. The method takes
-the sums as an argument or, as in Lingvo, reads them from the layer's accumulators. The
-method's signature decides.
+the sums as an argument, if it has a parameter for them. As in Lingvo, it can also read
+them from the layer's accumulators.
 """
 
 import contextvars
@@ -69,12 +69,23 @@ def with_step_sums(update: Callable) -> Callable:
     """Wraps a PostTrainingStepUpdate so that callers can always pass `accumulated`.
 
     `accumulated` has the sums of the layer's accumulators over the step's
-    micro-batches. If `update` has no parameter for the sums, it reads them from the
-    layer's Accumulators. Such an `update` may call the updates of other layers without
-    the argument. The other layers then get the sums of the same step. Anywhere else, a
-    call without the argument raises RuntimeError.
+    micro-batches. `update` also reads them from the layer's Accumulators, and need not
+    have a parameter for them. It may call the updates of other layers without the
+    argument. The other layers then get the sums of the same step. Anywhere else, a call
+    without the argument raises RuntimeError.
+
+    Raises:
+        ValueError: if `update` has the parameter `global_step` of older Lingvo.
     """
-    takes_sums = len(inspect.signature(update).parameters) > 1
+    parameters = inspect.signature(update).parameters
+    if "global_step" in parameters:
+        raise UserValueError(
+            path=update.__qualname__,
+            expected="no parameter global_step",
+            hint="Leave it out, and call py_utils.GetGlobalStep().",
+        )
+
+    takes_sums = len(parameters) > 1
 
     @functools.wraps(update)
     def wrapped(self: Any, accumulated: Any = None) -> Any:
@@ -83,14 +94,12 @@ def with_step_sums(update: Callable) -> Callable:
                 raise UserRuntimeError(
                     path=f"{self._path}.PostTrainingStepUpdate",
                     expected="the step's sums",
-                    hint="Only the update of a layer that takes none may omit them.",
+                    hint="Only the update of another layer may omit them.",
                 )
             accumulated = self.AccumulatedTree(_sums.get())
-        if takes_sums:
-            return update(self, accumulated)
         token = _sums.set(_by_path(self, accumulated))
         try:
-            return update(self)
+            return update(self, accumulated) if takes_sums else update(self)
         finally:
             _sums.reset(token)
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from lingvo_pipe import hyperparams
 from lingvo_pipe.core.errors import UserAttributeError
-from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.core.nests import as_tensors, map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import construction, forward_context, place_reads
 from lingvo_pipe.layers.core.auxiliary_outputs import AuxiliaryOutputs
@@ -279,8 +279,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         raise NotImplementedError(f"{type(self).__name__}.FProp")
 
     def FPropDefaultTheta(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs `FProp` with the variables' present values."""
-        return self.FProp(self.theta, *args, **kwargs)
+        """Runs `FProp` with the variables' present values. Arrays become tensors."""
+        return self.FProp(self.theta, *as_tensors(args), **as_tensors(kwargs))
 
     __call__ = FPropDefaultTheta
 
@@ -304,7 +304,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
         `accumulated` has the step's sums in the structure of `accumulators`. The
         surrounding ForwardContext holds the step's number, if it is known. A subclass
-        may leave out the argument and read the sums from its `Accumulator`s.
+        may leave out the argument, and may read the sums from its `Accumulator`s.
         """
         for name, child in self._children.items():
             map_layers(

@@ -1,12 +1,13 @@
 """Checks of a layer's params, of its weights' shapes and of its inputs' channels."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.checks import is_count, is_sequence
 from lingvo_pipe.core.errors import UserValueError, Words
 
 # The most numbers in a weight on a device, and in a weight that is only declared.
@@ -24,16 +25,28 @@ def check_param(
 
     `expected` describes the valid values. `hint` says, in sentences, what to do.
     """
-    value = layer.params.Get(name)
-    if not predicate(value):
-        path = f"{layer.path}.{name}"
-        raise UserValueError(path=path, expected=expected, got=value, hint=hint)
+    path, value = f"{layer.path}.{name}", layer.params.Get(name)
+    with contextlib.suppress(TypeError):  # Raised for a value of another type.
+        if predicate(value):
+            return
+    raise UserValueError(path=path, expected=expected, got=value, hint=hint)
 
 
 def check_counts(layer: Any, *names: str) -> None:
     """Raises ValueError unless the params `names` are integers of at least 1."""
     for name in names:
         check_param(layer, name, is_count, "an integer of at least 1")
+
+
+def check_sizes(layer: Any, number: int, *names: str) -> None:
+    """Raises ValueError unless the params are lists of `number` counts each."""
+    for name in names:
+        check_param(
+            layer,
+            name,
+            lambda x: is_sequence(x, number) and all(map(is_count, x)),
+            f"a list of {number} integers of at least 1",
+        )
 
 
 def check_positive(layer: Any, name: str, hint: str = "") -> None:
@@ -75,7 +88,7 @@ def check_channels(inputs: tf.Tensor, num_channels: int, path: str) -> None:
 
     TensorFlow does not detect every such mistake.
     """
-    shape = inputs.shape
+    shape = tf.TensorShape(getattr(inputs, "shape", None))
     if not shape.rank or shape[-1] != num_channels:
         raise UserValueError(
             path=path,

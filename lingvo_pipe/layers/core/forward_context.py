@@ -17,17 +17,19 @@ contribute to nothing.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph
 
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.core.nests import wide_dtype
+from lingvo_pipe.core.nests import present, wide_dtype, wide_sum
 from lingvo_pipe.layers.core import random_streams
 
 Pair = tuple[tf.Tensor, tf.Tensor]
@@ -45,7 +47,10 @@ class ForwardContext:
         first_example: [] int64, position of the first example in the mini-batch.
         num_examples: [] int32, number of rows that are examples. If None, all rows.
         batch_dim: dimension of the rows in the inputs.
-        num_rows: b. If None, any number.
+        num_rows: b, in pipelines. If None, any number.
+        drawn_rows: b outside of pipelines, only for random numbers; see `known_rows`.
+        vocabulary_size: number of tokens that may be predicted. If None, all that the
+            model has.
         root_path: path of the layer that this context runs. The paths in `accumulated`
             are relative to it.
         root_hash: [] uint64, hash of this layer's path in the model. It is a tensor, so
@@ -67,6 +72,7 @@ class ForwardContext:
     num_examples: tf.Tensor | None = None
     batch_dim: int = 0
     num_rows: int | None = None
+    vocabulary_size: int | None = None
     root_path: str = ""
     root_hash: tf.Tensor | None = None
     compute_loss: Callable[[Any], Mapping[str, Pair]] | None = None
@@ -76,6 +82,9 @@ class ForwardContext:
     local_metrics: dict[str, Pair] = field(default_factory=dict, init=False)
     metric_pairs: dict[str, list[Pair]] = field(default_factory=dict, init=False)
     draws: Counter[tuple[str, int]] = field(default_factory=Counter, init=False)
+    drawn_rows: int | None = field(default=None, init=False)
+    _graph: Any = field(default_factory=lambda: _graph_of_call(), init=False)
+    _branches: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> ForwardContext:
         _open_contexts().append(self)
@@ -161,10 +170,7 @@ class ForwardContext:
         weights = self.row_weights(values)
         total = tf.reduce_sum(values if weights is None else values * weights)
         before = self.losses.get(name)
-        if before is not None:
-            wide = max(before.dtype, total.dtype, key=lambda dtype: dtype.size)
-            total = tf.cast(before, wide) + tf.cast(total, wide)
-        self.losses[name] = total
+        self.losses[name] = total if before is None else wide_sum(before, total)
 
     def add_metric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
         """Records a metric. Metrics of one name are averaged by their weights."""
@@ -183,7 +189,12 @@ class ForwardContext:
             self.local_metrics[f"{name}_{key}"] = tf.stop_gradient(total), weight
 
     def uniform(
-        self, path: str, seed: int, shape: Any, below: float | None = None
+        self,
+        path: str,
+        seed: int,
+        shape: Any,
+        below: float | None = None,
+        per_example: bool = False,
     ) -> tf.Tensor:
         """Draws uniform [0, 1) numbers for the layer of this path and seed.
 
@@ -192,10 +203,12 @@ class ForwardContext:
 
         The shape is static, and has the rows in dimension `batch_dim`. If that is the
         first dimension, an example may have several consecutive rows, as in `[B·T, D]`.
+        These have equal numbers if `per_example`.
 
         Raises:
             ValueError: if the context lacks the step or the first example, the shape is
-                not static, or its rows do not match the examples.
+                not static, or its rows do not match the examples. Also if a loop or a
+                branch of the graph decides how often the layer draws.
         """
         if self.step is None or self.first_example is None:
             raise UserValueError(
@@ -211,13 +224,12 @@ class ForwardContext:
         root, seed_hash = self.root_hash, random_streams.path_hash(str(seed))
         if root is None:
             root = tf.constant(random_streams.path_hash(self.root_path), tf.uint64)
-        name, before = self.relative_path(path), self.draws[path, seed]
-        self.draws[path, seed] += 1
+        name, before = self.relative_path(path), self.count_draw(path, seed)
         key = random_streams.extend_hash(root, f"{name}/{before}" if before else name)
         key += tf.constant(seed_hash, tf.uint64)
         sizes = shape.as_list()
         dim = row_dim(len(sizes), self.batch_dim)
-        num_rows = self.num_rows or sizes[dim]
+        num_rows = self.num_rows or self.drawn_rows or sizes[dim]
         if sizes[dim] % num_rows or (dim > 0 and sizes[dim] != num_rows):
             raise UserValueError(
                 path=path,
@@ -227,14 +239,41 @@ class ForwardContext:
                 hint="Draw before rows are merged or dropped.",
             )
         rows_each = sizes.pop(dim) // num_rows
+        drawn = [num_rows, 1 if per_example else rows_each, *sizes]
         numbers = random_streams.uniform_rows(
-            key, self.step, self.first_example, [num_rows, rows_each, *sizes], below
+            key, self.step, self.first_example, drawn, below
         )
+        if drawn[1] != rows_each:
+            numbers = tf.repeat(numbers, rows_each, axis=1)
         numbers = tf.reshape(numbers, [num_rows * rows_each, *sizes])
         if dim == 0:
             return numbers
         order = [*range(1, dim + 1), 0, *range(dim + 1, len(sizes) + 1)]
         return tf.transpose(numbers, order)
+
+    def count_draw(self, path: str, seed: int) -> int:
+        """Counts a draw. Returns how many draws of this path and seed came before.
+
+        A graph has the draws of a loop's body once, and of all branches, while eager
+        code draws in each iteration and in one branch. So draws are refused where these
+        numbers may differ.
+        """
+        around = _control_flow(self._graph)
+        in_loop = not all(isinstance(x, CondBranchFuncGraph) for x in around)
+        branch = self._branches.get((path, seed))
+        if in_loop or (branch is not None and branch not in around):
+            raise UserValueError(
+                path=path,
+                expected="random numbers drawn outside of loops, and in one branch of "
+                "a condition at most",
+                got=Words(
+                    "a draw in a loop" if in_loop else "a draw after one in a branch"
+                ),
+                hint="Draw before the loop or condition, or create a layer per draw.",
+            )
+        self._branches[path, seed] = around[0] if around else None
+        self.draws[path, seed] += 1
+        return self.draws[path, seed] - 1
 
     def _checked_row_dim(self, x: tf.Tensor) -> int:
         dim = row_dim(x.shape.rank, self.batch_dim)
@@ -256,10 +295,45 @@ def row_dim(rank: int, batch_dim: int) -> int:
     return min(batch_dim, rank - 1)
 
 
+@contextlib.contextmanager
+def known_rows(inputs: Any) -> Iterator[None]:
+    """Lets layers outside of pipelines draw by the rows of the first input.
+
+    A layer that merges rows to `[B·T, D]` then draws as in a pipeline. Changes nothing
+    if the current context already knows its rows.
+    """
+    context = current_context()
+    if context.num_rows is not None or context.drawn_rows is not None:
+        yield
+        return
+    shapes = [tf.TensorShape(getattr(x, "shape", [])) for x in present(inputs)[:1]]
+    rows = [x[row_dim(x.rank, context.batch_dim)] for x in shapes if x.rank]
+    context.drawn_rows = rows[0] if rows else None
+    try:
+        yield
+    finally:
+        context.drawn_rows = None
+
+
 def current_context() -> ForwardContext:
     """Returns the innermost open context, or else a training context without a step."""
     contexts = _open_contexts()
     return contexts[-1] if contexts else ForwardContext()
+
+
+def _graph_of_call() -> Any:
+    """Returns the graph to which operations are added, or None in eager code."""
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def _control_flow(outermost: Any) -> list[Any]:
+    """Returns the graphs of loops and branches below `outermost`, innermost first."""
+    graphs, graph = [], _graph_of_call()
+    while graph is not None and graph is not outermost:
+        if getattr(graph, "is_control_flow_graph", False):
+            graphs.append(graph)
+        graph = getattr(graph, "outer_graph", None)
+    return graphs
 
 
 def _open_contexts() -> list[ForwardContext]:

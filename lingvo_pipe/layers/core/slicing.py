@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 # A number of slices, or numbers by the names of a composite layer's parts.
 NumSlices = int | Mapping[str, Any]
 
+# The methods that say how a layer is cut, and the methods that slices need not run.
+_CUTS = {"SliceClass", "SliceableParts", "Slices", "NumUnits"}
+_NOT_RUN = {"Params", "FPropMeta"}
+
 
 class Piece(NamedTuple):
     """The place of a slice's part in a whole weight: a range along one axis."""
@@ -104,7 +108,38 @@ class Sliceable:
 
 def num_units(p: InstantiableParams) -> int:
     """Returns the largest number of slices, or 1 if the layer can't be sliced."""
-    return p.cls.NumUnits(p)
+    return 1 if lost_text(p) else p.cls.NumUnits(p)
+
+
+def sliceable_parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
+    """Returns, by name, the params of the layer's parts that can be sliced."""
+    return {} if lost_text(p) else p.cls.SliceableParts(p)
+
+
+def lost_text(p: InstantiableParams) -> str:
+    """Returns a sentence about methods that the layer's slices would not run, or "".
+
+    Slices compute what that class computes which defines how it is cut. So a subclass
+    that defines more than params has no slices until it also defines how it is cut.
+    """
+    lost = _lost_methods(p.cls)
+    hint = f"Slices would not run {', '.join(lost)} of {p.cls.__name__}; define Slices."
+    return hint if lost else ""
+
+
+def _lost_methods(cls: type) -> list[str]:
+    bases = cls.__mro__
+    cutter = next((base for base in bases if _CUTS & vars(base).keys()), Sliceable)
+    if cutter is Sliceable:
+        return []
+    return [
+        name
+        for base in bases[: bases.index(cutter)]
+        for name, value in vars(base).items()
+        if hasattr(value, "__get__") and name not in _NOT_RUN
+        # Python itself adds attributes such as __dict__.
+        if not name.startswith("__") or name == "__init__"
+    ]
 
 
 def unit_edges(num_units: int, num_slices: int) -> list[int]:
@@ -118,8 +153,17 @@ def part_slices(num_slices: NumSlices, name: str) -> NumSlices:
 
 
 def slices_of(p: InstantiableParams, num_slices: NumSlices) -> list[InstantiableParams]:
-    """Returns params of a layer's slices, or of the whole layer if there is only 1."""
-    return [p.Copy()] if num_slices == 1 else p.cls.Slices(p, num_slices)
+    """Returns params of a layer's slices, or of the whole layer if there is only 1.
+
+    Raises:
+        ValueError: if slices would not run all methods of the layer's class.
+    """
+    if num_slices == 1:
+        return [p.Copy()]
+    if hint := lost_text(p):
+        expected = "a layer that has slices"
+        raise UserValueError(path=p.cls.__name__, expected=expected, hint=hint)
+    return p.cls.Slices(p, num_slices)
 
 
 def pieces_by_path(layer: Any) -> dict[str, Piece]:

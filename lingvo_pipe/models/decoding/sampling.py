@@ -48,7 +48,8 @@ def sample(
 ) -> tuple[TextRows, Any]:
     """Continues all rows at once, in one loop of the graph. Returns rows and states.
 
-    The loop ends after `num_steps` steps, or once all texts are finished. Without
+    The loop ends after `num_steps` steps, or once all texts are finished. A text also
+    ends, with length 0, where the logits have no finite sum of exponentials. Without
     automatic control dependencies (see `beam_search`), states stay on the devices of
     the first states and of the step's results.
 
@@ -89,6 +90,8 @@ def sample(
         ids = tf.where(now, drawn[:, tf.newaxis], ids)
         ends = tf.logical_and(is_new, tf.equal(drawn, eos_id))
         lengths = tf.where(ends, nexts + 1, lengths)
+        is_finite = tf.math.is_finite(tf.reduce_logsumexp(logits, 1))
+        lengths = tf.where(tf.logical_and(is_new, ~is_finite), 0, lengths)
         return number + 1, ids, tf.where(is_open, nexts, places), lengths, states
 
     start = (tf.constant(0), rows.ids, rows.places, rows.lengths, states)

@@ -13,6 +13,7 @@ Shapes: B examples in a batch, b in a micro-batch.
 import contextlib
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.hyperparams.frozen_values import copy_value
 from lingvo_pipe.keras.cells.model_function import built_model, fingerprint
 from lingvo_pipe.keras.cells.private_names import get_mask, graph_of
+from lingvo_pipe.keras.cells.refusals import check_for_learner
 from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
 from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.mixing.mixing import warn_of_mixing
@@ -100,6 +102,7 @@ class KerasTask(BaseTask):
             ValueError: if the model cannot be cut into cells.
         """
         built, cells = built_model(model, arguments, None)
+        cls.CheckModel(built)
         p, cell = cls.Params(), KerasCell.Params().Set(model=model, arguments=arguments)
         p.pipeline.Set(
             cell_tpl=[
@@ -123,6 +126,7 @@ class KerasTask(BaseTask):
         p = self.params
         seed = self.pipeline.cells[0].params.random_seed
         self._model = built_model(first.model, first.arguments, seed).model
+        self.CheckModel(self._model)
         if p.pipeline.num_micro_batches != 1:
             _warn_once(self._model)
         self._values: dict[str, _Values] = {}
@@ -131,6 +135,11 @@ class KerasTask(BaseTask):
             self._values["loss"] = _loss(p.loss, dict(p.loss_arguments), path)
         for name in p.metrics:
             self._values[name] = _named(keras.metrics, name, f"{self.path}.metrics")
+
+    @classmethod
+    def CheckModel(cls, model: keras.Model) -> None:
+        """Raises ValueError if a model needs what only Keras's optimizers do."""
+        check_for_learner(model)
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
@@ -175,9 +184,17 @@ class KerasTask(BaseTask):
         return packed_outputs(graph_of(self._model), predictions)
 
     def ServingOutputs(self, predictions: Any) -> dict[str, tf.Tensor]:
-        """Returns a dict of outputs, by the name of the Keras layer that makes each."""
+        """Returns a dict of outputs, by the name of the Keras layer that makes each.
+
+        Further outputs of the layer `head` are `head_1`, `head_2` and so on.
+        """
+        outputs: dict[str, tf.Tensor] = {}
         values = tree.flatten(self.Outputs(predictions))
-        return dict(zip(graph_of(self._model).output_names, values, strict=True))
+        for name, value in zip(graph_of(self._model).output_names, values, strict=True):
+            numbered = (f"{name}_{i}" for i in itertools.count(1))
+            names = itertools.chain([name], numbered)
+            outputs[next(x for x in names if x not in outputs)] = value
+        return outputs
 
     def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
         """Returns the weighted means of the `loss` and of the metrics, by name."""

@@ -22,6 +22,7 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.models.transformer.logits import LogitsLayer
+from lingvo_pipe.models.transformer.step_check import check_steps
 from lingvo_pipe.models.transformer.streams import SOURCE, TARGET, StreamEmbeddingLayer
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -85,6 +86,8 @@ def _placed(layer: BaseLayer, theta: NestedMap, device: str | None) -> PlacedCel
         hint = "Choose other --devices: a checkpoint fits any."
         raise UserValueError(path=layer.path, expected=expected, got=device, hint=hint)
     with tf.device(device):
+        if layer.params.stream == TARGET:
+            check_steps(layer)
         local = tf.nest.map_structure(tf.identity, layer.CastTheta(theta))
     return cell._replace(theta=local)
 

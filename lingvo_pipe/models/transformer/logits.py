@@ -13,10 +13,11 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import wide_dtype
+from lingvo_pipe.core.nests import as_indices, wide_dtype
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_param
+from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.embedding import table_weight
 from lingvo_pipe.layers.slice_layers import SliceLayer
@@ -60,7 +61,10 @@ class LogitsLayer(BaseLayer):
         return _LogitsSlice
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> tf.Tensor:
-        """Maps the stream's hidden states `[B, T, D]` to `[B, T, V]`."""
+        """Maps the stream's hidden states `[B, T, D]` to `[B, T, V]`.
+
+        Logits of tokens beyond the context's `vocabulary_size` are -inf.
+        """
         p = self.params
         hidden = state[p.stream].hidden
         check_channels(hidden, p.model_dim, self._path)
@@ -75,6 +79,10 @@ class LogitsLayer(BaseLayer):
             logits = p.logits_soft_max * tf.tanh(logits / p.logits_soft_max)
         if p.logits_abs_max is not None:
             logits = tf.clip_by_value(logits, -p.logits_abs_max, p.logits_abs_max)
+        size = current_context().vocabulary_size
+        if size is not None and size < p.num_tokens:
+            lowest = tf.constant(float("-inf"), wide)
+            logits = tf.where(tf.range(p.num_tokens) < size, logits, lowest)
         return logits
 
 
@@ -91,7 +99,7 @@ class _LogitsSlice(SliceLayer, LogitsLayer):
 
     def Own(self, theta: NestedMap, state: NestedMap) -> NestedMap:
         p, logits = self.params, super().Own(theta, state)
-        labels = state[p.stream].labels - p.begin
+        labels = as_indices(state[p.stream].labels, "labels") - p.begin
         # Labels outside of the vocabulary fail as in the whole layer.
         is_own = (labels >= 0) | (p.begin == 0)
         is_own &= (labels < p.num_tokens) | self.IsLast(p)
@@ -140,6 +148,7 @@ def token_metrics(
     total weight). `loss` has smoothed labels. `log_pplx` is the cross entropy in nats,
     without smoothing. The third is `accuracy`.
     """
+    labels = as_indices(labels, "labels")
     if isinstance(logits, NestedMap):
         of_label, mean, best = logits.label, logits.mean, logits.best
         log_pplx = logits.log_sum - of_label

@@ -25,7 +25,7 @@ import tensorflow as tf
 from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import CopyFieldsTo, InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.checks import check_choice
+from lingvo_pipe.layers.core.checks import check_choice, check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.slicing import NumSlices, part_slices, slices_of
 from lingvo_pipe.layers.dropout import DropoutLayer
@@ -56,6 +56,18 @@ def with_hidden(state: NestedMap, stream: str, hidden: Any) -> NestedMap:
 def check_stream(layer: BaseLayer, name: str) -> None:
     """Raises ValueError unless the layer's param `name` is `source` or `target`."""
     check_choice(layer.params.Get(name), (SOURCE, TARGET), f"{layer.path}.{name}")
+
+
+def check_memory(layer: BaseLayer) -> None:
+    """Raises ValueError unless `memory` is None or another stream than `stream`.
+
+    Attention to a memory hides no later tokens.
+    """
+    check_stream(layer, "stream")
+    if layer.params.memory is not None:
+        check_stream(layer, "memory")
+        expected = "None or another stream than the layer's own"
+        check_param(layer, "memory", lambda x: x != layer.params.stream, expected)
 
 
 def plain_norm(dim: int = 0) -> InstantiableParams:

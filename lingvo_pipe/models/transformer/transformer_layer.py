@@ -21,7 +21,7 @@ from lingvo_pipe.layers.core.slicing import NumSlices, part_slices, slices_of
 from lingvo_pipe.layers.dense import FeedForwardLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.residual import ResidualLayer
-from lingvo_pipe.models.transformer.streams import TARGET, check_stream, with_hidden
+from lingvo_pipe.models.transformer.streams import TARGET, check_memory, with_hidden
 from lingvo_pipe.models.transformer.transformer_slice import (
     TransformerSlice,
     part_inputs,
@@ -36,7 +36,7 @@ class TransformerLayer(CompositeLayer):
     def Params(cls) -> InstantiableParams:
         p = super().Params()
         p.Define("stream", TARGET, "The stream to change: source or target.")
-        p.Define("memory", None, "The stream to attend to, or None.")
+        p.Define("memory", None, "The other stream, to attend to, or None.")
         p.Define("causal", False, "True if no token sees a later one.")
         p.Define("model_dim", 0, "D.")
         attention, body = MultiHeadAttentionLayer.Params(), FeedForwardLayer.Params()
@@ -97,8 +97,7 @@ class TransformerLayer(CompositeLayer):
         return slices
 
     def CheckParams(self) -> None:
-        for name in ("stream", "memory") if self.params.memory else ("stream",):
-            check_stream(self, name)
+        check_memory(self)
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
         """Returns the state with new hidden states `[B, T, D]` in the stream."""

@@ -16,7 +16,7 @@ from lingvo_pipe.core.nests import as_args
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.attention import not_later, same_segment
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.models.transformer.streams import with_hidden
+from lingvo_pipe.models.transformer.streams import check_memory, with_hidden
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -46,7 +46,7 @@ class TransformerSlice(BaseLayer):
     def Params(cls) -> InstantiableParams:
         p = super().Params()
         p.Define("stream", "", "The stream to change: source or target.")
-        p.Define("memory", None, "The stream to attend to, or None.")
+        p.Define("memory", None, "The other stream, to attend to, or None.")
         p.Define("causal", False, "True if no token sees a later one.")
         p.Define("model_dim", 0, "D.")
         p.Define("part", "", "Name of the part.")
@@ -59,6 +59,7 @@ class TransformerSlice(BaseLayer):
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
+        check_memory(self)
         p = self.params
         self.CreateChild(p.part, p.body)
         if p.final_norm_tpl is not None:

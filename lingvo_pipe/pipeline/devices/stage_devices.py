@@ -84,7 +84,7 @@ def initialize_devices(
             names = choose_devices(devices, _tasks(cluster, ready))
         _check_workers_devices(names, ready)
     local = [name for name in names if name.worker is None]
-    _check_accelerators(local)
+    _check_accelerators(names)
     _configure(local, cluster)
     if cluster is not None:
         connect(cluster, ready)
@@ -194,10 +194,16 @@ def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> 
 
 
 def _check_accelerators(names: Sequence[DeviceName]) -> None:
+    local = [name for name in names if name.worker is None]
+    on_cpus = [f"cpu:{i}" if n in local else n.short for i, n in enumerate(names)]
     for kind in ("GPU", "TPU"):
         num_present = len(tf.config.list_physical_devices(kind))
-        absent = [n.short for n in names if n.kind == kind and n.index >= num_present]
-        hint = f"Use fewer, or CPU devices: cpu:0..cpu:{len(names) - 1}."
+        absent = [n.short for n in local if n.kind == kind and n.index >= num_present]
+        number = min(num_present, len(names)) if kind == "GPU" else 0
+        fewer = f"--devices={number}, or " if number else ""
+        hint = (
+            f"Use {fewer}--devices={','.join(on_cpus)} (in Python: devices={on_cpus})."
+        )
         expected = f"some of this machine's {num_present} {kind}s"
         _check(not absent, expected, absent, hint)
 
@@ -256,13 +262,17 @@ def _warn_of_threads(number: int) -> None:
 
 
 def _configure(local: Sequence[DeviceName], cluster: Cluster | None) -> None:
-    num_cpus = 1 + max((n.index for n in local if n.kind == "CPU"), default=0)
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    # An earlier call may have named more devices, for calls after this one.
+    before = tf.config.get_logical_device_configuration(cpu) or ()
+    num_loops = max(len(local), tf.config.threading.get_inter_op_parallelism_threads())
+    needed = [name.index + 1 for name in local if name.kind == "CPU"]
+    num_cpus = max(1, len(before), *needed)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(NUM_THREADS)
         # With more threads than loops, a loop would jump from thread to thread.
-        tf.config.threading.set_inter_op_parallelism_threads(max(1, len(local)))
+        tf.config.threading.set_inter_op_parallelism_threads(max(1, num_loops))
         disable_graph_optimizer()
-        (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(
             cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus
         )

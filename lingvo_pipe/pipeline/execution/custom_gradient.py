@@ -12,7 +12,6 @@ depend on the ties, so a tape sees that they depend on the weights. When the tap
 all weights and inputs. Each `attach` then returns the gradients of its own tensors.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,9 +44,7 @@ def with_gradient(
     ties = []
     for i, (source_device, tensors) in enumerate(sources):
         with tf.device(source_device):
-            ties.append(
-                _attach(tensors, functools.partial(source_gradients.__getitem__, i))
-            )
+            ties.append(_attach(tensors, source_gradients, i))
 
     @custom_gradient
     def release(*args: tf.Tensor) -> Any:
@@ -99,12 +96,24 @@ def _refuse_second(*unused: tf.Tensor) -> list[Any]:
 
 
 def _attach(
-    tensors: Sequence[tf.Tensor], find: Callable[[], Sequence[Any]]
+    tensors: Sequence[tf.Tensor], source_gradients: Sequence[Sequence[Any]], i: int
 ) -> tf.Tensor:
-    """Returns an empty tensor. A tape gets `find()` as the gradients of `tensors`."""
+    """Returns an empty tensor, which depends on `tensors`.
+
+    A tape gets their gradients from `source_gradients[i]`, which the run's gradient has
+    set before. Only a tf.autodiff.ForwardAccumulator asks for them earlier.
+    """
+
+    def gradient(unused: tf.Tensor) -> list[Any]:
+        if not source_gradients:
+            raise UserValueError(
+                "A PipeliningLayer has no forward-mode derivatives.",
+                hint="Use a tf.GradientTape, or the layers without a pipeline.",
+            )
+        return list(source_gradients[i])
 
     @custom_gradient
     def attach(*args: tf.Tensor) -> Any:
-        return [tf.zeros([0])], lambda gradient: list(find())
+        return [tf.zeros([0])], gradient
 
     return attach(*tensors)[0] if tensors else tf.zeros([0])

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.nests import pack_present, present
+from lingvo_pipe.core.nests import pack_present, present, wide_sum
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.auxiliary_losses import loss_divisor
@@ -80,6 +80,8 @@ def layer_gradients(layer: PlacedLayer, theta: Any, packed: Pack, divisor: Any) 
 def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
     """Merges the sums of all layers by name. Losses or metrics of one name are added.
 
+    Each has the dtype in which its layer adds, not the wider one of the sum.
+
     Returns:
         NestedMap:
             accumulated: dict by the accumulators' paths.
@@ -94,6 +96,8 @@ def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
     used_twice: set[str] = set()
     layers = traced.layers
     for i, (trace, flat) in enumerate(zip(traced.traces, by_layer, strict=True)):
+        own = tf.nest.flatten(trace.result.sums)
+        flat = [tf.cast(x, spec.dtype) for x, spec in zip(flat, own, strict=True)]
         sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
         if i == len(layers):  # The task's loss.
             used_twice = set(sums.metrics) & {*merged.losses, *merged.metrics}
@@ -103,7 +107,7 @@ def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
             for name, value in sums.get(kind, {}).items():
                 before = merged[kind].get(name)
                 if before is not None:
-                    value = tf.nest.map_structure(tf.add, before, value)
+                    value = tf.nest.map_structure(wide_sum, before, value)
                 merged[kind][name] = value
     used_twice |= set(merged.losses) & set(merged.metrics)
     if used_twice:

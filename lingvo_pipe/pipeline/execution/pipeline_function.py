@@ -14,6 +14,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.layers.core.forward_context import row_dim
 from lingvo_pipe.pipeline.debug.diagnosis import diagnose
+from lingvo_pipe.pipeline.debug.lost_checks import warn_of_lost_checks
 from lingvo_pipe.pipeline.debug.unreached_weights import warn_of_unreached_weights
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.auxiliary_losses import (
@@ -140,6 +141,11 @@ class PipelineFunction:
         return step_bytes(self._spec, between, calls, num_micro_batches)
 
     @property
+    def draws(self) -> bool:
+        """True if a layer draws random numbers."""
+        return self._traced.draws
+
+    @property
     def graph(self) -> tf.Graph:
         return self._function.graph
 
@@ -229,6 +235,9 @@ def _trace_layers(spec: PipelineSpec, specs: RunArguments) -> TracedLayers:
         inputs,
         targets,
         num_rows=first.shape[row_dim(first.shape.rank, spec.batch_dim)],
+        num_micro_batches=(
+            spec.layout.schedule.num_micro_batches * spec.layout.num_batch_shards
+        ),
         stages={
             layer.path: stage
             for stage, layers in enumerate(
@@ -254,6 +263,7 @@ def _stages(spec: PipelineSpec, traced: TracedLayers) -> list[Stage]:
         recomputed.append(recomputed[-1])
         offloaded.append(offloaded[-1])
     placed = traced.placed_layers(compiled)
+    warn_of_lost_checks(traced, [x.by_xla for x in compiled])
     boundaries = [*spec.layout.boundaries[:-1], len(placed)]
     branches = [branch for table in spec.tables for branch in table.branches]
     identical: dict[object, Stage] = {}

@@ -63,13 +63,26 @@ class PipelineRuns:
         """Functions built so far, in order."""
         return self._functions.built
 
-    def outputs(self, schedule: Schedule, arguments: RunArguments) -> Any:
-        """Runs a schedule's forward part. Returns outputs, stacked by micro-batch."""
+    def outputs(
+        self, schedule: Schedule, arguments: RunArguments, has_drawn: bool
+    ) -> Any:
+        """Runs a schedule's forward part. Returns outputs, stacked by micro-batch.
+
+        `has_drawn` says whether the prologue has drawn random numbers.
+
+        Raises:
+            ValueError: if a layer draws random numbers, and an earlier run in this
+                context did.
+        """
         context = forward_context.current_context()
         thetas = tf.nest.map_structure(tf.convert_to_tensor, arguments.thetas)
         arguments = arguments._replace(thetas=thetas)
         stopped = self._stopped(arguments)
-        result = self._run(context.do_eval, schedule.forward_part(), stopped)
+        tables = make_tables(schedule.forward_part())
+        function = self.function(tables, stopped, None, context.do_eval, False)
+        if function.draws or has_drawn:
+            _check_draws_first(context, self.spec.name)
+        result = self._call(function, tables, stopped)
         for path, total in result.accumulated.items():
             context.accumulate(path, total)
 
@@ -128,6 +141,14 @@ class PipelineRuns:
     ) -> RunResults:
         tables = make_tables(schedule)
         function = self.function(tables, arguments, loss_fn, do_eval, input_gradients)
+        return self._call(function, tables, arguments)
+
+    def _call(
+        self,
+        function: PipelineFunction,
+        tables: Sequence[Table],
+        arguments: RunArguments,
+    ) -> RunResults:
         try:
             return function(arguments, [table.fed for table in tables])
         except tf.errors.OpError as error:
@@ -175,6 +196,22 @@ def _watched(weights: list[Any]) -> list[Any]:
     return [x.value() for x in itertools.islice(trained, 1)]
 
 
+def _check_draws_first(context: forward_context.ForwardContext, path: str) -> None:
+    """Raises ValueError if an earlier run in `context` drew random numbers.
+
+    A run draws as a first forward pass does, and layers by themselves would draw other
+    numbers in a second one.
+    """
+    if context.count_draw(path, 0):
+        raise UserValueError(
+            path=path,
+            expected="one FProp in a ForwardContext, since layers draw random numbers",
+            got=Words("another"),
+            hint="Open a ForwardContext for each call. Its first_example, or step, "
+            "gives it random numbers of its own.",
+        )
+
+
 def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:
     raise UserValueError(
         "ComputeMetrics and ComputeGradients have no gradient for an outer tape.",
@@ -192,11 +229,23 @@ def run_arguments(
     """Returns the cut of a mini-batch, and the arguments of a run.
 
     Inputs of the first cell and targets of the loss are `[B, ...]` each, or None.
+
+    Raises:
+        ValueError: if the current context has padding rows, or the mini-batch cannot be
+            cut.
     """
     batch = as_tensors((tuple(inputs), targets), path)
     cut = cut_batch(batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path)
     inputs, targets = cut.split(batch)
     context = forward_context.current_context()
+    if context.may_have_padding_rows:
+        raise UserValueError(
+            path=path,
+            expected="no num_examples in the ForwardContext, because micro-batches "
+            "have padding rows of their own",
+            got=Words("num_examples"),
+            hint="Pass only the rows that are examples.",
+        )
     first = 0 if context.first_example is None else context.first_example
     return cut, RunArguments(
         thetas=tf.nest.map_structure(

@@ -22,6 +22,7 @@ from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.debug.diagnosis import naming
+from lingvo_pipe.pipeline.debug.lost_checks import warn_of_lost_checks
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.build_cache import BuildCache
 from lingvo_pipe.pipeline.execution.custom_gradient import with_gradient
@@ -53,6 +54,11 @@ class PrologueRun(NamedTuple):
     num_bytes: int = 0  # See `PrologueFunction`.
     # The function and its outputs; None if there are no layers.
     stashed: tuple[PrologueFunction, PrologueOutputs] | None = None
+
+    @property
+    def draws(self) -> bool:
+        """True if a layer draws random numbers."""
+        return self.stashed is not None and self.stashed[0].draws
 
     def gradients(self, output_gradients: Any) -> list[Any]:
         """Returns the gradients of the layers' weights. Untrained weights have None."""
@@ -197,12 +203,18 @@ class PrologueFunction:
         self._outputs = as_args(self._traced.outputs)
         compiled = compilation(spec.jit_compile[0], spec.layout.devices[0])
         placed = self._traced.placed_layers([compiled] * len(spec.layers))
+        warn_of_lost_checks(self._traced, [compiled.by_xla] * len(placed))
         self._stages = stages_of_one(placed)
         self.num_bytes = sum(
             num_bytes([*p.weights, *p.casts, *f.accumulators, *p.residuals])
             for f in [layer.functions for layer in placed]
             for p in [f.phases]
         )
+
+    @property
+    def draws(self) -> bool:
+        """True if a layer draws random numbers."""
+        return self._traced.draws
 
     @property
     def output_specs(self) -> tuple:

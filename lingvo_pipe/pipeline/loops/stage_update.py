@@ -108,7 +108,9 @@ class StageUpdate:
         assert own is not None
         assert before is not None
         n = micro_batch // own.micro_batches_per_step
-        sums = [x for layer in stage.unpack_sums(state.sums) for x in layer]
+        flat = itertools.chain.from_iterable(stage.unpack_sums(state.sums))
+        pairs = zip(flat, self._sums.specs, strict=True)
+        sums = [tf.cast(x, spec.dtype) for x, spec in pairs]
         divisor = own.divisors[n]
         packs = stage.gradients.unpack(state.gradients)
         gradients = [

@@ -14,12 +14,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import as_args, map_present, pack_present, present, spec_of
 from lingvo_pipe.layers.core import random_streams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.pipeline.loops.dataflow import LayerValues, needs_gradient
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
+from lingvo_pipe.pipeline.tracing.cut import REFERENCES
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
 from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace, is_differentiable
@@ -102,20 +103,36 @@ class TracedLayers:
         needed = range(num_inputs) if input_gradients else ()
         self.needed = needs_gradient(zip(self.values, is_trained, strict=True), needed)
 
+    @property
+    def draws(self) -> bool:
+        """True if a layer draws random numbers."""
+        return any(trace.draws for trace in self.traces)
+
     def placed_layers(self, compilations: Sequence[Compilation]) -> list[PlacedLayer]:
-        """Returns the layers and the loss, each with its item of `compilations`."""
+        """Returns the layers and the loss, each with its item of `compilations`.
+
+        Raises:
+            ValueError: if XLA cannot compile a layer's passes.
+        """
         functions: dict[Any, PackedPhases] = {}
         placed = []
         hashes = [random_streams.path_hash(layer.path) for layer in self.layers]
         has_loss = len(self.traces) > len(hashes)
         path_hashes = [*hashes, None] if has_loss else hashes
-        for trace, values, compilation, path_hash in zip(
-            self.traces, self.values, compilations, path_hashes, strict=True
+        for trace, values, compilation, path_hash, label in zip(
+            self.traces,
+            self.values,
+            compilations,
+            path_hashes,
+            self.labels,
+            strict=True,
         ):
             needed = tuple(value in self.needed for value in values.args)
             key = id(trace), needed, compilation
             if key not in functions:
-                functions[key] = PackedPhases(Phases(trace, needed, compilation))
+                phases = Phases(trace, needed, compilation)
+                _check_compiled(phases, label)
+                functions[key] = PackedPhases(phases)
             values = values._replace(gives=values.gives & self.needed)
             placed.append(PlacedLayer(functions[key], values, path_hash))
         return placed
@@ -187,6 +204,19 @@ class PlacedLayer:
         for value, gradient in zip(self.given_gradients, input_gradients, strict=True):
             before = gradients.get(value)
             gradients[value] = gradient if before is None else before + gradient
+
+
+def _check_compiled(phases: Phases, label: str) -> None:
+    """Raises ValueError if passes that XLA compiles would exchange lists of tensors."""
+    residuals = [*phases.residuals, *phases.weight_residuals]
+    if phases.compilation.by_xla and any(x.dtype in REFERENCES for x in residuals):
+        raise UserValueError(
+            path=label,
+            expected="a layer that XLA can compile, with its gradients apart",
+            got=Words("a list of tensors for the backward pass, as of a tf.while_loop"),
+            hint="Unroll the loop, call it in tf.recompute_grad, or set jit_compile to "
+            "False.",
+        )
 
 
 def gradient_or_zeros(gradients: Values, value: int, spec: tf.TensorSpec) -> tf.Tensor:

@@ -94,7 +94,7 @@ class TracedCells:
 
         The loss is not known before a step runs. It is assumed to stash as many bytes
         as its inputs have, as the softmax cross entropy does, and to return their
-        gradients.
+        gradients. So are the losses of blocks.
         """
         cells = bytes_of_calls(self.layers, recomputed, num_accumulators, offloaded)
         output_bytes = num_bytes(self.specs[v] for v in self.outputs)
@@ -149,7 +149,9 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
     )
     num_rows = first.shape[row_dim(first.shape.rank, p.batch_dim)]
     thetas = _thetas(pipeline.cells)
-    traced = spec.trace_layers(thetas, CONTEXT_SPECS, inputs, num_rows=num_rows)
+    traced = spec.trace_layers(
+        thetas, CONTEXT_SPECS, inputs, num_rows=num_rows, compute_loss=_exponents
+    )
     compiled = compilation(spec.jit_compile[0], device)
     return TracedCells(
         layers=traced.placed_layers([compiled] * len(pipeline.cells)),
@@ -159,6 +161,13 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
         prologue_bytes=prologue_bytes,
         shared_weights=shared_weights(pipeline.cells, p.num_replicas),
     )
+
+
+def _exponents(outputs: Any) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+    """Stands in for the loss of a block: stashes as many bytes as its inputs have."""
+    floats = [x for x in present(outputs) if x.dtype.is_floating]
+    terms = [tf.cast(tf.reduce_mean(tf.exp(x)), tf.float32) for x in floats]
+    return {"loss": (sum(terms, tf.constant(0.0)), tf.constant(1.0))}
 
 
 def pipeline_sizes(

@@ -13,6 +13,7 @@ results are the same, bit for bit, however the graph is cut.
 from collections.abc import (
     Callable,
     Collection,
+    Container,
     Iterable,
     Iterator,
     Mapping,
@@ -23,7 +24,8 @@ from typing import Any
 
 import tensorflow as tf
 
-_REFERENCES = (tf.resource, tf.variant)
+# Dtypes of tensors that have no values of their own.
+REFERENCES = (tf.resource, tf.variant)
 
 
 class CutGraph:
@@ -60,7 +62,7 @@ class CutGraph:
         self._phases: list[set[tf.Operation]] = []
         done: set[tf.Operation] = {x.op for x in given} | self._free
         for phase_targets in targets:
-            phase = _ancestors(_operations(phase_targets), done)
+            phase = ancestors(_operations(phase_targets), done)
             self._phases.append({op for op in phase if op.type != "Placeholder"})
             done |= phase
 
@@ -83,7 +85,7 @@ class CutGraph:
         sources = [x.op for op in self._phases[phase] for x in op.inputs]
         sources += [x.op for x in outputs]
         common_input_ops = {x.op for x in self._given.values()}
-        free = _ancestors((op for op in sources if op in self._free), common_input_ops)
+        free = ancestors((op for op in sources if op in self._free), common_input_ops)
         # Leaves out operations that are only control inputs of a constant.
         return self._phases[phase] | (free & self._free)
 
@@ -92,7 +94,7 @@ class CutGraph:
     ) -> Collection[tf.Operation]:
         """Returns the operations of a phase that the given results need."""
         common_input_ops = {x.op for x in self._given.values()}
-        return self._phases[phase] & _ancestors(_operations(results), common_input_ops)
+        return self._phases[phase] & ancestors(_operations(results), common_input_ops)
 
     def function(
         self, phase: int, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
@@ -150,7 +152,7 @@ def captured_constants(graph: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
     return [
         (inner, outer)
         for outer, inner in graph.captures
-        if not (tf.is_symbolic_tensor(outer) or outer.dtype in _REFERENCES)
+        if not (tf.is_symbolic_tensor(outer) or outer.dtype in REFERENCES)
     ]
 
 
@@ -163,6 +165,22 @@ def dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]
     return reached
 
 
+def ancestors(
+    operations: Iterable[tf.Operation], stop: Container[tf.Operation] = ()
+) -> set[tf.Operation]:
+    """Returns the operations and their ancestors. The search ends before `stop`."""
+    reached: set[tf.Operation] = set()
+    pending = list(operations)
+    while pending:
+        op = pending.pop()
+        if op in reached or op in stop:
+            continue
+        reached.add(op)
+        pending.extend(x.op for x in op.inputs)
+        pending.extend(op.control_inputs)
+    return reached
+
+
 def _constant_node(name: str, value: tf.Tensor) -> Any:
     with tf.Graph().as_default():
         return tf.constant(value.numpy(), value.dtype, name=name).op.node_def
@@ -170,22 +188,6 @@ def _constant_node(name: str, value: tf.Tensor) -> Any:
 
 def _operations(results: Iterable[Any]) -> Iterator[tf.Operation]:
     return (x if isinstance(x, tf.Operation) else x.op for x in results)
-
-
-def _ancestors(
-    operations: Iterable[tf.Operation], stop: set[tf.Operation]
-) -> set[tf.Operation]:
-    """Returns the operations and their ancestors. The search ends before `stop`."""
-    ancestors: set[tf.Operation] = set()
-    pending = list(operations)
-    while pending:
-        op = pending.pop()
-        if op in ancestors or op in stop:
-            continue
-        ancestors.add(op)
-        pending.extend(x.op for x in op.inputs)
-        pending.extend(op.control_inputs)
-    return ancestors
 
 
 def _consequences(graph: tf.Graph, weights: Sequence[tf.Tensor]) -> set[tf.Operation]:

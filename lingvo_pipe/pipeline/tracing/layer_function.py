@@ -15,13 +15,18 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_context import ForwardContext, row_dim
+from lingvo_pipe.layers.core.forward_context import ForwardContext, Pair, row_dim
 from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 from lingvo_pipe.layers.core.place_reads import PlaceReads
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.tracing.cut import REFERENCES, dependents
 from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity, graph_key
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, loss_sums
+from lingvo_pipe.pipeline.tracing.loss_function import (
+    LossFunction,
+    loss_sums,
+    weight_has_gradient,
+)
 from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
 from lingvo_pipe.pipeline.tracing.padding_rows import check_padding_rows_left_out
 from lingvo_pipe.pipeline.tracing.purity import OF_LAYERS, OF_LOSSES, check_pure
@@ -45,6 +50,9 @@ class LayerFunctions:
     # other layer.
     has_last: bool = True
     loss_fn: LossFunction | None = None
+    # The `compute_loss` of layers with losses of their own, where there is no loss_fn.
+    compute_loss: Callable[[Any], Mapping[str, Pair]] | None = None
+    num_micro_batches: int = 1  # M.
     # A sentence about the first layer whose outputs have another number of rows than
     # its inputs, for the errors that this may cause; or "".
     row_change: str = dataclasses.field(default="", init=False)
@@ -86,6 +94,8 @@ class LayerFunctions:
         args = outputs, targets
         with named_errors(self.loss_label(last_layer), args, self.row_change):
             trace = Trace(body, [], [], call_context, args, self.trains)
+            if self.trains:
+                self._check_loss_pure(last_layer, trace.graph)
         of_outputs = trace.input_gradients[: len(present(outputs))]
         if self.trains and not present(of_outputs):
             raise UserValueError(
@@ -94,6 +104,8 @@ class LayerFunctions:
                 got=Words("no gradient"),
                 hint="Look for a tf.stop_gradient, a comparison or an integer cast.",
             )
+        if self.trains and self.num_micro_batches > 1:
+            self._warn_of_weight(last_layer, trace, call_context, args)
         return trace
 
     def takes_targets(self, layer: BaseLayer) -> bool:
@@ -125,6 +137,8 @@ class LayerFunctions:
             body = functools.partial(self._forward, layer, dtype, identity.reads)
             with named_errors(self.location(layer), args, self.row_change):
                 traced = Trace(body, theta, trained, call_context, args, self.trains)
+                if self.trains:  # Gradient functions too.
+                    self._check_pure(layer, traced.graph)
             # Layers that are not identical may still have equal graphs.
             key = graph_key(traced)
             trace = self._by_graph.setdefault(key, traced) if key else traced
@@ -162,17 +176,15 @@ class LayerFunctions:
         context = self.context(call_context, root_path=layer.path)
         theta = layer.CastTheta(theta)
         inputs, loss_fn = args, self.loss_fn
+        context.compute_loss = self.compute_loss
         if loss_fn is not None and self.takes_targets(layer):
             *inputs, targets = args
             context.compute_loss = lambda outputs: loss_sums(
-                loss_fn, context, (outputs, targets)
+                loss_fn, context, (outputs, targets), self.trains
             )
         with context, reads.recording(layer):
             outputs = layer.FProp(theta, *inputs)
-        graph, location = tf.compat.v1.get_default_graph(), self.location(layer)
-        of_state = type(layer).STATE_HINT or OF_LAYERS.of_state
-        remedies = OF_LAYERS._replace(of_state=of_state)
-        check_pure(graph, location, _root(layer).VariablePaths(), remedies)
+        self._check_pure(layer, tf.compat.v1.get_default_graph())
         _check_outputs(outputs)
         if state_dtype is not None:
             outputs = map_present(lambda x: _as_state(x, state_dtype), outputs)
@@ -180,11 +192,18 @@ class LayerFunctions:
             context.accumulated.clear()  # An evaluation accumulates nothing.
         else:
             _check_all_accumulated(layer, context)
+        location = self.location(layer)
         check_padding_rows_left_out(context, call_context, args, location)
         names = "accumulated", "losses", "metrics"
         sums = NestedMap({name: getattr(context, name) for name in names})
         goals = list(context.losses.values())
         return Result(outputs, sums, goals, context.local_losses)
+
+    def _check_pure(self, layer: BaseLayer, graph: Any) -> None:
+        of_state = type(layer).STATE_HINT or OF_LAYERS.of_state
+        remedies = OF_LAYERS._replace(of_state=of_state)
+        variables = _root(layer).VariablePaths()
+        check_pure(graph, self.location(layer), variables, remedies)
 
     def _loss(
         self, last_layer: BaseLayer, theta: Any, call_context: CallContext, args: Any
@@ -192,7 +211,7 @@ class LayerFunctions:
         assert self.loss_fn is not None
         context = self.context(call_context)
         with context:
-            sums = loss_sums(self.loss_fn, context, args)
+            sums = loss_sums(self.loss_fn, context, args, self.trains)
         added = {**context.accumulated, **context.losses, **context.metric_pairs}
         if added:
             raise UserValueError(
@@ -201,9 +220,38 @@ class LayerFunctions:
                 got=sorted(added),
                 hint="These calls are for layers. Return metrics instead.",
             )
-        graph, location = tf.compat.v1.get_default_graph(), self.loss_label(last_layer)
-        check_pure(graph, location, _root(last_layer).VariablePaths(), OF_LOSSES)
+        self._check_loss_pure(last_layer, tf.compat.v1.get_default_graph())
         return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
+
+    def _check_loss_pure(self, last_layer: BaseLayer, graph: Any) -> None:
+        variables = _root(last_layer).VariablePaths()
+        check_pure(graph, self.loss_label(last_layer), variables, OF_LOSSES)
+
+    def _warn_of_weight(
+        self,
+        last_layer: BaseLayer,
+        loss: Trace,
+        call_context: CallContext,
+        args: tuple[Any, Any],
+    ) -> None:
+        """Warns if the loss's weight is differentiable, because its gradient is lost.
+
+        The sum of a micro-batch is divided by the weight of all micro-batches, which is
+        known last.
+        """
+        assert self.loss_fn is not None
+        outputs = {x.op for x in loss.args[: len(present(args[0]))]}
+        weight = loss.result.sums.metrics["loss"][1]
+        if weight.op in dependents(loss.graph, outputs) and weight_has_gradient(
+            self.loss_fn, self.context, call_context, args
+        ):
+            tf.get_logger().warning(
+                "The weight of %s depends on the predictions. With %d micro-batches "
+                "its gradient is left out, and the gradient of the mini-batch's mean "
+                "is inexact. Apply tf.stop_gradient to the weights of examples.",
+                self.loss_label(last_layer),
+                self.num_micro_batches,
+            )
 
     def _note_row_change(self, layer: BaseLayer, outputs: list[tf.Tensor]) -> None:
         """Records the first layer of which no output has `num_rows` rows."""
@@ -231,15 +279,21 @@ def _check_outputs(outputs: Any) -> None:
     wrong = [
         f"{x.dtype.name} {x.shape}" if isinstance(x, tf.Tensor) else type(x).__name__
         for x in tf.nest.flatten(outputs)
-        if tf.is_tensor(x)
-        and not (isinstance(x, tf.Tensor) and x.shape.is_fully_defined())
+        if tf.is_tensor(x) and not _can_be_sent(x)
     ]
     if wrong:
         raise UserValueError(
             expected="dense outputs of static shape, which another device can receive",
             got=Words(", ".join(wrong)),
-            hint="Pad to a static shape, or set it with tf.ensure_shape.",
+            hint="Pad to a static shape, or set it with tf.ensure_shape. Stack a list "
+            "of tensors.",
         )
+
+
+def _can_be_sent(x: Any) -> bool:
+    """Returns whether another stage can receive a tensor and return its gradient."""
+    is_dense = isinstance(x, tf.Tensor) and x.dtype not in REFERENCES
+    return is_dense and x.shape.is_fully_defined()
 
 
 def _check_all_accumulated(layer: BaseLayer, context: ForwardContext) -> None:

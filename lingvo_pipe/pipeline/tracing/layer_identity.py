@@ -1,8 +1,9 @@
 """Decides which layers are identical, so that one trace computes all of them.
 
-Identical layers have equal params except for names, equal attributes and the same added
-functions. The same holds for all layers below them. FProp may also read a layer's path
-or name, because `place_reads` records such reads. FProp must not depend on the layer's
+Identical layers have equal params except for their names, equal attributes, the same
+added functions, and the same trained variables and accumulators. The same holds for all
+layers below them, whose names are equal too. FProp may also read a layer's path or
+name, because `place_reads` records such reads. FProp must not depend on the layer's
 object, for instance on its index in a list outside the layer, because this is not
 detected.
 """
@@ -11,13 +12,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.layers.core.accumulators import Accumulator
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.place_reads import PlaceReads
 from lingvo_pipe.pipeline.tracing.cut import captured_constants
@@ -36,7 +39,7 @@ class LayerIdentity:
         self.reads = PlaceReads()
         self._layer = layer
         self._specs = repr(specs)
-        self._params = layer.params.Copy().Set(name="")
+        self._params = [below.params for below in layer.Descendants()]
         self._functions = [below.fns for below in layer.Descendants()]
         self._attributes = list(map(_attributes, layer.Descendants()))
 
@@ -44,9 +47,10 @@ class LayerIdentity:
         """Returns whether the layers are identical, apart from paths and names."""
         return (
             self._specs == other._specs
-            and self._params == other._params
             and self._functions == other._functions
-            and all(map(_same, self._attributes, other._attributes))
+            and _same_params(self._params[0], other._params[0], {"name"})
+            and _same(self._params[1:], other._params[1:])
+            and _same(self._attributes, other._attributes)
         )
 
     def has_same_reads(self, other: LayerIdentity) -> bool:
@@ -63,30 +67,51 @@ class LayerIdentity:
         )
 
 
+# Attributes of every layer on which its trace depends.
+_TRACED = {"_trained", "_accumulators", "_accumulator_objects"}
+
+
 def _attributes(layer: BaseLayer) -> dict[str, Any]:
     return {k: v for k, v in vars(layer).items() if k not in _common_attributes()}
 
 
 @functools.cache
 def _common_attributes() -> frozenset[str]:
-    return frozenset(vars(BaseLayer.Params().Set(name="any").Instantiate()))
+    common = vars(BaseLayer.Params().Set(name="any").Instantiate())
+    return frozenset(common) - _TRACED
+
+
+def _same_params(a: Params, b: Params, skipped: Container[str] = ()) -> bool:
+    pairs = zip(a.IterParams(), b.IterParams(), strict=False)
+    return len(a) == len(b) and all(
+        name == other_name and (name in skipped or _same(value, other_value))
+        for (name, value), (other_name, other_value) in pairs
+    )
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Returns whether two attributes are equal. False if they cannot be compared."""
+    """Returns whether two values, and all their parts, are equal and of equal types.
+
+    False if they cannot be compared.
+    """
     if a is b:
         return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, BaseLayer):
-        # `Descendants` compares the layers below.
-        return a.params.Copy().Set(name="") == b.params.Copy().Set(name="")
+    if type(a) is not type(b) or isinstance(a, (tf.Tensor, tf.Variable)):
+        return False  # Variables of equal values may become different.
+    if isinstance(a, BaseLayer):  # A child, which `Descendants` compares.
+        return a.params.name == b.params.name
+    if isinstance(a, Accumulator):
+        return _same({**vars(a), "_layer": None}, {**vars(b), "_layer": None})
+    if isinstance(a, Params):
+        return _same_params(a, b)
+    if isinstance(a, (float, complex)):  # NaN equals NaN, and 0.0 is not -0.0.
+        return repr(a) == repr(b)
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, Mapping):
-        return list(a) == list(b) and all(_same(a[key], b[key]) for key in a)
+        return _same(list(a), list(b)) and all(_same(a[key], b[key]) for key in a)
     try:
         return bool(a == b)
     except Exception:
@@ -98,7 +123,7 @@ def _same(a: Any, b: Any) -> bool:
 _NAMING = ("_gradient_op_type", "_class")
 
 # Fields of a trace without tensors.
-_FLAGS = ("uses", "wants")
+_FLAGS = ("draws", "uses", "wants")
 
 
 def graph_key(trace: Trace) -> str | None:

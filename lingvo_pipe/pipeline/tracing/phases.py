@@ -87,8 +87,9 @@ class Phases:
             w if w.ref() in results else _as_used(w) for w in trace.weights
         ]
         common_inputs = [*self._weights, *trace.call_context]
-        whole_targets = [forward, self._dinputs + self._dweights]
-        split_targets = [forward, self._dinputs, self._dweights]
+        last = [*self._dweights, *trace.must_run_backward]
+        whole_targets = [forward, [*self._dinputs, *last]]
+        split_targets = [forward, self._dinputs, last]
         self._whole = CutGraph(trace.graph, common_inputs, self._weights, whole_targets)
         self._split = CutGraph(trace.graph, common_inputs, self._weights, split_targets)
         seeds = {x.ref() for x in self._doutputs}

@@ -26,6 +26,9 @@ _HARMLESS = {
     "While",
 }
 
+# Operations that check values. XLA leaves them out.
+_CHECKING = {"Assert", "CheckNumerics", "CheckNumericsV2"}
+
 # Operations with these prefixes change a variable, except those that gather from it.
 _WRITING = ("Assign", "Resource")
 _READING = {"ResourceGather", "ResourceGatherNd"}
@@ -122,6 +125,11 @@ def check_pure(
             got=Words(f"the stateful operations {shown}"),
             hint=remedies.of_state,
         )
+
+
+def checks_values(graph: Any) -> bool:
+    """Returns whether a graph has operations that check values, such as assertions."""
+    return not _CHECKING.isdisjoint(_operation_types(graph))
 
 
 def _operation_types(graph: Any) -> set[str]:

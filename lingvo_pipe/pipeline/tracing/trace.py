@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.core.nests import is_differentiable, map_present, present
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.tracing.cut import ancestors
 
 
 class CallContext(NamedTuple):
@@ -52,6 +53,7 @@ class Trace:
         result: the body's result.
         forward: operations of the forward pass.
         must_run: operations of the forward pass that nothing consumes.
+        draws: whether the layer draws random numbers, which depend on its path.
         uses: for each of `args`, whether anything is computed from it.
         made: the distinct outputs that are not inputs.
         output_gradients: placeholders for the gradients of `made`; None for an output
@@ -60,6 +62,8 @@ class Trace:
         goal_seeds: the goals' gradients, `loss_scale` or 1, where backward begins.
         weight_gradients: for each of `weights`, its gradient, or None if not trained.
         input_gradients: for each of `args`, its gradient, or None if not connected.
+        must_run_backward: operations with side effects that only the gradients have,
+            and that no gradient needs.
     """
 
     def __init__(
@@ -123,10 +127,14 @@ class Trace:
         # An output's gradient may itself be a gradient of an input or weight.
         gradients = present((self.weight_gradients, self.input_gradients))
         passed_on = {gradient.ref() for gradient in gradients}
+        needed = {*self.must_run, *ancestors(x.op for x in gradients)}
+        self.must_run_backward = [op for op in effects(graph) if op not in needed]
         self.wants = [
             x is not None and (bool(x.consumers()) or x.ref() in passed_on)
             for x in self.output_gradients
         ]
+        path_hash = call_context.path_hash
+        self.draws = path_hash is not None and bool(path_hash.consumers())
         # After the gradients: a custom_gradient may use more inputs.
         self.uses = [bool(x.consumers()) for x in self.args]
 
@@ -145,11 +153,6 @@ class Trace:
         gradients = tape.gradient(targets, sources, output_gradients=seeds)
         pairs = zip(sources, gradients, strict=True)
         return {x.ref(): tf.convert_to_tensor(g) for x, g in pairs if g is not None}
-
-
-def is_differentiable(x: Any) -> bool:
-    """Returns whether a tensor can have a gradient, by its dtype."""
-    return x.dtype.is_floating or x.dtype.is_complex
 
 
 def differentiable(structure: Any) -> list[tf.Tensor]:

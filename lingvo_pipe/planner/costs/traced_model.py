@@ -178,21 +178,23 @@ def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
     return functools.partial(at_rows, a, b)
 
 
-def flops_models(tracer: ModelTracer, device: DeviceModel) -> Models:
+def flops_models(tracer: ModelTracer, devices: Sequence[DeviceModel]) -> Models:
     """Returns a function from a micro-batch's rows to costs and to cells' seconds.
 
-    The seconds are estimated from flops.
+    The seconds are estimated from flops, for the first of the `devices`.
 
     Raises:
-        UserValueError: if the task has slots on the host, and the link is not known.
+        UserValueError: if the task has slots on the host, and a link is not known.
     """
-    is_known = device.host_bandwidth is not None or device.name == MEASURED
-    if tracer.host_slot_bytes and not is_known:
-        raise UserValueError(
-            path="task.train.offload_slots",
-            expected=f"False with {device.name}, whose link to the host is not known",
-            got=True,
-        )
+    for kind in devices:
+        is_known = kind.host_bandwidth is not None or kind.name == MEASURED
+        if tracer.host_slot_bytes and not is_known:
+            raise UserValueError(
+                path="task.train.offload_slots",
+                expected=f"False with {kind.name}, whose link to the host is not known",
+                got=True,
+            )
+    device = devices[0]
     costs_of = costs_by_rows(tracer)
 
     @functools.cache

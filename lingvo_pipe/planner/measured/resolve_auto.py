@@ -142,6 +142,7 @@ def _problems(p: InstantiableParams, path: str) -> list[UserValueError]:
         "slices": (not is_auto(p.slices), "None or the numbers of slices"),
         "schedule": (p.schedule in schedules, one_of(*schedules)),
         "recompute": (p.recompute in policies, one_of(*policies)),
+        "cell_costs": (p.cell_costs is None, "None: the planner times cells"),
         "offload": (p.offload is None, "None: the planner does not offload"),
         "stages_per_device": (p.stages_per_device == 1, "1: the schedule sets it"),
         "num_batch_shards": (p.num_batch_shards in shards, one_of(*shards)),

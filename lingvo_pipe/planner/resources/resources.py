@@ -18,11 +18,11 @@ _RULES = (
     "the number of replicas divides the number of micro-batches, which divides the "
     "number of rows",
     "each stage has a cell",
-    "interleaved needs a number of micro-batches divisible by the number of devices",
+    "interleaved has a number of micro-batches divisible by the number of devices",
     "zero-bubble schedules, v_half, v_min and dualpipe_v recompute nothing",
     "interleaved, zero-bubble schedules, v_half, v_min and dualpipe_v need several "
     "devices",
-    "dualpipe_v needs two micro-batches per device",
+    "dualpipe_v has two micro-batches per device",
     "gpipe and 1f1b offload, from four micro-batches on, 1f1b from three devices on",
 )
 
@@ -163,7 +163,7 @@ class Constraints:
         raise UserValueError(
             f"No way to run the model has {constraints}: "
             f"{'; '.join(fixes) or 'leave several of them out'}.",
-            hint=f"The rules: {'; '.join([*_RULES, *rules])}.",
+            hint=f"Planned ways follow rules: {'; '.join([*_RULES, *rules])}.",
         )
 
     @property

@@ -187,10 +187,13 @@ class _Setting:
             yield f"with {rows} row{plural}", self._with(changed)
 
     def _larger_devices(self) -> Iterator[_Change]:
+        """Yields changes to kinds on which a model needs as many bytes."""
+        in_place = self.resources.devices[0].in_place
         for device in sorted(DEVICES.values(), key=lambda x: x.usable_bytes):
             changed = self.resources.of_kind(device)
             is_larger = changed.total_bytes > self.resources.total_bytes
-            if is_larger and self.resources.dtype in device.flops:
+            is_alike = device.in_place == in_place
+            if is_larger and is_alike and self.resources.dtype in device.flops:
                 yield f"on {changed}", self._with(changed)
 
     def _fewer_limits(self) -> Iterator[_Change]:

@@ -25,6 +25,12 @@ _HEADER = (
     *("step", "examples/s", "idle", "needs", "R", "K", "V", "M"),
     *("schedule", "recompute", "slower mostly by"),
 )
+# Types of values that read otherwise where the model's own have another type.
+_TYPES = {
+    "splits": " (list)",
+    "num_micro_batches": " (int)",
+    **dict.fromkeys(("recompute", "offload"), " (str)"),
+}
 _NUM_NUMBERS, _VARIANT = 8, (8, 9)  # Columns.
 _NUM_SIZES = 4  # R, K, V and M.
 _OFFLOADED = "never, offload"  # In the column of the recomputation.
@@ -83,16 +89,22 @@ def run_flags(
     devices in their order.
     """
     candidate = best.candidate
-    types = {"splits": " (list)", "recompute": " (str)", "offload": " (str)"}
     override = "; ".join(
-        f"task.pipeline.{name}{types.get(name, '')} : {value}"
+        f"task.pipeline.{name}{_TYPES.get(name, '')} : {value}"
         for name, value in candidate.params(best.boundaries).items()
     )
     quoted = shlex.quote(f"{changes}; {override}" if changes else override)
-    devices, numbers = str(candidate.total_devices), [*sum(best.placement, ())]
-    if numbers != [*range(candidate.total_devices)]:
-        devices = ",".join(_device_name(number, hosts) for number in numbers)
+    names = device_names(best, hosts)
+    devices = ",".join(names) if names else str(candidate.total_devices)
     return [f"--devices={devices}", f"--model_params_override={quoted}"]
+
+
+def device_names(best: Evaluation, hosts: Hosts | None = None) -> list[str]:
+    """Returns the names of a placement's devices, [] for the first in their order."""
+    numbers = [*sum(best.placement, ())]
+    if numbers == [*range(best.candidate.total_devices)]:
+        return []
+    return [_device_name(number, hosts) for number in numbers]
 
 
 def _device_name(number: int, hosts: Hosts | None) -> str:

@@ -13,6 +13,7 @@ something fails.
 import argparse
 import functools
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     """Checks devices, prints the report, and returns the exit code."""
     options = _options(arguments)
     with program(["doctor"], OSError, RuntimeError):
-        output = options.output and Path(options.output)
+        output = options.output and Path(os.path.expanduser(options.output))
         if output:
             check_writable(output, "--output")
         with importing_tensorflow():

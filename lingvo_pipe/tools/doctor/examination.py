@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from lingvo_pipe.core.tables import markdown_table
+from lingvo_pipe.pipeline.devices.cluster import find_workers
 from lingvo_pipe.pipeline.devices.device_names import (
+    WORKER_JOB,
     DeviceName,
     parse_devices,
     short_name,
 )
+from lingvo_pipe.pipeline.devices.handshake import WorkerDescription
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
     find_membership,
 )
@@ -151,7 +154,8 @@ def prepared_devices(
     if devices is not None:
         return initialize_devices(parse_devices(devices), member.cluster)
     if member.cluster is not None:
-        return initialize_devices(len(member.cluster.workers), member.cluster)
+        names = _workers_devices(find_workers(member.cluster).workers)
+        return initialize_devices(names, member.cluster)
     for kind in ("TPU", "GPU"):
         number = len(tf.config.list_physical_devices(kind))
         if kind == "GPU" and number == 1:
@@ -159,6 +163,15 @@ def prepared_devices(
         if number:
             return initialize_devices([f"{kind.lower()}:{i}" for i in range(number)])
     return initialize_devices(min(_MAX_CPUS, max(2, os.cpu_count() or 1)))
+
+
+def _workers_devices(workers: Mapping[int, WorkerDescription]) -> list[str]:
+    """Returns the names of all accelerators, or of a CPU, of each worker."""
+    return [
+        f"{WORKER_JOB}:{task}/{kind.lower()}:{i}"
+        for task, worker in sorted(workers.items())
+        for i, kind in enumerate([x for x in worker.kinds if x != "CPU"] or ["CPU"])
+    ]
 
 
 def _divided_gpu(number: int) -> list[str]:

@@ -8,6 +8,7 @@ Shapes: B rows in a mini-batch.
 
 from __future__ import annotations
 
+import collections
 import importlib
 import os
 import sys
@@ -18,18 +19,20 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.keras.cells.model_function import built_model
+from lingvo_pipe.keras.cells.private_names import flat_layers, graph_of, is_graph
 from lingvo_pipe.models.keras.keras_task import KerasTask
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
-from lingvo_pipe.training.optim.keras_optimizer import (
-    OptimizerParams,
-    optimizer_classes,
-)
+from lingvo_pipe.planner.search.plan_report import device_names
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 
-_DEFAULT_OPTIMIZER = "Adam"
+# Arguments of optimizers on which the number of slots depends.
+_SLOT_ARGUMENTS = ("momentum", "centered", "amsgrad", "gradient_accumulation_steps")
+# Ours has smaller slots. Keras's also keeps the second moment of each weight.
+_COUNTED_AS = {"Adafactor": "RMSprop"}
 
 
 class PlannedKerasTask(KerasTask):
@@ -44,6 +47,20 @@ class PlannedKerasTask(KerasTask):
         outputs = tree.flatten(self.Outputs(predictions))
         means = [tf.reduce_mean(tf.cast(x, tf.float32)) for x in outputs]
         return NestedMap(loss=(tf.add_n(means), tf.constant(1.0)))
+
+    @classmethod
+    def CheckModel(cls, model: keras.Model) -> None:
+        """Accepts all, since Keras's optimizers train the model."""
+
+    @property
+    def fprop_dtype(self) -> tf.DType:
+        """The dtype in which the most weights are used."""
+        sizes: collections.Counter[str] = collections.Counter()
+        for layer in flat_layers(self._model):
+            if not is_graph(layer):
+                sizes[layer.compute_dtype] += layer.count_params()
+        ((dtype, _),) = sizes.most_common(1)
+        return tf.as_dtype(dtype)
 
 
 class SpecInput:
@@ -72,8 +89,17 @@ def function_of(path: str, flag: str) -> Callable[[], keras.Model]:
     if not module or not name:
         expected = "a module and its function, such as my_models.vision:make_model"
         raise UserValueError(path=flag, expected=expected, got=path)
+    if not all(map(str.isidentifier, module.split("."))):
+        expected = "a module's name, such as my_models.vision, and no file's"
+        raise UserValueError(path=flag, expected=expected, got=module)
     sys.path.insert(0, os.getcwd())
-    function = getattr(importlib.import_module(module), name, None)
+    try:
+        function = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if not module.startswith(f"{error.name}"):
+            raise  # The module imports what is missing.
+        expected = "a module in this folder, or an installed package"
+        raise UserValueError(path=flag, expected=expected, got=module) from error
     if not callable(function):
         expected = f"a function of the module {module}"
         raise UserValueError(path=flag, expected=expected, got=name)
@@ -88,7 +114,7 @@ def keras_params(
 ) -> Params:
     """Returns params of a Keras model that `function` returns: `task` and `input`.
 
-    The optimizer is of the compiled model's class, or else Adam.
+    The optimizer has the slots of the compiled model's, or else Adam's.
 
     Args:
         function: function that returns the model, and takes no arguments.
@@ -97,8 +123,12 @@ def keras_params(
         prefix: what errors put before the names of the arguments.
 
     Raises:
-        ValueError: if a size is missing, or the model cannot be cut into cells.
+        ValueError: if a size is missing or has no use, the model cannot be cut into
+            cells, or its optimizer is not Keras's.
     """
+    if not callable(function) or isinstance(function, keras.Model):
+        expected = "a function that returns a Keras model"
+        raise UserValueError(path="model", expected=expected, got=function)
     if batch_size is None:
         name = f"{prefix}batch" if prefix else "batch_size"
         raise UserValueError(path=name, expected="rows of a mini-batch", got=None)
@@ -118,11 +148,12 @@ def keras_params(
         return name
 
     task = PlannedKerasTask.ParamsOf(function)
-    task.inputs = tree.map_structure(field, model.input)
-    optimizer = type(model.optimizer).__name__ if model.compiled else ""
-    if optimizer not in optimizer_classes():
-        optimizer = _DEFAULT_OPTIMIZER
-    task.train.Set(optimizer=OptimizerParams(optimizer), learning_rate=1.0)
+    task.inputs = tree.map_structure(field, graph_of(model).input)
+    if length is not None and all(None not in x.shape[1:] for x in model.inputs):
+        expected = "None, since no input has open dimensions beside the rows"
+        raise UserValueError(path=f"{prefix}length", expected=expected, got=length)
+    optimizer = model.optimizer if model.compiled else keras.optimizers.Adam()
+    _set_optimizer(task.train, getattr(optimizer, "inner_optimizer", optimizer))
     p = Params()
     p.Define("task", task, "The task.")
     input_params = SpecInput.Params().Set(batch_size=batch_size, fields=fields)
@@ -130,9 +161,29 @@ def keras_params(
     return p
 
 
-def pipelined_model_call(best: Evaluation) -> list[str]:
+def _set_optimizer(train: Params, optimizer: keras.optimizers.Optimizer) -> None:
+    """Sets params of an optimizer that has as many slots as Keras's."""
+    name = type(optimizer).__name__
+    if type(optimizer) is not getattr(keras.optimizers, name, None):
+        raise UserValueError(
+            path="compile(optimizer=...)",
+            expected="one of keras.optimizers, whose slots are known",
+            got=Words(name),
+            hint="For the plan, compile with one that has as many slots.",
+        )
+    config = optimizer.get_config()
+    arguments = {x: config[x] for x in _SLOT_ARGUMENTS if config.get(x)}
+    train.Set(
+        optimizer=OptimizerParams(_COUNTED_AS.get(name, name), **arguments),
+        learning_rate=1.0,
+        ema_decay=config["ema_momentum"] if config["use_ema"] else 0.0,
+    )
+
+
+def pipelined_model_call(best: Evaluation, offloads_slots: bool) -> list[str]:
     """Returns the lines of Python that make a PipelinedModel run this way."""
-    values = {"devices": best.candidate.total_devices}
+    values = {"devices": device_names(best) or best.candidate.total_devices}
     values |= best.candidate.params(best.boundaries)
+    values |= {"offload_slots": True} if offloads_slots else {}
     arguments = [f"    {name}={value!r}," for name, value in values.items()]
     return ["model = lp.keras.PipelinedModel(", "    model,", *arguments, ")"]

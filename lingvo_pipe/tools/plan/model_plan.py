@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.activity import activity
+from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.garbage import collected_seldom
 from lingvo_pipe.pipeline.simulation.draw import draw_timelines
@@ -125,11 +126,13 @@ def _rents(
     """Returns (number, kind, price for an hour) of devices, [] if no price is known."""
     if price is None:
         return []
-    prices = [*price] if isinstance(price, Sequence) else [price]
+    prices: list[Any] = [*price] if isinstance(price, (list, tuple)) else [price]
     groups = [(len([*group]), kind.name) for kind, group in itertools.groupby(models)]
     if len(prices) == 1:
         groups = [(len(models), "devices")]
-    if len(prices) != len(groups) or not all(0 < x < math.inf for x in prices):
+    if len(prices) != len(groups) or not all(
+        is_number(x) and 0 < x < math.inf for x in prices
+    ):
         one_each = f", or one for each of {len(groups)} kinds" * (len(groups) > 1)
         expected = f"a positive number{one_each}"
         raise UserValueError(path=path, expected=expected, got=price)

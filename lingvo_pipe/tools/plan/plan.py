@@ -27,7 +27,12 @@ from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.planner.resources.candidate import OFFLOADS, SCHEDULES
 from lingvo_pipe.planner.resources.known_devices import parse_devices
 from lingvo_pipe.planner.resources.resources import Constraints
-from lingvo_pipe.tools.programs import check_writable, flag_parser, program
+from lingvo_pipe.tools.programs import (
+    OnceAction,
+    check_writable,
+    flag_parser,
+    program,
+)
 
 # The flag for each attribute of Constraints.
 _FLAGS = {
@@ -67,7 +72,8 @@ def _plan(options: argparse.Namespace) -> None:
     devices = find_devices(requested)
     model_registry.ImportModels(options.model_imports)
     values = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
-    constraints = Constraints(**values, names={**_FLAGS, "price": "--price"})
+    names = {**_FLAGS, "price": "--price", "devices": "--devices"}
+    constraints = Constraints(**values, names=names)
 
     def register(name: str) -> PlannedModel:
         return PlannedModel(name, options.model_params_override, options.batch)
@@ -145,7 +151,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--list_models", action="store_true", help="print the names of all models"
     )
     add("--model_imports", action="append", default=[], help="packages that register")
-    add("--model_params_override", default="", help="changes, as in the trainer")
+    add(
+        "--model_params_override",
+        default="",
+        action=OnceAction,
+        help="changes, as in the trainer",
+    )
     add(
         "--devices",
         help="number and kind of devices: 8xTPUv3, 2x8xV100 on 2 hosts, "
@@ -158,7 +169,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add(
         "--network_gbits",
-        type=at_least_one,
+        type=float,
         help="gigabits per second between hosts, which a host's devices share; "
         "default: the vendor's server's",
     )
@@ -176,6 +187,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--offload", choices=OFFLOADS, help="whether activations wait on the host")
     add("--picture", help="file for the timeline of the first: .png, .pdf or .svg")
     options = parser.parse_args(arguments)
+    packages = ",".join(options.model_imports).split(",")
+    options.model_imports = list(filter(None, packages))
     if options.devices is None and not options.list_models:
         parser.error("--devices: expected a number and a kind, such as 8xTPUv3")
     if options.length is not None and options.keras is None:

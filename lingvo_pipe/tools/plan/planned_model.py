@@ -12,8 +12,15 @@ from typing import Any, TypeVar
 
 import model_registry
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams.old_names import current_path
+from lingvo_pipe.hyperparams.text_entries import (
+    entries_by_path,
+    parse_entry,
+    split_entries,
+)
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.pipelining_rules import check_each_param
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
 from lingvo_pipe.planner.measured.measured_models import plan_measured
@@ -30,12 +37,16 @@ from lingvo_pipe.tools.plan.keras_plan import SpecInput, pipelined_model_call
 from lingvo_pipe.tools.plan.planned_slices import find_slices
 
 # Params of a pipeline that must be None for a plan, and all params that a plan sets.
-_NONE_IN_PLANS = ("micro_batch_size", "num_batch_shards", "offload")
+_NONE_IN_PLANS = (
+    *("micro_batch_size", "num_batch_shards", "offload", "cell_costs", "devices"),
+    *("input_shapes", "input_dtypes"),
+)
 _PLANNED = (
     *("splits", "stages_per_device", "num_replicas", "num_micro_batches"),
     *("schedule", "recompute", *_NONE_IN_PLANS),
 )
-
+_PIPELINE_PARAM = re.compile(r"task\.pipeline\.(\w+)")
+_BATCH_SIZE = "input.batch_size"
 
 _Plan = TypeVar("_Plan")
 
@@ -83,28 +94,22 @@ class PlannedModel:
         changes: Mapping[str, Any] = types.MappingProxyType({}),
         params: Params | None = None,
     ):
-        paths = "; ".join([override, *changes])
-        changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", paths)
-        if planned := [f"task.pipeline.{name}" for name in changed if name in _PLANNED]:
-            raise UserValueError(
-                path="--model_params_override" if override else "overrides",
-                expected="no params that are planned",
-                got=Words(", ".join(planned)),
-                hint="num_replicas, num_stages, num_micro_batches, schedule, recompute "
-                "and offload set some of them.",
-            )
         if params is None:
             params = model_registry.GetParams(name, "Train")
         params.FromText(override, separator=";").Set(**changes)
+        self._entries = list(map(parse_entry, split_entries(override, ";")))
+        changed = list(map(current_path, changes))
+        paths = [*(entry.path for entry in self._entries), *changed]
+        _check_changes(paths, batch_size, "--model_params_override" * bool(override))
+        entries = entries_by_path(params.ToText()) if changes else {}
+        self._entries += [x for path, x in entries.items() if _is_below(path, changed)]
         self.name, self._task = name, params.task
-        self._entries = [entry.strip() for entry in override.split(";")]
-        lines = params.ToText().splitlines() if changes else []
-        self._entries += [x for x in lines if x.partition(" : ")[0] in changes]
         self._own_batch_size = batch_size
         self._own_slices = params.task.pipeline.slices
         if is_auto(self._own_slices):  # `plan` finds slices if they are needed.
             self._task.pipeline.slices = None
         self._slices = self._task.pipeline.slices
+        _set_planned(self._task.pipeline)
         self._input = params.input.Instantiate()
         self._batch_spec = self._input.element_spec
         self._batch_size = batch_size or params.input.batch_size
@@ -123,11 +128,21 @@ class PlannedModel:
             ValueError: if constraints contradict each other, or nothing fits.
         """
         resources, tracer = self.resources(devices), self._tracer
+        constraints = self._with_independent_stages(constraints)
+        hosts = resources.limited_devices[0].hosts
+        is_keras = isinstance(self._input, SpecInput)
+        if is_keras and hosts and hosts.count(resources.num_devices) > 1:
+            raise UserValueError(
+                path=constraints.names.get("devices", "devices"),
+                expected="devices of one host for a function's Keras model",
+                got=Words(str(resources)),
+                hint="Register it with a KerasTask, which the trainer runs on workers.",
+            )
         if devices.names:  # Only relative times count until cells are measured.
             flops = {tracer.fprop_dtype: 1.0}
             device = dataclasses.replace(devices.models[0], flops=flops)
             resources = resources.of_kind(device)
-        models = flops_models(tracer, resources.devices[0])
+        models = flops_models(tracer, resources.devices)
         self._slices, why_no_slices = self._task.pipeline.slices, ""
         if self._slices is None and not fits(models, resources, constraints):
             whole_model = tracer, models
@@ -143,6 +158,18 @@ class PlannedModel:
             return plan(models, resources, constraints)
         except NothingFits as error:
             raise NothingFits(f"{error}{why_no_slices}") from error
+
+    def _with_independent_stages(self, constraints: Constraints) -> Constraints:
+        """Returns the constraints, with one replica if a loop has several steps."""
+        if self._task.train.steps_per_loop == 1 or constraints.num_replicas == 1:
+            return constraints
+        if constraints.num_replicas is not None:
+            raise UserValueError(
+                path=constraints.names.get("num_replicas", "num_replicas"),
+                expected="1 with task.train.steps_per_loop above 1",
+                got=constraints.num_replicas,
+            )
+        return dataclasses.replace(constraints, num_replicas=1)
 
     def title(self, devices: Devices) -> str:
         """Returns a line that names the model, its size and the devices."""
@@ -166,18 +193,18 @@ class PlannedModel:
     def how_to_run(self, best: Evaluation, hosts: Hosts | None) -> list[str]:
         """Returns lines with which the user runs the model in this way."""
         if isinstance(self._input, SpecInput):
-            return pipelined_model_call(best)
+            offloads_slots = self._task.train.offload_slots
+            return pipelined_model_call(best, offloads_slots)
         return run_flags(best, self.all_changes(), hosts)
 
     def all_changes(self) -> str:
         """Returns all changes of params, the user's and the plan's, joined by `;`."""
-        own = self.changes()
-        changed = {change.split()[0] for change in own}
-        entries = filter(None, self._entries)
-        kept = [x for x in entries if x.split()[0].rstrip(":") not in changed]
+        planned = self.changes()
+        changed = {change.split()[0] for change in planned}
+        kept = [str(entry) for entry in self._entries if entry.path not in changed]
         size = self._own_batch_size
-        batch = [] if size is None else [f"input.batch_size : {size}"]
-        return "; ".join([*kept, *batch, *own])
+        batch = [] if size is None else [f"{_BATCH_SIZE} : {size}"]
+        return "; ".join([*kept, *batch, *planned])
 
     def changes(self) -> list[str]:
         """Returns the changes of params that the plan requires, as "path : value"."""
@@ -185,7 +212,10 @@ class PlannedModel:
         values = {x: None for x in _NONE_IN_PLANS if p.Get(x) is not None}
         if self._slices != self._own_slices:
             values["slices"] = self._slices
-        return [f"task.pipeline.{name} : {value}" for name, value in values.items()]
+        return [
+            f"task.pipeline.{name}{' (dict)' * isinstance(value, dict)} : {value}"
+            for name, value in values.items()
+        ]
 
     def resources(self, devices: Devices) -> Resources:
         limit = self._task.pipeline.memory_limit
@@ -199,6 +229,37 @@ class PlannedModel:
     @functools.cached_property
     def _tracer(self) -> ModelTracer:
         return ModelTracer(self._task, self._batch_spec)
+
+
+def _set_planned(pipeline: InstantiableParams) -> None:
+    """Sets planned params that are `auto`, and checks the others."""
+    values = {"num_micro_batches": 1, "schedule": "gpipe", "recompute": None}
+    pipeline.Set(**{x: y for x, y in values.items() if is_auto(pipeline.Get(x))})
+    check_each_param(pipeline, "task.pipeline")
+
+
+def _is_below(path: str, changed: Sequence[str]) -> bool:
+    """Returns whether a param has one of the changed paths, or is inside of one."""
+    return any(path == x or path.startswith((f"{x}.", f"{x}[")) for x in changed)
+
+
+def _check_changes(paths: Sequence[str], batch_size: int | None, flag: str) -> None:
+    """Raises UserValueError if changed params are planned, or set by another flag."""
+    names = (match[1] for match in map(_PIPELINE_PARAM.match, paths) if match)
+    if planned := [f"task.pipeline.{name}" for name in names if name in _PLANNED]:
+        raise UserValueError(
+            path=flag or "overrides",
+            expected="no params that are planned",
+            got=Words(", ".join(planned)),
+            hint="num_replicas, num_stages, num_micro_batches, schedule, recompute "
+            "and offload set some of them.",
+        )
+    if batch_size is not None and _BATCH_SIZE in paths:
+        raise UserValueError(
+            path="--batch" if flag else "batch_size",
+            expected=f"None beside {_BATCH_SIZE}, which is the same",
+            got=batch_size,
+        )
 
 
 def models_with_prefix(prefix: str, flag: str, hint: str) -> list[str]:
@@ -239,22 +300,29 @@ def largest_that_fits(
         plan: function that returns a model's plan, or raises NothingFits.
         log: function that is called with lines about each model.
 
+    A model that cannot be planned is left out, and logged.
+
     Raises:
-        ValueError: if no model has this prefix, none fits, or one cannot be planned.
+        ValueError: if no model has this prefix, or none fits.
     """
     names = models_with_prefix(
         family,
         "--largest",
         "--model_imports imports other packages; --list_models lists models.",
     )
-    for model in sorted(map(register, names), key=lambda x: -x.num_parameters):
-        log(f"{model.name}, {model.num_parameters:,} parameters:")
+    models = []
+    for name in names:
+        try:
+            model = register(name)
+            models.append((model.num_parameters, model))
+        except ValueError as error:
+            log(f"{name} cannot be planned: {error}")
+    for num_parameters, model in sorted(models, key=lambda x: -x[0]):
+        log(f"{model.name}, {num_parameters:,} parameters:")
         try:
             return plan(model)
-        except NothingFits as error:
-            log(f"  {error}")
         except ValueError as error:
-            raise UserValueError(f"Cannot plan {model.name}: {error}") from error
+            log(f"  {error}")
     raise UserValueError(
         path="--largest",
         expected="a model that fits",

@@ -63,7 +63,7 @@ def find_slices(
             sliced = ModelTracer(p, batch_spec)
         except UserValueError:  # Weights are tied across dimensions.
             return None, 0.0
-        models = flops_models(sliced, resources.devices[0])
+        models = flops_models(sliced, resources.devices)
         if fits(models, resources, constraints):
             return (sliced, models), usable
         needed = max(min_bytes_by_cell(models(num_rows)[0]))

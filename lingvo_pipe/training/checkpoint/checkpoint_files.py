@@ -18,7 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError, UserValueError, Words
-from lingvo_pipe.core.regular_file import naming, read_text
+from lingvo_pipe.core.regular_file import check_no_pattern, naming, read_text
 
 # Raised by TensorFlow for files that are damaged, cut short or gone.
 _UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
@@ -132,10 +132,12 @@ def read_through(prefix: str) -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
     Raises:
-        ValueError: if the checkpoint is damaged, or the step in its name is not the
-            step in its content. The error's `got` is the reason.
+        ValueError: if the checkpoint is damaged, the step in its name is not the step
+            in its content, or TensorFlow cannot read at such a path. The error's `got`
+            is the reason.
         OSError: if the system refuses to read the files.
     """
+    check_no_pattern(prefix, prefix)
     try:
         _check_regular(Path(prefix))
         reader = tf.train.load_checkpoint(prefix)

@@ -2,7 +2,9 @@
 
 The kinds are safetensors (a length, a header in JSON, and raw values), NumPy's `.npz`,
 Keras's `.weights.h5` and `.keras`, and SavedModels, which are folders. Names are those
-in the file: Keras writes `layers/dense/vars/0`.
+in the file: Keras writes `layers/dense/vars/0`. Variables of a SavedModel that share a
+name have their checkpoint keys, such as `layer/w/.ATTRIBUTES/VARIABLE_VALUE`, unless
+they have the same value.
 """
 
 import json
@@ -11,6 +13,7 @@ import os
 import struct
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -82,12 +85,17 @@ def _open_saved_model(path: Path) -> WeightFile:
     reader = read_through(str(path / "variables" / "variables"))
     described, graph = stored_variables(reader), TrackableObjectGraph()
     graph.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
-    keys = {
-        attribute.full_name: attribute.checkpoint_key
-        for node in graph.nodes
-        for attribute in node.attributes
-        if attribute.full_name
-    }
+    keys_by_name = defaultdict(list)
+    for attribute in (x for node in graph.nodes for x in node.attributes):
+        keys_by_name[attribute.full_name].append(attribute.checkpoint_key)
+    keys_by_name.pop("", None)
+    keys: dict[str, str] = {}
+    for name, same in keys_by_name.items():
+        values = set()
+        if len(same) > 1:  # Keras writes each variable twice.
+            arrays = ((described[x], np.asarray(reader.get_tensor(x))) for x in same)
+            values = {(text, array.tobytes()) for text, array in arrays}
+        keys |= {name: same[0]} if len(values) < 2 else {x: x for x in same}
     stored = {name: described[key] for name, key in keys.items()}
     return WeightFile(stored, lambda name: reader.get_tensor(keys[name]))
 

@@ -12,6 +12,7 @@ call.
 Shapes: K prompts, B rows, T tokens of the longest text.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,9 +23,14 @@ import tqdm
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.decode.decoder import method_of
+from lingvo_pipe.training.decode.decoder import check_finite, method_of
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.protocols import GeneratingTask, Sampling, TextRows
+from lingvo_pipe.training.task.protocols import (
+    GeneratingTask,
+    Sampling,
+    TextRows,
+    Vocabulary,
+)
 
 # More tokens in a call cost less time between calls, but leave finished rows idle.
 _TOKENS_PER_CALL = 16
@@ -38,7 +44,7 @@ class ContinuousBatch:
         self,
         task: BaseTask,
         batch_size: int,
-        eos_id: int,
+        vocabulary: Vocabulary,
         settings: Sampling,
         num_groups: int | None = None,
     ) -> None:
@@ -47,14 +53,14 @@ class ContinuousBatch:
         Args:
             task: a GeneratingTask.
             batch_size: B, if there are as many prompts.
-            eos_id: end token.
+            vocabulary: vocabulary of the texts.
             settings: specs of the settings.
             num_groups: the number of groups of rows; if None, one for each device.
 
         Raises:
             ValueError: if the task is not a GeneratingTask.
         """
-        self._batch_size, self._eos_id = batch_size, eos_id
+        self._batch_size, self._eos_id = batch_size, vocabulary.eos_id
         example = "a LanguageModelTask"
         begin = method_of(task, GeneratingTask, "TextStates", example)
         extend = method_of(task, GeneratingTask, "ContinueTexts", example)
@@ -63,8 +69,8 @@ class ContinuousBatch:
             return begin(num_rows, num_tokens, num_groups)
 
         def continued(rows: TextRows, states: Any, sampling: Sampling) -> Any:
-            with ForwardContext(do_eval=True):
-                return extend(rows, states, sampling, eos_id, _TOKENS_PER_CALL)
+            with ForwardContext(do_eval=True, vocabulary_size=vocabulary.size):
+                return extend(rows, states, sampling, self._eos_id, _TOKENS_PER_CALL)
 
         number, numbers = tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.int32)
         self._first_states = _traced(first_states, number, number)
@@ -81,6 +87,9 @@ class ContinuousBatch:
         Args:
             prompts: from the input's `PromptBatch`.
             sampling: the settings, as tensors.
+
+        Raises:
+            FloatingPointError: if a score is not finite.
         """
         texts = _arrays(text_rows(prompts, sampling.max_tokens, self._eos_id))
         total = len(texts.ids)
@@ -141,12 +150,17 @@ def _exchange(rows: TextRows, texts: TextRows, waiting: list[int]) -> int:
     """Writes finished rows to `texts`, and fills them with the last of `waiting`.
 
     Returns the number of texts that were finished.
+
+    Raises:
+        FloatingPointError: if a finished text has length 0 (see `TextRows`).
     """
     num_finished = 0
     for row in np.flatnonzero(rows.places + 1 >= rows.lengths).tolist():
         number = int(rows.numbers[row])
         if number != _NONE:
             _copy(rows, row, texts, number)
+            if not texts.lengths[number]:
+                check_finite(f"prompts[{number}]", math.nan)
             num_finished += 1
         if waiting:
             _copy(texts, waiting.pop(), rows, row)

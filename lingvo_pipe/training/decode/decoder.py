@@ -1,6 +1,7 @@
 """Translation of a data set, B sentences in a batch, with N hypotheses for each."""
 
-from collections.abc import Callable, Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,10 +109,27 @@ def method_of(task: BaseTask, kind: type, name: str, example: str) -> Callable:
     return lambda *arguments: method(task.Values(), *arguments)
 
 
-def check_texts(texts: Any, path: str) -> None:
-    """Raises TypeError unless the argument `path` is a list of texts."""
-    if isinstance(texts, str) or not all(isinstance(x, str) for x in texts):
+def listed_texts(texts: Any, path: str) -> list[str]:
+    """Returns the texts in the argument `path`, any iterable that is no dict.
+
+    Raises:
+        TypeError: if it is something else.
+        ValueError: if a text cannot be written in UTF-8.
+    """
+    listed: list[Any] = [None]
+    with contextlib.suppress(TypeError):  # Raised unless it is iterable.
+        listed = listed if isinstance(texts, (str, Mapping)) else list(texts)
+    if not all(isinstance(x, str) for x in listed):
         raise UserTypeError(path=path, expected="a list of texts", got=texts)
+    for i, text in enumerate(listed):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            expected = "characters that UTF-8 has"
+            raise UserValueError(
+                path=f"{path}[{i}]", expected=expected, got=text
+            ) from error
+    return listed
 
 
 def decoded_texts(
@@ -122,7 +140,7 @@ def decoded_texts(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Decodes `num_rows` rows. Returns texts, scores and lengths, each `[B, N]`."""
     first_ids = tf.fill([num_rows], vocabulary.bos_id)
-    with ForwardContext(do_eval=True):
+    with ForwardContext(do_eval=True, vocabulary_size=vocabulary.size):
         sequences = decode(input_batch, first_ids, vocabulary.eos_id)
     with tf.device("/CPU:0"):
         rows = tf.reshape(sequences.ids, [-1, sequences.ids.shape[-1]])

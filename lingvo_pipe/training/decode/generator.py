@@ -9,7 +9,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.training.decode.continuous_batch import ContinuousBatch, text_rows
-from lingvo_pipe.training.decode.decoder import check_texts
+from lingvo_pipe.training.decode.decoder import listed_texts
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import PromptInput, Sampling
 
@@ -41,19 +41,21 @@ class TextGenerator:
 
     def __init__(self, task: BaseTask, data: PromptInput, batch_size: int) -> None:
         self._data = data
-        eos_id = data.vocabulary.eos_id
-        self._batch = ContinuousBatch(task, batch_size, eos_id, _SAMPLING)
+        self._batch = ContinuousBatch(task, batch_size, data.vocabulary, _SAMPLING)
 
     def __call__(self, prompts: Sequence[str], sampling: Sampling) -> list[str]:
         """Returns each prompt with what follows it. "" is the begin of a document.
 
-        A text depends on its prompt, its number among the prompts, and the settings.
+        A prompt comes back as its tokens spell it. A text depends on its prompt, its
+        number among the prompts, and the settings.
 
         Raises:
-            TypeError: if `prompts` is not a list of texts.
-            ValueError: if a setting is out of its range.
+            TypeError: if `prompts` are not texts.
+            ValueError: if a setting is out of its range, or a prompt cannot be written
+                in UTF-8.
+            FloatingPointError: if a score is not finite.
         """
-        check_texts(prompts, "prompts")
+        prompts = listed_texts(prompts, "prompts")
         check_sampling(sampling)
         if not prompts:
             return []
@@ -96,12 +98,14 @@ def generate_function(task: Any, data: PromptInput) -> Any:
                 tf.debugging.Assert(is_valid(settings[name]), [message, settings[name]])
             tokens = data.PromptBatch(prompts)
             rows = text_rows(tokens, sampling.max_tokens, vocabulary.eos_id)
-        with ForwardContext(do_eval=True):
+        with ForwardContext(do_eval=True, vocabulary_size=vocabulary.size):
             num_rows, num_tokens = tf.unstack(tf.shape(rows.ids))
             states = task.TextStates(task.theta, num_rows, num_tokens, on_stages=False)
             arguments = rows, states, sampling, vocabulary.eos_id, num_tokens
             rows, _ = task.ContinueTexts(task.theta, *arguments, on_stages=False)
         with tf.device("/CPU:0"):
+            message = "score: expected finite ones. Check the checkpoint's weights."
+            tf.debugging.assert_positive(rows.lengths, message)
             return {"texts": vocabulary.Detokenize(rows.ids[:, 1:])}
 
     settings = {k: tf.TensorSpec([], v, k) for k, v in DTYPES.items()}

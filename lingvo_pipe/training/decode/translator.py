@@ -46,11 +46,12 @@ class Translator:
         `language` is the target language. It may be None if the model has only one.
 
         Raises:
-            TypeError: if `sentences` is not a list of texts.
-            ValueError: if the language is unknown or a sentence is too long.
+            TypeError: if `sentences` are not texts.
+            ValueError: if the language is unknown, or a sentence is too long or cannot
+                be written in UTF-8.
             FloatingPointError: if a score is not finite.
         """
-        decoder.check_texts(sentences, "sentences")
+        sentences = decoder.listed_texts(sentences, "sentences")
         language = self._checked_language(language)
         texts = [""] * len(sentences)
         if not texts:

@@ -13,6 +13,7 @@ from lingvo_pipe.core.nests import on_this_host
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug import diagnosis
+from lingvo_pipe.training.run.metrics_log import check_names
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.input_checks import check_weights
 from lingvo_pipe.training.task.protocols import EvalImages
@@ -33,9 +34,14 @@ class Evaluation:
         self._predictions = tf.function(self._predict, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
-        """Builds the graph for batches of these tf.TensorSpecs."""
+        """Builds the graph for batches of these tf.TensorSpecs.
+
+        Raises:
+            ValueError: if a metric has a name that cannot be logged.
+        """
         traced = self._function.get_concrete_function(batch_spec)
         self.metric_names = sorted(traced.structured_outputs)
+        check_names(self.metric_names)
 
     def __call__(
         self, batches: Iterable[NestedMap], images: EvalImages | None = None

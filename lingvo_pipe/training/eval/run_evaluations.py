@@ -12,7 +12,12 @@ from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.eval.chance import ClassWeights
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.report.html_report import report_end
-from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
+from lingvo_pipe.training.run.best_evaluation import (
+    SPLIT,
+    BestEvaluation,
+    is_evaluation_due,
+    write_best,
+)
 from lingvo_pipe.training.run.metrics_log import (
     MetricsLog,
     read_metrics,
@@ -20,7 +25,7 @@ from lingvo_pipe.training.run.metrics_log import (
     shared_log,
 )
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
+from lingvo_pipe.training.run.run_input import check_meaning
 from lingvo_pipe.training.task.base_task import BaseTask
 
 
@@ -53,9 +58,10 @@ def evaluate_run(
         The last checkpoint's metrics, empty if there was no checkpoint.
 
     Raises:
-        ValueError: if a checkpoint or the vocabulary is unusable, or there is no data.
+        ValueError: if a checkpoint, the vocabulary or the classes are unusable, or
+            there is no data.
     """
-    check_vocabulary(directory.path, data)
+    check_meaning(directory.path, data)
     evaluation = Evaluation(task)
     batches = data.EvalBatches()  # Made once, since TensorFlow frees no data set.
     evaluation.Trace(batches.element_spec)
@@ -110,8 +116,7 @@ class RunEvaluations:
 
     def is_due(self, step: int) -> bool:
         """Returns whether to evaluate after a step."""
-        interval = self.task.params.eval.interval_steps
-        return interval is not None and step > 0 and step % interval == 0
+        return is_evaluation_due(self.task.params.eval, step)
 
     def is_missing(self, step: int) -> bool:
         """Returns whether an evaluation is due after a step, but not in the log."""

@@ -26,8 +26,11 @@ def open_run(
     model_name: str | None,
     follow_seconds: float | None = None,
     allow_foreign: bool = False,
+    writes: bool = False,
 ) -> RunDirectory:
     """Waits up to `follow_seconds` for a run to start, and returns its directory.
+
+    The directory must be writable only if `writes`.
 
     Raises:
         ValueError: if the run has not started, or has another model than `model_name`.
@@ -43,7 +46,7 @@ def open_run(
                 hint="Train first, with the same --logdir.",
             )
         time.sleep(_POLL_SECONDS)
-    return RunDirectory(logdir, model_name, allow_foreign)
+    return RunDirectory(logdir, model_name, allow_foreign, writes)
 
 
 def weights_in_turn(

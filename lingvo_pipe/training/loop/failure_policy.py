@@ -122,6 +122,6 @@ class FailurePolicy:
             f"{saved} If the mini-batch itself has them, correct the data, or raise "
             f"task.train.max_skipped_steps from {p.max_skipped_steps} to skip such "
             f"steps{one_step}; else lower task.train.learning_rate or set "
-            f"task.train.{clipping}, and accept it by "
-            "--allow_params_change=task.train.learning_rate. Then rerun."
+            f"task.train.{clipping}, and accept the change by --allow_params_change="
+            f"task.train.learning_rate,task.train.{clipping}. Then rerun."
         )

@@ -33,7 +33,7 @@ class StepReports:
         self.spikes.check(step, metrics["loss"])
         if step == p.max_steps or step % p.report_interval_steps == 0:
             self.metrics_log.write(step, "train", metrics)
-            self.spikes.add(metrics["loss"])
+            self.spikes.add(step, metrics["loss"])
             self._shown = step, metrics["loss"]
 
     def after_call(self, step: int, progress: Progress) -> None:

@@ -24,6 +24,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.signals import TerminationSignals, announcing_signals
 from lingvo_pipe.pipeline.devices.cluster import device_kinds
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
+from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.checkpoint.whole_weights import whole_variables
 from lingvo_pipe.training.eval.evaluation import Evaluation
@@ -47,8 +48,8 @@ from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.progress import Progress
 from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_input import check_meaning, write_meaning
 from lingvo_pipe.training.run.run_parts import RunPart, read_parts
-from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
@@ -75,6 +76,10 @@ class TrainingRun:
         self._task, self._train_input, self._test_input = task, train_input, test_input
         self._directory, self._log, self._cause = directory, log, restart_cause
         self._save_request = save_request or SaveRequest()
+        self._activity, self._initial_weights = "the first batch", ""
+        if not steps_in(directory.checkpoints_path):  # Else the run resumes.
+            # Averages, and slots of some optimizers, start as copies of the weights.
+            self._initial_weights = init_from_checkpoint(p, whole_variables(task), log)
         self._step = SeveralSteps(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
         self._parts = read_parts(directory.parts_path)
@@ -92,11 +97,6 @@ class TrainingRun:
             directory.checkpoints_path, state, p.keep_checkpoints, log
         )
         self._start, self._is_resumed = self._restore()
-        self._activity, self._initial_weights = "the first batch", ""
-        if not self._is_resumed:  # Sets the text about weights from elsewhere.
-            self._initial_weights = init_from_checkpoint(p, whole_variables(task), log)
-        if self._initial_weights:
-            self._step.StartAveraging()
         batch_spec = self._position.batches(self._start).element_spec
         self._predicted = predict_from_spec(task, batch_spec)
         self._evaluation = Evaluation(task, self._step.EvalValues)
@@ -122,7 +122,7 @@ class TrainingRun:
                 hint="Raise --max_steps or use another --logdir.",
             )
         self._record.check({start, *self._checkpointer.unreadable})
-        check_vocabulary(self._directory.path, self._train_input)
+        check_meaning(self._directory.path, self._train_input)
         return start, True
 
     def _trace(self, batch_spec: Any) -> None:
@@ -139,27 +139,28 @@ class TrainingRun:
 
         `changes` are the accepted changes of params since the run was first started.
         """
+        directory, skipped = self._directory, self._failures.skipped_batches
+        if self._is_resumed:
+            start_line = run_lines.resumed_text(
+                self._start, self._max_steps, self._parts, self._device_kinds, changes
+            )
+        else:
+            start_line = run_lines.replaced_line(directory, skipped.total)
+            skipped.clear()
         since = [f"since step {self._start}: {change}" for change in changes]
-        self._directory.write_params(params_text, since)
-        write_vocabulary(self._directory.path, self._train_input)
-        self._log(describe_run(self._task))
-        if line := describe_train_loss(self._task):
-            self._log(line)
-        if self._predicted and (line := uneven_stages(self._task, self._predicted)):
+        directory.write_params(params_text, since, keeps_changes=self._is_resumed)
+        write_meaning(directory.path, self._train_input)
+        lines = [describe_run(self._task), describe_train_loss(self._task)]
+        if self._predicted:
+            lines.append(uneven_stages(self._task, self._predicted))
+        for line in filter(None, [*lines, start_line]):
             self._log(line)
         may_roll_back = self._task.params.train.loss_spike_factor is not None
         if not self._is_resumed:
             # A run killed after this no longer needs the source of its initial values.
-            self._directory.write_initial_weights(self._initial_weights)
+            directory.write_initial_weights(self._initial_weights)
             if self._initial_weights or may_roll_back:
                 self._checkpointer.save(0)
-        if self._is_resumed:
-            kinds = self._device_kinds
-            self._log(
-                run_lines.resumed_text(self._start, self._max_steps, self._parts, kinds)
-            )
-        elif records := read_metrics(self._directory.path):
-            self._log(run_lines.replaced_line(records))
 
     def train(
         self, profile_step: int | None, planned: PlannedStep | None
@@ -214,8 +215,7 @@ class TrainingRun:
                     log,
                     planned,
                 )
-            factor = self._task.params.train.loss_spike_factor
-            spikes = LossSpikes(factor, read_metrics(directory.path))
+            spikes = LossSpikes(self._task.params.train, read_metrics(directory.path))
             reports = StepReports(self._step, metrics_log, spikes, profiler)
             if self._start < self._max_steps and evaluations.is_missing(self._start):
                 self._evaluate(self._start, evaluations)

@@ -108,11 +108,6 @@ class ExponentialMovingAverage:
         self._paths = {variable.ref(): path for path, variable in variables.items()}
         self._updates = SharedUpdates()
 
-    def Reset(self) -> None:
-        """Makes the averages equal to the variables."""
-        for path, average in self._averages.items():
-            average.assign(tf.cast(self._variables[path], average.dtype))
-
     def Update(
         self, num_steps: tf.Tensor, paths: Collection[str] | None = None
     ) -> None:

@@ -29,15 +29,24 @@ LEARNER_NAME = "learner"
 # Comes from the params and is not saved. Checkpoints of earlier versions have it.
 LEARNING_RATE_NAME = f"{LEARNER_NAME}/learning_rate"
 
-# Arguments of Keras's optimizers, and the task.train params that replace them.
-_PARAM_FOR = {
-    "learning_rate": "learning_rate",
-    "global_clipnorm": "clip_gradient_norm_to_value",
-    "clipnorm": "clip_gradient_single_norm_to_value",
-    "use_ema": "ema_decay",
-    "ema_momentum": "ema_decay",
-    "ema_overwrite_frequency": "ema_decay",
+# Arguments of Keras's optimizers that are refused, and what to do instead.
+_HINT_FOR = {
+    "learning_rate": "Set task.train.learning_rate instead.",
+    "global_clipnorm": "Set task.train.clip_gradient_norm_to_value instead.",
+    "clipnorm": "Set task.train.clip_gradient_single_norm_to_value instead.",
+    **dict.fromkeys(
+        ("use_ema", "ema_momentum", "ema_overwrite_frequency"),
+        "Set task.train.ema_decay instead.",
+    ),
+    "loss_scale_factor": "Leave it out: the trainer does not scale the loss, and steps "
+    "would be too short by this factor.",
 }
+# A schedule on which task.train.learning_rate would have no effect.
+_WITHOUT_INITIAL_RATE = "PiecewiseConstantDecay"
+_PIECES_HINT = (
+    "Use schedule.PiecewiseConstantSchedule.Params(), whose values are factors of "
+    "task.train.learning_rate, with each boundary one step later."
+)
 
 
 def OptimizerParams(name: str, **arguments: Any) -> Params:
@@ -46,6 +55,7 @@ def OptimizerParams(name: str, **arguments: Any) -> Params:
     The optimizer is one of `keras.optimizers`, RMSpropFromOnes, or this library's
     Adafactor, which has the same arguments as Keras's. The learning rate, clipping by
     norms and moving averages of weights are not arguments, but params of the learner.
+    There is no `loss_scale_factor`.
     """
     return _named(name, "optimizer", arguments)
 
@@ -56,6 +66,8 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
     The schedule is one of `keras.optimizers.schedules`, InverseSquareRoot, LinearWarmup
     or Floor. LinearWarmup and Floor have an argument `schedule`, which is params of
     another schedule. The initial learning rate is the learner's learning_rate.
+    PiecewiseConstantDecay has no initial rate. `PiecewiseConstantSchedule` of
+    `lingvo_pipe.schedule` replaces it.
     """
     return _named(name, "schedule", arguments)
 
@@ -96,6 +108,7 @@ def make_rate(
         return Scaled(learning_rate, schedule.Instantiate())
     module = keras.optimizers.schedules
     classes = _classes(module, module.LearningRateSchedule)
+    del classes[_WITHOUT_INITIAL_RATE]
     classes |= {cls.__name__: cls for cls in (Floor, InverseSquareRoot, LinearWarmup)}
     return _make(classes, schedule, {"initial_learning_rate": learning_rate}, path)
 
@@ -135,14 +148,14 @@ def _make(
             expected=f"one of {sorted(classes)}",
             got=p.name,
             names=classes,
+            hint=_PIECES_HINT if p.name == _WITHOUT_INITIAL_RATE else "",
         )
     accepted = set(inspect.signature(classes[p.name]).parameters)
-    accepted -= {"kwargs", "name", *fixed_arguments, *_PARAM_FOR}
+    accepted -= {"kwargs", "name", *fixed_arguments, *_HINT_FOR}
     if unknown := sorted(set(p.arguments) - accepted):
-        replacing = sorted({_PARAM_FOR[name] for name in unknown if name in _PARAM_FOR})
-        misspelled = set(unknown) - _PARAM_FOR.keys()
-        hints = [did_you_mean(name, accepted).strip() for name in sorted(misspelled)]
-        hints += [f"Set task.train.{name} instead." for name in replacing]
+        misspelled = sorted(set(unknown) - _HINT_FOR.keys())
+        hints = [did_you_mean(name, accepted).strip() for name in misspelled]
+        hints += sorted({_HINT_FOR[name] for name in unknown if name in _HINT_FOR})
         raise UserValueError(
             path=f"{path}.arguments",
             expected=f"arguments of {p.name}, {sorted(accepted)}",

@@ -121,8 +121,10 @@ class Learner:
         self._variables = dict(variables)
         decayed = l2_weights(p, list(all_paths or variables), undecayed)
         self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
-        self._rate = make_rate(p.learning_rate, p.lr_schedule)
+        # Keras's schedules compute in the dtype of their initial rate.
+        self._rate = make_rate(float(p.learning_rate), p.lr_schedule)
         self._optimizer = make_optimizer(p.optimizer, self._rate)
+        self._check_accumulation()
         self._optimizer.has_host_slots = p.offload_slots
         try:
             self._optimizer.build(list(variables.values()))
@@ -132,6 +134,20 @@ class Learner:
                 expected="one for plain TensorFlow variables",
                 got=Words(f"{p.optimizer.name}, which rejects them: {error}"),
             ) from error
+
+    def _check_accumulation(self) -> None:
+        """Raises ValueError if gradients are clipped before Keras accumulates them."""
+        steps = self._optimizer.gradient_accumulation_steps
+        for name in _CLIPPINGS:
+            if steps and self._params.Get(name):
+                raise UserValueError(
+                    path="task.train.optimizer.arguments",
+                    expected=f"no gradient_accumulation_steps beside {name}, which "
+                    "clips each step's gradient, while Keras clips their mean",
+                    got=steps,
+                    hint="Raise input.batch_size and task.pipeline.num_micro_batches "
+                    "by this factor instead.",
+                )
 
     @property
     def learning_rate(self) -> tf.Tensor:

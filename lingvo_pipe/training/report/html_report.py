@@ -9,6 +9,7 @@ import datetime
 import fcntl
 import functools
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -100,7 +101,12 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
         ],
         "metrics": [_metric_row(curve, best_metric) for curve in all_series],
         "figures": figures,
-        "images": run_record.last_images(directory.path / SPLIT),
+        "images": run_record.last_images(
+            directory.path / SPLIT,
+            max(
+                (x.last.step for x in all_series if x.split == SPLIT), default=math.inf
+            ),
+        ),
         "translations": list(map(_translations, run_record.read_scores(directory))),
         "profiles": sorted(run_record.read_profiles(directory).items(), reverse=True),
         "checkpoints": [

@@ -4,6 +4,7 @@ import functools
 import importlib.metadata
 import itertools
 import json
+import math
 import platform
 import re
 from collections.abc import Iterator
@@ -115,17 +116,22 @@ def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
     return {step: stats.num_bytes for step, stats in stats_by_step.items() if stats}
 
 
-def last_images(directory: Path) -> dict[str, tuple[int, bytes]]:
+def last_images(
+    directory: Path, last_step: float = math.inf
+) -> dict[str, tuple[int, bytes]]:
     """Returns (step, PNG) of the last image with each name in TensorBoard's files.
 
-    Each file of events is read up to its first incomplete event.
+    Images of later steps than `last_step` are left out: the run rolled back before
+    them. Each file of events is read up to its first incomplete event.
     """
-    images = {}
-    # File names begin with the time of creation.
+    images: dict[str, tuple[int, bytes]] = {}
+    # Names begin with the time of creation, by a clock that may have been set back.
     for path in sorted(directory.glob("events.out.tfevents.*")):
         for event in _events(path):
             for value in event.summary.value:
-                if value.metadata.plugin_data.plugin_name == "images":
+                earlier, _ = images.get(value.tag, (-1, b""))
+                is_image = value.metadata.plugin_data.plugin_name == "images"
+                if is_image and earlier <= event.step <= last_step:
                     images[value.tag] = event.step, _png(path, value)
     return images
 

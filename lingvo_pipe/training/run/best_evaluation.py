@@ -37,7 +37,7 @@ def define_best_params(p: Params) -> None:
         "patience",
         None,
         "Number of consecutive evaluations without improvement after which training "
-        "stops. If None, it does not stop.",
+        "stops. Those at multiples of interval_steps count. If None, it does not stop.",
     )
 
 
@@ -52,16 +52,27 @@ BEST_RULES = {
 }
 
 
+def is_evaluation_due(p: Params, step: int) -> bool:
+    """Returns whether the `eval` params ask for an evaluation after `step` steps."""
+    return p.interval_steps is not None and step > 0 and step % p.interval_steps == 0
+
+
 class BestEvaluation:
-    """The best evaluation so far, by `best_metric`. `step` is its step, or None."""
+    """The best evaluation so far, by `best_metric`. `step` is its step, or None.
+
+    An evaluation that is not due follows the last step of a run, which may resume for
+    more steps. It can be the best, but does not count for the patience.
+    """
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._params = p
         self._metric = p.best_metric or ""
         self._name = self._metric.removeprefix("-")
         self._sign = -1 if self._metric.startswith("-") else 1
         self._patience: int | None = p.patience
         self._value = -math.inf
-        self._num_since = 0
+        # Of the evaluations that were due: the best one, and how many are since.
+        self._due_value, self._due_step, self._num_since = -math.inf, -1, 0
         self._last_step = -1
         self.step: int | None = None
         for record in records:
@@ -78,7 +89,7 @@ class BestEvaluation:
         """The reason to stop training."""
         return (
             f"{self._num_since} consecutive evaluations did not improve "
-            f"{self._metric} over step {self.step}."
+            f"{self._metric} over step {self._due_step}."
         )
 
     @property
@@ -103,10 +114,13 @@ class BestEvaluation:
             return False
         self._last_step = step
         value = self._sign * float(metrics.get(self._name, math.nan))
+        if is_evaluation_due(self._params, step):
+            self._num_since += 1
+            if value > self._due_value:
+                self._due_value, self._due_step, self._num_since = value, step, 0
         if value > self._value:
-            self._value, self.step, self._num_since = value, step, 0
+            self._value, self.step = value, step
             return True
-        self._num_since += 1
         return False
 
     def text(self) -> str | None:

@@ -1,13 +1,14 @@
 """Checks that a run is resumed, or used, with the params that it was started with."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lingvo_pipe.core.errors import UserValueError, raise_problems
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
-# after a good step do not depend on them, except that slices, and slots that GPUs have
-# on their host, change last digits.
+# after a good step do not depend on them, except that slots that GPUs have on their
+# host change last digits, and so do slices, whose changes are recorded.
 FREE = (
     "input.data_dir",
     "input.num_parallel_calls",
@@ -42,11 +43,8 @@ FREE = (
 )
 # Params of training and its data, on which the use of weights does not depend.
 _OF_TRAINING = ("input", "task.local", "task.train")
-_SHARDS = "task.pipeline.num_batch_shards"
-_SHARDS_HINT = (
-    f"Several replicas set {_SHARDS} to their number. To resume with another number of "
-    f"replicas, pass --model_params_override='{_SHARDS} : {{}}'."
-)
+_REPLICAS, _SHARDS = "task.pipeline.num_replicas", "task.pipeline.num_batch_shards"
+_SLICES = "task.pipeline.slices"
 _MAX_SHOWN = 20
 _MAX_NAMED = 8
 _MAX_TEXT = 300
@@ -73,8 +71,8 @@ def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
 
     `before` and `now` are all params as text. Devices, duration, intervals, the
     treatment of bad steps, and the folder of the data may always change, and are not in
-    the result. Params at or below `allowed` paths may change too, and are returned as
-    texts `path : before -> now`.
+    the result. Slices, and params at or below `allowed` paths, may change too, and are
+    returned as texts `path : before -> now`.
 
     Raises:
         ValueError: if any other params have changed. The error names them.
@@ -108,6 +106,40 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
     )
 
 
+def unused_input(trained: str, registered: Params, now: Params) -> str:
+    """Returns a line about params of a run's input that a use of it replaces, or "".
+
+    Params that the model's class itself sets otherwise for another data set, such as
+    the split, are not in the line.
+
+    Args:
+        trained: all params of the run, as text.
+        registered: the params of the training input, by the model's class.
+        now: the params of the input in use.
+    """
+    by_class, in_use = map(_input_entries, (registered, now))
+    lines = [
+        f"{path} : {_shown(entry)} -> {_shown(in_use.get(path))}"
+        for path, entry in entries_by_path(trained).items()
+        if _is_below(path, ["input"])
+        and not _is_below(path, FREE)
+        and entry not in (by_class.get(path), in_use.get(path))
+    ]
+    if not lines:
+        return ""
+    return (
+        "warning: the run was trained with other params of its input: "
+        f"{'; '.join(lines[:_MAX_SHOWN])}. Give the same changes as in training, "
+        "unless you want to use it on other data."
+    )
+
+
+def _input_entries(input_params: Params) -> dict[str, Entry]:
+    model = Params()
+    model.Define("input", input_params, "")
+    return entries_by_path(model.ToText())
+
+
 def _check(
     before: str, now: str, allowed: Sequence[str], problem: str, hint: str
 ) -> list[str]:
@@ -118,15 +150,15 @@ def _check(
         path: f"{path} : {_shown(old.get(path))} -> {_shown(new.get(path))}"
         for path in sorted({*old, *new})
         if old.get(path) != new.get(path)
-        and not _is_below(path, FREE)
+        and (path == _SLICES or not _is_below(path, FREE))
         # Ignores a param of a later version that is not set.
         and (path in old or new[path].text != "None")
     }
-    changed = [path for path in lines if not _is_below(path, allowed)]
+    changed = [path for path in lines if not _is_below(path, (*allowed, _SLICES))]
     if not changed:
         return list(lines.values())
     if _SHARDS in changed:
-        hint = f"{_SHARDS_HINT.format(_shown(old.get(_SHARDS)))} {hint}"
+        hint = f"{_shards_hint(old, new)} {hint}"
     shown = [f"  {lines[path]}" for path in changed[:_MAX_SHOWN]]
     if len(changed) > _MAX_SHOWN:
         shown.append(f"  and {len(changed) - _MAX_SHOWN} more")
@@ -136,6 +168,24 @@ def _check(
         hint=f"{hint}, or accept the change by "
         f"--allow_params_change={','.join(_names(changed))}.",
     )
+
+
+def _shards_hint(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> str:
+    """Returns what keeps the number of batch shards."""
+    shards, replicas = (_count(old.get(path)) for path in (_SHARDS, _REPLICAS))
+    advice = f"Keep {_REPLICAS} at {replicas}."
+    if shards % _count(new.get(_REPLICAS)) == 0:
+        before = old[_SHARDS].text if _SHARDS in old else None
+        advice = (
+            "To resume with another number of replicas, pass "
+            f"--model_params_override='{_SHARDS} : {before}'."
+        )
+    return f"Several replicas set {_SHARDS} to their number. {advice}"
+
+
+def _count(entry: Entry | None) -> int:
+    """Returns a number of replicas or shards, which is 1 unless it is set."""
+    return int(entry.text) if entry is not None and entry.text.isdecimal() else 1
 
 
 def _shown(entry: Entry | None) -> str:

@@ -16,7 +16,8 @@ import os
 import re
 import struct
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsInt
@@ -24,6 +25,7 @@ from typing import Any, SupportsFloat, SupportsInt
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.ops.summary_ops_v2 import import_event
 
 from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import sync, write_atomically
@@ -53,7 +55,8 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     """A log of one run's metrics, which one process at a time may write.
 
     Opening the log drops an incomplete last line, and tells `log` so. It also drops the
-    lines of steps after `resume_step`, since a resumed run writes them again.
+    lines of steps after `resume_step`, since a resumed run writes them again. Their
+    events stay, but an event tells TensorBoard to drop them.
 
     Raises:
         ValueError: if a line is damaged.
@@ -65,7 +68,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         resume_step: int | None = None,
         log: Callable[[str], None] = logging.warning,
     ) -> None:
-        self._logdir = Path(logdir)
+        self._logdir, self._resume_step = Path(logdir), resume_step
         self._logdir.mkdir(parents=True, exist_ok=True)
         self.path = self._logdir / FILE_NAME
         text = lines_until(self.path, math.inf if resume_step is None else resume_step)
@@ -85,10 +88,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         if not re.fullmatch(r"\w[\w.-]*", split):
             expected = "letters, digits, '_', '-' and '.', a letter or digit first"
             raise UserValueError(path="split", expected=expected, got=split)
-        if taken := sorted(set(metrics) & set(_KEYS)):
-            raise UserValueError(
-                path="metrics", expected="other names than step and split", got=taken
-            )
+        check_names(metrics)
         values = {name: float(value) for name, value in metrics.items()}
         self._write_line(int(step), split, values)
         self._write_events(int(step), split, values, _SCALAR)
@@ -158,11 +158,30 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         if split not in self._writers:
             path = str(self._logdir / split)
             self._writers[split] = tf.summary.create_file_writer(path)
+            if self._resume_step is not None:
+                with self._writers[split].as_default():
+                    import_event(_start_after(self._resume_step))
         writer = self._writers[split]
         with writer.as_default(step=step):
             for name, value in values.items():
                 tf.summary.write(name, tf.constant(value), metadata=metadata)
         writer.flush()
+
+
+def _start_after(step: int) -> bytes:
+    """Returns an event at which TensorBoard drops earlier events of later steps."""
+    session = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+    event = tf.compat.v1.Event(
+        wall_time=time.time(), step=step + 1, session_log=session
+    )
+    return event.SerializeToString()
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises ValueError if a metric has a name that the log cannot hold."""
+    if taken := sorted(set(names) & set(_KEYS)):
+        expected = "other names than step and split"
+        raise UserValueError(path="metrics", expected=expected, got=taken)
 
 
 @contextlib.contextmanager

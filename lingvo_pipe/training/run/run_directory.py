@@ -3,6 +3,7 @@
     params.txt      the model's name, accepted changes of its params, and its params
     vocabulary.txt  the fingerprint of the model's vocabulary, if there is one
     vocabulary.model  the vocabulary
+    class_names.json  the names of the classes (see run_classes), if there are any
     metrics.jsonl   metrics (see metrics_log)
     best.json       the best evaluation (see best_evaluation), if a metric ranks them
     skipped_batches.json  skipped batches (see skipped_batches), if any
@@ -53,17 +54,22 @@ class RunDirectory:
     If `model_name` is None, the model is the one named in `params.txt`. The directory
     is created when it is locked or when params are written. Symbolic links, and files
     of another user, could make a run overwrite files by mistake. So they are refused,
-    unless `allow_foreign`.
+    unless `allow_foreign`. If `writes` is False, the directory need not be writable.
 
     Raises:
         ValueError: if the directory cannot be written or created, is another model's,
-            or has links or files that are refused.
+            has links or files that are refused, or characters of patterns in its path.
     """
 
     def __init__(
-        self, logdir: str | Path, model_name: str | None, allow_foreign: bool = False
+        self,
+        logdir: str | Path,
+        model_name: str | None,
+        allow_foreign: bool = False,
+        writes: bool = True,
     ) -> None:
         regular_file.check_local("--logdir", str(logdir))
+        regular_file.check_no_pattern("--logdir", str(logdir))
         self.path = Path(logdir)
         self.params_path = self.path / "params.txt"
         self.best_path = self.path / "best.json"
@@ -80,7 +86,8 @@ class RunDirectory:
         if not allow_foreign:
             _check_own(self.path)
         self._check_folders()
-        self._check_writable()
+        if writes:
+            self._check_writable()
         self.model_name = model_name or read_model_name(self.params_path)
         self._check_model()
 
@@ -129,10 +136,19 @@ class RunDirectory:
             self._lock.close()
             self._lock = None
 
-    def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
-        """Writes the params. Adds lines of changes, such as `since step 3: ...`."""
+    def write_params(
+        self,
+        params_text: str,
+        changes: Sequence[str] = (),
+        keeps_changes: bool = True,
+    ) -> None:
+        """Writes the params. Adds lines of changes, such as `since step 3: ...`.
+
+        Drops earlier such lines unless `keeps_changes`.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        head = [f"model: {self.model_name}", *self.read_changes(), *changes]
+        earlier = self.read_changes() if keeps_changes else []
+        head = [f"model: {self.model_name}", *earlier, *changes]
         text = "".join(f"# {' '.join(line.split())}\n" for line in head)
         write_atomically(self.params_path, f"{text}{params_text}")
 

@@ -53,7 +53,10 @@ def check_one_vocabulary(train_input: Any, test_input: Any) -> None:
 
 
 def check_num_tokens(layers: Iterable[Params], input_generator: Any) -> None:
-    """Raises ValueError if a layer's `num_tokens` is smaller than the vocabulary."""
+    """Raises ValueError if a layer's `num_tokens` is smaller than the vocabulary.
+
+    It may be larger, such as a multiple of 128. Decoding predicts no token beyond.
+    """
     vocabulary = getattr(input_generator, "vocabulary", None)
     if vocabulary is None:
         return

@@ -55,12 +55,17 @@ class LossSpikeError(UserNumberError):
 
 
 class LossSpikes:
-    """A detector of losses far above earlier ones, which are logged in `records`."""
+    """A detector of losses far above earlier ones, which are logged in `records`.
 
-    def __init__(self, factor: float | None, records: Iterable[Mapping[str, Any]]):
-        self._factor = factor
-        losses = (r["loss"] for r in records if r["split"] == "train" and "loss" in r)
-        self._recent: deque[float] = deque(losses, maxlen=_NUM_RECENT)
+    `p` has the params of `task.train`.
+    """
+
+    def __init__(self, p: Params, records: Iterable[Mapping[str, Any]]):
+        self._factor, self._interval = p.loss_spike_factor, p.report_interval_steps
+        self._recent: deque[float] = deque(maxlen=_NUM_RECENT)
+        for record in records:
+            if record["split"] == "train" and "loss" in record:
+                self.add(record["step"], record["loss"])
 
     def check(self, step: int, loss: float) -> None:
         """Raises LossSpikeError if a step's loss is a spike."""
@@ -71,6 +76,10 @@ class LossSpikes:
         if loss > usual + (self._factor - 1) * abs(usual):
             raise LossSpikeError(step, loss, usual)
 
-    def add(self, loss: float) -> None:
-        """Adds a loss that was reported."""
-        self._recent.append(loss)
+    def add(self, step: int, loss: float) -> None:
+        """Adds a loss that was reported, if the report was due at an interval.
+
+        A run that resumes for more steps has one more report, of its old last step.
+        """
+        if step % self._interval == 0:
+            self._recent.append(loss)

@@ -58,6 +58,11 @@ class SkippedBatches:
         records = [{"after_step": s, "num_batches": n} for s, n in self.entries]
         write_atomically(self._path, json.dumps(records) + "\n")
 
+    def clear(self) -> None:
+        """Drops all entries, and removes the file."""
+        self.entries = []
+        self._path.unlink(missing_ok=True)
+
     @property
     def total(self) -> int:
         """The number of all skipped batches."""

@@ -30,6 +30,8 @@ class TrainState:
 
     With `learner_by_stage`, each stage updates its own weights.
 
+    Moving averages, and slots of some optimizers, start as copies of the weights.
+
     Attributes:
         task: task that is trained.
         trained: variables that learners update, by path.
@@ -67,11 +69,6 @@ class TrainState:
         if self.averages is None:
             return self.task.Values()
         return tf.nest.map_structure(self.averages.Value, self.task.vars)
-
-    def StartAveraging(self) -> None:
-        """Sets the moving averages to the current weights."""
-        if self.averages is not None:
-            self.averages.Reset()
 
     def Times(self) -> list[np.ndarray]:
         """Returns the times of operations in the last call, `[N, 3]` per device.

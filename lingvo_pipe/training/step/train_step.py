@@ -11,6 +11,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.training.optim.gradient_clipping import global_norm
+from lingvo_pipe.training.run.metrics_log import check_names
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.task.base_task import BaseTask
 
@@ -24,8 +25,10 @@ def with_own_metrics(
     """Returns a task's metrics, learning rate and gradient norm, on this host.
 
     Raises:
-        ValueError: if the task has metrics of the same names.
+        ValueError: if the task has metrics of the same names, or of names that cannot
+            be logged.
     """
+    check_names(metrics)
     step_metrics = {LEARNING_RATE: (rate, weight), GRADIENT_NORM: (norm, weight)}
     if taken := sorted(step_metrics.keys() & metrics.keys()):
         raise UserValueError(

@@ -1,15 +1,21 @@
 """Checks of a model's input: its data sets, and each batch's weights."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
+from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.nested_map import NestedMap
 
 # Numbers in a batch: 32 GiB in float32.
 _MAX_NUMBERS = 2**33
+# Params that say which data an input reads.
+_DATA = re.compile(r"(data|data_dir|dataset|files|split)\b")
+_MAX_TEXT = 300
 
 
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
@@ -17,7 +23,8 @@ def checked_batches(data: Any, method: str) -> tf.data.Dataset:
 
     Raises:
         TypeError: unless the method returns a data set of NestedMaps.
-        ValueError: if the data set is empty, or a batch is too large.
+        ValueError: if the data set is empty, an evaluation's never ends, or a batch is
+            too large.
     """
     _check_size(data)
     path = f"{type(data).__name__}.{method}"
@@ -32,7 +39,15 @@ def checked_batches(data: Any, method: str) -> tf.data.Dataset:
             hint="Return for example tf.data.Dataset.from_tensor_slices("
             "lp.NestedMap(image=..., label=...)).batch(8, drop_remainder=True).",
         )
-    if int(batches.cardinality()) == 0:
+    cardinality = int(batches.cardinality())
+    if method == "EvalBatches" and cardinality == tf.data.INFINITE_CARDINALITY:
+        raise UserValueError(
+            path=path,
+            expected="each example once",
+            got=Words("a data set without end"),
+            hint="Leave out repeat().",
+        )
+    if cardinality == 0:
         raise UserValueError(
             path=path,
             expected="at least one batch",
@@ -59,6 +74,34 @@ def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
             got=float(wrong[0]),
             hint=f"{wrong.size} of {values.size} are wrong. 0 leaves an example out.",
         )
+
+
+def same_data_warning(registered: Sequence[str], used: Sequence[str]) -> str:
+    """Returns a warning if changed params let the test read the training data, or "".
+
+    `registered` are the params of the inputs of training and of the test, as texts, by
+    the model's class. `used` are the same after the user's changes.
+    """
+    before, now = _differing(*registered), _differing(*used)
+    made_equal = sorted(before - now - {"batch_size"})
+    # Params of one's own input class may have any names.
+    are_of_data = any(map(_DATA.match, made_equal)) or not now
+    if not made_equal or not are_of_data or any(map(_DATA.match, now)):
+        return ""
+    values = entries_by_path(used[0])
+    changes = [f"input.{values.get(path, path)}"[:_MAX_TEXT] for path in made_equal]
+    return (
+        "warning: training and the test read the same data, since a change holds for "
+        f"both inputs: {'; '.join(changes)}. To change the training data alone, derive "
+        "a model with another Train. Or evaluate the run without this change, by "
+        "lp.evaluate or --job=evaler."
+    )
+
+
+def _differing(*texts: str) -> set[str]:
+    """Returns the paths of params that differ between two texts."""
+    one, two = map(entries_by_path, texts)
+    return {path for path in {*one, *two} if one.get(path) != two.get(path)}
 
 
 def _check_size(data: Any) -> None:

@@ -65,7 +65,8 @@ class Sampling(NamedTuple):
 class TextRows(NamedTuple):
     """Texts in work, one in each row: int32 tensors or arrays.
 
-    A text is finished when `places` is `lengths - 1` or more.
+    A text is finished when `places` is `lengths - 1` or more. A text whose scores were
+    not finite has length 0.
     """
 
     ids: Any  # [B, T], from the begin token on; end tokens follow a text.
@@ -127,6 +128,10 @@ class GeneratingTask(Protocol):
 
 class Vocabulary(Protocol):
     """A map from tokens to texts."""
+
+    @property
+    def size(self) -> int:
+        """Number of tokens. A model may predict more, which no text has."""
 
     @property
     def bos_id(self) -> int:

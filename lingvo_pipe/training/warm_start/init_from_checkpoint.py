@@ -157,7 +157,7 @@ def _listed(problems: Sequence[str]) -> Words:
 def _hint(rules: InitRules, wrong: Sequence[str]) -> str:
     layer = re.escape(min(wrong).rpartition("/")[0]) + "/"
     if rules.by_path:
-        return f"Correct NAME, or keep the initial values by '{layer}=-'."
+        return f"Correct NAME, or begin with '{layer}=-;' to keep initial values."
     hint = (
         "Correct the formats, or exclude variables by an expression in the second "
         f"list, such as {layer!r}."

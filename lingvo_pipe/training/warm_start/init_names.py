@@ -127,5 +127,6 @@ def _check_different(names: Mapping[str, str]) -> None:
                 path=NAMES,
                 expected=f"1 variable for {name}",
                 got=Words(first_names(several, _MAX_NAMED)),
-                hint=f"Leave out the others, such as {re.escape(several[-1])}=-.",
+                hint="Leave out the others. The first match counts, so begin with "
+                f"'{re.escape(several[-1])}$=-;'.",
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError, UserValueError, Words
-from lingvo_pipe.core.regular_file import check_local
+from lingvo_pipe.core.regular_file import check_local, check_no_pattern
 from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import (
     NAMES_OF_RUNS,
@@ -52,6 +52,8 @@ def open_source(source: str, param: str, log: Callable[[str], None]) -> InitSour
     """
     check_local(param, source)
     path = Path(source).expanduser()
+    if not path.is_file():
+        check_no_pattern(param, str(path))
     if is_weight_file(path):
         file = open_weight_file(path, param)
         return InitSource(str(path), file, file.stored)

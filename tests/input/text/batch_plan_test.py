@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.input.text import batch_plan
-from lingvo_pipe.input.text.batch_plan import FIRST, BatchPlanner, pack
+from lingvo_pipe.input.text.batch_plan import (
+    FIRST,
+    BatchPlanner,
+    PlanPositions,
+    Position,
+    pack,
+)
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
 
 NUM_SENTENCES = 100
@@ -89,6 +95,18 @@ def test_training_resumes_from_any_position(planner, later, monkeypatch):
             np.testing.assert_array_equal(one.sentences, other.sentences)
         # Windows of 40 sentences have two batches or so.
         assert len(packed) <= 3 + later
+
+
+def test_a_position_in_other_sentences_is_told(planner, logged):
+    positions, position = PlanPositions(planner, ORDER), Position(2, 0, 1, 3)
+    positions.add(position)
+    text = positions.text_before(3)
+    assert [positions.read(text, step) for step in (3, 1)] == [position, FIRST]
+    assert positions.read("", 3) == FIRST
+    assert not logged
+    other = PlanPositions(BatchPlanner(LENGTHS + 1, CAPACITY, 6), ORDER)
+    assert other.read(text, 3) == FIRST
+    assert len(logged) == 1
 
 
 def test_one_pass_has_every_sentence_once_and_ends_in_empty_rows(planner):

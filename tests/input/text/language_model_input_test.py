@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.input.input_generator import InputGenerator
 from tests.input.text.read_batches import assert_same, digest_of, take
@@ -122,6 +123,38 @@ def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
     assert given.TrainBatches().element_spec == given.EvalBatches().element_spec == said
 
 
+def test_text_that_the_vocabulary_cannot_write_is_told(folder, logged):
+    language_model_input(folder).EvalBatches()
+    assert not logged
+    (folder / "other").write_text("ab щ щ\n", encoding="utf-8")
+    given = language_model_input(folder, files=["other"])
+    given.EvalBatches()
+    given.EvalBatches()
+    (line,) = logged
+    assert "small.vocab" in line
+    assert "% of other." in line
+
+
+def test_a_batch_with_more_rows_than_the_text_is_told_once(folder, logged):
+    given = language_model_input(folder, batch_size=500)
+    given.EvalBatches()
+    assert not logged
+    given.TrainBatches()
+    given.TrainBatches()
+    assert len(logged) == 1
+
+
+def test_a_text_that_was_edited_is_an_error(folder):
+    """Rows would be cut at other places than those that were counted."""
+    (folder / "edited").write_text("a b c\n" * 8)
+    given = language_model_input(folder, files=["edited"])
+    batches = given.EvalBatches()
+    with open(folder / "edited", "r+") as file:
+        file.write("e   e\n" * 8)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        take(batches)
+
+
 def test_missing_data_are_named(folder):
     with fails(got="aa-bb.ab"):
         language_model_input(folder, files=["aa-bb.ab"]).EvalBatches()
@@ -129,7 +162,10 @@ def test_missing_data_are_named(folder):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("length", 0), ("documents", "files"), ("files", []), ("files", "aa")],
+    [
+        *[("length", 0), ("documents", "files"), ("files", []), ("files", "aa")],
+        ("shuffle", "False"),
+    ],
 )
 def test_params_out_of_range_are_named(folder, name, value):
     with fails(path=f"LanguageModelInput.{name}", got=value):

@@ -112,6 +112,13 @@ def test_a_pair_of_which_nothing_is_left_is_an_error(vocabulary, logged):
         measured.fitting(limit(9), limit(9, 1, "target_length"), True)
 
 
+def test_pairs_that_the_vocabulary_cannot_write_are_told(vocabulary, logged):
+    measure(Rows([*ROWS, ("щ щ", "g", "cc", "bb")]), vocabulary)
+    (line,) = logged
+    assert re.search(r"\d% of cc-bb\b", line)
+    assert "aa-bb" not in line
+
+
 def test_no_sentences_are_an_error(vocabulary):
     with fails(path="input.data"):
         measure(Rows([]), vocabulary)

@@ -101,6 +101,21 @@ def test_languages_are_known_without_the_data(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("dataset", "pairs", "targets"),
+    [
+        ("by_language", None, ["de", "en"]),
+        ("by_language", [("de", "en")], ["en"]),
+        ("by_row", None, None),
+        ("by_row", [("de", "en"), ("en", "de")], ["en", "de"]),
+        ("cldr_sentences/8_to_en", None, ("en",)),
+    ],
+)
+def test_target_languages_are_those_that_are_read(tmp_path, dataset, pairs, targets):
+    given = pairs_of(dataset, pairs=pairs)
+    assert given.TargetLanguages(str(tmp_path)) == targets
+
+
+@pytest.mark.parametrize(
     ("dataset", "values", "path", "got"),
     [
         ("by_langage", {}, "dataset", "by_langage"),
@@ -120,6 +135,7 @@ def test_what_can_not_be_read_is_named(data_dir, dataset, values, path, got):
     ("name", "value"),
     [
         *[("pairs", x) for x in ([], ["de-en"], [("de", "de")], [("de",)], "de")],
+        ("pairs", [("de", "en"), ["de", "en"]]),
         *[("dataset", None), ("split", None)],
     ],
 )

@@ -16,6 +16,13 @@ def test_a_language_without_a_token_is_named(folder):
     assert len(take(given.TrainBatches(), 1)) == 1
 
 
+def test_several_target_languages_need_tokens(folder):
+    given = translation_input(folder, language_tokens=False)
+    for batches in (given.TrainBatches, given.EvalBatches, given.DecodeBatches):
+        with fails(path="input.language_tokens", got=False):
+            batches()
+
+
 @pytest.mark.parametrize(
     ("values", "path", "got"),
     [
@@ -46,6 +53,10 @@ def test_missing_data_are_named(folder, values, path, got):
         *[("temperature", x, "TranslationInput.temperature") for x in (0.99, "5")],
         ("data", [], "TranslationInput.data"),
         ("data", ["a.de"], "TranslationInput.data"),
+        *[
+            (name, "False", f"TranslationInput.{name}")
+            for name in ("allow_left_out", "language_tokens", "packing", "shuffle")
+        ],
     ],
 )
 def test_params_out_of_range_are_named(folder, name, value, path):

@@ -87,16 +87,18 @@ def test_source_and_target_have_the_same_segments(epoch):
             assert set(source) - {0} == set(target) - {0}
 
 
-def test_languages_may_be_left_unsaid(folder, epoch):
-    untagged = translation_input(folder, language_tokens=False)
+def test_languages_may_be_left_unsaid(folder):
+    data = [files_of("bb", "aa"), files_of("cc", "aa")]  # One target language.
     plain, tagged = (
         [
             sentence
-            for batch in batches
+            for batch in take(
+                translation_input(folder, data=data, language_tokens=x).EvalBatches()
+            )
             for row in segments(batch.source)
             for sentence in row
         ]
-        for batches in (take(untagged.EvalBatches()), epoch)
+        for x in (False, True)
     )
     assert sorted(plain) == sorted(sentence[1:] for sentence in tagged)
 
@@ -189,6 +191,25 @@ def test_a_position_of_another_plan_is_ignored(folder):
     for place in (other.Place(1), late):
         resumed = translation_input(folder).TrainBatches(2, place)
         assert_same(take(resumed, 3), whole[2:])
+
+
+def test_a_position_in_other_data_is_told_once(folder, logged):
+    other = translation_input(folder, random_seed=5)
+    next(iter(other.TrainBatches()))
+    resumed = translation_input(folder)
+    batches = [resumed.TrainBatches(1, other.Place(1)) for _ in range(2)]
+    assert not logged
+    take(batches[1], 2)
+    assert len(logged) == 1
+
+
+def test_a_batch_with_more_rows_than_the_data_is_told_once(folder, logged):
+    given = translation_input(folder, batch_size=500)
+    given.EvalBatches()
+    assert not logged
+    given.TrainBatches()
+    given.TrainBatches()
+    assert len(logged) == 1
 
 
 def test_seeds_choose_the_order(folder):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+import tensorflow as tf
 
 import lingvo_pipe
-from lingvo_pipe.input.text.vocabulary import train_vocabulary
+from lingvo_pipe.input.text.vocabulary import Vocabulary, train_vocabulary
 from tests.input.text.small_texts import LANGUAGES, sentences, vocabulary_file
 from tests.support.errors import fails
 
@@ -56,12 +57,22 @@ def test_it_has_the_size_and_the_languages_asked_for(model_type):
     assert tokens == ["<pad>", "<unk>", "<s>", "</s>", "<2aa>", "<2bb>", "<2cc>"]
 
 
-def test_texts_may_stay_as_they_are():
+def test_texts_may_stay_as_they_are(tmp_path):
     texts = [f"{text}\u00a0½ ﬁ" for text in TEXTS]
-    kept = load(train_vocabulary(texts, 50, normalization="identity"))
-    assert kept.decode(kept.encode(texts[0])) == texts[0]
-    changed = load(train_vocabulary(texts, 50))
-    assert changed.decode(changed.encode(texts[0])) != texts[0]
+    one, other = TEXTS[:2]
+    read = [texts[0], f"  {one}  {other} ", f"{one}\n\n {other}\n"]
+    for normalization, are_kept in (("identity", True), ("nmt_nfkc", False)):
+        path = tmp_path / normalization
+        path.write_bytes(
+            train_vocabulary(texts, 50, LANGUAGES, "bpe", 1, normalization)
+        )
+        made = Vocabulary(str(path))
+        tokens = made.Tokenize(tf.constant(read))
+        assert bool(tf.reduce_all(made.NumUnknown(tokens) == 0)) or not are_kept
+        again = made.Detokenize(tokens.to_tensor(made.eos_id)).numpy()
+        assert [x.decode() == y for x, y in zip(again, read, strict=True)] == [
+            are_kept
+        ] * 3
 
 
 def test_digits_may_be_apart():

@@ -12,6 +12,7 @@ from lingvo_pipe.core.errors import UserRuntimeError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
 from tests.layers.built_layers import SumLayer, built
 from tests.layers.lingvo_layers import Adding, Norm
 from tests.support.errors import fails
@@ -32,9 +33,18 @@ class Wrapping(BaseLayer):
         return super().PostTrainingStepUpdate()  # type: ignore[call-arg]
 
 
+class NormWithSums(Norm):
+    """Gets the sums as an argument, and reads its accumulators all the same."""
+
+    def PostTrainingStepUpdate(self, accumulated: NestedMap) -> Any:  # type: ignore[override]
+        np.testing.assert_array_equal(accumulated.count, 2.0)
+        return super().PostTrainingStepUpdate()
+
+
+@pytest.mark.parametrize("cls", [Norm, NormWithSums])
 @pytest.mark.parametrize("start", [0.0, 10.0])
-def test_an_update_without_argument_reads_its_accumulators(start: float) -> None:
-    layer = Norm.Params().Set(name="x", start=start).Instantiate()
+def test_an_update_reads_its_accumulators(start: float, cls: Any) -> None:
+    layer = cls.Params().Set(name="x", start=start).Instantiate()
     with ForwardContext() as context:
         layer(tf.constant([[1.0, 2.0, 3.0], [3.0, 4.0, 5.0]]))
     sums = layer.AccumulatedTree(context.accumulated)

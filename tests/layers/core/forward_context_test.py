@@ -77,6 +77,59 @@ def test_merged_rows_have_the_numbers_of_their_examples() -> None:
     np.testing.assert_array_equal(half.uniform("a/b", 0, [15, 2]), merged[15:])
     with fails(path="a/b", got="shape (8, 2)"):
         half.uniform("a/b", 0, [8, 2])
+    once = whole().uniform("a/b", 0, [6, 2], below=0.5)
+    repeated = whole().uniform("a/b", 0, [30, 2], below=0.5, per_example=True)
+    np.testing.assert_array_equal(repeated, tf.repeat(once, 5, 0))
+
+
+def _draw() -> tf.Tensor:
+    return forward_context.current_context().uniform("a/b", 0, [2, 3])
+
+
+def _branches(*functions: Any) -> tf.Tensor:
+    return tf.switch_case(tf.constant(0), functions)
+
+
+def _in_context() -> tf.Tensor:
+    with ForwardContext(step=3, first_example=0):
+        return _draw()
+
+
+_ZEROS = functools.partial(tf.zeros, [2, 3])
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: tf.map_fn(lambda x: x * _draw(), tf.ones([4, 1, 1])),
+        lambda: tf.while_loop(lambda x: _draw()[0, 0] < 0.5, lambda x: [x], [0]),
+        lambda: _branches(_draw, _draw),
+        lambda: _branches(_draw, _ZEROS) + _draw(),
+        lambda: _branches(lambda: _branches(_draw, _ZEROS) + _draw(), _ZEROS),
+    ],
+)
+def test_a_graph_cannot_decide_how_often_a_layer_draws(run: Any) -> None:
+    """A graph draws once for all iterations, and in all branches, unlike eager code."""
+    with ForwardContext(step=3, first_example=0), fails(path="a/b"):
+        tf.function(run, autograph=False)()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: _draw() + _draw(),
+        lambda: _branches(lambda: _draw() + _draw(), _ZEROS),
+        lambda: _draw() + _branches(_draw, _ZEROS),
+        lambda: _branches(lambda: _draw() + _branches(_draw, _ZEROS), _ZEROS),
+        lambda: tf.map_fn(lambda x: x * _in_context(), tf.ones([4, 1, 1])),
+    ],
+)
+def test_draws_in_one_branch_are_those_of_eager_code(run: Any) -> None:
+    results = []
+    for function in (run, tf.function(run, autograph=False)):
+        with ForwardContext(step=3, first_example=0):
+            results.append(function())
+    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("known", [{"step": 1}, {"first_example": 1}])

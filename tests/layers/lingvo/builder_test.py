@@ -12,6 +12,7 @@ import tensorflow as tf
 from lingvo_pipe import builder
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import builder_layers
+from lingvo_pipe.layers.builder_layers import FnLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.model_size import layer_sizes
 from lingvo_pipe.layers.dense import FCLayer
@@ -95,8 +96,11 @@ def test_parallel_layers_concatenate_their_outputs() -> None:
     both = b._Par("par", b._Id("id"), b._Arg("second", 1), b._Fn("sum", tf.add))
     layer = both.Instantiate()
     assert [float(x) for x in layer(tf.constant(1.0), tf.constant(2.0))] == [1, 2, 2, 3]
-    one = b._Par("par", b._Fn("twice", lambda x: 2 * x)).Instantiate()
-    assert float(one(tf.constant(3.0))) == 6.0
+    p = b._Par("par", b._Fn("twice", lambda x: 2 * x))
+    assert float(p.Instantiate()(tf.constant(3.0))) == 6.0
+    p.merge = lambda outputs: outputs[0][0]
+    for shape in ([1, 2], [3, 2]):
+        assert p.Instantiate()(tf.ones(shape)).shape == shape
 
 
 def test_fetches_follow_the_outputs_of_the_body() -> None:
@@ -150,6 +154,13 @@ def test_the_cost_of_a_function_is_given() -> None:
     for p, flops in ((b._Seq("all", swap, b._Fn("y", lambda x, y: y)), 6), (parts, 63)):
         (size,) = layer_sizes([b._Seq("whole", p)], (2, 3), (4,))
         assert size.flops == flops
+
+
+@pytest.mark.parametrize("name", ["fn_out", "fn_flops"])
+def test_a_function_of_all_costs_excludes_others(name: str) -> None:
+    p = FnLayer.Params().Set(fn=tf.abs, fn_meta=_second_meta, **{name: scalar_shape})
+    with fails(path=f"FnLayer.{name}", got=scalar_shape):
+        p.cls.FPropMeta(p, (2, 3))
 
 
 def _second_meta(shapes: Any) -> NestedMap:
@@ -246,6 +257,14 @@ def test_signatures_nest() -> None:
     )
     m = NestedMap(a=tf.constant(10.0), b=tf.constant(100.0))
     assert float(p.Instantiate()(tf.constant(1.0), m)) == 1 + 100 + 1 + 1
+
+
+def test_outputs_are_not_added_to_the_callers_map() -> None:
+    p = graph(("m.a->m.b.c", fn(tf.square)), ("x,m.b.c->z", fn(tf.add)))
+    layer, m = p.Instantiate(), NestedMap(a=tf.constant(3.0), b=NestedMap())
+    for _ in range(2):
+        assert float(layer.FProp(layer.theta, tf.constant(1.0), m)) == 10.0
+    assert m.Keys() == ["a"]
 
 
 def test_the_module_of_lingvo_s_name_has_these_layers() -> None:

@@ -53,6 +53,11 @@ def number() -> keras.Model:
     return keras.Sequential([keras.Input((3,)), layers.Dense(1)])
 
 
+def one_head_twice() -> keras.Model:
+    x, head = keras.Input((3,)), layers.Dense(2, name="head")
+    return keras.Model(x, [head(x), layers.Dense(1, name="head_1")(x), head(2.0 * x)])
+
+
 def squares(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.square(y - outputs), -1)
 
@@ -293,6 +298,14 @@ def test_values_that_the_function_sets_are_the_initial_ones() -> None:
     kernel, bias = task.VariablePaths().values()
     np.testing.assert_array_equal(kernel, [[3.0], [3.0]])
     np.testing.assert_array_equal(bias, [4.0])
+
+
+def test_each_output_is_served() -> None:
+    outputs = [tf.constant(float(i)) for i in range(3)]
+    triples = [x for output in outputs for x in (output, None, None)]
+    served = _params(one_head_twice).Instantiate().ServingOutputs(triples)
+    assert list(served) == ["head", "head_1", "head_2"]
+    assert list(served.values()) == outputs
 
 
 def test_dropout_is_only_in_training() -> None:

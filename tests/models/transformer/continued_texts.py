@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.decode.continuous_batch import ContinuousBatch
 from lingvo_pipe.training.decode.generator import DTYPES
 from lingvo_pipe.training.task.protocols import Sampling
+from tests.models.transformer.small_models import NUM_TOKENS
 
 EOS = 2
 _SPECS = Sampling(*(tf.TensorSpec([], dtype) for dtype in DTYPES.values()))
@@ -19,9 +21,10 @@ Text = list[int]
 
 
 def continuous_batch(
-    task: Any, batch_size: int, num_groups: int | None = None
+    task: Any, batch_size: int, num_groups: int | None = None, size: int = NUM_TOKENS
 ) -> ContinuousBatch:
-    return ContinuousBatch(task, batch_size, EOS, _SPECS, num_groups)
+    vocabulary: Any = SimpleNamespace(eos_id=EOS, size=size)
+    return ContinuousBatch(task, batch_size, vocabulary, _SPECS, num_groups)
 
 
 def prompt_batch(texts: Sequence[Text]) -> NestedMap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import CopyFieldsTo
+from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FeedForwardLayer
 from lingvo_pipe.models.transformer.incremental import (
     choose_rows,
     extend_step,
@@ -19,7 +23,8 @@ from lingvo_pipe.models.transformer.incremental import (
     replace_rows,
     run_source,
 )
-from lingvo_pipe.models.transformer.streams import as_stream
+from lingvo_pipe.models.transformer.streams import TARGET, as_stream, with_hidden
+from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
 from tests.models.transformer.small_models import (
     alone,
@@ -31,6 +36,7 @@ from tests.models.transformer.small_models import (
     translation_task,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 NUM_STEPS, ROOM = 5, 7
 SOURCES, TARGETS = sentences([3, 5, 8]), sentences([NUM_STEPS] * 3, seed=2)
@@ -122,3 +128,64 @@ def test_hypotheses_are_rows() -> None:
         want, _ = extend_step(cells, second, states, tf.constant(1))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     assert states[-2].memory.key.shape[0] == 6
+
+
+class Reversed(TransformerLayer):
+    """A layer that turns the channels around, but not token by token."""
+
+    def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
+        state = super().FProp(theta, state)
+        return with_hidden(state, TARGET, tf.reverse(state[TARGET].hidden, [-1]))
+
+
+class Louder(MultiHeadAttentionLayer):
+    def FProp(self, *args: Any) -> tf.Tensor:
+        return -5.0 * super().FProp(*args)
+
+
+class LouderByToken(MultiHeadAttentionLayer):
+    def Attend(self, *args: Any) -> tf.Tensor:
+        return -5.0 * super().Attend(*args)
+
+
+class Summed(FeedForwardLayer):
+    """A feed-forward part that mixes tokens."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return super().FProp(theta, tf.cumsum(x, axis=1))
+
+
+class Doubled(FeedForwardLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return 2.0 * super().FProp(theta, x)
+
+
+@pytest.mark.parametrize("model", [language_model_task, exhaustive(translation_task)])
+@pytest.mark.parametrize(
+    ("part", "kind", "is_allowed"),
+    [
+        ("", Reversed, False),
+        ("attention_tpl", Louder, False),
+        ("attention_tpl", LouderByToken, True),
+        ("attention_tpl", Doubled, False),
+        ("feed_forward_tpl", Summed, False),
+        ("feed_forward_tpl", MultiHeadAttentionLayer, False),
+        ("feed_forward_tpl", Doubled, True),
+    ],
+)
+def test_layers_that_differ_token_by_token_are_refused(
+    model: Any, part: str, kind: Any, is_allowed: bool
+) -> None:
+    p, kind_params = model(num_layers=1), kind.Params()
+    cells = p.pipeline.cell_tpl
+    if part:
+        CopyFieldsTo(cells[-2].Get(part), kind_params, ignore_unknown_keys=True)
+        if "hidden_dim" in kind_params:
+            kind_params.hidden_dim = 4
+        cells[-2].Set(**{part: kind_params})
+    else:
+        cells[-2] = CopyFieldsTo(cells[-2], kind_params)
+    task = p.Instantiate()
+    refused = fails(path=task.pipeline.cells[-2].path)
+    with contextlib.nullcontext() if is_allowed else refused:
+        placed_cells(task.pipeline, task.vars.pipeline)

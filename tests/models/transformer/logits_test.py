@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.transformer.logits import LogitsLayer, token_metrics
 from lingvo_pipe.nested_map import NestedMap
 from tests.support.errors import fails
@@ -60,6 +61,16 @@ def test_only_soft_clipping_has_a_gradient_everywhere(
     np.testing.assert_allclose(clipped, clip(whole), rtol=1e-5)
     want = slope(whole) @ layer.vars.w.numpy()
     np.testing.assert_allclose(tape.gradient(clipped, x), want, rtol=1e-3, atol=1e-5)
+
+
+def test_tokens_beyond_the_vocabulary_are_impossible() -> None:
+    layer, x = logits_layer(), hidden()
+    whole = run(layer, x).numpy()
+    size = whole.shape[-1] - 2
+    with ForwardContext(vocabulary_size=size):
+        limited = run(layer, x).numpy()
+    np.testing.assert_array_equal(limited[..., :size], whole[..., :size])
+    assert (limited[..., size:] == -np.inf).all()
 
 
 def test_clipping_is_done_in_float32() -> None:

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.slicing import slices_of
 from lingvo_pipe.models.transformer.network import language_model, translation_model
 from lingvo_pipe.nested_map import NestedMap
 from tests.models.transformer.small_models import (
@@ -146,7 +147,13 @@ def test_no_number_in_one_example_is_not_spread(name: str, value: float) -> None
     assert np.any(np.isnan(after[1]))
 
 
-def test_a_stream_must_be_known() -> None:
-    with fails() as info:
-        small_layer(name="layer", stream="tgt").Instantiate()
-    assert "layer.stream: " in str(info.value)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("stream", "tgt"), ("memory", "tgt"), ("memory", ""), ("memory", "target")],
+)
+def test_streams_are_known_and_distinct(name: str, value: str) -> None:
+    p = small_layer(name="layer", model_dim=MODEL_DIM, **{name: value})
+    sliced = slices_of(p, {"feed_forward": 2})[0].Set(name="layer")
+    for params in (p, sliced):
+        with fails(path=f"layer.{name}", got=value):
+            params.Instantiate()

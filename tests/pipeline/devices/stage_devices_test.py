@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import pytest
@@ -41,6 +42,29 @@ def test_wrong_devices_are_refused_before_anything_is_set(
     with fails(path="devices", got=got) as error:
         initialize_devices(devices, Cluster(tuple(workers)) if workers else None)
     assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("devices", "hint"),
+    [
+        (2, ["1", "cpu:0,cpu:1"]),
+        (["gpu:3"], ["1", "cpu:0"]),
+        (["gpu:0", "tpu:0"], ["cpu:0,cpu:1"]),
+    ],
+)
+def test_devices_that_work_are_named_on_a_machine_with_one_gpu(
+    devices: Any, hint: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = tf.config.list_physical_devices
+
+    def one_gpu(kind: str | None = None) -> list[Any]:
+        return ["a GPU"] if kind == "GPU" else present(kind)
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", one_gpu)
+    with fails(path="devices") as error:
+        initialize_devices(devices)
+    assert re.findall(r"--devices=([\w:,]*\w)", error.value.hint) == hint
+    assert f"devices={hint[-1].split(',')}" in error.value.hint
 
 
 def test_only_tpus_must_compile_and_leave_loops_to_their_hosts() -> None:

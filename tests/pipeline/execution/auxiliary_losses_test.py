@@ -63,6 +63,14 @@ class LossLayer(BaseLayer):
         return y
 
 
+class SquareLossLayer(BaseLayer):
+    """Adds a loss in its own dtype, and passes on its inputs."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        self.AddLoss("square", tf.reduce_sum(tf.cast(x, self.fprop_dtype) ** 2, -1))
+        return x
+
+
 def _mean_square(y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the mean over the rows that are examples, and their number."""
     weights = forward_context.current_context().row_weights(y)
@@ -123,6 +131,17 @@ def test_bytes_do_not_depend_on_the_stages(
         result = gradients(layer, _batch(batch_size))
         found.append(bytes_of((result.gradients, result.metrics)))
     assert found[0] == found[1] == found[2]
+
+
+def test_losses_of_one_name_may_be_of_two_dtypes() -> None:
+    """Once the sums of two cells were added as they were."""
+    cells = [FCLayer.Params().Set(input_dim=DIM, output_dim=NUM_CLASSES)]
+    cells += [SquareLossLayer.Params().Set(dtype=x) for x in (tf.float32, tf.float64)]
+    layer, batch = pipeline(cells, 2, 2), _batch(8)
+    result, plain = gradients(layer, batch), plain_gradients(layer, batch)
+    assert_close(by_path(layer, result.gradients), plain.gradients, 2e-6)
+    mean, _ = result.metrics["square"]
+    np.testing.assert_allclose(mean, plain.context.losses["square"] / 8, rtol=1e-6)
 
 
 @pytest.mark.exhaustive

@@ -15,7 +15,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.execution.pipeline_runs import check_theta
@@ -146,6 +146,31 @@ def test_examples_are_counted_from_the_contexts_first() -> None:
         got = layer.FProp(layer.theta, tf.ones([4, 9]))
         want = plain_outputs(layer, [tf.ones([4, 9])])
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("in_prologue", [False, True])
+def test_a_run_that_draws_is_the_only_one_in_its_context(in_prologue: bool) -> None:
+    """Once a second run repeated the numbers of the first."""
+    dropout = DropoutLayer.Params().Set(keep_prob=0.5)
+    cell = ActivationLayer.Params() if in_prologue else dropout
+    layer = pipeline([cell], 1, 2, before_tpl=[dropout] * in_prologue)
+    x = tf.ones([4, 9])
+    with ForwardContext(step=1, first_example=0):
+        layer.FProp(layer.theta, x)
+        with fails(path="pipe", got="another"):
+            layer.FProp(layer.theta, x)
+    with ForwardContext(do_eval=True):
+        for _ in range(2):
+            np.testing.assert_array_equal(layer.FProp(layer.theta, x), x)
+
+
+@pytest.mark.parametrize("in_prologue", [False, True])
+def test_padding_rows_of_the_context_are_refused(in_prologue: bool) -> None:
+    """Once they counted as examples."""
+    cells = [ActivationLayer.Params()]
+    layer = pipeline(cells, 1, 2, before_tpl=cells * in_prologue)
+    with ForwardContext(num_examples=tf.constant(3)), fails(path="pipe"):
+        layer.FProp(layer.theta, tf.ones([4, 9]))
 
 
 @pytest.mark.exhaustive

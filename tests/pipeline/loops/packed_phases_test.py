@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.packed_phases import finish_accumulation
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, pipeline, state_batch
@@ -43,6 +46,30 @@ def test_a_total_of_16_bits_is_divided_by_a_weight_that_has_more() -> None:
     total = tf.constant([40_000.0, 8.0], tf.float16)
     mean = finish_accumulation(total, tf.constant(80_000.0), tf.float16)
     np.testing.assert_array_equal(mean, np.array([0.5, 1e-4], np.float16))
+
+
+class CountingRowsLayer(BaseLayer):
+    """Counts its rows in 16 bits."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.RegisterAccumulator("rows", [], tf.bfloat16)
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        self.Accumulate("rows", tf.constant(x.shape[0]))
+        return x
+
+
+@pytest.mark.parametrize("num_batch_shards", [1, 2])
+def test_accumulators_of_16_bits_are_summed_in_32(num_batch_shards: int) -> None:
+    """In bfloat16 256 + 1 is 256."""
+    shards = {"num_batch_shards": num_batch_shards}
+    layer = pipeline([CountingRowsLayer.Params()], 1, 512, **shards)
+    with ForwardContext() as context:
+        layer.FProp(layer.theta, tf.ones([512, 1]))
+    (rows,) = context.accumulated.values()
+    assert rows.dtype == tf.bfloat16
+    assert float(rows) == 512
 
 
 @pytest.mark.parametrize("run", [exhaustive(_by_pipeline), _by_tape])

@@ -13,6 +13,8 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -130,6 +132,25 @@ def test_other_splits_are_checked(schedule: str, recompute: Any) -> None:
             ValueError, match=rf"{named}.*device {device}\D*\b{largest:,}\b"
         ):
             limited(largest - 1, splits, **policy)
+
+
+def test_the_heads_of_blocks_count() -> None:
+    """Once they did not run where the limit is checked."""
+    parts = [
+        FCLayer.Params().Set(input_dim=a, output_dim=b) for a, b in ((3, 400), (400, 3))
+    ]
+    head = SequentialLayer.Params().Set(sub=parts)
+    dense = FCLayer.Params().Set(input_dim=3, output_dim=3)
+    blocks = [dense, LocalLossLayer.Params().Set(head=head), dense.Copy()]
+    policy: dict[str, Any] = {
+        "cell_tpl": blocks,
+        "recompute": "never",
+        "num_devices": 2,
+    }
+    peak = max(peak_bytes(pipeline([2, 3], **policy)))
+    assert limited(peak, [2, 3], **policy).boundaries == [2, 3]
+    with pytest.raises(ValueError, match=rf"\bpipe\.memory_limit\b.*\b{peak:,}\b"):
+        limited(peak - 1, [2, 3], **policy)
 
 
 @pytest.mark.exhaustive

@@ -121,6 +121,18 @@ def test_other_errors_say_nothing_of_rows() -> None:
     assert "pipe/cells_1" not in str(found.value)
 
 
+def test_a_list_of_tensors_between_layers_is_refused() -> None:
+    """Once its part of the gradient was lost."""
+
+    def pack(x: tf.Tensor) -> Any:
+        shape = tf.constant([6])
+        return x, tf.raw_ops.TensorListFromTensor(tensor=x, element_shape=shape)
+
+    with fails(path="FProp of the FunctionLayer at pipe/cells_1 (stage 1)") as info:
+        _run(function_cell(pack), function_cell(lambda x, handle: x))
+    assert "variant" in info.value.got
+
+
 class ClosingLayer(BaseLayer):
     """Calls a function that was added to it."""
 

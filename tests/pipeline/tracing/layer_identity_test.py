@@ -12,12 +12,14 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
+from lingvo_pipe.layers.core.accumulators import Accumulator
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity
 from tests.pipeline.example_layers import pipeline, plain_outputs
 
 DIM = 2
@@ -113,6 +115,104 @@ def test_a_place_that_makes_no_difference_is_shared(name: str) -> None:
     layer = _pipeline(MUTE[name])
     _outputs(layer)
     assert _num_traces(layer) == 1
+
+
+class MadeLayer(BaseLayer):
+    """A layer that a function makes, which may tell odd layers from even ones."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("make", _make_nothing, "What makes the layer's parts.")
+        p.Define("value", None, "Any value.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.params.make(self, _digits(self.params.name) % 2 == 1)
+
+
+class SumFrom(Accumulator):
+    """A sum that begins with a constant."""
+
+    def __init__(self, start: float):
+        self.start = start
+
+    def DefaultValue(self) -> tf.Tensor:
+        return tf.constant(self.start)
+
+
+def _make_nothing(layer: BaseLayer, is_odd: bool) -> None:
+    del layer, is_odd
+
+
+def _create_weight(layer: BaseLayer, is_odd: bool) -> None:
+    layer.CreateVariable("w", WeightParams([2]), trainable=is_odd)
+
+
+def _register_sum(layer: BaseLayer, is_odd: bool) -> None:
+    layer.RegisterAccumulator("sum", [1 + is_odd])
+
+
+def _register_lingvo_sum(layer: BaseLayer, is_odd: bool) -> None:
+    layer.RegisterAccumulator("sum", SumFrom(float(is_odd)))
+
+
+def _create_dropout(layer: BaseLayer, is_odd: bool) -> None:
+    layer.CreateChild("drop", DropoutLayer.Params().Set(keep_prob=0.5 + 0.1 * is_odd))
+
+
+def _create_named_dropout(layer: BaseLayer, is_odd: bool) -> None:
+    layer.CreateChild("drop", DropoutLayer.Params().Set(name=f"drop_{is_odd}"))
+
+
+def _choose_child(layer: Any, is_odd: bool) -> None:
+    layer.CreateChildren("some", [DropoutLayer.Params()] * 2)
+    layer.chosen = layer.some[is_odd]
+
+
+def _identity(number: int, **params: Any) -> LayerIdentity:
+    p = MadeLayer.Params().Set(name=f"layer_{number}", **params)
+    return LayerIdentity(p.Instantiate(), ())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _create_weight,
+        _register_sum,
+        _register_lingvo_sum,
+        _create_dropout,
+        _create_named_dropout,
+        _choose_child,
+    ],
+)
+def test_layers_whose_names_decide_their_parts_are_not_alike(make: Callable) -> None:
+    assert _identity(0, make=make).matches(_identity(2, make=make))
+    assert not _identity(0, make=make).matches(_identity(1, make=make))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (True, 1, False),
+        (1, 1.0, False),
+        (0.0, -0.0, False),
+        ([1], [True], False),
+        ({"a": (1.0,)}, {"a": (1,)}, False),
+        ({1: "a"}, {True: "a"}, False),
+        (float("nan"), float("nan"), True),
+        ({"a": (1.0, [None])}, {"a": (1.0, [None])}, True),
+    ],
+)
+def test_values_of_params_have_the_same_types(a: Any, b: Any, same: bool) -> None:
+    """True equals 1 and 1.0, but FProp may tell them apart."""
+    assert _identity(0, value=a).matches(_identity(0, value=b)) is same
+
+
+def test_variables_of_equal_values_are_not_alike() -> None:
+    identities = [_identity(0, value=tf.Variable(1.0)) for _ in range(2)]
+    assert not identities[0].matches(identities[1])
 
 
 class NamedMetricLayer(BaseLayer):

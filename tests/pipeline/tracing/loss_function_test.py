@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,30 @@ def test_gradients_are_zero_where_no_example_counts() -> None:
         assert float(tf.reduce_max(tf.abs(gradient))) == 0.0
 
 
+def test_a_micro_batch_without_weight_does_not_count() -> None:
+    """Once its mean, 0 / 0, made the loss and all gradients NaN."""
+
+    def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+        squares, weight = tf.reduce_sum(logits**2, -1), targets.weight
+        total = tf.reduce_sum(weight)
+        return NestedMap(loss=(tf.reduce_sum(weight * squares) / total, total))
+
+    (x, _), targets = state_batch(4)
+    targets.weight = tf.constant([1.0, 2.0, 0.0, 0.0])
+    results = [
+        gradients(
+            pipeline([FCLayer.Params().Set(input_dim=6, output_dim=3)], 1, number),
+            ([x], targets),
+            loss=loss,
+        )
+        for number in (1, 2)
+    ]
+    one, two = ([x.metrics.loss, x.gradients.cells[0]] for x in results)
+    tf.nest.map_structure(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), one, two
+    )
+
+
 @pytest.mark.parametrize("dtype", [tf.int32, *map(exhaustive, [None, tf.float64])])
 def test_weights_may_be_of_any_number_type(dtype: tf.DType | None) -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
@@ -127,14 +152,43 @@ def test_sixteen_bit_weights_keep_the_gradients_of_many_micro_batches() -> None:
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=0.01 * scale)
 
 
-def test_no_gradient_goes_by_a_metrics_weight() -> None:
-    """The mean is differentiated, also where its weight depends on the model."""
+def _weighted(weights_of: Callable) -> Callable:
+    """Returns a loss whose weights are a function of the predictions."""
 
     def loss(x: tf.Tensor, targets: Any) -> NestedMap:
-        weights = tf.sigmoid(x)
+        weights = weights_of(x)
         total = tf.reduce_sum(weights)
         return NestedMap(loss=(tf.reduce_sum(x**2 * weights) / total, total))
 
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("weights_of", "num_micro_batches", "is_warned_of"),
+    [
+        (tf.sigmoid, 2, True),
+        (tf.sigmoid, 1, False),
+        (lambda x: tf.stop_gradient(tf.sigmoid(x)), 2, False),
+        (lambda x: tf.cast(x > -9.0, tf.float32), 2, False),
+    ],
+)
+def test_a_weight_of_predictions_is_warned_of(
+    weights_of: Callable,
+    num_micro_batches: int,
+    is_warned_of: bool,
+    warnings: pytest.LogCaptureFixture,
+) -> None:
+    """If it has a gradient, which more than one micro-batch leaves out."""
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=3)
+    layer, ([x, _], targets) = pipeline([dense], 1, num_micro_batches), state_batch(4)
+    gradients(layer, ([x], targets), loss=_weighted(weights_of))
+    assert len(warnings.messages) == is_warned_of
+    assert all("the loss (stage 0)" in text for text in warnings.messages)
+
+
+def test_no_gradient_goes_by_a_metrics_weight() -> None:
+    """The mean is differentiated, also where its weight depends on the model."""
+    loss = _weighted(tf.sigmoid)
     layer = pipeline([FCLayer.Params().Set(input_dim=6, output_dim=3)], 1, 1)
     (x, _), targets = state_batch(4)
     got = gradients(layer, ([x], targets), loss=loss).gradients.cells[0].w

@@ -112,6 +112,57 @@ def test_a_layer_that_is_no_pure_function_is_refused(
     assert info.value.hint
 
 
+def _with_gradient(gradient: Callable) -> Callable:
+    """Returns a layer's `run`: an identity with this gradient function."""
+
+    def run(layer: Any, x: tf.Tensor) -> tf.Tensor:
+        @tf.custom_gradient
+        def pass_on(x: tf.Tensor) -> Any:
+            return tf.identity(x), lambda change: gradient(layer, change)
+
+        return pass_on(x)
+
+    return run
+
+
+def _with_scale(layer: Any) -> None:
+    layer.scale = tf.Variable(0.5)
+
+
+def _asserting(layer: Any, change: tf.Tensor) -> tf.Tensor:
+    tf.debugging.assert_none_equal(change, change, message="asserted")
+    return change
+
+
+def _run_between_dense(cell: InstantiableParams, **params: Any) -> NestedMap:
+    dense = FCLayer.Params().Set(input_dim=3, output_dim=3)
+    batch = state_batch(4)
+    batch[0][:] = [tf.ones([4, 3])]
+    return gradients(pipeline([dense, cell, dense.Copy()], 2, 2, **params), batch)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "got"),
+    [
+        (lambda layer, change: layer.scale * change, "a variable or table"),
+        (_random, "random_uniform/RandomUniform']"),
+    ],
+)
+def test_a_gradient_function_that_is_not_pure_is_refused(
+    gradient: Callable, got: str
+) -> None:
+    with fails() as info:
+        _run_between_dense(_layer(_with_gradient(gradient), prepare=_with_scale))
+    assert "UsersLayer at pipe/cells_1" in str(info.value)
+    assert got in str(info.value.got)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "zero_bubble"])
+def test_assertions_of_a_gradient_function_run(schedule: str) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="asserted"):
+        _run_between_dense(_layer(_with_gradient(_asserting)), schedule=schedule)
+
+
 @pytest.mark.parametrize("size", [exhaustive(1), 500])
 def test_a_layer_may_keep_tensors(size: int) -> None:
     """Each its own, also where layers are alike."""

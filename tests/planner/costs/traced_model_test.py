@@ -138,7 +138,7 @@ def test_slots_on_the_host_leave_only_averages_on_the_device() -> None:
     on_cpu = MeasuredModels(tracer, "/job:localhost/replica:0/task:0/device:CPU:0")
     assert on_cpu.trace(2).costs.slot_bytes == on_devices.slot_bytes
     with fails(path="task.train.offload_slots"):
-        flops_models(tracer, DEVICES["TPUv4"])
+        flops_models(tracer, [DEVICES["T4"], DEVICES["TPUv4"]])
 
 
 # Models, some with tied weights, and rows. With one row some tensors of an AmoebaNet

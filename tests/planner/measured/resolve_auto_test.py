@@ -86,6 +86,7 @@ PROBLEMS = {
     "stages_per_device": 2,
     "num_batch_shards": 2,
     "micro_batch_size": 3,
+    "cell_costs": "measured",
 }
 
 

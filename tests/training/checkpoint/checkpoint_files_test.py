@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.training.checkpoint.checkpoint_files import checkpoint_stats
+from lingvo_pipe.training.checkpoint.checkpoint_files import (
+    checkpoint_stats,
+    read_through,
+)
+from tests.support.errors import fails
 
 STEM, NAMES = "ckpt-00000007", ("index", "data-00000-of-00002", "data-00001-of-00002")
 
@@ -20,6 +24,11 @@ def prefix(tmp_path: Path) -> Path:
         os.utime(path, (0, 100 + n))
     (tmp_path / "ckpt-000000070.index").write_bytes(b"of another")
     return tmp_path / STEM
+
+
+def test_a_path_that_tensorflow_takes_for_a_pattern_is_named() -> None:
+    with fails(path="/a[1]/ckpt-00000007", got="/a[1]/ckpt-00000007"):
+        read_through("/a[1]/ckpt-00000007")
 
 
 def test_stats_are_bytes_and_time(prefix: Path) -> None:

@@ -176,11 +176,20 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_saved_model_is_read_by_the_names_of_its_variables(tmp_path: Path) -> None:
     module = tf.Module()
     module.kept = [tf.Variable([1.0, 2.0], name="task/a/w"), tf.Variable(3, name="b")]
+    module.c, module.d = (tf.Variable([x], name="same") for x in (3.0, 4.0))
+    module.copies = [tf.Variable([5.0], name="copied") for _ in range(2)]
     tf.saved_model.save(module, str(tmp_path))
     assert is_weight_file(tmp_path)
     file = open_weight_file(tmp_path, "p")
-    assert file.stored == {"task/a/w": "float32 [2]", "b": "int32 []"}
+    keys = [f"{x}/.ATTRIBUTES/VARIABLE_VALUE" for x in "cd"]
+    assert file.stored == {
+        "task/a/w": "float32 [2]",
+        "b": "int32 []",
+        "copied": "float32 [1]",
+        **dict.fromkeys(keys, "float32 [1]"),
+    }
     assert file.get_tensor("task/a/w").tolist() == [1.0, 2.0]
+    assert [file.get_tensor(key).tolist() for key in keys] == [[3.0], [4.0]]
     for path in (tmp_path / "variables").glob("*.data*"):
         path.write_bytes(path.read_bytes()[:-4])
     with fails(path="p", expected="an undamaged SavedModel"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.transformer import sample_decode
 from lingvo_pipe.models.transformer.incremental import placed_cells
@@ -26,7 +27,11 @@ from tests.models.transformer.continued_texts import (
     tensors,
     up_to_end,
 )
-from tests.models.transformer.small_models import language_model_task, sentences
+from tests.models.transformer.small_models import (
+    NUM_TOKENS,
+    language_model_task,
+    sentences,
+)
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.toy_run import make_task
@@ -127,6 +132,20 @@ def test_texts_are_those_of_one_by_one(
 
 def test_what_a_row_has_read_before_does_not_matter() -> None:
     assert one_by_one(model(2), damage=np.nan) == expected()
+
+
+def test_tokens_beyond_the_vocabulary_are_never_drawn() -> None:
+    batch, size = continuous_batch(model(1), 9, size=5), 5
+    texts = continued(batch, PROMPTS, SAMPLING._replace(temperature=9.0, top_p=1.0))
+    new = [text[len(prompt) :] for text, prompt in zip(texts, PROMPTS, strict=True)]
+    assert {token for tokens in new for token in tokens} == {*range(size)}
+
+
+def test_scores_that_are_not_finite_are_refused() -> None:
+    task = model(1)
+    task.pipeline.cells[-1].vars.b.assign(tf.fill([NUM_TOKENS], np.nan))
+    with fails(UserNumberError, path="score"):
+        continued(continuous_batch(task, 3), PROMPTS, SAMPLING)
 
 
 def test_states_stay_on_their_devices() -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from lingvo_pipe.core.errors import UserNumberError
-from lingvo_pipe.training.decode.decoder import Decoder, Hypothesis, Translation
+from lingvo_pipe.core.errors import UserNumberError, UserTypeError
+from lingvo_pipe.training.decode.decoder import (
+    Decoder,
+    Hypothesis,
+    Translation,
+    listed_texts,
+)
 from tests.support.errors import fails
 from tests.training.decoder_examples import Letters, WordsInput, spelling_task
 from tests.training.toy_run import make_task
@@ -44,3 +50,14 @@ def test_a_task_without_decode_is_refused() -> None:
     task: Any = make_task()
     with fails(path="task", got="ImageClassifier"):
         Decoder(task, Letters())
+
+
+def test_texts_are_any_iterable_of_texts() -> None:
+    for texts in (["a", "b"], ("a", "b"), np.array(["a", "b"]), iter("ab")):
+        assert listed_texts(texts, "p") == ["a", "b"]
+    assert listed_texts(np.array([""]), "p") == [""]
+    for wrong in ("ab", b"ab", {"a": "b"}, ["a", 1], None, np.array("a")):
+        with fails(UserTypeError, path="p"):
+            listed_texts(wrong, "p")
+    with fails(path="p[1]", got="\ud800"):
+        listed_texts(["a", "\ud800"], "p")

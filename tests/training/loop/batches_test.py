@@ -106,10 +106,11 @@ def test_a_position_changes_nothing_else_and_may_come_and_go(
 
 
 def test_skipped_batches_count_for_the_position(tmp_path: Path) -> None:
-    (tmp_path / "params.txt").write_text("# model: toy.Toy\n")
-    file = tmp_path / "skipped_batches.json"
-    file.write_text('[{"after_step": 1, "num_batches": 2}]\n')
     data = PositionedInput()
+    _train(data, tmp_path, 1)
+    file = tmp_path / "skipped_batches.json"
+    file.write_text('[{"after_step": 2, "num_batches": 2}]\n')
+    (tmp_path / "checkpoints" / "record.json").unlink()
     _train(data, tmp_path, 3)
-    assert (3, "before 3") in data.starts
+    assert (4, "before 4") in data.starts
     assert saved_bytes(tmp_path, 3)["input_place"] == b"before 5"

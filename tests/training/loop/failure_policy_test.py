@@ -97,9 +97,12 @@ def test_a_skipped_step_changes_no_weight(skipping: Path) -> None:
 
 def test_too_many_consecutive_bad_steps_end_the_run(tmp_path: Path) -> None:
     task = _task(max_skipped_steps=2)
-    with pytest.raises(UserNumberError, match=r"step 6\b.*\bnan\b"):
+    with pytest.raises(UserNumberError, match=r"step 6\b.*\bnan\b") as error:
         run(task, Input(*bad_batches(2, 4, 5, 6)), tmp_path)
     assert saved_steps(tmp_path)[-1] == 5
+    (accepting,) = re.findall(r"--allow_params_change=(\S+)\.", error.value.hint)
+    names = ("learning_rate", "clip_gradient_norm_to_value")
+    assert accepting.split(",") == [f"task.train.{name}" for name in names]
 
 
 def test_a_resumed_run_continues_the_count(tmp_path: Path, skipping: Path) -> None:

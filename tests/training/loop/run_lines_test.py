@@ -19,3 +19,4 @@ def test_a_resumed_run_says_what_is_not_known() -> None:
     assert "--max_steps" in resumed_text(9, 9, [part], kinds)
     assert "parts.json is missing" in resumed_text(4, 9, [], kinds)
     assert "GPU now" in resumed_text(4, 9, [part], [{"type": "GPU"}])
+    assert resumed_text(4, 9, [part], kinds, ["a : 1 -> 2"]).endswith(": a : 1 -> 2")

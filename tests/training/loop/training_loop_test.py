@@ -12,6 +12,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
 from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
@@ -242,3 +243,35 @@ def test_progress_shows_the_utilization_of_stages(tmp_path, capfd):
     shown = re.findall(r"stages (\d+)% busy, loss", capfd.readouterr().err)
     assert len(shown) == STEPS
     assert all(0 < int(percent) <= 100 for percent in shown)
+
+
+def test_slots_that_copy_weights_copy_another_runs(tmp_path):
+    """Once step 1 put the random initial weights back."""
+    run(make_task(max_steps=1), DATA, tmp_path / "source")
+    free = make_task(
+        optimizer=OptimizerParams("ScheduleFreeAdamW"),
+        learning_rate=1e-6,
+        max_steps=1,
+        init_from_checkpoint_override=str(tmp_path / "source"),
+    )
+    run(free, DATA, tmp_path / "run")
+    start, end = (saved_bytes(tmp_path / "run", step) for step in (0, 1))
+    for path in free.VariablePaths():
+        before, after = (np.frombuffer(x[path], np.float32) for x in (start, end))
+        np.testing.assert_allclose(after, before, atol=1e-5)
+
+
+def test_a_run_whose_checkpoints_are_removed_starts_anew(tmp_path):
+    """Once batches that the earlier try had skipped stayed skipped."""
+    run(make_task(max_steps=1), DATA, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints")
+    skipped, params = tmp_path / "skipped_batches.json", tmp_path / "params.txt"
+    skipped.write_text('[{"after_step": 0, "num_batches": 2}]\n')
+    model, text = params.read_text().split("\n", 1)
+    params.write_text(f"{model}\n# since step 1: a\n{text}")
+    lines: list[str] = []
+    run(make_task(max_steps=1), DATA, tmp_path, lines.append)
+    assert not skipped.exists()
+    assert "since step" not in params.read_text()
+    (line,) = (line for line in lines if line.startswith("No checkpoint"))
+    assert re.search(r"step 1\b.*\b2 skipped batches\b.*\b1 earlier change", line)

@@ -43,6 +43,11 @@ def test_ours_are_found_by_name():
         (OptimizerParams("SGD", learning_rate=1), ["learning_rate"], "learning_rate"),
         (OptimizerParams("SGD", global_clipnorm=1), ["global_clipnorm"], "norm_to_val"),
         (OptimizerParams("SGD", use_ema=True), ["use_ema"], "task.train.ema_decay"),
+        (
+            OptimizerParams("SGD", loss_scale_factor=2.0),
+            ["loss_scale_factor"],
+            "not scale the loss",
+        ),
         (OptimizerParams("RMSpropFromOne"), "RMSpropFromOne", "'RMSpropFromOnes'"),
         (OptimizerParams("SGD", momentum=2.0), None, ""),
         ("Adam", "Adam", ""),
@@ -63,6 +68,11 @@ def test_optimizers_that_keras_lacks_are_refused(optimizer, got, hint):
         (ScheduleParams("CosineDecay", steps=3), "task.train.lr_schedule.arguments"),
         (ScheduleParams("CosineDecay"), "task.train.lr_schedule.arguments"),
         ("CosineDecay", "task.train.lr_schedule"),
+        # It takes no initial rate.
+        (
+            ScheduleParams("PiecewiseConstantDecay", boundaries=[3], values=[0.1, 0.2]),
+            "task.train.lr_schedule.name",
+        ),
     ],
 )
 def test_schedules_that_keras_lacks_are_refused(schedule: Any, path: str) -> None:

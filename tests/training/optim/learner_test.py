@@ -167,6 +167,28 @@ def test_learning_rate_is_that_of_the_next_step():
         learner.Apply(gradients_of(variables, step))
 
 
+@pytest.mark.parametrize("rate", [1, np.float32(1.0)])
+def test_a_learning_rate_may_be_any_number(rate):
+    """Once Keras computed the rates that follow from an integer in integers."""
+    variables = make_variables()
+    decay = ScheduleParams("ExponentialDecay", decay_steps=1, decay_rate=0.5)
+    learner = Learner(learner_params(learning_rate=rate, lr_schedule=decay), variables)
+    learner.Apply(gradients_of(variables, 0))
+    assert float(learner.learning_rate) == 0.5
+    constant = Learner(learner_params(learning_rate=rate), variables)
+    assert float(constant.learning_rate) == 1.0
+
+
+@pytest.mark.parametrize(
+    "name", ["clip_gradient_norm_to_value", "clip_gradient_single_norm_to_value"]
+)
+def test_gradients_are_not_clipped_before_keras_accumulates_them(name):
+    accumulating = OptimizerParams("SGD", gradient_accumulation_steps=2)
+    with fails(path="task.train.optimizer.arguments", got=2):
+        Learner(learner_params(optimizer=accumulating, **{name: 1.0}), make_variables())
+    Learner(learner_params(optimizer=accumulating, **{name: 0.0}), make_variables())
+
+
 def test_gradients_are_clipped_each_by_itself():
     variables = make_variables()
     gradients = gradients_of(variables, 0)

@@ -127,6 +127,20 @@ def test_values_are_those_of_the_formula(name):
     np.testing.assert_allclose(values(params, range(13)), want, rtol=3e-6)
 
 
+@pytest.mark.parametrize(
+    "cls",
+    [schedule.CombinedMinimumSchedule, schedule.LinearRampupPiecewiseConstantSchedule],
+)
+def test_params_share_no_default(cls):
+    """Once a change of a default list was one of all later params."""
+    text = cls.Params().ToText()
+    for _, value in cls.Params().IterParams():
+        if isinstance(value, list):
+            value.append(HALVES.Copy())
+            value[0].name = "changed"
+    assert cls.Params().ToText() == text
+
+
 def learner_params(**changes):
     p = Params()
     define_learner_params(p)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.report.run_record import checkpoint_sizes, last_images
-from lingvo_pipe.training.run.metrics_log import _IMAGE
+from lingvo_pipe.training.run.metrics_log import _IMAGE, MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 
@@ -46,6 +46,20 @@ def test_a_forged_image_is_named(tmp_path: Path, value: Any) -> None:
     with pytest.raises(UserDamageError) as error:
         last_images(tmp_path)
     assert error.value.path.startswith(str(tmp_path / "events.out"))
+
+
+def test_the_last_image_is_of_the_largest_step_that_still_counts(
+    tmp_path: Path,
+) -> None:
+    """Once the names of files decided, and a clock that was set back."""
+    png = tf.io.encode_png(tf.zeros([2, 3, 3], tf.uint8)).numpy()
+    for number, step in enumerate((5, 1, 9)):
+        with MetricsLog(tmp_path / str(number)) as log:
+            log.write_images(step, "test", {"picture": png})
+        (path,) = (tmp_path / str(number) / "test").iterdir()
+        path.rename(tmp_path / f"events.out.tfevents.{number}")
+    assert last_images(tmp_path)["picture"][0] == 9
+    assert last_images(tmp_path, last_step=6)["picture"][0] == 5
 
 
 def test_an_event_that_is_none_is_named(tmp_path: Path) -> None:

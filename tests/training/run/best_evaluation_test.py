@@ -23,6 +23,7 @@ from tests.support.errors import fails
 
 def params(**values: Any) -> Params:
     p = Params()
+    p.Define("interval_steps", 1, "")
     define_best_params(p)
     return p.Set(**values)
 
@@ -43,11 +44,25 @@ def test_the_first_of_the_best_values_is_best(sign: str) -> None:
 def test_training_stops_when_patience_is_over() -> None:
     best = BestEvaluation(params(best_metric="-loss", patience=2))
     over = []
-    for step, loss in enumerate([3.0, 4.0, 2.0, 2.0, 5.0]):
+    for step, loss in enumerate([3.0, 4.0, 2.0, 2.0, 5.0], start=1):
         best.add(step, {"loss": loss})
         over.append(best.is_over)
     assert over == [False, False, False, False, True]
-    assert re.fullmatch(r"2\b.* -loss\b.*step 2\.", best.reason)
+    assert re.fullmatch(r"2\b.* -loss\b.*step 3\.", best.reason)
+
+
+def test_an_evaluation_after_an_earlier_last_step_may_be_best_but_does_not_count() -> (
+    None
+):
+    """Once a run that resumed for more steps stopped earlier than one in one go."""
+    best = BestEvaluation(params(best_metric="-loss", patience=2, interval_steps=4))
+    over = []
+    for step, loss in {4: 3.0, 6: 1.0, 8: 2.0, 12: 2.0, 14: 2.0, 16: 2.0}.items():
+        best.add(step, {"loss": loss})
+        over.append(best.is_over)
+    assert over == [False] * 5 + [True]
+    assert best.step == 6
+    assert re.search(r"step 8\.$", best.reason)
 
 
 def test_a_repeated_evaluation_does_not_count() -> None:

@@ -17,6 +17,7 @@ from lingvo_pipe.training.run.changed_params import (
     check_allowed,
     check_changes,
     check_use,
+    unused_input,
 )
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.errors import fails
@@ -70,6 +71,41 @@ BEFORE = params().ToText()
 )
 def test_devices_schedule_and_duration_may_change(override: str) -> None:
     check_changes(BEFORE, changed(override), [])
+
+
+def test_other_slices_are_recorded() -> None:
+    path = "task.pipeline.slices"
+    before, now = (f"{BEFORE}{path} : {x}\n" for x in ("None", {"cells[0]": 2}))
+    assert check_changes(before, now, []) == [f"{path} : None -> {{'cells[0]': 2}}"]
+    check_use(before, now, [])
+
+
+@pytest.mark.parametrize(
+    ("shards", "now", "replicas", "flag"),
+    [
+        ("2", "None", 1, "num_batch_shards : 2"),
+        ("4", "2", 2, "num_batch_shards : 4"),
+        ("None", "2", 1, "num_batch_shards : None"),
+        ("None", "2", 2, None),
+        ("2", "4", 4, None),
+    ],
+)
+def test_an_error_says_how_to_keep_the_batch_shards(
+    shards: str, now: str, replicas: int, flag: str | None
+) -> None:
+    """Once it named a flag that is refused, or that replicas set again."""
+
+    def text(number: str, num_replicas: int) -> str:
+        pipeline = f"num_batch_shards : {number}", f"num_replicas : {num_replicas}"
+        return BEFORE + "".join(f"task.pipeline.{entry}\n" for entry in pipeline)
+
+    with fails(path="task.pipeline.num_batch_shards") as info:
+        check_changes(text(shards, 1), text(now, replicas), [])
+    flags = re.findall(
+        r"--model_params_override='task\.pipeline\.(.*?)'", info.value.hint
+    )
+    assert flags == ([flag] if flag else [])
+    assert ("num_replicas at 1." in info.value.hint) == (flag is None)
 
 
 def test_an_accepted_change_is_recorded_and_needs_no_flag_again(
@@ -198,6 +234,21 @@ def test_weights_are_not_used_in_another_model() -> None:
 def test_weights_may_be_used_with_other_training_params() -> None:
     now = changed("task.train.learning_rate : 0.2; task.pipeline.splits : 2")
     check_use(f"{BEFORE}input.batch_size : 1\n", f"{now}input.batch_size : 2\n", [])
+
+
+def test_params_of_a_runs_input_that_are_not_used_are_told_by_name() -> None:
+    registered = ImageClassificationInput.Params().Set(data_dir="a", batch_size=3)
+    test = registered.Copy().Set(split="test")
+
+    def told(**changes: object) -> list[str]:
+        model = group(task=group(x=1), input=registered.Copy().Set(**changes))
+        line = unused_input(model.ToText(), registered, test)
+        return sorted(re.findall(r"\binput\S* : \S+ -> [^\s;.]+", line))
+
+    assert told() == told(data_dir="b") == []
+    changed = ["input.batch_size : 4 -> 3", "input.labels : [7] -> None"]
+    assert told(batch_size=4, labels=[7]) == changed
+    assert unused_input("", registered, test) == ""
 
 
 @pytest.mark.parametrize("path", FREE)

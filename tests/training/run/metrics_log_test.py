@@ -140,6 +140,20 @@ def test_tensorboard_gets_the_same_scalars(tmp_path):
     ]
 
 
+def test_tensorboard_drops_what_a_resumed_run_replaces(tmp_path):
+    """It drops what it has of later steps at an event that starts a session."""
+    write_steps(tmp_path, [1, 2, 3])
+    write_steps(tmp_path, [2, 3], resume_step=1, loss=0.25)
+    values: dict[int, list[float]] = {}
+    for path in sorted((tmp_path / "train").iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            if event.session_log.status == tf.compat.v1.SessionLog.START:
+                values = {step: x for step, x in values.items() if step < event.step}
+            for value in event.summary.value:
+                values.setdefault(event.step, []).append(tf.make_ndarray(value.tensor))
+    assert values == {1: [0.5], 2: [0.25], 3: [0.25]}
+
+
 def test_tensorboard_gets_pages(tmp_path):
     """They have the shape that its image and text plugins read."""
     image = tf.io.encode_png(tf.zeros([2, 3, 3], tf.uint8)).numpy()

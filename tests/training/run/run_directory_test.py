@@ -5,12 +5,14 @@ import multiprocessing
 import os
 import re
 import shutil
+import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from lingvo_pipe.core.errors import UserDamageError, UserValueError
+from lingvo_pipe.training.eval.run_weights import open_run
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.errors import fails
 
@@ -238,6 +240,25 @@ def test_a_link_to_a_directory_of_ones_own_is_followed(tmp_path):
     (tmp_path / "run").symlink_to(tmp_path / "large")
     RunDirectory(tmp_path / "run", "image.digits.X").write_params(PARAMS)
     assert (tmp_path / "large" / "params.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["lr=[0.1]", "a?", "a*", r"a\b"])
+def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path, name):
+    """Once such a run trained, and none of its checkpoints could be read."""
+    with fails(path="--logdir", got=str(tmp_path / name)):
+        RunDirectory(tmp_path / name, "image.digits.X")
+
+
+def test_a_run_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):
+    RunDirectory(tmp_path, "image.digits.X").write_params(PARAMS)
+
+    def refuse(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert open_run(tmp_path, "image.digits.X").read_params() == PARAMS
+    with fails(path="--logdir"):
+        open_run(tmp_path, "image.digits.X", writes=True)
 
 
 def test_a_url_is_refused_and_makes_no_folder(tmp_path, monkeypatch):

@@ -36,6 +36,9 @@ def test_skipped_batches_do_not_come(tmp_path: Path) -> None:
     for step in range(8):
         resumed = SkippedBatches(tmp_path / "skipped.json")
         assert _first(resumed, step, 8 - step) == expected[step:]
+    skipped.clear()
+    assert _first(skipped, 0, 4) == [0, 1, 2, 3]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_batches_stay_skipped_if_a_run_rolls_back_further(

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserNumberError
+from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.weights import SKIP_LP_REGULARIZATION, WeightParams
@@ -101,6 +102,13 @@ def test_a_steps_own_metrics_hide_no_other(name: str) -> None:
     metrics = TrainStep(_task())(_batch())
     assert float(metrics.learning_rate[0]) == pytest.approx(0.1)
     assert metrics.keys() == {"loss", "extra", "learning_rate", "gradient_norm"}
+
+
+def test_a_name_that_cannot_be_logged_is_refused_before_the_first_step() -> None:
+    task, spec = _task(metric="step"), tf.nest.map_structure(spec_of, _batch())
+    for trace in (Evaluation(task).Trace, TrainStep(task).Trace):
+        with fails(path="metrics", got=["step"]):
+            trace(spec)
 
 
 def test_a_step_has_the_times_of_its_operations() -> None:

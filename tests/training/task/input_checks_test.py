@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,11 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserTypeError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.task.input_checks import check_weights, checked_batches
+from lingvo_pipe.training.task.input_checks import (
+    check_weights,
+    checked_batches,
+    same_data_warning,
+)
 from tests.support.errors import fails
 
 
@@ -28,6 +32,8 @@ class Given:
 
     def TrainBatches(self) -> Any:
         return self._batches
+
+    EvalBatches = TrainBatches
 
 
 def _dataset(batch: Any) -> tf.data.Dataset:
@@ -61,6 +67,38 @@ def test_an_empty_data_set_is_refused() -> None:
     empty = _dataset(NestedMap(x=[1.0])).take(0)
     with fails(path="Given.TrainBatches", got="an empty data set"):
         checked_batches(Given(empty), "TrainBatches")
+
+
+def test_an_evaluation_without_end_is_refused() -> None:
+    endless = _dataset(NestedMap(x=[1.0])).repeat()
+    with fails(path="Given.EvalBatches", got="a data set without end"):
+        checked_batches(Given(endless), "EvalBatches")
+
+
+A3, B3, B4, C3, C4 = (
+    f"split : '{split}'\nsize : {size}\n"
+    for split, size in [("a", 3), ("b", 3), ("b", 4), ("c", 3), ("c", 4)]
+)
+OWN = [f"path : '{x}'\n" for x in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("registered", "used", "told"),
+    [
+        ((A3, B3), (C3, C3), "input.split : 'c'"),
+        ((A3, B4), (C3, C4), "input.split : 'c'"),
+        (OWN[:2], OWN[2:] * 2, "input.path : 'c'"),
+        ((A3, A3), (C3, C3), ""),  # They read the same data before.
+        ((A3, B4), (A3, B3), ""),
+        ((A3, f"{A3}batch_size : 9\n"), (A3, A3), ""),
+    ],
+)
+def test_a_test_that_reads_the_training_data_is_told(
+    registered: Sequence[str], used: Sequence[str], told: str
+) -> None:
+    warning = same_data_warning(registered, used)
+    assert told in warning
+    assert bool(told) == bool(warning)
 
 
 def test_a_batch_that_no_memory_holds_is_refused_unread() -> None:

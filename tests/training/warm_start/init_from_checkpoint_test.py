@@ -264,6 +264,14 @@ def test_wrong_names_change_nothing(saved, names, rules, path, shown):
     assert set(values_of(variables)) == {0}
 
 
+def test_the_hint_about_wrong_names_mends_them(saved):
+    names = "softmax/=softmax/"
+    with fails(path="--init_names") as info:
+        initialize(model(), {}, override=str(saved), names=names)
+    (first,) = re.findall(r"'(\S+;)'", info.value.hint)
+    initialize(model(), {}, override=str(saved), names=f"{first}{names}")
+
+
 def test_names_need_a_source():
     with fails(path="--init_names", expected="--init_from"):
         initialize(model(), {}, names="a=b")
@@ -275,6 +283,8 @@ def test_a_source_of_another_kind_is_refused(tmp_path):
         initialize(model(), {}, override=f"{tmp_path}/run.log")
     with fails(path="--init_from", got=f"{tmp_path}, which holds no checkpoints"):
         initialize(model(), {}, override=str(tmp_path))
+    with fails(path="--init_from", got=f"{tmp_path}/lr=[0.1]"):
+        initialize(model(), {}, override=f"{tmp_path}/lr=[0.1]")
 
 
 def test_the_log_is_short_and_the_text_is_whole(saved):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -57,6 +58,9 @@ def test_two_variables_of_one_name_are_refused() -> None:
         with fails(path=NAMES) as info:
             match(rules_by_path("a", mapping, PATHS), stored, stored)
         assert "task/cells_0/w, task/cells_1/w" in str(info.value.got)
+        ((path, first),) = re.findall(r"'(.*?)(\$=-;)'", info.value.hint)
+        rules = rules_by_path("a", f"{path}{first}{mapping}", PATHS)
+        assert path not in match(rules, stored, stored).names
 
 
 @pytest.mark.parametrize("seed", range(50))

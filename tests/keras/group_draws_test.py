@@ -1,0 +1,82 @@
+"""Draws that groups of prompts would change take one group, or are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+
+from lingvo_pipe.keras.cells.private_names import global_seed
+from lingvo_pipe.keras.group_draws import first_place
+from tests.keras.language_models import (
+    LENGTHS,
+    MASK,
+    TOKENS,
+    TinyLanguageModel,
+    hub,
+    pipelined_of,
+    tokens_of,
+)
+from tests.support.errors import fails
+
+
+def own_sampler(*seeds: Any) -> Any:
+    """Returns a sampler that draws by several seeds for each token."""
+
+    def get_next_token(sampler: Any, probabilities: Any) -> Any:
+        logits = keras.ops.log(probabilities)
+        draws = [keras.random.categorical(logits, 1, seed=seed) for seed in seeds]
+        return keras.ops.squeeze(draws[-1], -1)
+
+    kind = type("Own", (hub.samplers.Sampler,), {"get_next_token": get_next_token})
+    return kind(temperature=2.0)
+
+
+class Cooling(hub.samplers.RandomSampler):
+    """A sampler that draws from ever likelier tokens."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=3)
+        self.count = keras.Variable(0.0, trainable=False)
+
+    def get_next_token(self, probabilities: Any) -> Any:
+        self.count.assign(self.count + 1.0)
+        return super().get_next_token(keras.ops.power(probabilities, self.count))
+
+
+def two_draws() -> Any:
+    generator = keras.random.SeedGenerator(1)
+    sampler = own_sampler(generator, generator)
+    sampler.seed_generator = generator
+    return sampler
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: own_sampler(7),
+        lambda: own_sampler(None),
+        lambda: own_sampler(keras.random.SeedGenerator(3)),
+        two_draws,
+        Cooling,
+    ],
+    ids=["seed", "global_seed", "untracked_generator", "two_draws", "other_state"],
+)
+def test_draws_that_groups_would_change_are_of_one_group(make: Any) -> None:
+    plain = TinyLanguageModel(make())
+    pipelined = pipelined_of(TinyLanguageModel(make()))
+    with fails(path="sampler"):
+        tokens_of(pipelined, 2, 6, num_groups=2)
+    generated = []
+    for model in (plain, pipelined):
+        global_seed().assign([5, 0])
+        generated.append(tokens_of(model, 2, 6))
+    assert generated[0] == generated[1]
+
+
+def test_draws_begin_after_the_shortest_prompt() -> None:
+    masks = {"encoder_padding_mask": MASK[:, :1], "padding_mask": MASK}
+    assert first_place(masks) == min(LENGTHS)
+    with fails(path="generate"):
+        first_place({"token_ids": TOKENS})
