@@ -10,9 +10,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "lingvo_pipe/input/text/token_stream.py": {
         "ba69a12959": "Each row names its documents, in any order.",
     },
-    "lingvo_pipe/keras/generation.py": {
-        "38f0e5467d": "Seeds by group draw the same, in a larger graph.",
-    },
     "lingvo_pipe/keras/keras_cell.py": {
         "7c29f12abe": "Each variable is written by itself.",
     },

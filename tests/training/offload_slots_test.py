@@ -36,6 +36,8 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 def _params(name: str, num_stages: int, **train: Any) -> InstantiableParams:
     p = published_params(num_stages=num_stages)
     p.train.optimizer = OptimizerParams(name, **OPTIMIZERS[name])
+    if "gradient_accumulation_steps" in OPTIMIZERS[name]:
+        p.train.clip_gradient_norm_to_value = None
     p.train.Set(**train)
     return p
 

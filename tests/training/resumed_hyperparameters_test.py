@@ -46,7 +46,6 @@ _CHANGED = {
     "l2_regularization_strength": 0.5,
     "l2_shrinkage_regularization_strength": 0.5,
     "learning_rate_power": -0.2,
-    "loss_scale_factor": 4.0,
     "momentum": 0.5,
     "nesterov": True,
     "relative_step": False,
@@ -61,7 +60,12 @@ _INITIAL = {"initial_accumulator_value"}
 # They need objects for arguments, or Keras's own variables.
 _NOT_FROM_PARAMS = {"LossScaleOptimizer", "MultiOptimizer", "Muon"}
 _OF_LEARNER = {"name", "learning_rate", "kwargs", "clipnorm", "global_clipnorm"}
-_OF_LEARNER |= {"use_ema", "ema_momentum", "ema_overwrite_frequency"}
+_OF_LEARNER |= {
+    "loss_scale_factor",
+    "use_ema",
+    "ema_momentum",
+    "ema_overwrite_frequency",
+}
 
 
 # Optimizers of the fast suite.

@@ -40,8 +40,10 @@ for _name in ("fingerprint", "path"):
 TRAIN, TEST = WordsInput(*map(batch, range(STEPS + 2))), WordsInput(batch(9))
 
 
-def train_toy(logdir: Path, log: Callable[[str], None] = lambda _: None) -> None:
-    p = make_task().params.Copy()
+def train_toy(
+    logdir: Path, log: Callable[[str], None] = lambda _: None, max_steps: int = STEPS
+) -> None:
+    p = make_task(max_steps=max_steps).params.Copy()
     p.eval.Set(interval_steps=1, best_metric="loss")
     train(p.Instantiate(), TRAIN, TEST, RunDirectory(logdir, NAME), PARAMS, log)
 
@@ -85,7 +87,7 @@ JOBS: list[Callable[[Path], None]] = [train_toy, evaluate, decode, export, repor
 def write_whole_run(logdir: Path) -> None:
     """Trains and runs every job; writes what seldom lies in a run besides."""
     directory = RunDirectory(logdir, NAME)
-    directory.write_params(PARAMS)
+    train_toy(logdir, max_steps=1)
     directory.skipped_batches_path.write_text(SKIPPED)
     for job in JOBS:
         job(logdir)

@@ -37,9 +37,7 @@ BATCH_SIZE = 4
 
 def pipeline(**values: Any) -> InstantiableParams:
     cells = [FCLayer.Params().Set(input_dim=2, output_dim=2) for _ in range(4)]
-    p = PipeliningLayer.Params().Set(
-        name="pipe", cell_tpl=cells, splits="auto", cell_costs=[1] * 4
-    )
+    p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=cells, splits="auto")
     return p.Set(**values)
 
 
@@ -74,7 +72,7 @@ def test_a_pipeline_without_auto_can_be_instantiated(
     assert extract_auto(p) == set(names)
     assert {name: p.Get(name) for name in before} == before
     assert "auto" not in [p.Get(name) for name in NAMES]
-    p.devices = stage_devices(None, 2 * num_replicas)
+    p.Set(cell_costs=[1] * 4, devices=stage_devices(None, 2 * num_replicas))
     assert p.Instantiate().boundaries == [2, 4]
 
 

@@ -57,7 +57,7 @@ def suggested(there: Resources, asked: Constraints = ANY, ours: Any = None) -> s
 
 def ways_out(error: ValueError) -> list[tuple[str, str]]:
     """Returns the constraints to change, with the text about each."""
-    last = str(error).partition(". The rules:")[0].rpartition("=")[2]
+    last = str(error).partition(". Planned ways follow rules:")[0].rpartition("=")[2]
     return re.findall(r"\b(num_\w+|schedule|recompute)\b([^;]*)", last)
 
 
