@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import inspect
 import os
@@ -155,9 +154,8 @@ def GetParams(name: str, dataset: str) -> Any:
             path="data set", expected=expected, got=dataset, names=datasets
         )
     # Copies, since a class may return the same Params from several calls.
-    input_params = copy.deepcopy(getattr(model, dataset)())
-    params = copy.deepcopy(model.Model())
-    params.input = input_params
+    params = model.Model().Copy()
+    params.input = getattr(model, dataset)().Copy()
     return params
 
 

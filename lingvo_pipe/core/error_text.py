@@ -34,6 +34,9 @@ _MAX_FRAMES = 4
 _INSTALLED = ("site-packages", "dist-packages")
 _PYTHON = Path(sysconfig.get_path("stdlib")).resolve()
 
+# A path at the end of a message, perhaps after a prefix such as "Failed to write:".
+_PATH = re.compile(r"(?<!\S)/.*")
+
 # Text that TensorFlow puts around the message of an operation that fails.
 _AROUND = re.compile(
     r"Graph execution error:\s*"
@@ -106,7 +109,9 @@ def _path_in(error: Exception, number: int) -> str | None:
     before, reason, _ = str(error).partition(f"; {os.strerror(number)}")
     if not reason:
         return None
-    return plain_message(before).rpartition("\n")[2]  # A path may have spaces.
+    line = plain_message(before).rpartition("\n")[2]
+    path = _PATH.search(line)  # A path may have spaces.
+    return path[0] if path else line
 
 
 def plain_message(message: str) -> str:

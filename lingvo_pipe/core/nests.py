@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
 
-_ARRAYS = (np.ndarray, np.generic)
-
 
 def present(structure: Any) -> list[Any]:
     """Returns a flat list of the leaves that are not None."""
@@ -30,9 +28,9 @@ def pack_present(structure: Any, flat: Iterable[Any]) -> Any:
 
 
 def as_tensors(structure: Any) -> Any:
-    """Returns the structure with tensors in place of NumPy's arrays and numbers."""
+    """Returns the structure with tensors in place of NumPy's arrays."""
     return tf.nest.map_structure(
-        lambda x: tf.convert_to_tensor(x) if isinstance(x, _ARRAYS) else x, structure
+        lambda x: tf.convert_to_tensor(x) if isinstance(x, np.ndarray) else x, structure
     )
 
 

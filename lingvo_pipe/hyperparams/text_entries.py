@@ -1,7 +1,7 @@
 """Splits texts of Params into entries `path : value` or `path (type) : value`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lingvo_pipe.core.errors import UserValueError
@@ -28,6 +28,11 @@ class Entry:
     def __str__(self) -> str:
         kind = f" ({self.kind})" if self.kind else ""
         return f"{self.path}{kind} : {self.text}"
+
+
+def is_below(path: str, parents: Iterable[str]) -> bool:
+    """Returns whether a param is one of `parents`, or inside of one."""
+    return any(path == x or path.startswith((f"{x}.", f"{x}[")) for x in parents)
 
 
 def parse_entry(text: str) -> Entry:

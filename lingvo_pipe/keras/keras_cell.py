@@ -131,6 +131,10 @@ class KerasCell(BaseLayer):
             for part in _padded(triple(values[x], x in calls.outputs), x, context)
         )
 
+    @property
+    def updates_after_step(self) -> bool:
+        return any(v.draws[True] or v.kind.is_summed for v in self._calls.variables)
+
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Advances the seeds, and averages the state that micro-batches wrote."""
         for i, v in enumerate(self._calls.variables):

@@ -9,6 +9,7 @@ not `trainable` runs as in evaluation, like Keras's batch norm.
 Shapes: B examples in a batch.
 """
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +22,7 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext, known_rows
 from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.layers.sequential import SeqLayer
 
 
 class KerasLayer(keras.layers.Layer):
@@ -79,11 +81,12 @@ class KerasLayer(keras.layers.Layer):
         theta = layer.CastTheta(layer.vars.Pack(values))
         step, first = tf.cast(self._step.value, tf.int64), tf.constant(0, tf.int64)
         inputs = tf.nest.map_structure(self._sized, inputs)
+        is_sequence = isinstance(layer, SeqLayer)  # Each of its lists has its rows.
         with (
             ForwardContext(
                 do_eval=not training, step=step, first_example=first
             ) as context,
-            known_rows(inputs),
+            contextlib.nullcontext() if is_sequence else known_rows(inputs),
         ):
             outputs = layer.FProp(theta, *inputs)
         self._warn_of_metrics(context.metric_pairs)
@@ -96,12 +99,9 @@ class KerasLayer(keras.layers.Layer):
     def _check_trainable(self) -> None:
         """Raises ValueError if training the layer takes more than its gradients."""
         layers = list(self._layer.Descendants())
-        update = BaseLayer.PostTrainingStepUpdate
         lost = {
             "accumulators": list(accumulator_paths(self._layer)),
-            "PostTrainingStepUpdate": [
-                x.path for x in layers if type(x).PostTrainingStepUpdate is not update
-            ],
+            "PostTrainingStepUpdate": [x.path for x in layers if x.updates_after_step],
             "LocalLossLayer": [x.path for x in layers if isinstance(x, LocalLossLayer)],
         }
         for kind, paths in lost.items():

@@ -171,19 +171,25 @@ def _pythons(number: int, *file: str) -> Exception:
     return OSError(number, os.strerror(number), *file)
 
 
-def _tensorflows(number: int) -> Exception:
+def _tensorflows(number: int, before: str) -> Exception:
     file = "/my runs/ckpt.index"
-    text = f"{{{{function_node f}}}} {file}; {os.strerror(number)} [Op:SaveV2]"
+    text = f"{{{{function_node f}}}} {before}{file}; {os.strerror(number)} [Op:SaveV2]"
     return tf.errors.ResourceExhaustedError(None, None, text)
 
 
 @pytest.mark.parametrize("number", REMEDIES)
 def test_a_disk_problem_has_file_reason_and_remedy(number: int) -> None:
-    for error in (_pythons(number, "/my runs/ckpt.index"), _tensorflows(number)):
+    for error in (
+        _pythons(number, "/my runs/ckpt.index"),
+        _tensorflows(number, ""),
+        _tensorflows(number, "Failed to write: "),
+    ):
         line = disk_problem(error)
         assert line is not None
         reason = re.escape(os.strerror(number))
-        pattern = rf" /my runs/ckpt\.index: '{reason}'.*\b{REMEDIES[number]}\b"
+        pattern = (
+            rf"^Cannot write /my runs/ckpt\.index: '{reason}'.*\b{REMEDIES[number]}\b"
+        )
         assert re.search(pattern, line)
         assert "\n" not in line
 

@@ -17,6 +17,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dropout import DropoutLayer, DropPathLayer
 from lingvo_pipe.layers.keras_layer import KerasLayer
 from lingvo_pipe.layers.sequential import SeqLayer, SequentialLayer
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 NUM_EXAMPLES = 20_000
 
@@ -172,6 +173,26 @@ def test_merged_rows_are_dropped_as_in_a_pipeline(cls: Any) -> None:
     if cls is DropPathLayer:
         np.testing.assert_array_equal(kept, kept[:, :1] & np.ones([16, 15], bool))
     assert 0 < np.count_nonzero(kept[:, 0]) < 16
+
+
+@pytest.mark.parametrize("cls", [DropoutLayer, DropPathLayer])
+@pytest.mark.parametrize("keeps_rows", [False, True])
+def test_a_prologue_draws_as_it_does_alone(cls: Any, keeps_rows: bool) -> None:
+    """In a pipeline, without one, and in a Keras model, if its rows merge or not."""
+    merge = FnLayer.Params().Set(fn=lambda x: tf.reshape(x, [-1, 3]))
+    split = FnLayer.Params().Set(fn=lambda x: tf.reshape(x, [-1, 5, 3]))
+    drop = cls.Params().Set(name="drop", keep_prob=0.5)
+    before = [merge, drop, split] if keeps_rows else [merge, drop]
+    cells = [drop.Copy().Set(name="again")]
+    parts = {"name": "net", "before_tpl": before, "cell_tpl": cells}
+    alone = SeqLayer.Params().Set(**parts).Instantiate()
+    pipeline = PipeliningLayer.Params().Set(**parts, num_micro_batches=1)
+    x = tf.ones([16, 5, 3])
+    expected = run(alone, x).numpy()
+    np.testing.assert_array_equal(run(pipeline.Instantiate(), x), expected)
+    in_keras = KerasLayer(alone)
+    in_keras._step.assign(2)
+    np.testing.assert_array_equal(in_keras(x, training=True), expected)
 
 
 def test_examples_may_be_another_dimension() -> None:

@@ -140,6 +140,13 @@ class _ReluLayer(FCLayer):
         return super().Params().Set(activation="RELU")
 
 
+class _MeasuredLayer(FCLayer):
+    @property
+    def ratio(self) -> float:
+        """A method that no method of the base class calls."""
+        return self.params.output_dim / self.params.input_dim
+
+
 class _DoubleLayer(_ReluLayer):
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         return 2.0 * super().FProp(theta, inputs)
@@ -152,7 +159,8 @@ class _CutDoubleLayer(_DoubleLayer):
 
 
 @pytest.mark.parametrize(
-    ("cls", "units"), [(_ReluLayer, 9), (_DoubleLayer, 1), (_CutDoubleLayer, 5)]
+    ("cls", "units"),
+    [(_ReluLayer, 9), (_MeasuredLayer, 9), (_DoubleLayer, 1), (_CutDoubleLayer, 5)],
 )
 def test_a_subclass_with_methods_defines_its_own_slices(cls: Any, units: int) -> None:
     p = cls.Params().Set(input_dim=6, output_dim=9)

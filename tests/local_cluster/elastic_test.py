@@ -149,7 +149,7 @@ def test_a_worker_that_comes_back_unfit_is_left_out_and_a_signal_ends_the_job(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", seeds(4, fast=[]))
+@pytest.mark.parametrize("seed", seeds(3, fast=[]))
 def test_a_random_series_of_losses_leaves_no_trace(
     tmp_path: Path, ends: contextlib.ExitStack, seed: int
 ) -> None:

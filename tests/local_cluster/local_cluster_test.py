@@ -131,7 +131,7 @@ def test_a_signal_ends_it_after_a_step(clusters: Clusters, tmp_path: Path) -> No
         exhaustive(one_by_one, 80),
         exhaustive(faults_at_once, 80),
         exhaustive(three_faults, 300),
-        exhaustive(ten_faults, 1000),
+        exhaustive(ten_faults, 500),
     ],
 )
 def test_faults_leave_no_trace(

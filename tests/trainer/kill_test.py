@@ -1,7 +1,7 @@
 """A run that is killed over and over, or asked to stop, ends as one that was not.
 
-Three models are killed two hundred times, and each start trains in another way: on
-other devices, under another schedule, with other recomputation and replicas.
+Three models are killed a hundred and twenty times, and each start trains in another
+way: on other devices, under another schedule, with other recomputation and replicas.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ MODELS = {
     "small": Model((SMALL,), steps=100, save_interval=5, eval_interval=13),
 }
 # Of each model; each run is killed as often as _KILLS says, so there are 200 kills.
-NUM_RUNS = {"digits": 3, "letters": 7, "small": 10}
+NUM_RUNS = {"digits": 2, "letters": 4, "small": 6}
 STOPPED = "small"  # The model that is asked to stop.
 
 

@@ -76,7 +76,10 @@ def check_pixels(p: InstantiableParams, source: ImageSource, pixel_max: float) -
     darkest, brightest = pixels.min().item(), pixels.max().item()
     if not darkest >= 0:
         expected = f"pixels of at least 0 in {p.dataset}"
-        raise UserValueError(path="input.dataset", expected=expected, got=darkest)
+        hint = "Prepare the data set with pixels that begin at 0."
+        raise UserValueError(
+            path="input.dataset", expected=expected, got=darkest, hint=hint
+        )
     is_scaled = dtype.is_floating and brightest <= 1 and pixel_max == BYTE_MAX
     if is_scaled or not brightest <= pixel_max:
         bound = "about" if is_scaled else "at least"

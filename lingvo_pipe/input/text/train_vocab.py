@@ -167,8 +167,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--normalization",
         default="nmt_nfkc",
-        help="Normalization rule of SentencePiece; identity keeps texts unchanged, "
-        "with all their spaces and newlines.",
+        help="Normalization rule of SentencePiece. identity keeps all characters but "
+        "spaces; none keeps texts unchanged, with all their spaces and newlines.",
     )
     add("--split_digits", action="store_true", help="Make each digit a separate token.")
     return parser.parse_args(arguments)

@@ -32,7 +32,8 @@ _HINT = "`lingvo_pipe vocab` makes one."
 _NUM_THREADS = 16
 _LONGEST_TEXT_BYTES = 1 << 20
 _ERRORS_ONLY = 2
-_IDENTITY = "identity"
+_NO_NORMALIZATION = "none"
+_SAME_CHARACTERS = "identity"  # SentencePiece's rule; spaces still change.
 _MAX_UNKNOWN = 0.01  # Share of tokens that are <unk>, above which a warning is logged.
 _MAX_NAMED = 20
 
@@ -189,8 +190,8 @@ def train_vocabulary(
         languages: languages that get a token.
         model_type: `unigram` or `bpe`.
         character_coverage: share of all characters that have a token.
-        normalization: a rule of SentencePiece, or `identity`, which keeps all spaces
-            and gives the newline a token.
+        normalization: a rule of SentencePiece, or `none`, which keeps all spaces and
+            gives the newline a token; the rule `identity` keeps all but spaces.
         split_digits: whether each digit is a token.
 
     Raises:
@@ -203,8 +204,8 @@ def train_vocabulary(
             path="character_coverage", expected=expected, got=character_coverage
         )
     symbols = [language_token(language) for language in languages]
-    is_identity = normalization == _IDENTITY
-    if is_identity:
+    keeps_texts = normalization == _NO_NORMALIZATION
+    if keeps_texts:
         symbols.append("\n")  # Texts to train on are often lines, without newlines.
     file = io.BytesIO()
     try:
@@ -214,10 +215,10 @@ def train_vocabulary(
             vocab_size=vocab_size,
             model_type=model_type,
             character_coverage=character_coverage,
-            normalization_rule_name=normalization,
+            normalization_rule_name=_SAME_CHARACTERS if keeps_texts else normalization,
             # Both would lose spaces, the second when tokens become texts again.
-            remove_extra_whitespaces=not is_identity,
-            add_dummy_prefix=not is_identity,
+            remove_extra_whitespaces=not keeps_texts,
+            add_dummy_prefix=not keeps_texts,
             split_digits=split_digits,
             user_defined_symbols=symbols,
             pad_id=PAD_ID,

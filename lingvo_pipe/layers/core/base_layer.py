@@ -46,8 +46,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         p.Define(
             "name",
             "",
-            "Part of the path of the layer's variables, unique among its siblings. A "
-            "child without a name takes the name it is created under.",
+            "Part of its variables' paths. By default a child's name in its parent.",
         )
         p.Define("dtype", None, "Variables' dtype. If None, the parent's, or float32.")
         p.Define(
@@ -63,8 +62,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         p.Define(
             "skip_lp_regularization",
             None,
-            "True to leave its variables out of l2_regularizer_weight. If None, the "
-            "parent's.",
+            "True to leave its variables out of L2 penalties. If None, the parent's.",
         )
         return p
 
@@ -247,10 +245,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return cast
 
     def GetDescendant(self, path: str) -> Any:
-        """Returns the layer, or nest of layers, at a path such as `encoder.layers[1]`.
-
-        Raises the errors of `NestedMap.GetItem`.
-        """
+        """Returns what a path such as `encoder.layers[1]` names. See NestedMap.GetItem."""
         return find_descendant(self, path)
 
     def Descendants(self) -> Iterator[BaseLayer]:
@@ -299,6 +294,12 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
 
         return traced_meta(p, *shapes)
 
+    @property
+    def updates_after_step(self) -> bool:
+        """True if PostTrainingStepUpdate may change the layer's own state."""
+        own = type(self).PostTrainingStepUpdate
+        return own is not BaseLayer.PostTrainingStepUpdate
+
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Updates state after a training step. By default updates the children's state.
 
@@ -337,8 +338,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return map_present(self._cast, value)
 
     def _names_of_children(self) -> set[str]:
-        children = tf.nest.flatten(list(self._children.values()))
-        return {child.params.name for child in children}
+        return {x.params.name for x in tf.nest.flatten(list(self._children.values()))}
 
     def _check_new(self, name: str) -> None:
         taken = *self._children, *self._variables, *self._accumulators

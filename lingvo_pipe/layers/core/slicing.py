@@ -120,7 +120,7 @@ def lost_text(p: InstantiableParams) -> str:
     """Returns a sentence about methods that the layer's slices would not run, or "".
 
     Slices compute what that class computes which defines how it is cut. So a subclass
-    that defines more than params has no slices until it also defines how it is cut.
+    that overrides more than params has no slices until it also defines how it is cut.
     """
     lost = _lost_methods(p.cls)
     hint = f"Slices would not run {', '.join(lost)} of {p.cls.__name__}; define Slices."
@@ -136,7 +136,8 @@ def _lost_methods(cls: type) -> list[str]:
         name
         for base in bases[: bases.index(cutter)]
         for name, value in vars(base).items()
-        if hasattr(value, "__get__") and name not in _NOT_RUN
+        if hasattr(cutter, name) and hasattr(value, "__get__")
+        if name not in _NOT_RUN
         # Python itself adds attributes such as __dict__.
         if not name.startswith("__") or name == "__init__"
     ]

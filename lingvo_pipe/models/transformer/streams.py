@@ -59,15 +59,16 @@ def check_stream(layer: BaseLayer, name: str) -> None:
 
 
 def check_memory(layer: BaseLayer) -> None:
-    """Raises ValueError unless `memory` is None or another stream than `stream`.
+    """Raises ValueError if a causal layer's `memory` is its own stream.
 
     Attention to a memory hides no later tokens.
     """
     check_stream(layer, "stream")
     if layer.params.memory is not None:
         check_stream(layer, "memory")
-        expected = "None or another stream than the layer's own"
-        check_param(layer, "memory", lambda x: x != layer.params.stream, expected)
+        own = layer.params.stream if layer.params.causal else None
+        expected = "None or another stream than the causal layer's own"
+        check_param(layer, "memory", lambda x: x != own, expected)
 
 
 def plain_norm(dim: int = 0) -> InstantiableParams:

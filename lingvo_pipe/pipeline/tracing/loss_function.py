@@ -113,6 +113,8 @@ def _counted(x: tf.Tensor, weights: list[tf.Tensor]) -> tf.Tensor:
     @custom_gradient
     def pass_on(x: tf.Tensor) -> tuple[list[tf.Tensor], Gradient]:
         def gradient(output_gradient: tf.Tensor) -> list[tf.Tensor]:
+            if tf.get_static_value(weights[0]) not in (None, 0):
+                return [output_gradient]
             is_counted, zero = weights[0] != 0, tf.zeros([], output_gradient.dtype)
             if zero.dtype == tf.bfloat16:  # GPUs cannot multiply it so.
                 return [tf.where(is_counted, output_gradient, zero)]

@@ -96,7 +96,7 @@ def function_of(path: str, flag: str) -> Callable[[], keras.Model]:
     try:
         function = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:
-        if not module.startswith(f"{error.name}"):
+        if not f"{module}.".startswith(f"{error.name}."):
             raise  # The module imports what is missing.
         expected = "a module in this folder, or an installed package"
         raise UserValueError(path=flag, expected=expected, got=module) from error
@@ -177,6 +177,7 @@ def _set_optimizer(train: Params, optimizer: keras.optimizers.Optimizer) -> None
         optimizer=OptimizerParams(_COUNTED_AS.get(name, name), **arguments),
         learning_rate=1.0,
         ema_decay=config["ema_momentum"] if config["use_ema"] else 0.0,
+        ema_decay_moving_vars=False,  # Keras averages trainable variables alone.
     )
 
 

@@ -16,6 +16,7 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.hyperparams.old_names import current_path
 from lingvo_pipe.hyperparams.text_entries import (
     entries_by_path,
+    is_below,
     parse_entry,
     split_entries,
 )
@@ -102,7 +103,7 @@ class PlannedModel:
         paths = [*(entry.path for entry in self._entries), *changed]
         _check_changes(paths, batch_size, "--model_params_override" * bool(override))
         entries = entries_by_path(params.ToText()) if changes else {}
-        self._entries += [x for path, x in entries.items() if _is_below(path, changed)]
+        self._entries += [x for path, x in entries.items() if is_below(path, changed)]
         self.name, self._task = name, params.task
         self._own_batch_size = batch_size
         self._own_slices = params.task.pipeline.slices
@@ -236,11 +237,6 @@ def _set_planned(pipeline: InstantiableParams) -> None:
     values = {"num_micro_batches": 1, "schedule": "gpipe", "recompute": None}
     pipeline.Set(**{x: y for x, y in values.items() if is_auto(pipeline.Get(x))})
     check_each_param(pipeline, "task.pipeline")
-
-
-def _is_below(path: str, changed: Sequence[str]) -> bool:
-    """Returns whether a param has one of the changed paths, or is inside of one."""
-    return any(path == x or path.startswith((f"{x}.", f"{x}[")) for x in changed)
 
 
 def _check_changes(paths: Sequence[str], batch_size: int | None, flag: str) -> None:

@@ -72,7 +72,8 @@ class BestEvaluation:
         self._patience: int | None = p.patience
         self._value = -math.inf
         # Of the evaluations that were due: the best one, and how many are since.
-        self._due_value, self._due_step, self._num_since = -math.inf, -1, 0
+        self._due_value, self._num_since = -math.inf, 0
+        self._due_step: int | None = None
         self._last_step = -1
         self.step: int | None = None
         for record in records:
@@ -87,9 +88,10 @@ class BestEvaluation:
     @property
     def reason(self) -> str:
         """The reason to stop training."""
+        best = "" if self._due_step is None else f" over step {self._due_step}"
         return (
             f"{self._num_since} consecutive evaluations did not improve "
-            f"{self._metric} over step {self._due_step}."
+            f"{self._metric}{best}."
         )
 
     @property

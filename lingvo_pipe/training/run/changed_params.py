@@ -1,10 +1,10 @@
 """Checks that a run is resumed, or used, with the params that it was started with."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
+from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path, is_below
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
 # after a good step do not depend on them, except that slots that GPUs have on their
@@ -43,6 +43,8 @@ FREE = (
 )
 # Params of training and its data, on which the use of weights does not depend.
 _OF_TRAINING = ("input", "task.local", "task.train")
+# Params of an input on which no evaluation depends.
+_OF_BATCHES = ("input.batch_size", "input.random_seed", "input.shuffle")
 _REPLICAS, _SHARDS = "task.pipeline.num_replicas", "task.pipeline.num_batch_shards"
 _SLICES = "task.pipeline.slices"
 _MAX_SHOWN = 20
@@ -61,7 +63,7 @@ def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
         [
             UserValueError(path=flag, expected=expected, got=name, names=known_paths)
             for name in allowed
-            if not any(_is_below(path, [name]) for path in known_paths)
+            if not any(is_below(path, [name]) for path in known_paths)
         ]
     )
 
@@ -121,8 +123,8 @@ def unused_input(trained: str, registered: Params, now: Params) -> str:
     lines = [
         f"{path} : {_shown(entry)} -> {_shown(in_use.get(path))}"
         for path, entry in entries_by_path(trained).items()
-        if _is_below(path, ["input"])
-        and not _is_below(path, FREE)
+        if is_below(path, ["input"])
+        and not is_below(path, (*FREE, *_OF_BATCHES))
         and entry not in (by_class.get(path), in_use.get(path))
     ]
     if not lines:
@@ -150,11 +152,11 @@ def _check(
         path: f"{path} : {_shown(old.get(path))} -> {_shown(new.get(path))}"
         for path in sorted({*old, *new})
         if old.get(path) != new.get(path)
-        and (path == _SLICES or not _is_below(path, FREE))
+        and (path == _SLICES or not is_below(path, FREE))
         # Ignores a param of a later version that is not set.
         and (path in old or new[path].text != "None")
     }
-    changed = [path for path in lines if not _is_below(path, (*allowed, _SLICES))]
+    changed = [path for path in lines if not is_below(path, (*allowed, _SLICES))]
     if not changed:
         return list(lines.values())
     if _SHARDS in changed:
@@ -190,10 +192,6 @@ def _count(entry: Entry | None) -> int:
 
 def _shown(entry: Entry | None) -> str:
     return "(none)" if entry is None else entry.text[:_MAX_TEXT]
-
-
-def _is_below(path: str, parents: Iterable[str]) -> bool:
-    return any(path == p or path.startswith((f"{p}.", f"{p}[")) for p in parents)
 
 
 def _names(changed: Sequence[str]) -> list[str]:

@@ -19,14 +19,16 @@ _FILE = "class_names.json"
 def known_class_names(input_generator: Any) -> list[str]:
     """Returns an input's class names, or [] if it has none, or not without its data."""
     try:
-        return [str(name) for name in getattr(input_generator, "class_names", ())]
+        names = getattr(input_generator, "class_names", None)
     except ValueError:
         return []
+    return [] if names is None or callable(names) else list(map(str, names))
 
 
 def write_class_names(directory: Path, input_generator: Any) -> None:
-    """Writes an input's class names, if it has any, to a run's directory."""
-    if names := known_class_names(input_generator):
+    """Writes an input's class names to a run's directory, if it has more than that."""
+    names = known_class_names(input_generator)
+    if len(names) > len(read_class_names(directory)):
         write_atomically(directory / _FILE, json.dumps(names) + "\n")
 
 

@@ -171,7 +171,7 @@ def _check_stages_are_independent(task: BaseTask) -> None:
         expected = "none, since it computes a single step"
         problems.append(UserValueError(path=path, expected=expected))
     for layer in (task, task.pipeline):
-        if type(layer).PostTrainingStepUpdate is not BaseLayer.PostTrainingStepUpdate:
+        if layer.updates_after_step:
             path = f"{type(layer).__name__}.PostTrainingStepUpdate"
             expected = "none, since it needs all stages; move it into a cell"
             problems.append(UserValueError(path=path, expected=expected))

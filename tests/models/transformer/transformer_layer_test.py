@@ -152,8 +152,14 @@ def test_no_number_in_one_example_is_not_spread(name: str, value: float) -> None
     [("stream", "tgt"), ("memory", "tgt"), ("memory", ""), ("memory", "target")],
 )
 def test_streams_are_known_and_distinct(name: str, value: str) -> None:
-    p = small_layer(name="layer", model_dim=MODEL_DIM, **{name: value})
+    p = small_layer(name="layer", model_dim=MODEL_DIM, causal=True, **{name: value})
     sliced = slices_of(p, {"feed_forward": 2})[0].Set(name="layer")
     for params in (p, sliced):
         with fails(path=f"layer.{name}", got=value):
             params.Instantiate()
+
+
+def test_a_layer_that_hides_no_token_may_attend_to_its_stream_as_a_memory() -> None:
+    p = small_layer(name="layer", model_dim=MODEL_DIM, memory="target")
+    p.feed_forward_tpl.hidden_dim = 5
+    assert p.Instantiate().params.memory == p.stream

@@ -39,9 +39,17 @@ def test_labels_of_the_same_classes_are_accepted(tmp_path: Path) -> None:
     for data in (_input("bee", "cat"), _input("bee"), _input("bee", "cat", "dog")):
         check_class_names(tmp_path, data)
         assert class_names_warning(_input("bee", "cat"), data) == ""
-    for data in (NoData(), object()):
+    for data in (NoData(), object(), SimpleNamespace(class_names=None)):
         check_class_names(tmp_path, data)
         assert known_class_names(data) == []
+
+
+def test_a_run_keeps_the_names_of_classes_that_are_missing_later(
+    tmp_path: Path,
+) -> None:
+    write_class_names(tmp_path, _input("bee", "cat", "dog"))
+    write_class_names(tmp_path, _input("bee", "cat"))
+    assert read_class_names(tmp_path) == ["bee", "cat", "dog"]
 
 
 def test_labels_of_other_classes_are_refused(tmp_path: Path) -> None:
