@@ -245,7 +245,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return cast
 
     def GetDescendant(self, path: str) -> Any:
-        """Returns what a path such as `encoder.layers[1]` names. See NestedMap.GetItem."""
+        """Returns what a path like `encoder.layers[1]` names. See NestedMap.GetItem."""
         return find_descendant(self, path)
 
     def Descendants(self) -> Iterator[BaseLayer]:
