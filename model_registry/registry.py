@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import inspect
 import os
@@ -154,8 +155,9 @@ def GetParams(name: str, dataset: str) -> Any:
             path="data set", expected=expected, got=dataset, names=datasets
         )
     # Copies, since a class may return the same Params from several calls.
-    params = model.Model().Copy()
-    params.input = getattr(model, dataset)().Copy()
+    input_params = copy.deepcopy(getattr(model, dataset)())
+    params = copy.deepcopy(model.Model())
+    params.input = input_params
     return params
 
 
