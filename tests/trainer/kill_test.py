@@ -94,7 +94,7 @@ MODELS = {
     "letters": Model(_LETTERS, steps=150, save_interval=5, eval_interval=13),
     "small": Model((SMALL,), steps=100, save_interval=5, eval_interval=13),
 }
-# Of each model; each run is killed as often as _KILLS says, so there are 200 kills.
+# Of each model; each run is killed as often as _KILLS says, so there are 120 kills.
 NUM_RUNS = {"digits": 2, "letters": 4, "small": 6}
 STOPPED = "small"  # The model that is asked to stop.
 

@@ -297,8 +297,8 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     @property
     def updates_after_step(self) -> bool:
         """True if PostTrainingStepUpdate may change the layer's own state."""
-        own = type(self).PostTrainingStepUpdate
-        return own is not BaseLayer.PostTrainingStepUpdate
+        update = type(self).PostTrainingStepUpdate
+        return update is not BaseLayer.PostTrainingStepUpdate
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Updates state after a training step. By default updates the children's state.

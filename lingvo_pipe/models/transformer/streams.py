@@ -66,9 +66,9 @@ def check_memory(layer: BaseLayer) -> None:
     check_stream(layer, "stream")
     if layer.params.memory is not None:
         check_stream(layer, "memory")
-        own = layer.params.stream if layer.params.causal else None
+        refused = layer.params.stream if layer.params.causal else None
         expected = "None or another stream than the causal layer's own"
-        check_param(layer, "memory", lambda x: x != own, expected)
+        check_param(layer, "memory", lambda x: x != refused, expected)
 
 
 def plain_norm(dim: int = 0) -> InstantiableParams:

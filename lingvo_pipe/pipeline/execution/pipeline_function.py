@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
-from lingvo_pipe.layers.core.forward_context import row_dim
 from lingvo_pipe.pipeline.debug.diagnosis import diagnose
 from lingvo_pipe.pipeline.debug.lost_checks import warn_of_lost_checks
 from lingvo_pipe.pipeline.debug.unreached_weights import warn_of_unreached_weights
@@ -228,13 +227,11 @@ def _trace_layers(spec: PipelineSpec, specs: RunArguments) -> TracedLayers:
     inputs, targets = map_present(
         lambda x: tf.TensorSpec(x.shape[1:], x.dtype), (specs.inputs, specs.targets)
     )
-    first = present((inputs, targets))[0]
     return spec.trace_layers(
         specs.thetas,
         call_context,
         inputs,
         targets,
-        num_rows=first.shape[row_dim(first.shape.rank, spec.batch_dim)],
         num_micro_batches=(
             spec.layout.schedule.num_micro_batches * spec.layout.num_batch_shards
         ),

@@ -16,7 +16,9 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import present
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import row_dim
 from lingvo_pipe.pipeline.devices.device_names import device_name, device_names
 from lingvo_pipe.pipeline.loops.stage_update import Update
 from lingvo_pipe.pipeline.loops.traced_layers import TracedLayers
@@ -91,10 +93,12 @@ class PipelineSpec:
         **options: Any,
     ) -> TracedLayers:
         """Traces the layers. See `TracedLayers`, and `LayerFunctions` for `options`."""
+        shape = present((inputs, targets))[0].shape
         functions = LayerFunctions(
             do_eval=self.do_eval,
             trains=self.trains,
             batch_dim=self.batch_dim,
+            num_rows=shape[row_dim(shape.rank, self.batch_dim)],
             state_dtype=self.state_dtype,
             loss_fn=self.loss_fn,
             **options,

@@ -21,7 +21,6 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import as_args, map_present, present, spec_of
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_context import row_dim
 from lingvo_pipe.pipeline.debug.diagnosis import naming
 from lingvo_pipe.pipeline.debug.lost_checks import warn_of_lost_checks
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
@@ -196,13 +195,8 @@ class PrologueFunction:
         self._spec = spec
         self._device = loop_device(spec.layout.devices[0])
         context = specs.context._replace(path_hash=tf.TensorSpec([], tf.uint64))
-        first = present(specs.args)[0]
         self._traced = spec.trace_layers(
-            specs.thetas,
-            context,
-            specs.args,
-            has_last=False,
-            num_rows=first.shape[row_dim(first.shape.rank, spec.batch_dim)],
+            specs.thetas, context, specs.args, has_last=False
         )
         for layer, trace in zip(spec.layers, self._traced.traces, strict=True):
             _check_adds_nothing(layer, trace)

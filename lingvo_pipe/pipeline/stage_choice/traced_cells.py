@@ -143,15 +143,11 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
             lambda x: _with_rows(p, x, lambda n: n // p.num_micro_batches),
             prologue.output_specs,
         )
-    first = present(inputs)[0]
     spec = dataclasses.replace(
         pipeline.spec, trains=True, input_gradients=bool(p.before_tpl)
     )
-    num_rows = first.shape[row_dim(first.shape.rank, p.batch_dim)]
     thetas = _thetas(pipeline.cells)
-    traced = spec.trace_layers(
-        thetas, CONTEXT_SPECS, inputs, num_rows=num_rows, compute_loss=_exponents
-    )
+    traced = spec.trace_layers(thetas, CONTEXT_SPECS, inputs, compute_loss=_exponents)
     compiled = compilation(spec.jit_compile[0], device)
     return TracedCells(
         layers=traced.placed_layers([compiled] * len(pipeline.cells)),

@@ -136,9 +136,7 @@ class ModelTracer:
         )
         thetas = [self._theta[i] for i in self._order]
         own_flops = self._own_flops if counts_flops else None
-        traced = spec.trace_layers(
-            thetas, CONTEXT_SPECS, inputs, targets, num_rows=num_rows
-        )
+        traced = spec.trace_layers(thetas, CONTEXT_SPECS, inputs, targets)
         by_xla = self._pipeline.jit_compile or must_compile(self._device)
         compiled = compilation(by_xla, self._device)
         layers = traced.placed_layers([compiled] * len(traced.values))
