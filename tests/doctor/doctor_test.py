@@ -141,11 +141,6 @@ def test_refuses(flags: list[str], path: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_the_command_finds_two_cpus_well(tmp_path: Path) -> None:
-    _check(tmp_path, ["cpu:0", "cpu:1"], "--devices=2")
-
-
-@pytest.mark.exhaustive
 def test_the_command_finds_two_workers_well(tmp_path: Path) -> None:
     addresses = ",".join(f"localhost:{port}" for port in unused_ports(2))
     cluster = f"--cluster=worker={addresses}"

@@ -70,8 +70,7 @@ def generated(model: Any) -> list[str]:
     ("family", "tuning", "num_devices", "num_micro_batches"),
     [
         ("GPT2", "LoRA", 2, 1),
-        *(exhaustive("GPT2", x, 4, 1) for x in ("LoRA", "QLoRA")),
-        exhaustive("Gemma", "QLoRA", 4, 1),
+        *(exhaustive(*x, 4, 1) for x in (("GPT2", "LoRA"), ("Gemma", "QLoRA"))),
         *(exhaustive(*x, 4, 4) for x in (("GPT2", "full"), ("Gemma", "LoRA"))),
     ],
 )

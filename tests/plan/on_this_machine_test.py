@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -83,18 +81,3 @@ def test_each_model_is_listed_or_left_out_with_a_reason(
 def test_unknown_models_are_refused_with_a_line(flag: str, pattern: str) -> None:
     with pytest.raises(SystemExit, match=pattern):
         on_this_machine.main([flag])
-
-
-@pytest.mark.exhaustive
-def test_a_model_is_trained_in_all_ways() -> None:
-    """In a process of its own: devices are made before TensorFlow runs anything."""
-    command = [sys.executable, "-m", on_this_machine.__name__, "--rounds=1"]
-    model = "image.keras_digits.KerasDigits"
-    run = subprocess.run(
-        [*command, f"--model={model}", "--batch=16"], capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    rows = [line.split("|") for line in run.stdout.splitlines() if model in line]
-    figures = [[float(row[i]) for i in (4, 5, 7, 8)] for row in rows if len(row) > 8]
-    assert len(figures) == 12
-    assert (np.array(figures) > 0).all()

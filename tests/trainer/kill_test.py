@@ -95,7 +95,7 @@ MODELS = {
     "small": Model((SMALL,), steps=100, save_interval=5, eval_interval=13),
 }
 # Of each model; each run is killed as often as _KILLS says, so there are 120 kills.
-NUM_RUNS = {"digits": 2, "letters": 4, "small": 6}
+NUM_RUNS = {"digits": 1, "letters": 4, "small": 7}
 STOPPED = "small"  # The model that is asked to stop.
 
 
